@@ -69,6 +69,7 @@ class LiveFacts:
         on_change: Called soon after something new was shown, for it may help a rejected pod.
         on_age: Called when facts are shown with a new age, while a policy reads ages.
         objects: Every node and every pod that is known, to read annotations again.
+        patience: Seconds that policies wait for the first reports of sources that they bring.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class LiveFacts:
         on_change: Callable[[], None],
         on_age: Callable[[], None],
         objects: Callable[[], tuple[Iterable[Node], Iterable[Pod]]],
+        patience: float = _PATIENCE_SECONDS,
     ) -> None:
         self._board = board
         self._clock = clock
@@ -87,6 +89,7 @@ class LiveFacts:
         self._on_change = on_change
         self._on_age = on_age
         self._objects = objects
+        self._patience = patience
         self._config = FactsConfig()
         self._store = FactStore()
         self._running: list[_Running] = []
@@ -116,7 +119,7 @@ class LiveFacts:
         ]
         self._prepared = config, new
         self._start(new, config)
-        await _have_reported(new)
+        await _have_reported(new, self._patience)
 
     def _drop_prepared(self) -> None:
         _, dropped = self._prepared
@@ -267,7 +270,7 @@ class LiveFacts:
         Earlier decisions are made without facts, which a policy cannot distinguish from facts that
         are unknown.
         """
-        await _have_reported(self._running)
+        await _have_reported(self._running, self._patience)
 
     def _start(self, sources: Iterable[_Running], config: FactsConfig) -> None:
         assert self._is_started, "without a loop nothing follows the sources"
@@ -372,12 +375,12 @@ class LiveFacts:
         return is_there and self._board.facts_of_node(name) != NO_FACTS
 
 
-async def _have_reported(sources: Iterable[_Running]) -> None:
-    """Return when all of *sources* have reported or failed, or when their time is up."""
+async def _have_reported(sources: Iterable[_Running], patience: float) -> None:
+    """Return when all of *sources* have reported or failed, or after *patience* seconds."""
     sources = list(sources)
     spoke = [r.spoke for r in sources if not isinstance(r.config, AnnotationFacts)]
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(patience):
             await asyncio.gather(*(one.wait() for one in spoke))
     # A large document is being read: the time that it takes is no sign of a dead server.
     while any(_is_reading_first(one) for one in sources):  # noqa: ASYNC110

@@ -30,6 +30,7 @@ from engine.kube.errors import (
     Unauthorized,
     error_from_answer,
 )
+from engine.kube.pool import PoolTiming
 from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
 from engine.kube.transport import JSON, Request, Transport, user_agent
@@ -85,6 +86,7 @@ class ApiClient:
         endpoint: Server and fixed credentials, or a source of credentials.
         connections: Most connections at once; watches hold one each, bindings share the rest.
         connect_timeout: Longest wait for a connection, in seconds.
+        timing: How often kept connections are checked; connections of a proxy are not.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ApiClient:
         *,
         connections: int = 256,
         connect_timeout: float = CONNECT_TIMEOUT,
+        timing: PoolTiming | None = None,
     ) -> None:
         self._credentials: Credentials = (
             FixedCredentials(endpoint) if isinstance(endpoint, Endpoint) else endpoint
@@ -103,7 +106,9 @@ class ApiClient:
         tls = TlsContext(where) if self._server.scheme == "https" else None
         limits: dict[str, Any] = {"connections": connections, "connect_timeout": connect_timeout}
         self._transport: Transport = (
-            DirectTransport(self._server, self._credentials, tls, **limits)
+            DirectTransport(
+                self._server, self._credentials, tls, timing=timing or PoolTiming(), **limits
+            )
             if where.proxy is None
             else ProxiedTransport(self._server, where.proxy, self._credentials, tls, **limits)
         )

@@ -108,13 +108,14 @@ class _ConfiguredCredentials:
     """Credentials of a `kubernetes` Configuration, read again by its loader when old or rejected.
 
     One refresh at a time; requests go on with the old value while it runs, except the one that
-    began it and those that the server rejected: they wait, but not forever.
+    began it and those that the server rejected: they wait for at most *patience* seconds.
     """
 
-    def __init__(self, configuration: Any, loader: Any, clock: Clock) -> None:
+    def __init__(self, configuration: Any, loader: Any, clock: Clock, patience: float) -> None:
         self._configuration = configuration
         self._loader = loader
         self._clock = clock
+        self._patience = patience
         self._refreshing: asyncio.Task[None] | None = None
         self._header: str | None = None
         self._read_at = clock.monotonic()
@@ -139,7 +140,7 @@ class _ConfiguredCredentials:
         """The header's value; the source is read again when it is old or was rejected."""
         if rejected is None and not self.is_due:
             return self._header
-        until = asyncio.get_running_loop().time() + REFRESH_PATIENCE
+        until = asyncio.get_running_loop().time() + self._patience
         await self._finish(until)
         # Many requests are rejected at once: the first one refreshes for all of them.
         is_stale = self._is_old if rejected is None else self._may_replace(rejected)
@@ -225,6 +226,7 @@ async def kubeconfig_credentials(
     context: str | None = None,
     *,
     clock: Clock | None = None,
+    patience: float = REFRESH_PATIENCE,
 ) -> Credentials:
     """Credentials of a kubeconfig.
 
@@ -233,6 +235,7 @@ async def kubeconfig_credentials(
             `~/.kube/config`.
         context: The context to use; None for the file's current one.
         clock: Decides when the source is read again.
+        patience: Seconds that a request waits for credentials that are being read.
 
     Raises `KubeConfigError` if there is no such file or context, or it cannot be used.
     """
@@ -260,7 +263,7 @@ async def kubeconfig_credentials(
     if _has_plugin(loader) and not configuration.api_key and not configuration.cert_file:
         # The package logs what went wrong and goes on without; every request would be refused.
         raise KubeConfigError(f"kubeconfig {where}: the exec plugin gave no credential")
-    return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
+    return _ConfiguredCredentials(configuration, loader, clock or SystemClock(), patience)
 
 
 async def _prefer_token_file(loader: Any, configuration: Any) -> None:
@@ -327,7 +330,7 @@ def cluster_credentials(
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # not annotated
     except (config_exception.ConfigException, OSError) as error:
         raise KubeConfigError(f"not in a cluster: {_first_line(error)}") from error
-    return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
+    return _ConfiguredCredentials(configuration, loader, clock or SystemClock(), REFRESH_PATIENCE)
 
 
 def _reason(error: Exception) -> str:

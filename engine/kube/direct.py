@@ -13,7 +13,7 @@ from yarl import URL
 from engine.kube.config import Credentials, TlsContext
 from engine.kube.connection import Exchange, Stream
 from engine.kube.errors import KubeConfigError
-from engine.kube.pool import Pool
+from engine.kube.pool import Pool, PoolTiming
 from engine.kube.transport import Pieces, Request, user_agent
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD"})
@@ -28,6 +28,7 @@ class DirectTransport:
         tls: None for plain HTTP.
         connections: Most connections.
         connect_timeout: Longest wait for a connection, in seconds.
+        timing: How often the pool checks certificate files and streams.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class DirectTransport:
         *,
         connections: int,
         connect_timeout: float,
+        timing: PoolTiming,
     ) -> None:
         assert server.host is not None
         assert server.port is not None
@@ -50,6 +52,7 @@ class DirectTransport:
             server_hostname=credentials.endpoint.tls_server_name,
             most=connections,
             connect_timeout=connect_timeout,
+            timing=timing,
         )
         # Inside a cluster, packing costs both sides more than the bytes it saves.
         self._fields = (

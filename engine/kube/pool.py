@@ -12,6 +12,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import aiohappyeyeballs
@@ -27,8 +28,6 @@ KEEPALIVE_SECONDS: Final = 60.0
 #: Connections opened at once. A burst of requests mostly finds connections that got free before
 #: it would have had one of its own: each costs both sides a TLS handshake.
 MOST_OPENING: Final = 4
-#: The least time between two looks at certificate files, which may have been renewed.
-_LOOK_SECONDS: Final = 1.0
 #: How long a name's addresses are used before it is asked for again.
 _ADDRESS_SECONDS: Final = 10.0
 #: Most bytes per read; a page of a list takes many reads.
@@ -36,10 +35,23 @@ _SCRATCH_BYTES: Final = 1 << 17
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
 #: The least time between two checks for silent streams.
 _DOUBT_SECONDS: Final = 60.0
-#: Seconds after which streams that had data just before are checked again.
-_SECOND_LOOK_SECONDS: Final = 5.0
 #: Iterations of the event loop that `close` gives the transports to end.
 _CLOSING_ROUNDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTiming:
+    """How often a pool checks what nothing reports to it.
+
+    Attributes:
+        certificate_check_seconds: The least time between two looks at certificate files, which may
+            have been renewed.
+        stream_recheck_seconds: When streams that had data just before the first check for silent
+            ones are checked again.
+    """
+
+    certificate_check_seconds: float = 1.0
+    stream_recheck_seconds: float = 5.0
 
 
 class Pool:
@@ -52,6 +64,7 @@ class Pool:
         server_hostname: Name to expect in the server's certificate instead of *host*.
         most: Most connections.
         connect_timeout: Longest wait for a connection, in seconds.
+        timing: How often certificate files and streams are checked.
     """
 
     def __init__(
@@ -64,6 +77,7 @@ class Pool:
         server_hostname: str | None,
         most: int,
         connect_timeout: float,
+        timing: PoolTiming,
     ) -> None:
         self._host, self._port = host, port
         self._credentials = credentials
@@ -71,6 +85,7 @@ class Pool:
         self._server_hostname = (server_hostname or host) if tls is not None else None
         self._most = most
         self._connect_timeout = connect_timeout
+        self._timing = timing
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._free: list[Connection] = []  # the one used last at the end
         self._open: set[Connection] = set()
@@ -92,7 +107,7 @@ class Pool:
             return
         loop = asyncio.get_running_loop()
         if self._tls is not None and loop.time() >= self._look_again_at:
-            self._look_again_at = loop.time() + _LOOK_SECONDS
+            self._look_again_at = loop.time() + self._timing.certificate_check_seconds
             self._follow_files(self._tls)
         while self._free:
             connection = self._free.pop()
@@ -185,7 +200,7 @@ class Pool:
         # What ended in the middle of a burst was heard after the first request that was lost.
         if self._second_look is None:
             self._second_look = loop.call_later(
-                _SECOND_LOOK_SECONDS, self._look_again, time.monotonic()
+                self._timing.stream_recheck_seconds, self._look_again, time.monotonic()
             )
 
     def _look_again(self, since: float) -> None:

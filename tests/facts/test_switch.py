@@ -6,13 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
-import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import Cache
 from engine.devcluster import DevCluster
-from engine.facts import live_facts
 from engine.facts.board import FactBoard
 from engine.facts.live_facts import LiveFacts
 from engine.facts.readings import Reading
@@ -103,25 +101,14 @@ async def test_an_edit_that_adds_a_source_waits_for_what_it_says_first() -> None
             assert not any("no known heat" in note for note in told), told
 
 
-async def test_an_edit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_facts, "_PATIENCE_SECONDS", 0.2)
-    async with DevCluster() as cluster, SlowServer() as server:
-        cluster.create(namespace(), node_manifest("a"))
-        edit(cluster, {"x.star": BEFORE})
-        async with scheduler(cluster, from_config_map=True) as app:
-            before = app.rollout.active.bundle.revision
-            edit(cluster, server.files())
-            await eventually(lambda: app.rollout.active.bundle.revision != before)
-            server.may_answer.set()
-            cluster.create(pod_manifest("p", image="app"))
-            await eventually(lambda: node_of(cluster, "p") == "a")
-
-
 # --- live facts alone ------------------------------------------------------------------------
 
 
 class Said:
-    """A source that says at once how hot node `a` is, and remembers that it was ended."""
+    """A source that says at once how hot node `a` is, and remembers that it was ended.
+
+    One that is called `silent` says nothing.
+    """
 
     failures = 0
     is_reading = False
@@ -134,7 +121,8 @@ class Said:
     async def run(self, tell: Tell) -> None:
         self.is_running = True
         try:
-            tell({("node", "a"): {self.name: Reading(40.0, "40", 1.0)}})
+            if self.name != "silent":
+                tell({("node", "a"): {self.name: Reading(40.0, "40", 1.0)}})
             await asyncio.Event().wait()
         finally:
             self.is_running = False
@@ -143,7 +131,7 @@ class Said:
 class Bench:
     """Live facts with the sources that it made, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 20.0) -> None:
         self.cache = Cache()
         self.cache.add_node(make_node("a"))
         self.made: list[Said] = []
@@ -155,6 +143,7 @@ class Bench:
             on_change=lambda: None,
             on_age=lambda: None,
             objects=_nothing,
+            patience=patience,
         )
 
     def _make(self, config: FactSource, _: FactsConfig) -> Said:
@@ -196,6 +185,18 @@ async def test_what_is_prepared_is_shown_when_it_is_configured_and_not_before() 
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     assert bench.running() == []
+
+
+async def test_a_source_that_reports_nothing_is_not_waited_for_forever() -> None:
+    bench = Bench(patience=0.01)
+    following = asyncio.ensure_future(bench.facts.run())
+    await asyncio.sleep(0)
+    await bench.facts.prepare(config("silent", "other"))
+    assert bench.running() == ["silent", "other"]
+    bench.facts.configure(config("silent", "other"), reads_ages=False)
+    assert bench.shown() == {"other"}
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_shorter_step_of_ages_is_in_force_at_once() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.kube import pool
 from engine.kube.client import ApiClient, user_agent
 from engine.kube.config import Endpoint
 from engine.kube.errors import (
@@ -24,6 +23,7 @@ from engine.kube.errors import (
     TimedOut,
     TooManyRequests,
 )
+from engine.kube.pool import PoolTiming
 from engine.kube.resources import PODS
 from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import (
@@ -89,13 +89,12 @@ async def test_connections_are_reused() -> None:
 
 
 async def test_a_renewed_client_certificate_is_shown_by_the_next_request(
-    tmp_path: Path, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, control_plane: ControlPlane
 ) -> None:
     """A server refuses a kept connection for good once the certificate that began it expires.
 
     The requests of a busy client went over such a one for ever: it lost its lease every time.
     """
-    monkeypatch.setattr("engine.kube.pool._LOOK_SECONDS", 0.0)
     # The server's own pair serves as one.
     files = [shutil.copy(control_plane.ca_file.with_suffix(end), tmp_path) for end in _PAIR]
     cert, key = map(str, files)
@@ -104,7 +103,8 @@ async def test_a_renewed_client_certificate_is_shown_by_the_next_request(
     async with FaultyServer(*[answer()] * 5, tls=tls) as server:
         endpoint = Endpoint(server=server.url, insecure=True, cert_file=cert, key_file=key)
         ports = []
-        async with ApiClient(endpoint) as client:
+        timing = PoolTiming(certificate_check_seconds=0)
+        async with ApiClient(endpoint, timing=timing) as client:
             for number in range(5):
                 if number in (2, 4):
                     os.utime(cert, ns=(number, number))
@@ -202,7 +202,9 @@ async def test_a_stream_ends_that_is_silent_while_the_server_answers_elsewhere()
 
 
 @contextlib.asynccontextmanager
-async def _heard_while_another_is_not_answered() -> AsyncIterator[AsyncIterator[bytes]]:
+async def _heard_while_another_is_not_answered(
+    timing: PoolTiming | None = None,
+) -> AsyncIterator[AsyncIterator[bytes]]:
     """A stream that brought something after a request was sent that is lost, and nothing since."""
     more = asyncio.Event()
     steps = (
@@ -213,7 +215,7 @@ async def _heard_while_another_is_not_answered() -> AsyncIterator[AsyncIterator[
     )
     async with (
         FaultyServer(*steps) as server,
-        server.client() as client,
+        server.client(timing=timing) as client,
         contextlib.aclosing(client.stream(PODS, "1")) as stream,
     ):
         await anext(stream)
@@ -236,15 +238,13 @@ async def test_a_stream_that_brings_something_goes_on_whatever_else_is_not_answe
                 await anext(stream)
 
 
-async def test_a_stream_that_fell_silent_in_the_middle_of_a_burst_ends_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_stream_that_fell_silent_in_the_middle_of_a_burst_ends_too() -> None:
     """It was heard after the requests that were lost had been sent: pods were not seen for minutes.
 
     The watch of pods is the one that is heard all the time in a burst.
     """
-    monkeypatch.setattr(pool, "_SECOND_LOOK_SECONDS", 0.1)
-    async with _heard_while_another_is_not_answered() as stream:
+    timing = PoolTiming(stream_recheck_seconds=0.1)
+    async with _heard_while_another_is_not_answered(timing) as stream:
         with pytest.raises(ConnectionLost, match="answers over another connection"):
             async with asyncio.timeout(5):
                 await anext(stream)

@@ -310,24 +310,23 @@ async def test_a_plugin_that_keeps_being_rejected_does_not_run_for_every_request
     assert plugin_runs(tmp_path) == 2
 
 
-async def old_credentials_of_a_plugin_that_hangs(tmp_path: Path) -> Credentials:
+async def old_credentials_of_a_plugin_that_hangs(tmp_path: Path, patience: float) -> Credentials:
     """They say `first` and are due; the plugin hangs until the file `hang` is gone."""
     clock = VirtualClock()
     (tmp_path / "secret").write_text("first")
     (tmp_path / "expiry").write_text("2020-01-01T00:00:00Z")
     path = write_config(tmp_path / "config", plugin_user(tmp_path))
-    credentials = await kubeconfig_credentials(path, clock=clock)
+    credentials = await kubeconfig_credentials(path, clock=clock, patience=patience)
     (tmp_path / "hang").touch()
     clock.advance(REFRESH_SECONDS)
     return credentials
 
 
 async def test_a_plugin_that_hangs_keeps_requests_waiting_for_a_while_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The request that found the credential old, and all that were rejected, waited for ever."""
-    monkeypatch.setattr("engine.kube.config.REFRESH_PATIENCE", 0.2)
-    credentials = await old_credentials_of_a_plugin_that_hangs(tmp_path)
+    credentials = await old_credentials_of_a_plugin_that_hangs(tmp_path, patience=0.2)
     (tmp_path / "secret").write_text("second")
     assert await credentials.authorization() == "Bearer first"
     assert not credentials.is_due
@@ -340,12 +339,9 @@ async def test_a_plugin_that_hangs_keeps_requests_waiting_for_a_while_only(
     assert plugin_runs(tmp_path) == 2
 
 
-async def test_a_rejected_request_waits_for_a_hanging_plugin_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rejected_request_waits_for_a_hanging_plugin_once(tmp_path: Path) -> None:
     """It waited for the refresh that was under way, and then for the same one again."""
-    monkeypatch.setattr("engine.kube.config.REFRESH_PATIENCE", 1.5)
-    credentials = await old_credentials_of_a_plugin_that_hangs(tmp_path)
+    credentials = await old_credentials_of_a_plugin_that_hangs(tmp_path, patience=1.5)
     await credentials.authorization()
     began = asyncio.get_running_loop().time()
     await credentials.authorization(rejected="Bearer first")
