@@ -107,7 +107,7 @@ def extender_command(**options: Any) -> None:
     """Answer a stock kube-scheduler as its extender, with the policies of a directory or ConfigMap.
 
     Serves the verbs `filter`, `prioritize`, `preempt` and `bind`. Policies are reloaded as in
-    `starsched run`: checked, tested, tried, and taken back if they fail. Runs until SIGTERM or
+    `starsched run`: checked, tested, tried, and rolled back if they fail. Runs until SIGTERM or
     SIGINT.
 
     \b

@@ -137,10 +137,10 @@ class Reports:
         self._event(offer.reference, WARNING, SOURCE_GONE_REASON, note, "")
 
     def rolled_back(self, revision: str, in_force: str, reason: str) -> None:
-        """*revision* was taken back during its probation; *in_force* decides again."""
+        """*revision* was rolled back during its probation; *in_force* decides again."""
         self._count("rolled_back", is_ok=False)
         log.error("Policies rolled back", revision=revision, in_force=in_force, reason=reason)
-        note = f"revision {revision} was taken back: {reason}; revision {in_force} is in force"
+        note = f"revision {revision} was rolled back: {reason}; revision {in_force} is in force"
         self.last_rejected = self._note(
             "rolled_back", revision, stage="probation", note=note, problems=[]
         )

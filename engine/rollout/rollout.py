@@ -216,7 +216,8 @@ class Rollout:
                 if adopted is not None:
                     await self._fall_back(adopted, active)
         active = self.active
-        if active.origin == self._source_name:
+        is_rolled_back = active.bundle.revision in self._saved.rolled_back
+        if active.origin == self._source_name and not is_rolled_back:
             # What the previous leader saved, it has reported, too.
             unreported = self._reports.unreported
             is_stored = stored is not None and stored.revision == unreported
@@ -271,6 +272,8 @@ class Rollout:
                     compared_with = back_to
                     if compared_with is not None:
                         await candidate.compare(compared_with)
+                # The store may have answered during the stages.
+                self._refuse_rolled_back(bundle.revision)
                 end_stage("facts")
         except Rejected as rejection:
             if candidate is not None:
@@ -368,7 +371,10 @@ class Rollout:
             # A bug in the trial itself: what was checked, tested and loaded goes on deciding.
             log.exception("Unexpected exception while trying the first policies")
         else:
-            if self._revisions.active is first and first.origin == self._source_name:
+            # Meanwhile an edit may have come into force, or the store may have answered that the
+            # leader before rolled this revision back; then `_take_over` is about to replace it.
+            is_current = self._revisions.active is first and first.origin == self._source_name
+            if is_current and first.bundle.revision not in self._saved.rolled_back:
                 self._reports.write_accepted(first)
                 self._saved.remember(first)
                 await self._saved.save()
@@ -378,7 +384,7 @@ class Rollout:
 
     def _refuse_rolled_back(self, revision: str) -> None:
         if revision in self._saved.rolled_back:
-            text = f"revision `{revision}` was taken back before; change the policies to try again"
+            text = f"revision `{revision}` was rolled back before; change the policies to try again"
             raise Rejected("rolled_back", [Problem("", 0, 0, text)], revision)
 
     # --- switching -----------------------------------------------------------------------------

@@ -73,13 +73,12 @@ class SavedPolicies:
     # --- changes -------------------------------------------------------------------------------
 
     def remember(self, loaded: LoadedRevision) -> None:
-        """Have *loaded* saved as the last good policies."""
-        self._set(LastGood(loaded.bundle.revision, dict(loaded.files), self.rolled_back))
+        """Have *loaded* saved as the last good policies, unless it was rolled back before."""
+        self._set(self._with(loaded, self.rolled_back))
 
     def remember_rolled_back(self, revision: str, back_to: LoadedRevision) -> None:
         """Have *back_to* saved, and that *revision* was rolled back."""
-        rolled_back = (self.last_good or LastGood()).without(revision)
-        self._set(LastGood(back_to.bundle.revision, dict(back_to.files), rolled_back))
+        self._set(self._with(back_to, (self.last_good or LastGood()).without(revision)))
 
     def adopt(self, stored: LastGood, active: str, *, is_fallback: bool) -> bool:
         """Take over what another leader saved; True if its policies are to replace ours.
@@ -94,6 +93,16 @@ class SavedPolicies:
         if self._unsaved is not None:
             self._unsaved = self.last_good  # it did not know what was rolled back
         return is_replaced
+
+    def _with(self, loaded: LoadedRevision, rolled_back: tuple[str, ...]) -> LastGood:
+        """*loaded* as the last good policies; those known so far if it is among *rolled_back*.
+
+        A revision that the leader before rolled back may be in force until the store is read and
+        its successor is loaded.
+        """
+        if loaded.bundle.revision in rolled_back:
+            return replace(self.last_good or LastGood(), rolled_back=rolled_back)
+        return LastGood(loaded.bundle.revision, dict(loaded.files), rolled_back)
 
     def _set(self, last_good: LastGood) -> None:
         if last_good != self.last_good:

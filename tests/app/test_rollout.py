@@ -445,7 +445,7 @@ async def test_a_revision_that_fails_in_force_is_taken_back_and_not_tried_again(
         await eventually(lambda: app.rollout.active.bundle.revision == good)
         await eventually(lambda: events(cluster, "PolicyRolledBack"))
         (event,) = events(cluster, "PolicyRolledBack")
-        assert f"revision {bad} was taken back" in event["note"]
+        assert f"revision {bad} was rolled back" in event["note"]
         await eventually(lambda: len(placements(cluster)) == 6)
         assert set(placements(cluster).values()) == {"node-2"}
         assert metric(app, "starsched_policy_reloads_total", result="rolled_back") == 1

@@ -1,7 +1,8 @@
 """What a new leader has in force, if the source offers something while it finds out."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import structlog
@@ -50,6 +51,7 @@ class Kept:
         self.gives_up = asyncio.Event()
         self.asked = 0
         self.loads = 0
+        self.lost = 0
 
     async def load(self) -> LastGood | None:
         self.loads += 1
@@ -65,6 +67,7 @@ class Kept:
         return True
 
     async def is_lost(self) -> bool:
+        self.lost += 1
         return self.last_good is None
 
     async def _hang(self, where: str) -> None:
@@ -74,12 +77,18 @@ class Kept:
 
 
 class World:
-    """An empty cluster. The facts of *slow* policies take until `has_spoken`."""
+    """An empty cluster.
+
+    Preparing the *slow* revision begins with `is_preparing` and lasts until `is_prepared`; the
+    first trial begins when `is_idle` is set, as it is at first.
+    """
 
     def __init__(self) -> None:
         self.slow = ""
-        self.is_asked = asyncio.Event()
-        self.has_spoken = asyncio.Event()
+        self.is_preparing = asyncio.Event()
+        self.is_prepared = asyncio.Event()
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
 
     def snapshot(self) -> Snapshot:
         return Cache().snapshot()
@@ -89,11 +98,11 @@ class World:
 
     async def prepare(self, bundle: Bundle) -> None:
         if bundle.revision == self.slow:
-            self.is_asked.set()
-            await self.has_spoken.wait()
+            self.is_preparing.set()
+            await self.is_prepared.wait()
 
     async def until_idle(self) -> None:
-        """It is idle."""
+        await self.is_idle.wait()
 
 
 def revision_of(files: Mapping[str, str]) -> str:
@@ -157,6 +166,79 @@ async def test_a_store_that_hangs_does_not_keep_a_start() -> None:
     assert store.last_good == kept
 
 
+@contextlib.asynccontextmanager
+async def rolled_back_in_force(
+    store: Kept, source: Source, world: World
+) -> AsyncIterator[tuple[Rollout, LastGood]]:
+    """A roll-out with a rolled back revision in force, and what its store holds.
+
+    The store does not answer at the start. When it does, its own policies stay in preparation until
+    `world.is_prepared`.
+    """
+    kept = store.last_good = LastGood(revision_of(STORED), STORED, (revision_of(EDITED),))
+    store.hangs_in = "load"
+    world.slow = kept.revision
+    rollout = make_rollout(source, store, world, load_timeout=0.1, sleep=no_time)
+    await asyncio.wait_for(rollout.start(), 5)
+    assert rollout.active.bundle.revision == revision_of(source.files)
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        yield rollout, kept
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_rolled_back_revision_is_not_saved_after_its_trial() -> None:
+    """The store answered during the first trial, and the next start found what it rejects."""
+    source, store, world = Source(EDITED), Kept(), World()
+    world.is_idle.clear()
+    async with rolled_back_in_force(store, source, world) as (rollout, kept):
+        # 1. The store answers before the trial; its policies are prepared during all of it.
+        store.hangs_in = ""
+        store.gives_up.set()
+        await world.is_preparing.wait()
+        world.is_idle.set()
+        source.offer(Offer(BROKEN))
+        await eventually(lambda: rollout.describe()["last_rejected"], what="the trial to end")
+        assert rollout.active.bundle.revision == revision_of(EDITED)
+        # 2. They come into force.
+        world.is_prepared.set()
+        await eventually(lambda: rollout.active.bundle.revision == kept.revision)
+    assert store.last_good == kept
+
+
+async def test_a_rolled_back_revision_that_has_no_successor_is_not_saved() -> None:
+    """What the store holds does not load any more."""
+    source, store, world = Source(EDITED), Kept(), World()
+    async with rolled_back_in_force(store, source, world) as (rollout, _):
+        kept = store.last_good = LastGood(revision_of(STORED), BROKEN, (revision_of(EDITED),))
+        await eventually(lambda: rollout.describe()["last_good"], what="the trial to end")
+        store.hangs_in = ""
+        store.gives_up.set()
+        await eventually(lambda: rollout.describe()["rolled_back"])
+        asked = store.lost
+        await eventually(lambda: store.lost > asked, what="the take-over to end")
+    assert store.last_good == kept
+
+
+async def test_an_edit_turns_out_to_be_rolled_back_during_its_stages() -> None:
+    source, store, world = Source(STORED), Kept(), World()
+    async with rolled_back_in_force(store, source, world) as (rollout, kept):
+        await eventually(lambda: rollout.describe()["last_good"], what="the trial to end")
+        world.slow = revision_of(EDITED)
+        source.offer(Offer(EDITED))
+        await world.is_preparing.wait()
+        store.hangs_in = ""
+        store.gives_up.set()
+        await eventually(lambda: rollout.describe()["rolled_back"])
+        world.is_prepared.set()
+        await eventually(lambda: rollout.describe()["last_rejected"])
+        assert rollout.describe()["last_rejected"]["stage"] == "rolled_back"
+        assert rollout.active.bundle.revision == kept.revision
+    assert store.last_good == kept
+
+
 async def test_what_the_last_leader_took_back_is_not_forgotten_with_what_a_standby_accepted() -> (
     None
 ):
@@ -196,12 +278,12 @@ async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over
         store.last_good = LastGood(revision_of(STORED), STORED, ())
         world.slow = revision_of(STORED)
         leading = asyncio.ensure_future(rollout.lead())
-        await world.is_asked.wait()
+        await world.is_preparing.wait()
         # 2. An edit mends what was broken.
         source.offer(Offer(EDITED))
         await asyncio.wait_for(edited.wait(), 20)
         # 3. Now those of the leader could come into force.
-        world.has_spoken.set()
+        world.is_prepared.set()
         await leading
         assert rollout.active.bundle.revision == in_force[-1] == revision_of(EDITED)
         assert rollout.describe()["active"]["origin"] == source.name
