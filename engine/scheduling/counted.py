@@ -6,7 +6,7 @@ kept by input, like all others.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -234,9 +234,12 @@ class CountedHooks:
         Returns the failures by slot; their groups stay unknown.
         """
         members = [_members(each) for each in groups.shared]
-        entries = [_entry_of(use, columns, groups.keys[group], members) for group in unknown]
+        keys = [groups.keys[group] for group in unknown]
+        entries = [_entry_of(use, columns, key, members) for key in keys]
+        likely = groups.likely_after(keys)  # worked out if there is something to ask
+        later = (_entry_of(use, columns, key, members) for key in likely)
         failed: dict[int, PolicyFailure] = {}
-        for group, answer in zip(unknown, self._ask(use, entries), strict=True):
+        for group, answer in zip(unknown, self._ask(use, entries, later), strict=True):
             if isinstance(answer, PolicyFailure):
                 failed[group] = answer
                 groups.fail(group, SCORE_FAILED if use.hook == "score" else FAILED)
@@ -267,16 +270,30 @@ class CountedHooks:
             values.update(more)
         return shared
 
-    def _ask(self, use: CountedHook, entries: Sequence[bytes]) -> list[Any]:
-        """The codes or scores of *entries*, failures as they are."""
+    def _ask(
+        self, use: CountedHook, entries: Sequence[bytes], later: Iterable[bytes] = ()
+    ) -> list[Any]:
+        """The codes or scores of *entries*, failures as they are.
+
+        If any has to be asked, so are those of *later*, which will probably be.
+        """
         known = self._verdicts
         # What all inputs of the hook have in common.
         head = use.enabled.instance, use.hook, use.pod, use.extra
         missing = [entry for entry in dict.fromkeys(entries) if (*head, entry) not in known]
         fresh: dict[bytes, Any] = {}
         if missing:
-            call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
-            (answered,) = self._memo.evaluate([call])
+            # A call of its own: what fails or takes too long in it is not held against the others.
+            ahead = [entry for entry in later if (*head, entry) not in known]
+            calls = [
+                Call(use.enabled.instance, use.hook, use.pod, each, use.extra)
+                for each in (missing, ahead)
+                if each
+            ]
+            answered, *more = self._memo.evaluate(calls)
+            for entry, verdict in zip(ahead, *more, strict=False):
+                if not isinstance(verdict, PolicyFailure):
+                    known[(*head, entry)] = self._code(use, verdict)
             for entry, verdict in zip(missing, answered, strict=True):
                 if isinstance(verdict, PolicyFailure):
                     fresh[entry] = verdict  # not kept: the next pod asks again

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from engine.caching.counter_answers import OUTSIDE, CounterColumn
 from engine.policy.verdicts import FITS
+from engine.scheduling.read_ahead import ReadAhead
 
 # Equal numbers are found by a table where it is this short (8 MiB), else by sorting.
 _TABLE_SPAN: Final = 1 << 20
@@ -92,6 +93,7 @@ class Groups:
     # Slots of domains, and if all of a domain were in one group, and still are.
     _behind_together: list[tuple[NDArray[np.int64], bool]] = field(default_factory=list)
     _fresh: set[int] = field(default_factory=set)
+    _ahead: ReadAhead = field(default_factory=ReadAhead)
 
     @property
     def count(self) -> int:
@@ -316,6 +318,14 @@ class Groups:
         if wanted == len(is_wanted):
             return sizes
         return sizes - np.bincount(self.of_slot[~is_wanted], minlength=self.count)
+
+    def likely_after(self, keys: Sequence[Key]) -> Iterator[Key]:
+        """The keys that will probably be asked next, now that the answers for *keys* are."""
+        size = len(keys[0])
+        numbers = tuple([number for key in sorted(keys) for number in key])
+        for later in self._ahead.after(numbers, self.shared):
+            for place in range(0, len(later), size):
+                yield later[place : place + size]
 
     def reject(self, codes: NDArray[np.int32], is_open: NDArray[np.bool_]) -> None:
         """Write the answers that are no FITS into *codes*, where *is_open*.

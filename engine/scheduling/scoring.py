@@ -6,7 +6,7 @@ means is the policies'.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
+from engine.scheduling.read_ahead import ReadAhead
 
 # Answers for a range of fewer scores than this are a table indexed by score, of 32 KiB at most. For
 # 5,000 nodes that takes 25 us; finding the distinct scores, as wider ranges need, takes 300.
@@ -43,6 +44,8 @@ class Normalizer:
         # Answers by range: of narrow ones by score less the least one, of wide ones by score.
         self._narrow: OrderedDict[_Range, NDArray[np.int16]] = OrderedDict()
         self._wide: OrderedDict[_Range, dict[int, int]] = OrderedDict()
+        # By policy, `over.count` and how many scores were asked.
+        self._ahead: dict[tuple[int, int, int], ReadAhead] = {}
 
     def reuse_from(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
         """Begin with what *other* knows of policies, given the index here by that in *other*."""
@@ -70,7 +73,7 @@ class Normalizer:
             return np.zeros(len(raw), np.int64)
         low, high = int(values.min()), int(values.max())
         key = (instance, low, high, (count or len(values)) if reads_count else 0)
-        is_narrow = high - low < _TABLE_SPAN
+        is_narrow = _is_narrow(key)
         normal = self._in_narrow(key, values) if is_narrow else self._in_wide(key, values)
         if isinstance(normal, PolicyFailure):
             return normal
@@ -81,15 +84,9 @@ class Normalizer:
     def _in_narrow(
         self, key: _Range, values: NDArray[np.int64]
     ) -> NDArray[np.int16] | PolicyFailure:
-        _, low, high, _ = key
-        table = self._narrow.get(key)
-        is_new = table is None
-        if table is None:
-            table = self._narrow[key] = np.full(high - low + 1, _UNKNOWN, np.int16)
-            if len(self._narrow) > self._capacity:
-                self._narrow.popitem(last=False)
-        else:
-            self._narrow.move_to_end(key)
+        low = key[1]
+        is_new = key not in self._narrow
+        table = self._table(key)
         places = values - low
         normal = table[places]
         if normal.min() != _UNKNOWN:
@@ -99,19 +96,12 @@ class Normalizer:
         wanted = is_wanted | (not is_new and len(table) <= _WHOLE)
         missing = np.flatnonzero(wanted & (table == _UNKNOWN))
         answers, failures = self._ask(key, (missing + low).tolist())
-        for score, answer in answers.items():
-            table[score - low] = answer
+        self._learn(key, answers)
         failed = [failure for score, failure in failures.items() if is_wanted[score - low]]
         return first_reported(failed) if failed else table[places]
 
     def _in_wide(self, key: _Range, values: NDArray[np.int64]) -> NDArray[np.int64] | PolicyFailure:
-        known = self._wide.get(key)
-        if known is None:
-            known = self._wide[key] = {}
-            if len(self._wide) > self._capacity:
-                self._wide.popitem(last=False)
-        else:
-            self._wide.move_to_end(key)
+        known = self._known(key)
         distinct, places = np.unique(values, return_inverse=True)
         scores: list[int] = distinct.tolist()
         missing = [score for score in scores if score not in known]
@@ -125,19 +115,73 @@ class Normalizer:
             known.clear()
         return normal
 
+    def _table(self, key: _Range) -> NDArray[np.int16]:
+        """The answers for a narrow range."""
+        table = self._narrow.get(key)
+        if table is None:
+            table = self._narrow[key] = np.full(key[2] - key[1] + 1, _UNKNOWN, np.int16)
+            if len(self._narrow) > self._capacity:
+                self._narrow.popitem(last=False)
+        else:
+            self._narrow.move_to_end(key)
+        return table
+
+    def _known(self, key: _Range) -> dict[int, int]:
+        """The answers for a wide range."""
+        known = self._wide.get(key)
+        if known is None:
+            known = self._wide[key] = {}
+            if len(self._wide) > self._capacity:
+                self._wide.popitem(last=False)
+        else:
+            self._wide.move_to_end(key)
+        return known
+
+    def _learn(self, key: _Range, answers: Mapping[int, int]) -> None:
+        if _is_narrow(key):
+            table, low = self._table(key), key[1]
+            for score, answer in answers.items():
+                table[score - low] = answer
+        else:
+            self._known(key).update(answers)
+
     def _ask(
         self, key: _Range, scores: Sequence[int]
     ) -> tuple[dict[int, int], dict[int, PolicyFailure]]:
         """The answers to *scores*, and the failures of those without one."""
-        answers: dict[int, int] = {}
-        failures: dict[int, PolicyFailure] = {}
-        (verdicts,) = self._memo.evaluate([_call(key, scores)])
-        for score, verdict in zip(scores, verdicts, strict=True):
-            if isinstance(verdict, PolicyFailure):
-                failures[score] = verdict
-            else:
-                answers[score] = verdict
-        return answers, failures
+        later = self._later(key, scores)
+        asked = [(key, scores), *later]
+        verdicts = self._memo.evaluate([_call(*each) for each in asked])
+        for (over, of), answered in zip(later, verdicts[1:], strict=True):
+            self._learn(over, _answers(of, answered))
+        failures = {
+            score: verdict
+            for score, verdict in zip(scores, verdicts[0], strict=True)
+            if isinstance(verdict, PolicyFailure)
+        }
+        return _answers(scores, verdicts[0]), failures
+
+    def _later(self, key: _Range, scores: Sequence[int]) -> list[tuple[_Range, Sequence[int]]]:
+        """The ranges and scores that will probably be asked next."""
+        instance, low, high, count = key
+        if len(self._ahead) > self._capacity:
+            self._ahead.clear()
+        ahead = self._ahead.setdefault((instance, count, len(scores)), ReadAhead())
+        return [
+            ((instance, low, high, count), scores)
+            for low, high, *scores in ahead.after((low, high, *scores))
+            if low <= min(scores) and max(scores) <= high
+        ]
+
+
+def _is_narrow(key: _Range) -> bool:
+    return key[2] - key[1] < _TABLE_SPAN
+
+
+def _answers(scores: Sequence[int], verdicts: Sequence[Any]) -> dict[int, int]:
+    """The answer by score, without failures."""
+    pairs = zip(scores, verdicts, strict=True)
+    return {score: answer for score, answer in pairs if not isinstance(answer, PolicyFailure)}
 
 
 def _call(key: _Range, scores: Sequence[int]) -> Call:

@@ -121,3 +121,28 @@ def test_a_node_that_comes_is_looked_at_by_every_hook(world: _World) -> None:
     world.place()
     assert {hook for _, hook in world.asked.nodes} == {"filter", "score"}
     assert world.place("60") == "n9"
+
+
+def _near(number: int) -> Pod:
+    """A pod that wants to be in the zone of others like it."""
+    labels = {"app": "near"}
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "zone"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return make_pod(f"near-{number}", labels=labels, spec={"affinity": affinity})
+
+
+def test_counts_and_ranges_that_keep_growing_are_read_ahead() -> None:
+    world = _World()
+    for number in range(2):
+        world.cache.add_node(make_node(f"n{number}", cpu="64", labels={"zone": f"z{number}"}))
+    trips = 0
+    for number in range(44):
+        world.asked.forget()
+        pod = _near(number)
+        node = world.scheduler.schedule(pod, world.cache.snapshot()).node
+        assert node is not None
+        world.cache.assume(pod, node)
+        # The node that has changed is asked about in a trip of its own.
+        trips += world.asked.round_trips - 1
+    # Without reading ahead: 88, a count and a range for each pod.
+    assert trips < 22
