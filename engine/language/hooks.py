@@ -124,6 +124,11 @@ class Hook:
         return [*required, *(f"{name}?" for name in self.parameters[self.required :])]
 
     @property
+    def may_reject(self) -> bool:
+        """True if one of its verdicts keeps the pod from being placed."""
+        return any("reject()" in form.kinds or "a reason" in form.said for form in self.forms)
+
+    @property
     def may_return_none(self) -> bool:
         """True if None is a verdict."""
         return NOTHING in self.forms
@@ -214,7 +219,7 @@ ENTRIES: Final = (
         is_per_node=True,
         forms=(
             NOTHING,
-            reasons(("a reason", "a list of reasons"), '["r", list(reasons)]', _REJECTION),
+            reasons(("a reason", "a list of reasons"), "r", _REJECTION),
             made("unresolvable", '["u", v.reasons]', _REJECTION),
             made("reject", '["r", v.reasons]', _REJECTION, is_said=False),
         ),
@@ -308,7 +313,7 @@ ENTRIES: Final = (
         forms=(
             NOTHING,
             made("wait", '["wait", v.seconds, v.reasons[0]]'),
-            reasons(("a reason",), '["reject", list(reasons)]', list[Any]),
+            reasons(("a reason",), "reject", list[Any]),
             made("reject", '["reject", v.reasons]', is_said=False),
             made("unresolvable", '["reject", v.reasons]', is_said=False),
         ),

@@ -123,14 +123,15 @@ def reasons_of(value: Any) -> list[str]:
     return list(reasons)
 
 
-def reasons(said: Sequence[str], sent: str, wire: Any) -> Form:
-    """A reason or a list of reasons; *sent* is Starlark for what becomes of the list `reasons`."""
+def reasons(said: Sequence[str], tag: str, wire: Any) -> Form:
+    """A reason or a list of reasons, which leave the sandbox behind *tag*."""
     lines = (
         'reasons = [v] if type(v) == "string" else v',
         "if _is_reasons(reasons):",
-        f"    return {sent}",
+        f'    return ["{tag}", list(reasons)]',
     )
-    return Form(tuple(said), frozenset({"str", "list", "tuple"}), wire, lines, reasons_of)
+    kinds = frozenset({"str", "list", "tuple"})
+    return Form(tuple(said), kinds, wire, lines, lambda value: [tag, reasons_of(value)])
 
 
 REASON: Final = Form(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.language.effects import AGES
+from engine.language.hooks import ENTRIES
 from engine.language.syntax import parse, walk
 from engine.policy.analysis import Reads
 from engine.policy.errors import Problem
@@ -18,7 +19,10 @@ from engine.policy.evaluator import Files
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import EVERYTHING
 
-_NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
+# `annotate` is asked once per placed pod: nothing is reused.
+_NODE_HOOKS: Final = frozenset(
+    hook.name for hook in ENTRIES if "node" in hook.parameters and hook.name != "annotate"
+)
 # They choose between nodes that are otherwise equal: the name is one way to.
 _CHOOSING: Final = frozenset({"tie_key", "candidate_key"})
 _SCORE_ALL: Final = "score_all"

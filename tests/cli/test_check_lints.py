@@ -61,11 +61,11 @@ def test_json_has_the_lint_and_the_cost(tmp_path: Path) -> None:
         {
             "policy": "a",
             "hook": "filter",
-            "called": "for each node",
+            "called": "per node",
             "loops": [["node.taints", "pod.tolerations"]],
         }
     ]
-    assert "a.filter, for each node: node.taints x pod.tolerations" in check(tmp_path, "--cost")[1]
+    assert "a.filter, per node: node.taints x pod.tolerations" in check(tmp_path, "--cost")[1]
 
 
 def test_costs_go_through_loaded_functions(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_costs_go_through_loaded_functions(tmp_path: Path) -> None:
         "    ok = tolerates_all(pod.tolerations, node.taints)\n    return None if ok else 'no'\n"
     )
     (tmp_path / "a.star").write_text(text)
-    assert "a.filter, for each node: node.taints x pod.tolerations" in check(tmp_path, "--cost")[1]
+    assert "a.filter, per node: node.taints x pod.tolerations" in check(tmp_path, "--cost")[1]
 
 
 def test_fix_takes_out_unused_loads_and_touches_nothing_else(tmp_path: Path) -> None:

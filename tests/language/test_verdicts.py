@@ -10,6 +10,7 @@ from engine.language.hooks import AMONG, ENTRIES, Hook
 from engine.language.verdicts import NoVerdictError, checker, wire_of
 from engine.policy.evaluator import Call, InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.lint.linter import lint_files
+from engine.policy.sandbox.compiled import can_compile
 
 _VALUES = (
     *("None", "True", "False", "0", "-1", "100", "101", "4611686018427387905", "1 << 70", "1.5"),
@@ -18,10 +19,6 @@ _VALUES = (
     *('reject("no")', 'unresolvable(["a", "b"])', "skip()", 'only_nodes(["a"])', "state(a = 1)"),
     *("wait(5)", 'gang("g", 2)', "count_pods(None, [])", "struct(a = 1)"),
 )
-#: What translated hooks are that are called for single nodes, pods or scores.
-_TRANSLATED = {
-    *("filter", "score", "normalize", "tie_key", "annotate", "queue_key", "victim_key", "among_"),
-}
 _NAMES = {hook.name: hook.name for hook in ENTRIES} | {"among_": "among_x"}
 
 
@@ -69,13 +66,13 @@ def test_all_parts_agree_about_a_verdict(hook: Hook, is_normalized: bool) -> Non
             got = msgspec.to_builtins(decoder.decode(msgspec.json.encode(verdict)))
             assert msgspec.json.encode(got) == msgspec.json.encode(verdict), value
         literal = _literal(value)
-        if hook.name in _TRANSLATED and literal is not ...:
+        if can_compile(hook.name) and literal is not ...:
             try:
                 sent = checker(forms)(literal)
             except NoVerdictError:
                 assert is_failure, value
             else:
-                assert sent == (verdict[1] if hook.name == "filter" and verdict else verdict), value
+                assert sent == verdict, value
         assert is_failure or path not in refused, f"the lint refuses {value}"
     assert not all(isinstance(verdict, PolicyFailure) for verdict in verdicts)
 

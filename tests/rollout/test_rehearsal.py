@@ -8,6 +8,7 @@ import pytest
 from engine.caching.cache import Cache
 from engine.language.hooks import HOOKS
 from engine.model.pod import Pod
+from engine.offline.scaffold import new_policy
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import (
     Call,
@@ -20,49 +21,7 @@ from engine.rollout.rehearsal import rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 
-EVERYTHING = """
-def group_of(pod):
-    return gang(pod.namespace)
-
-def queue_key(pod, group):
-    return -group.pod_count
-
-def pre_enqueue(pod, group):
-    return None
-
-def permit(pod, group):
-    return None
-
-def pre_filter(pod):
-    return None
-
-def counters(pod):
-    return [count_pods(topology = "zone", labels = {"a": "b"}, namespaces = ["x"])]
-
-def filter(pod, node, counts):
-    return None
-
-def pre_score(pod):
-    return None
-
-def score(pod, node):
-    return 7
-
-def normalize(score, over):
-    return 50
-
-def tie_key(pod, node):
-    return node.name
-
-def annotate(pod, node):
-    return None
-
-def victim_key(pod):
-    return pod.name
-
-def candidate_key(node, victims, violations):
-    return len(victims)
-"""
+EVERYTHING, _ = new_policy("mine", HOOKS.keys() - {"score_all"})
 
 
 class Listening:
@@ -85,7 +44,7 @@ class Listening:
 def rehearsed(
     text: str, cache: Cache, *pods: Pod, config: str = "", **words: Any
 ) -> tuple[list[PolicyFailure], set[str]]:
-    files = {"mine.star": f'"""A policy."""\n\n{text}'}
+    files = {"mine.star": text}
     bundle = build_bundle(files | ({"config.yaml": config} if config else {}))
     evaluator = Listening(bundle.program)
     scheduler = Scheduler(bundle, evaluator)

@@ -13,6 +13,7 @@ from typing import Final
 from engine.language.hooks import hook_of
 from engine.language.resolve import bound_to, parameters_of
 from engine.language.syntax import children, loads_of, parse, shown, walk
+from engine.language.table import Effect, builtins
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
 
@@ -24,13 +25,15 @@ Product = tuple[str, ...]
 
 _MAX_DEPTH: Final = 12
 _MAX_PRODUCTS: Final = 64
-# Calls that give what they are given, for the name of what is looped over.
-_SAME: Final = frozenset({"sorted", "list", "reversed", "enumerate", "tuple", "zip"})
+# Calls whose result is named after their first argument, as it has the same elements.
+_SAME: Final = frozenset(
+    name for name, entry in builtins().items() if entry.effect in (Effect.ELEMENTS, Effect.PAIRS)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HookCost:
-    """What one call of a hook goes through: nested loops as products, the deepest first."""
+    """When a hook is called, and what a call goes through: nested loops, the deepest first."""
 
     policy: str
     hook: str
@@ -47,7 +50,7 @@ def hook_cost(policy: str, files: Files, module: str, hook: str) -> HookCost:
     found = walker.function(module, hook, {"nodes": _ALL_NODES} if hook == "score_all" else {}, 0)
     maximal = [p for p in found if not any(p != q and _within(p, q) for q in found)]
     order = sorted(maximal, key=lambda p: (-len(p), p))
-    return HookCost(policy, hook, _called(hook), tuple(order))
+    return HookCost(policy, hook, hook_of(hook).called, tuple(order))
 
 
 def lint_cost(source: PolicySource) -> Iterator[Finding]:
@@ -65,16 +68,6 @@ def lint_cost(source: PolicySource) -> Iterator[Finding]:
 
 def _is_nodes(name: str) -> bool:
     return name == _ALL_NODES or "cluster.node_count" in name
-
-
-def _called(hook: str) -> str:
-    if hook_of(hook).is_per_node:
-        return "once, for the node chosen" if hook == "annotate" else "for each node"
-    if hook == "normalize":
-        return "for each distinct score"
-    if hook in ("victim_key", "candidate_key"):
-        return "for each pod" if hook == "victim_key" else "for each node that preemption can free"
-    return "for each pod"
 
 
 def _within(small: Product, large: Product) -> bool:

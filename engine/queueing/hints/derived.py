@@ -13,6 +13,7 @@ import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.language.effects import AGES
+from engine.language.hooks import ENTRIES
 from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, POD
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
@@ -26,7 +27,9 @@ from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_beh
 
 # The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
 _GATES: Final = frozenset({"pre_enqueue"})
-_FILTERS: Final = frozenset({"pre_filter", "counters", "filter", "permit"})
+_FILTERS: Final = frozenset(hook.name for hook in ENTRIES if hook.may_reject) - _GATES | {
+    "counters"  # whose counts the others take
+}
 
 # Pods that a policy protects from eviction keep others waiting.
 _KEEPS: Final = "victim_key"
