@@ -1,4 +1,10 @@
-"""Which events are worth another attempt at a rejected pod, policy by policy."""
+"""Which events are worth another attempt at a rejected pod, policy by policy.
+
+Owns kube-scheduler's queueing hints: for each policy the events that may help (`INTERESTS`), and
+for some a look at the object that changed (`nodes`, `volumes`, ...). Policies of users get theirs
+from the fields that they read (`derived`, `view_events`). Moving pods is the queue's. Begin with
+`hints`, then `interest`.
+"""
 
 from engine.queueing.hints.hints import INTERESTS, Hints
 
