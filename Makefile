@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
-# Old bytecode, another checkout's packages or a user's site must not change what is tested.
+# Another checkout's packages or a user's site must not change what is tested.
 export PYTHONNOUSERSITE := 1
-unexport PYTHONPATH PYTHONHOME
+# Without bytecode, each worker and each process that a test starts compiles everything again.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo fast check test lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean

@@ -1,4 +1,9 @@
-"""Profiles of a few policies alone, as files of a bundle have them."""
+"""The default profile as a bundle, and profiles of a few policies alone as files of one."""
+
+import functools
+
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
 
 _PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -10,6 +15,18 @@ profiles:
       disabled: [{{name: "*"}}]
       enabled: [{enabled}]
 """
+
+
+@functools.cache
+def default_bundle() -> Bundle:
+    """The shipped policies of the default profile; built once, when a test first needs them."""
+    return build_bundle({})
+
+
+@functools.cache
+def default_evaluator() -> InProcessEvaluator:
+    """The evaluator of `default_bundle`, shared by tests."""
+    return InProcessEvaluator(default_bundle().program)
 
 
 def only(*names: str) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
-from distributed import LocalCluster
 
 from engine.cli.main import main
 from engine.cli.sweep_reports import columns_of, write_table
@@ -101,6 +100,13 @@ def test_a_table_that_cannot_be_written_is_named(snapshot: Path, tmp_path: Path)
     assert result.output.endswith(f"Error: {to / 'results.csv'}: is a directory\n")
 
 
+def local_cluster(**words: Any) -> Any:
+    """A Dask cluster of this machine."""
+    from distributed import LocalCluster  # it takes long to load
+
+    return LocalCluster(dashboard_address=None, **words)  # type: ignore[no-untyped-call]
+
+
 @pytest.mark.slow("starts programs")
 def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
@@ -108,7 +114,7 @@ def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> Non
     policies = tmp_path / "policies"
     policies.mkdir()
     (policies / "greedy.star").write_text(GREEDY)
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:  # type: ignore[no-untyped-call]
+    with local_cluster(n_workers=1, threads_per_worker=1) as cluster:
         address = cluster.scheduler_address.replace("tcp://", "dask://")
         # Workers watch it, and take the next sweep. It took all memory that they had.
         greedy = sweep(snapshot, there, "--executor", address, "--policies", str(policies))
@@ -126,7 +132,7 @@ def test_a_worker_of_dask_without_starsched_is_told_of(snapshot: Path, tmp_path:
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "engine.py").write_text("")
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:  # type: ignore[no-untyped-call]
+    with local_cluster(n_workers=0) as cluster:
         address = cluster.scheduler_address
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny"]
         with subprocess.Popen(
@@ -147,7 +153,7 @@ def test_a_worker_of_dask_without_starsched_is_told_of(snapshot: Path, tmp_path:
 
 def test_a_dask_cluster_that_goes_away_ends_a_sweep(snapshot: Path, tmp_path: Path) -> None:
     """It was a traceback."""
-    cluster = LocalCluster(n_workers=0, dashboard_address=None)  # type: ignore[no-untyped-call]
+    cluster = local_cluster(n_workers=0)
     where = cluster.scheduler_address.replace("tcp://", "dask://")
     scheduler: Any = cluster.scheduler
 

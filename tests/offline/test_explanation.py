@@ -17,6 +17,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import Scheduler
+from tests.profiles import default_bundle, default_evaluator
 
 POLICY = '''"""Keeps pods off nodes of the wrong colour."""
 
@@ -29,8 +30,6 @@ def filter(pod, node):
 def score(pod, node):
     return len(node.name)
 '''
-BUNDLE = build_bundle({})
-EVALUATOR = InProcessEvaluator(BUNDLE.program)
 
 
 def node(name: str, cpu: int = 4, **more: Any) -> dict[str, Any]:
@@ -54,12 +53,13 @@ def explained(
     nodes: list[dict[str, Any]],
     wanted: dict[str, Any],
     others: list[dict[str, Any]] | None = None,
-    bundle: Bundle = BUNDLE,
+    bundle: Bundle | None = None,
     **words: Any,
 ) -> PodExplanation:
     cluster = Cluster(nodes=nodes, pods=others or [])
-    evaluator = EVALUATOR if bundle is BUNDLE else InProcessEvaluator(bundle.program)
-    return explain(bundle, evaluator, cluster.world(), cluster.pod_of(wanted), **words)
+    evaluator = default_evaluator() if bundle is None else InProcessEvaluator(bundle.program)
+    asked = cluster.pod_of(wanted)
+    return explain(bundle or default_bundle(), evaluator, cluster.world(), asked, **words)
 
 
 # --- the table ------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ def test_asking_each_policy_alone_agrees_with_the_decision(
 ) -> None:
     _, world = _world(shapes, taken)
     asked = Pod.from_plain(pod(**wanted))
-    table = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
-    decided = Scheduler(BUNDLE, EVALUATOR).explain(asked, world.snapshot)
+    table = ask_each(default_bundle(), default_evaluator(), asked, world.snapshot, Nominator())
+    decided = Scheduler(default_bundle(), default_evaluator()).explain(asked, world.snapshot)
     assert not table.failures
     assert set(decided.feasible) == {n for n in table.nodes if not table.rejectors_of(n)}
     for name, status in decided.rejected.items():
@@ -114,7 +114,7 @@ def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
 ) -> None:
     nodes, world = _world(shapes, taken)
     asked = Pod.from_plain(pod(**wanted))
-    table = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
+    table = ask_each(default_bundle(), default_evaluator(), asked, world.snapshot, Nominator())
     for i, shape in enumerate(nodes):
         info = world.snapshot.info(f"n{i}")
         assert info is not None
@@ -128,7 +128,8 @@ def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
             again = Cluster(nodes=[grown]).world()
             for one in others:
                 again.cache.add_pod(Pod.from_manifest(one))
-            result = ask_each(BUNDLE, EVALUATOR, asked, again.cache.snapshot(), Nominator())
+            snapshot = again.cache.snapshot()
+            result = ask_each(default_bundle(), default_evaluator(), asked, snapshot, Nominator())
             assert (not result.rejections["NodeResourcesFit"]) == is_enough
 
 
@@ -161,7 +162,7 @@ def test_a_pod_that_fits_nowhere_is_told_every_way_out() -> None:
     assert "Node UpdateNodeTaint" in taints.waits_for
     source = taints.reasons[0].source
     file, _, line = source.rpartition(":")
-    assert "untolerated taint" in BUNDLE.files[file].splitlines()[int(line) - 1]
+    assert "untolerated taint" in default_bundle().files[file].splitlines()[int(line) - 1]
 
 
 def test_a_cordon_with_its_taint_is_one_thing_to_lift() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,12 @@ from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, jain, report
 from engine.offline.workload import Arrival, NodeChange, Workload, WorkloadError, read_workload
 from engine.offline.world import ManifestError, node_of
-from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from tests.profiles import default_bundle, default_evaluator
 
-BUNDLE = build_bundle({})
-EVALUATOR = InProcessEvaluator(BUNDLE.program)
-GROUPED = build_bundle(
-    {
-        "config.yaml": """\
+GROUPED = {
+    "config.yaml": """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -32,8 +31,7 @@ profiles:
   - name: GangScheduling
     args: {groupLabel: group, minCountLabel: least}
 """,
-    }
-)
+}
 
 
 def node(name: str, cpu: int = 4) -> dict[str, Any]:
@@ -59,9 +57,12 @@ def workload(
     return Workload(cluster, [Arrival(at, cluster.pod_of(p), until) for at, p, until in arrivals])
 
 
-def run(planned: Workload, bundle: Bundle = BUNDLE) -> tuple[Simulation, Recorder, Report]:
+def run(
+    planned: Workload, files: Mapping[str, str] | None = None
+) -> tuple[Simulation, Recorder, Report]:
     recorder = Recorder()
-    evaluator = EVALUATOR if bundle is BUNDLE else InProcessEvaluator(bundle.program)
+    bundle = default_bundle() if files is None else build_bundle(files)
+    evaluator = default_evaluator() if files is None else InProcessEvaluator(bundle.program)
     simulation = Simulation(bundle, evaluator, planned, on_moment=recorder)
     simulation.run()
     return simulation, recorder, report(simulation, recorder.steps)
@@ -159,7 +160,7 @@ def test_a_pod_takes_the_name_of_one_that_was_there_at_the_start() -> None:
 
 def test_without_retries_a_pod_has_one_chance() -> None:
     planned = workload([node("n")], (0.0, pod("first", "3"), 9.0), (1.0, pod("next", "3"), None))
-    simulation = Simulation(BUNDLE, EVALUATOR, planned, retries=False)
+    simulation = Simulation(default_bundle(), default_evaluator(), planned, retries=False)
     simulation.run()
     assert (simulation.lives["a/next"].is_pending, simulation.decisions) == (True, 2)
 
@@ -432,8 +433,8 @@ def test_a_pod_of_another_scheduler_that_comes_again_is_decided_as_all_others() 
 
 
 def test_a_policy_that_always_fails_does_not_keep_a_run_going() -> None:
-    bundle = build_bundle({"x.star": "def filter(pod, node):\n    return 1 // 0\n"})
-    _, _, result = run(workload([node("n")], (0.0, pod("p"), 10**6)), bundle)
+    files = {"x.star": "def filter(pod, node):\n    return 1 // 0\n"}
+    _, _, result = run(workload([node("n")], (0.0, pod("p"), 10**6)), files)
     assert (result.given_up, result.placed) == (1, 0)
     assert result.decisions <= 6
 
@@ -807,15 +808,15 @@ def test_a_pod_whose_queue_key_fails_goes_by_its_priority() -> None:
     """It was sorted before all others here, and by its priority in a cluster."""
     config = f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration{BROKEN}"
     policy = 'def queue_key(pod):\n    fail("no key")\n'
-    bundle = build_bundle({"config.yaml": config, "broken.star": policy})
+    files = {"config.yaml": config, "broken.star": policy}
     arrivals = [(1.0, pod(f"p{n}", cpu="3", priority=n), None) for n in (1, 3, 2)]
-    simulation, _, _ = run(workload([node("n")], *arrivals), bundle)
+    simulation, _, _ = run(workload([node("n")], *arrivals), files)
     assert [life.wants.name for life in simulation.lives.values() if life.is_placed] == ["p3"]
 
 
 def test_a_run_ends_though_a_policy_has_a_pod_wait_again_and_again() -> None:
     policy = "def permit(pod, group):\n    return wait(7)\n"
-    bundle = build_bundle({"patient.star": policy})
-    simulation, _, result = run(workload([node("n")], (0.0, pod("p"), None)), bundle)
+    files = {"patient.star": policy}
+    simulation, _, result = run(workload([node("n")], (0.0, pod("p"), None)), files)
     assert (result.placed, result.pending) == (0, 1)
     assert simulation.now < 300

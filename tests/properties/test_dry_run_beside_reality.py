@@ -28,11 +28,10 @@ from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.scheduling.decision import Explanation
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
+from tests.profiles import default_bundle, default_evaluator
 
 pytestmark = pytest.mark.slow("searches for long")
 
-BUNDLE = build_bundle({})
-EVALUATOR = InProcessEvaluator(BUNDLE.program)
 # The same order, and some pods are never evicted.
 KEEPING = build_bundle(
     {
@@ -87,8 +86,8 @@ class Case:
     placed: Sequence[Pod]
     incoming: Pod
     budget: int | None = None
-    bundle: Bundle = BUNDLE
-    evaluator: Evaluator = EVALUATOR
+    bundle: Bundle = field(default_factory=default_bundle)
+    evaluator: Evaluator = field(default_factory=default_evaluator)
     fits_cache: dict[frozenset[str], Explanation] = field(default_factory=dict)
 
     def explain(self, gone: frozenset[str] = frozenset()) -> Explanation:

@@ -10,6 +10,7 @@ and have missed what happened meanwhile.
 """
 
 import contextlib
+import functools
 import os
 import random
 from typing import Any, Final
@@ -129,23 +130,23 @@ _ARGUMENTS: Final = (
 )
 
 
-def _bundles() -> list[Bundle]:
-    both = {"fussy.star": FUSSY, "picky.star": PICKY}
-    named = "{name: fussy, weight: 4}, "
-    return [
-        build_bundle(files)
-        for files in (
-            {},
-            {"fussy.star": FUSSY},
-            both,
-            {"moody.star": MOODY},
-            {"fussy.star": FUSSY, "profile.yaml": _profile(9, named, _ARGUMENTS)},
-            {"fussy.star": FUSSY.replace("3 *", "5 *").replace('"red"', '"blue"')},
-        )
-    ]
+REVISIONS: Final[tuple[dict[str, str], ...]] = (
+    {},
+    {"fussy.star": FUSSY},
+    {"fussy.star": FUSSY, "picky.star": PICKY},
+    {"moody.star": MOODY},
+    {
+        "fussy.star": FUSSY,
+        "profile.yaml": _profile(9, "{name: fussy, weight: 4}, ", _ARGUMENTS),
+    },
+    {"fussy.star": FUSSY.replace("3 *", "5 *").replace('"red"', '"blue"')},
+)
 
 
-REVISIONS: Final = [(bundle, InProcessEvaluator(bundle.program)) for bundle in _bundles()]
+@functools.cache
+def _revisions() -> list[tuple[Bundle, InProcessEvaluator]]:
+    bundles = map(build_bundle, REVISIONS)
+    return [(bundle, InProcessEvaluator(bundle.program)) for bundle in bundles]
 
 
 class Bounds:
@@ -208,7 +209,7 @@ class _Sameness(RuleBasedStateMachine):
         self.seed = 0
         self.steps = 0
         self.kinds: list[str] = []
-        self.revisions = list(REVISIONS)
+        self.revisions = list(_revisions())
         # Kept when others are in force: they may come back.
         self.schedulers: dict[int, Scheduler] = {}
         self.bounds = Bounds()
