@@ -58,6 +58,8 @@ class Expressions:
         self.block = block
         self.shared = block.shared
         self._nesting = 0
+        # Within what comprehensions loop over Python has no `:=`.
+        self._loops_over = 0
 
     def value(self, node: ast.expr) -> Code:
         """Python for *node*."""
@@ -71,6 +73,11 @@ class Expressions:
             self._nesting -= 1
         self.shared.types[code.node] = code.type
         return code
+
+    @property
+    def can_bind(self) -> bool:
+        """True where an expression may hold `name := value`."""
+        return not self._loops_over
 
     def known(self, value: Any) -> Code:
         """A constant."""
@@ -356,7 +363,9 @@ class Expressions:
             for generator in generators:
                 if generator.is_async:
                     raise Untranslatable("an async comprehension")
+                self._loops_over += 1
                 paid, item, own = self.iterable(generator.iter)
+                self._loops_over -= 1
                 sites |= own
                 self.block.variables = dict(self.block.variables or {})
                 target = self.block.target(generator.target, Code(ast.Constant(None), item))

@@ -3,7 +3,7 @@
 Owns that transformation. An expression moves if it names nothing but what all entries share, under
 names that the hook gives to nothing else, and its value is not changed afterwards. Nothing has
 effects, so it may be evaluated early and once; if that fails, the caller falls back to the hook as
-it was.
+it was. What each entry would pay for a loop over such a value is paid beforehand, for all of them.
 """
 
 import ast
@@ -11,7 +11,15 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from engine.policy.sandbox.translation.kinds import Alternative, Dict, List, Site, Type, parts
+from engine.policy.sandbox.translation.kinds import (
+    NONE,
+    Alternative,
+    Dict,
+    List,
+    Site,
+    Type,
+    parts,
+)
 from engine.policy.sandbox.translation.state import Translation
 
 _TRIVIAL = (ast.Name, ast.Constant)
@@ -35,9 +43,11 @@ class _Mover:
         self._shared = shared
         self._translation = translation
         self._names: dict[str, str] = {}
+        self._depth = 0
+        self._prepaid = 0
 
     def statement(self, node: ast.stmt) -> ast.stmt:
-        moved: ast.stmt = self._fields(node)
+        moved: ast.stmt = self._any(node)
         return moved
 
     def _fields(self, node: Any) -> Any:
@@ -50,15 +60,41 @@ class _Mover:
         return made
 
     def _any(self, node: Any) -> Any:
+        if isinstance(node, ast.For):
+            return self._loop(node)
         is_whole = isinstance(node, ast.expr) and not isinstance(node, _TRIVIAL)
         if is_whole and node in self._translation.types and self._can_move(node):
             return ast.Name(self._moved(node), ast.Load())
         return self._fields(node) if isinstance(node, ast.AST) else node
 
+    def _loop(self, node: ast.For) -> ast.For:
+        """A loop; one that runs once over what is known beforehand is paid for beforehand."""
+        items = self._any(node.iter)
+        if not self._depth and self._is_known(node.iter, items):
+            name = f"p{self._prepaid}"
+            self._prepaid += 1
+            self.before.append(ast.Assign([ast.Name(name, ast.Store())], items))
+            items = ast.Name(name, ast.Load())
+        self._depth += 1
+        body = [self._any(statement) for statement in node.body]
+        self._depth -= 1
+        return ast.For(node.target, items, body, [])
+
+    def _is_known(self, before: ast.expr, after: ast.expr) -> bool:
+        match before, after:
+            case (
+                ast.Call(func=ast.Name(id="h_spend"), args=[items, _]),
+                ast.Call(args=[ast.Name(id=name), _]),
+            ):
+                type_ = self._translation.types.get(items)
+                return name[0] in "ck" and type_ is not None and not type_ >= NONE
+        return False
+
     def _can_move(self, node: ast.expr) -> bool:
         if len(self._names) >= _MAX_HOISTED:
             return False
-        free = {name for name in _free(node) if name.startswith("v_")}
+        # Variables, and what `:=` binds: in the node itself it is moved with it.
+        free = {name for name in _free(node) if name[0] in "vt"} - _named_in(node)
         if not free <= self._shared:
             return False
         held = _sites(self._translation, self._translation.types[node])
@@ -82,6 +118,11 @@ def _bound(node: ast.AST) -> set[str]:
     }
 
 
+def _named_in(node: ast.AST) -> set[str]:
+    """The names that `:=` binds in *node*."""
+    return {part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)}
+
+
 def _is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
@@ -90,6 +131,8 @@ def _free(node: ast.AST) -> set[str]:
     """The names that *node* reads and does not bind itself."""
     if isinstance(node, ast.Name):
         return {node.id}
+    if isinstance(node, ast.NamedExpr):
+        return _free(node.value)
     if isinstance(node, ast.Lambda):
         return _free(node.body) - {argument.arg for argument in node.args.args}
     if isinstance(node, ast.ListComp | ast.DictComp):

@@ -336,11 +336,9 @@ def _extreme(name: str) -> Make:
         kinds = names(item) - {"none"}
         is_plain = kinds in ({"int"}, {"str"})
         nodes = [code.node for code in codes]
-        if len(codes) == 2 and all(isinstance(n, ast.Name | ast.Constant) for n in nodes):
-            inline = _inline_extreme(name, codes, is_plain)
-            if inline is not None:
-                return Code(inline, item - NONE)
         if len(codes) == 2 and (is_plain or codes[0].type == codes[1].type == FLOAT):
+            if here.can_bind or all(map(_is_simple, nodes)):
+                return Code(_inline_extreme(here, name, *nodes, is_plain=is_plain), item - NONE)
             return Code(call("h_lesser" if name == "min" else "h_larger", *nodes), item - NONE)
         if is_plain:
             return Code(call(f"b_{name}", *nodes), item)
@@ -352,19 +350,31 @@ def _extreme(name: str) -> Make:
     return make
 
 
-def _inline_extreme(name: str, codes: Sequence[Code], is_plain: bool) -> ast.expr | None:
+def _is_simple(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Constant)
+
+
+def _inline_extreme(
+    here: "Expressions", name: str, first: ast.expr, second: ast.expr, *, is_plain: bool
+) -> ast.expr:
     """Of two values, without a call: the second only if it is the smaller (or larger) one."""
-    a, b = codes[0], codes[1]
+    (a, bound_a), (b, bound_b) = _bound(here, first), _bound(here, second)
     op: ast.cmpop = ast.Lt() if name == "min" else ast.Gt()
     other: ast.cmpop = ast.LtE() if name == "min" else ast.GtE()
-    is_second = ast.Compare(b.node, [op], [a.node])
+    is_second = ast.Compare(bound_b, [op], [bound_a])
     if is_plain:
-        return ast.IfExp(is_second, b.node, a.node)
-    if a.type == FLOAT and b.type == FLOAT:
-        is_first = ast.Compare(a.node, [other], [b.node])
-        rest = ast.IfExp(is_first, a.node, call("h_refuse"))
-        return ast.IfExp(is_second, b.node, rest)
-    return None
+        return ast.IfExp(is_second, b, a)
+    # Neither is true of NaN.
+    rest = ast.IfExp(ast.Compare(a, [other], [b]), a, call("h_refuse"))
+    return ast.IfExp(is_second, b, rest)
+
+
+def _bound(here: "Expressions", node: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """What stands for *node*, and what it must be at its first place for that."""
+    if _is_simple(node):
+        return node, node
+    name = here.shared.fresh()
+    return load(name), ast.NamedExpr(ast.Name(name, ast.Store()), node)
 
 
 def _len(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:

@@ -88,6 +88,10 @@ def _arithmetic(op: ast.operator, left: Code, right: Code) -> Code:
     numbers = INT | FLOAT
     a, b = left.type & numbers, right.type & numbers
     result = INT if a | b == INT else FLOAT if FLOAT in (a, b) else numbers
+    if right.type == INT and _is_neutral(left, op) and not isinstance(op, ast.Sub):
+        return right
+    if left.type == INT and _is_neutral(right, op):
+        return left
     plain = ast.BinOp(left.node, op, right.node)
     match op:
         case ast.Add() | ast.Sub():
@@ -107,6 +111,12 @@ def _arithmetic(op: ast.operator, left: Code, right: Code) -> Code:
         case ast.FloorDiv() | ast.Mod() if result == INT:
             return Code(plain, INT)
     raise Untranslatable("an operator that is not known for these types")
+
+
+def _is_neutral(code: Code, op: ast.operator) -> bool:
+    """True if *op* with *code* changes no int: `x + 0`, `x - 0`, `x * 1`."""
+    wanted = 1 if isinstance(op, ast.Mult) else 0 if isinstance(op, ast.Add | ast.Sub) else None
+    return type(code.value) is int and code.value == wanted
 
 
 def _given(product: ast.BinOp, result: Type) -> list[ast.expr]:

@@ -56,11 +56,15 @@ Variables = dict[str, Variable]
 
 @dataclass
 class Spec:
-    """One function for arguments of certain types (and of certain constants)."""
+    """One function for arguments of certain types (and of certain constants).
+
+    `only` is the expression that it is, if it is nothing else.
+    """
 
     name: str
     result: Type = NEVER
     result_value: Any = UNKNOWN
+    only: ast.expr | None = None
     changes: set[Site] = field(default_factory=set)
     cost: int = 0
 
@@ -82,13 +86,24 @@ class Translation:
     changed: set[Site] = field(default_factory=set)
     of_constants: dict[int, tuple[Any, Type]] = field(default_factory=dict)
     nodes: int = 0
+    temporaries: int = 0
     has_grown: bool = True
 
     def begin_pass(self) -> None:
         """Forget what is only true of one pass; types of what grows are kept."""
         self.has_grown = False
         self.functions, self.types, self.specs = [], {}, {}
-        self.changed, self.nodes = set(), 0
+        self.changed, self.nodes, self.temporaries = set(), 0, 0
+
+    def fresh(self) -> str:
+        """A name for a value within one expression."""
+        self.temporaries += 1
+        return f"t{self.temporaries}"
+
+    def became(self, before: ast.expr, after: ast.expr) -> None:
+        """*after* is a copy of *before*, and has its type."""
+        if before in self.types:
+            self.types[after] = self.types[before]
 
     def put(self, sites: Sites, item: Type) -> None:
         """Something of type *item* goes into the lists of *sites*."""

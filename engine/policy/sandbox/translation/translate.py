@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.policy.sandbox.translation import tidy
 from engine.policy.sandbox.translation.expressions import Expressions
 from engine.policy.sandbox.translation.kinds import (
     NEVER,
@@ -409,9 +410,7 @@ class Block:
             for outer in self.loops:
                 outer.changes |= loop.changes
             if loop.again is not None:
-                # One trip: `continue` leaves it.
-                once = call("b_range", ast.Constant(1))
-                body = [ast.For(ast.Name("t_once", ast.Store()), once, body, [])]
+                body = tidy.once(body)
             self.variables = merged(self.variables, loop.again)
             found += body
         return found
@@ -450,8 +449,18 @@ def _call_function(block: Block, function: Function, arguments: Sequence[Code]) 
     plain = all(isinstance(code.node, ast.Name | ast.Constant) for code in arguments)
     if spec.result_value is not UNKNOWN and plain:
         return Code(shared.constant(spec.result_value), spec.result, spec.result_value)
-    unknown = [code.node for code in arguments if not code.is_known]
-    return Code(call(spec.name, *unknown), spec.result)
+    given = {
+        f"v_{param}": code.node
+        for param, code in zip(params, arguments, strict=True)
+        if not code.is_known
+    }
+    if (
+        spec.only is not None
+        and tidy.can_inline(spec.only, given)
+        and (block.expressions.can_bind or not tidy.binds_names(spec.only))
+    ):
+        return Code(tidy.inlined(spec.only, given, shared.fresh, shared.became), spec.result)
+    return Code(call(spec.name, *given.values()), spec.result)
 
 
 def translate_function(
@@ -478,6 +487,11 @@ def translate_function(
     is_constant = bool(values) and all(same_constant(values[0], value) for value in values)
     if is_constant and values[0] is not UNKNOWN and only_returns(body):
         spec.result_value = values[0]
+    body = tidy.without_dead_stores(body)
+    if only_returns(body) and not block.changes:
+        (answer,) = body
+        assert isinstance(answer, ast.Return)
+        spec.only = answer.value
     spec.changes = block.changes
     spec.cost = shared.nodes - before + 1
     pairs = zip(params, arguments, strict=True)
