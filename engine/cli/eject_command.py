@@ -8,10 +8,8 @@ import click
 from engine.cli.input_error import input_errors
 from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
-from engine.policy.builtin import builtin_files, pack_modules, pack_stem
 from engine.policy.profiles import RUNTIME_PLUGINS
-
-_PREFIX = "@kubernetes/"
+from engine.policy.shipped import KUBERNETES, pack_modules, shipped_files, snake_case
 
 
 @click.command("eject", short_help="Print a built-in policy to start from.")
@@ -46,16 +44,15 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
       starsched eject FGDScore --output json | jq -r '.files[]'
     """
     shipped = {
-        path.removeprefix(_PREFIX): text
-        for path, text in builtin_files().items()
-        if path.startswith(_PREFIX)
+        path.removeprefix(KUBERNETES): text
+        for path, text in shipped_files().items()
+        if path.startswith(KUBERNETES)
     }
-    packs = pack_modules()
-    for module in packs.values():
+    for module in pack_modules().values():
         for path in (module, module.replace(".star", "_test.star")):
-            shipped[path.rpartition("/")[2]] = builtin_files()[path]
-    stem = pack_stem(name) if name in packs else _stem(name)
-    parts = {_stem(plugin): plugin for plugin in RUNTIME_PLUGINS}
+            shipped[path.rpartition("/")[2]] = shipped_files()[path]
+    stem = snake_case(name.removesuffix(".star"))
+    parts = {snake_case(plugin): plugin for plugin in RUNTIME_PLUGINS}
     if stem in parts and f"{stem}.star" not in shipped:
         message = f"`{parts[stem]}` is a part of the runtime: it has no policy file"
         raise click.UsageError(f"{message}\nhint: a profile switches it on and off, as any plugin")
@@ -87,12 +84,3 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
         return
     for path in written:
         click.echo(f"wrote {path}")
-
-
-def _stem(name: str) -> str:
-    """The stem that a plugin's or a file's name means: `node_name` for `NodeName`."""
-    text = name.removesuffix(".star")
-    return "".join(
-        f"_{letter.lower()}" if letter.isupper() and i else letter.lower()
-        for i, letter in enumerate(text)
-    )

@@ -10,9 +10,9 @@ from engine.cli.input_error import input_errors
 from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.offline.scaffold import EITHER, HOOKS, new_policy
-from engine.policy.builtin import KUBERNETES, builtin_files, file_stem
 from engine.policy.documents import did_you_mean
 from engine.policy.profiles import RUNTIME_PLUGINS
+from engine.policy.shipped import KUBERNETES, shipped_files, snake_case
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LONGEST = 63
@@ -61,10 +61,10 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
         raise click.UsageError(f"{message}, a letter first, such as `avoid_old_kernels`")
     if stem.endswith("_test"):
         raise click.UsageError(f"name `{name}`: names that end in `_test` are reserved for tests")
-    if f"{KUBERNETES}{stem}.star" in builtin_files():
+    if f"{KUBERNETES}{stem}.star" in shipped_files():
         message = f"name `{name}`: a file of this name replaces the built-in policy"
         raise click.UsageError(f"{message}\nhint: start from it with `starsched eject {stem}`")
-    parts = {file_stem(plugin): plugin for plugin in RUNTIME_PLUGINS}
+    parts = {snake_case(plugin): plugin for plugin in RUNTIME_PLUGINS}
     if stem in parts:
         message = f"name `{name}`: a file of this name goes by `{parts[stem]}` in profiles"
         raise click.UsageError(f"{message}, a part of the runtime\nhint: take another name")

@@ -14,8 +14,8 @@ from engine.language.numbers import CONSTANTS
 from engine.language.summaries import COUNT, OVER, SummaryField
 from engine.language.syntax import parse, struct_fields
 from engine.language.table import Builtin, builtins
-from engine.policy.builtin import builtin_files
 from engine.policy.file_names import TEST_SUFFIX
+from engine.policy.shipped import shipped_files
 from engine.policy.view_fields import RECORDS, ViewField
 from engine.policy.views import VIEWS
 
@@ -87,7 +87,7 @@ def stub_text() -> str:
     parts.append(_class("Over", _typed(OVER), "What `normalize` sees of all scores."))
     parts.append(_STARLARK)
     parts += _builtins()
-    for path, text in sorted(builtin_files().items()):
+    for path, text in sorted(shipped_files().items()):
         if path.startswith(_STD) and not path.endswith(TEST_SUFFIX):
             parts += _shipped(path, text)
     return "\n".join(part.strip("\n") + "\n" for part in parts)

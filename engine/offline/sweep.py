@@ -21,13 +21,13 @@ from engine import __version__
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, report
 from engine.offline.workload import Workload, read_workload
-from engine.policy.builtin import file_stem
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.file_names import DOCUMENT_SUFFIXES
 from engine.policy.profiles import DEFAULT_PLUGINS
+from engine.policy.shipped import snake_case
 
 _OPTION: Final = "--set"
 # Where an argument is in a configuration, and what is to be said of it.
@@ -203,7 +203,7 @@ def _document(config: str) -> dict[str, Any]:
 def _plain(path: str) -> str:
     """*path* with its argument in one spelling."""
     name, argument, *below = path.split(".")
-    return ".".join((name, file_stem(argument), *below))
+    return ".".join((name, snake_case(argument), *below))
 
 
 def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> None:
@@ -214,7 +214,7 @@ def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> No
         plugin_config.append(entry)
     place = entry.setdefault("args", {})
     # As it is written there, in snake_case or in camelCase.
-    argument = next((one for one in place if file_stem(one) == file_stem(argument)), argument)
+    argument = next((one for one in place if snake_case(one) == snake_case(argument)), argument)
     *members, last = argument, *below
     for member in members:
         place = place.setdefault(member, {})

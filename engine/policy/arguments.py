@@ -18,10 +18,10 @@ from engine.language.syntax import parse, walk
 from engine.model import objects as api
 from engine.model.resources import is_qualified_name
 from engine.model.selectors import field_requirement_problem, requirement_problem
-from engine.policy.builtin import file_stem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean
 from engine.policy.pod_views import node_affinity_view
+from engine.policy.shipped import snake_case
 
 # A declared default that is not a literal: its type is only known when the file runs.
 UNKNOWN: Final = object()
@@ -123,12 +123,12 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
         return found
     written: dict[str, str] = {}
     members = field.object()
-    schema = {file_stem(n): reader for n, reader in KUBERNETES_ARGUMENTS.get(plugin, {}).items()}
+    schema = {snake_case(n): reader for n, reader in KUBERNETES_ARGUMENTS.get(plugin, {}).items()}
     _skip_type_meta(members, plugin)
     for name in members.names:
         if name in ("apiVersion", "kind"):
             continue
-        stem = file_stem(name)
+        stem = snake_case(name)
         given = members.get(name)
         reader = schema.get(stem)
         if stem not in declared:
@@ -161,7 +161,7 @@ def _in_case_of(given: str, argument: str) -> str:
     """The name *argument* as a configuration has it: in camelCase, unless *given* is not."""
     first, *rest = argument.split("_")
     camel = first + "".join(part.capitalize() for part in rest)
-    return argument if "_" in given or file_stem(camel) != argument else camel
+    return argument if "_" in given or snake_case(camel) != argument else camel
 
 
 def runtime_arguments(plugin: str, field: Field | None) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def runtime_arguments(plugin: str, field: Field | None) -> dict[str, Any]:
     for name, reader in schema.items():
         given = members.get(name)
         if given is not None:
-            values[file_stem(name)] = reader(given)[0]
+            values[snake_case(name)] = reader(given)[0]
     members.finish()
     _check_together(plugin, field, values)
     return values

@@ -18,13 +18,6 @@ from engine.framework.profile import Profile
 from engine.language.syntax import docstring, loads_of, parse
 from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
-from engine.policy.builtin import (
-    KUBERNETES,
-    builtin_files,
-    file_stem,
-    pack_modules,
-    plugin_name,
-)
 from engine.policy.check import check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
@@ -38,6 +31,12 @@ from engine.policy.file_names import (
     TEST_SUFFIX,
 )
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
+from engine.policy.shipped import (
+    KUBERNETES,
+    pack_modules,
+    shipped_files,
+    snake_case,
+)
 from engine.policy.views import VIEWS
 
 _FACT_FIELDS: Final = frozenset({"facts", "pod_facts"})
@@ -169,7 +168,7 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
 
 
 def _files(user_files: Mapping[str, str]) -> dict[str, str]:
-    files = {f: t for f, t in builtin_files().items() if not f.endswith(TEST_SUFFIX)}
+    files = {f: t for f, t in shipped_files().items() if not f.endswith(TEST_SUFFIX)}
     files |= {f: t for f, t in sorted(user_files.items()) if f.endswith(STARLARK_SUFFIX)}
     return files
 
@@ -209,7 +208,7 @@ def _policies(files: Files, user_files: Mapping[str, str], analyses: Analyses) -
     found: dict[str, Policy] = {}
     for module in files:
         if module.startswith(KUBERNETES):
-            name = plugin_name(module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX))
+            name = _PLUGIN_OF_STEM[module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX)]
             found[name] = _builtin_policy(name, module)
     for name, module in pack_modules().items():
         found[name] = _builtin_policy(name, module)
@@ -223,7 +222,7 @@ def _policies(files: Files, user_files: Mapping[str, str], analyses: Analyses) -
     return {name: found[name] for name in ordered}
 
 
-_PLUGIN_OF_STEM: Final = {file_stem(name): name for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
+_PLUGIN_OF_STEM: Final = {snake_case(name): name for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
 
 
 def _policy_name(file: str) -> str:
@@ -235,7 +234,7 @@ def _policy_name(file: str) -> str:
 @functools.cache
 def _builtin_policy(name: str, module: str) -> Policy:
     # Shipped files load shipped files only, so nothing that a user writes can change this.
-    files = builtin_files()
+    files = shipped_files()
     return _policy(name, module, files[module], analyse(files, module), is_builtin=True)
 
 

@@ -37,7 +37,6 @@ from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
 from engine.policy.analysis import Analyses
 from engine.policy.arguments import plugin_args_calls
-from engine.policy.builtin import builtin_files
 from engine.policy.circles import circles, load_circles
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
@@ -45,6 +44,7 @@ from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import DIALECT, load_refusal
 from engine.policy.sandbox.protocol import MIB
+from engine.policy.shipped import shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -98,7 +98,7 @@ def check_files(files: Mapping[str, str], analyses: Analyses | None = None) -> l
     if problems:
         return problems
     starlark_files = {f: t for f, t in files.items() if f.endswith(STARLARK_SUFFIX)}
-    everything = {**builtin_files(), **starlark_files}
+    everything = {**shipped_files(), **starlark_files}
     with contextlib.closing(Analyses(everything)) as own:
         for file in sorted(starlark_files):
             problems += _check_file(everything, file, analyses or own)
@@ -603,7 +603,7 @@ def _built_in_arguments() -> Mapping[str, ast.arguments]:
 @functools.cache
 def _shared_functions() -> Mapping[str, str]:
     """The shipped file of every function that policies or tests may load from `@std`."""
-    shared = ((m, t) for m, t in builtin_files().items() if m.startswith(_STD))
+    shared = ((m, t) for m, t in shipped_files().items() if m.startswith(_STD))
     return {name: module for module, text in shared for name in _exports(text) or ()}
 
 

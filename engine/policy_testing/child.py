@@ -17,10 +17,10 @@ import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no f
 
 from engine.lib.address_space import be_ended_first, limit_address_space
 from engine.lib.system_calls import leave_others_alone
-from engine.policy.builtin import builtin_files
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.shipped import shipped_files
 from engine.policy_testing.fixtures import GivenFiles
 from engine.policy_testing.runner import PolicyTest, PolicyTestResult, PolicyTestRunner, discover
 
@@ -67,7 +67,7 @@ class Refusal(msgspec.Struct, frozen=True, tag="refused"):
 def main() -> None:
     """Read the request, confine this process, run the tests, report the results."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    builtin_files()  # read now: no file can be opened later
+    shipped_files()  # read now: no file can be opened later
     _confine(request.address_space)
     signal.setitimer(signal.ITIMER_REAL, _LOAD_SECONDS)
     run(request, sys.stdout.buffer)

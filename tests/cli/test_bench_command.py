@@ -16,8 +16,8 @@ from engine.cli.main import main
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, Estimate, estimate
 from engine.offline.operations import OperationCounter, marked
-from engine.policy.builtin import builtin_files
 from engine.policy.evaluator import Call, InProcessEvaluator, Instance, PolicyFailure, Program
+from engine.policy.shipped import shipped_files
 
 SHORT = '''"""Prefers ssd."""
 
@@ -282,9 +282,9 @@ def test_the_median_is_within_its_interval(values: list[float]) -> None:
     assert min(values) <= got.low <= got.median <= got.high <= max(values)
 
 
-@pytest.mark.parametrize("file", sorted(f for f in builtin_files() if not f.endswith("_test.star")))
+@pytest.mark.parametrize("file", sorted(f for f in shipped_files() if not f.endswith("_test.star")))
 def test_a_marked_file_keeps_its_lines(file: str) -> None:
-    text = builtin_files()[file]
+    text = shipped_files()[file]
     copy, marks = marked(text)
     assert copy.count("\n") == text.count("\n")
     lines = len(text.split("\n"))

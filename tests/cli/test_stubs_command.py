@@ -25,7 +25,7 @@ from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.offline.stubs import PARAMETERS, stub_text, type_of
 from engine.offline.typed_text import typed
-from engine.policy.builtin import builtin_files
+from engine.policy.shipped import shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 from tests.cli.language_client import LanguageClient
@@ -96,7 +96,7 @@ def test_every_built_in_is_there_with_documentation() -> None:
 
 def test_every_shipped_function_is_there_with_its_parameters() -> None:
     functions = functions_of(stub_text())
-    for path, text in builtin_files().items():
+    for path, text in shipped_files().items():
         if path.startswith("@std/") and not path.endswith("_test.star"):
             for one in ast.parse(text).body:
                 if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
@@ -189,9 +189,9 @@ def test_nothing_moves_whatever_is_written(text: str) -> None:
             assert not line[len(kept) :].strip() or line[len(kept) :].strip().startswith("#")
 
 
-@pytest.mark.parametrize("file", sorted(builtin_files()))
+@pytest.mark.parametrize("file", sorted(shipped_files()))
 def test_shipped_policies_stay_what_they_are(file: str) -> None:
-    text = builtin_files()[file]
+    text = shipped_files()[file]
     assert ast.dump(ast.parse(typed(text))) == ast.dump(ast.parse(text))
 
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from engine.cli.main import main
 from engine.model.pod import Pod
-from engine.policy.builtin import PACKS, pack_modules, pack_stem
 from engine.policy.bundle import build_bundle
+from engine.policy.shipped import PACKS, pack_modules, snake_case
 from engine.policy_testing.runner import describe, discover, run_tests
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def test_every_pack_has_its_page_its_tests_and_its_example(pack: str) -> None:
     names = {path.name for path in (ROOT / "policies" / pack).glob("*.star")}
     for name in PACKS[pack]:
         assert f"`{name}`" in page
-        assert {f"{pack_stem(name)}.star", f"{pack_stem(name)}_test.star"} <= names
+        assert {f"{snake_case(name)}.star", f"{snake_case(name)}_test.star"} <= names
     example = EXAMPLES / pack
     kustomization = yaml.safe_load((example / "kustomization.yaml").read_text())
     [generated] = kustomization["configMapGenerator"]

@@ -14,8 +14,8 @@ from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.language.table import builtins
 from engine.policy.analysis import analyse
-from engine.policy.builtin import KUBERNETES, builtin_files
 from engine.policy.bundle import Policy, build_bundle
+from engine.policy.shipped import KUBERNETES, shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -147,7 +147,7 @@ def _doc(text: str) -> str:
 
 def _std() -> str:
     rows = []
-    for path, text in sorted(builtin_files().items()):
+    for path, text in sorted(shipped_files().items()):
         if not path.startswith("@std/") or path.endswith(("_test.star", "/testing.star")):
             continue
         for statement in ast.parse(text).body:
@@ -160,7 +160,7 @@ def _std() -> str:
 
 
 def _asserts() -> str:
-    tree = ast.parse(builtin_files()["@std/testing.star"])
+    tree = ast.parse(shipped_files()["@std/testing.star"])
     functions = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     rows = []
     for statement in tree.body:
@@ -184,7 +184,7 @@ def _of_kubernetes() -> list[Policy]:
 
 
 def _shipped() -> str:
-    files = builtin_files()
+    files = shipped_files()
     rows = []
     for policy in _of_kubernetes():
         doc = (ast.get_docstring(ast.parse(files[policy.module])) or "").split("\n\n")[0]

@@ -8,9 +8,9 @@ from engine.language import prelude
 from engine.language.hooks import HOOKS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
-from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 from engine.policy.sandbox.protocol import Limits
+from engine.policy.shipped import PACKS, pack_modules, shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 from tests.policies.doc_tables import DOCS, DOCUMENTS, hook_pages, rendered, tables
@@ -111,6 +111,6 @@ def test_the_examples_of_the_document_work() -> None:
     assert not [result for result in results if not result.passed]
 
 
-@pytest.mark.parametrize("path", sorted(p for p in builtin_files() if "_test" not in p))
+@pytest.mark.parametrize("path", sorted(p for p in shipped_files() if "_test" not in p))
 def test_every_shipped_file_opens_with_a_docstring(path: str) -> None:
-    assert ast.get_docstring(ast.parse(builtin_files()[path]))
+    assert ast.get_docstring(ast.parse(shipped_files()[path]))

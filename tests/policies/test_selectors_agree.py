@@ -12,10 +12,10 @@ from engine.model.objects import (
     NodeSelectorTerm,
 )
 from engine.model.selectors import matches_node_selector
-from engine.policy.builtin import builtin_files
 from engine.policy.pod_views import node_affinity_view
 from engine.policy.sandbox.modules import Modules
 from engine.policy.sandbox.protocol import Limits
+from engine.policy.shipped import shipped_files
 
 _PROBE = """
 load("@std/selectors.star", "matches_any_term")
@@ -52,7 +52,7 @@ _terms = st.lists(
 )
 _labels = st.dictionaries(st.sampled_from(_KEYS), st.sampled_from(_VALUES), max_size=3)
 
-_module = Modules({**builtin_files(), "probe.star": _PROBE}, Limits()).load("probe.star")
+_module = Modules({**shipped_files(), "probe.star": _PROBE}, Limits()).load("probe.star")
 
 
 @settings(max_examples=500, deadline=None)

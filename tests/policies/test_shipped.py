@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from engine.offline.policy_files import read_policy_files
-from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
+from engine.policy.shipped import PACKS, pack_modules, shipped_files
 from engine.policy_testing.fixtures import DirectoryFiles
 from engine.policy_testing.runner import describe, discover, run_tests
 
@@ -27,7 +27,7 @@ def test_every_folder_of_policies_is_known() -> None:
 def test_every_file_of_a_pack_is_a_policy_with_a_name() -> None:
     found = {
         path
-        for path in builtin_files()
+        for path in shipped_files()
         if path.partition("/")[0][1:] in PACKS and not path.endswith("_test.star")
     }
     assert found == set(pack_modules().values())

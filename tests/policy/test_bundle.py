@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from engine.policy.builtin import builtin_files, file_stem, plugin_name
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS
+from engine.policy.shipped import shipped_files, snake_case
 
 FILTER = 'def filter(pod, node): return None if node.unschedulable else "no"\n'
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -192,14 +192,7 @@ def test_building_leaves_no_syntax_trees_to_the_garbage_collector() -> None:
 
 
 def test_every_shipped_policy_has_a_plugins_name() -> None:
-    for path in builtin_files():
+    stems = {snake_case(name) for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
+    for path in shipped_files():
         if path.startswith("@kubernetes/") and not path.endswith("_test.star"):
-            stem = path.removeprefix("@kubernetes/").removesuffix(".star")
-            name = plugin_name(stem)
-            assert name in {**DEFAULT_PLUGINS, **OPTIONAL_PLUGINS}
-            assert file_stem(name) == stem
-
-
-def test_every_plugins_name_survives_the_way_to_its_file() -> None:
-    for name in DEFAULT_PLUGINS:
-        assert plugin_name(file_stem(name)) == name
+            assert path.removeprefix("@kubernetes/").removesuffix(".star") in stems

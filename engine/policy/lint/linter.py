@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.language.syntax import parse
-from engine.policy.builtin import builtin_files
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.lint.calls import lint_calls
@@ -28,6 +27,7 @@ from engine.policy.lint.names import lint_names
 from engine.policy.lint.returns import lint_hooks, lint_returns
 from engine.policy.lint.scores import lint_scores
 from engine.policy.lint.values import lint_values
+from engine.policy.shipped import shipped_files
 
 _IGNORE: Final = re.compile(r"#\s*lint:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
 
@@ -44,7 +44,7 @@ class _Silence:
 
 def lint_files(files: Mapping[str, str]) -> list[Finding]:
     """What the lints say of *files* (`*.star`), in order; what does not parse is left out."""
-    everything = {**builtin_files(), **files}
+    everything = {**shipped_files(), **files}
     found: list[Finding] = []
     for file in sorted(files):
         tree = parse(files[file]) if file.endswith(".star") else None

@@ -1,5 +1,6 @@
 """KubeSchedulerConfigurations: plugin arguments, weights, sets switched on and off, profiles."""
 
+from engine.policy.profiles import DEFAULT_PLUGINS
 from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.selectors import HOSTNAME, TOPOLOGY_KEYS, node_selector, node_term
 
@@ -7,55 +8,9 @@ RESOURCES = ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "example.co
 # What is scored as well as any other, and seldom asked for.
 ODD_RESOURCES = ("pods", "hugepages-2Mi", "kubernetes.io/batch-cpu", "widgets")
 IGNORED = (*RESOURCES[3:], "cpu", "kubernetes.io/batch-cpu")
-SCORERS = (
-    "TaintToleration",
-    "NodeAffinity",
-    "NodeResourcesFit",
-    "VolumeBinding",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "DynamicResources",
-    "NodeResourcesBalancedAllocation",
-    "ImageLocality",
-)
-FILTERS = (
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "DynamicResources",
-)
-# In the order of the default profile.
-ALL = (
-    "SchedulingGates",
-    "PrioritySort",
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "DynamicResources",
-    "DefaultPreemption",
-    "NodeResourcesBalancedAllocation",
-    "ImageLocality",
-    "DefaultBinder",
-    "NodeDeclaredFeatures",
-)
+ALL = tuple(DEFAULT_PLUGINS)
+SCORERS = tuple(name for name, (_, points) in DEFAULT_PLUGINS.items() if "score" in points)
+FILTERS = tuple(name for name, (_, points) in DEFAULT_PLUGINS.items() if "filter" in points)
 PROFILE_NAMES = ("default-scheduler", "second", "third")
 
 

@@ -1,7 +1,7 @@
 """The policies and shared functions that ship with the runtime.
 
-Owns finding them (next to the package, in a checkout as in an installed wheel) and the two ways of
-writing a plugin's name: `NodeResourcesFit`, and `node_resources_fit` for its file.
+Owns finding them (next to the package, in a checkout as in an installed wheel) and how the file of
+a plugin is named: `node_resources_fit` for `NodeResourcesFit`.
 """
 
 import functools
@@ -39,12 +39,12 @@ _ROOT: Final = Path(engine.__file__).parents[1] / "policies"
 # Examples for users to start from; nothing may load from them.
 _NOT_LOADABLE: Final = frozenset({"examples"})
 
-_ACRONYM: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+# Where a word begins: `QOSSort` has two.
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @functools.cache
-def builtin_files() -> Mapping[str, str]:
+def shipped_files() -> Mapping[str, str]:
     """Every shipped file, tests included: `@kubernetes/node_name.star` to its text."""
     files = {}
     for path in sorted(_ROOT.glob("*/*.star")):
@@ -56,20 +56,10 @@ def builtin_files() -> Mapping[str, str]:
 def pack_modules() -> dict[str, str]:
     """The file of every policy of a pack, by the policy's name."""
     return {
-        name: f"@{pack}/{pack_stem(name)}.star" for pack, names in PACKS.items() for name in names
+        name: f"@{pack}/{snake_case(name)}.star" for pack, names in PACKS.items() for name in names
     }
 
 
-def pack_stem(name: str) -> str:
-    """The stem of the file of a pack's policy: `qos_sort` for `QOSSort`."""
-    return _ACRONYM.sub("_", name).lower()
-
-
-def file_stem(plugin: str) -> str:
-    """The stem of the file of *plugin*: `node_name` for `NodeName`."""
-    return _WORD.sub("_", plugin).lower()
-
-
-def plugin_name(stem: str) -> str:
-    """The plugin of the shipped file with this stem: `NodeName` for `node_name`."""
-    return "".join(part.capitalize() for part in stem.split("_"))
+def snake_case(name: str) -> str:
+    """*name* in snake_case: `qos_sort` for `QOSSort`, `metadata_key` for `metadataKey`."""
+    return _WORD.sub("_", name).lower()
