@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import click
 
-from benchmarks import crowd, large, report
+from benchmarks import full_cluster, large, report
 from benchmarks.load import percentile
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.planes import SERVERS, filled_plane
@@ -228,8 +228,10 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.command(help=__doc__)
 @click.option("--groups", default=",".join(GROUPS), show_default=True, help="Comma-separated.")
 @click.option("--servers", default="real", show_default=True, help="real, embedded, or both.")
-@click.option("--nodes", default=crowd.NODES, show_default=True)
-@click.option("--pods", default=crowd.PODS, show_default=True, help="Placed before the start.")
+@click.option("--nodes", default=full_cluster.NODES, show_default=True)
+@click.option(
+    "--pods", default=full_cluster.PODS, show_default=True, help="Placed before the start."
+)
 @click.option("--repeat", default=3, show_default=True, help="Starts; the median counts.")
 @click.option("--edits", default=10, show_default=True, help="Of the policies.")
 @click.option("--rate", default=50.0, show_default=True, help="Pods per second during edits.")

@@ -1,7 +1,7 @@
 """A scheduler on a large cluster: its start, edits of its policies, its memory.
 
 Owns the three measurements. The scheduler is the real process, `starsched run`, against a real or
-the embedded API server that holds `crowd`'s cluster.
+the embedded API server that holds `full_cluster`'s cluster.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from benchmarks import objects
 from benchmarks.bench_reload import POOLS, Sightings
-from benchmarks.crowd import Progress
+from benchmarks.full_cluster import Progress
 from benchmarks.load import BindingWatch, collection_path, create_all, key_of, version_now
 from benchmarks.memory import memory_by_part
 from benchmarks.objects import NAMESPACE, ZONE, Manifest

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import yaml
 
-from benchmarks import crowd
+from benchmarks import full_cluster
 from benchmarks.wire import Wire, WireError
 from engine.kube.config import Endpoint
 from tests.controlplane import ControlPlane
@@ -67,7 +67,7 @@ class _EmbeddedPlane:
 
 @contextlib.asynccontextmanager
 async def filled_plane(
-    server: str, nodes: int, pods: int, progress: crowd.Progress
+    server: str, nodes: int, pods: int, progress: full_cluster.Progress
 ) -> AsyncIterator[Plane]:
     """The server named *server* with a cluster in use, until the end of the block.
 
@@ -77,7 +77,7 @@ async def filled_plane(
         plane = _RealPlane()
         with plane:
             async with Wire(plane.endpoint()) as wire:
-                await crowd.fill(wire, nodes, pods, progress)
+                await full_cluster.fill(wire, nodes, pods, progress)
             yield plane
         return
     with tempfile.TemporaryDirectory(prefix="starsched-bench-") as scratch:
@@ -88,7 +88,7 @@ async def filled_plane(
             assert process.stdout is not None
             async with asyncio.timeout(_FILL_SECONDS):
                 line = await asyncio.to_thread(process.stdout.readline)
-            if not line.startswith(crowd.SERVES.encode()):
+            if not line.startswith(full_cluster.SERVES.encode()):
                 raise WireError(f"the embedded server said `{line.decode()}`, not that it serves")
             yield _EmbeddedPlane(process, kubeconfig)
         finally:
@@ -97,7 +97,13 @@ async def filled_plane(
 
 
 def _start_embedded(nodes: int, pods: int, kubeconfig: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "benchmarks.crowd", f"--nodes={nodes}", f"--pods={pods}"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.full_cluster",
+        f"--nodes={nodes}",
+        f"--pods={pods}",
+    ]
     return subprocess.Popen(
         [*command, str(kubeconfig)], stdout=subprocess.PIPE, cwd=_ROOT, start_new_session=True
     )

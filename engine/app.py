@@ -329,7 +329,7 @@ class App:
         self._background.start(self.rollout.run())
         self._background.start(self._tick())
         self._background.start(self.facts.run())
-        await self._background.unless_broken(self.facts.wait_spoken())
+        await self._background.unless_broken(self.facts.wait_until_reported())
         # 4. Leading.
         if self.elector is not None:
             await self._background.unless_broken(self.elector.acquire())

@@ -163,7 +163,7 @@ class ExtenderCalls:
             if not victims:
                 break
             try:
-                body = messages.ask_about_victims(
+                body = messages.victims_request(
                     question.pod, victims, meta=extender.node_cache_capable
                 )
                 result = await self._ask(
@@ -186,7 +186,7 @@ class ExtenderCalls:
         """
         for extender in self._interested(pod, lambda e: e.bind_verb):
             try:
-                body = messages.ask_to_bind(pod, node_name)
+                body = messages.bind_request(pod, node_name)
                 error = await self._ask(
                     extender,
                     extender.bind_verb,
@@ -216,8 +216,8 @@ class ExtenderCalls:
 
     def _about_nodes(self, extender: Extender, pod: Pod, infos: Sequence[NodeInfo]) -> bytes:
         if extender.node_cache_capable:
-            return messages.ask_about_nodes(pod, None, [info.name for info in infos])
-        return messages.ask_about_nodes(pod, self._texts.of(infos), None)
+            return messages.nodes_request(pod, None, [info.name for info in infos])
+        return messages.nodes_request(pod, self._texts.of(infos), None)
 
     async def _ask(
         self,

@@ -192,7 +192,7 @@ class DeviceClaimWriter:
             # API server takes for a change of the specification.
             raise PreBindError(f"add finalizer to claim {claim.key}: {_text(error)}") from error
 
-    async def tell_pod(
+    async def write_extended_resource_status(
         self, pod: Pod, claim: ResourceClaim, mappings: Sequence[dict[str, str]]
     ) -> None:
         """Write into the pod's status which claim serves its extended resources."""

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from engine.binding.binder import Binder
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder, Reference
-from engine.extender_server.judge import Judge
+from engine.extender_server.policy_extender import PolicyExtender
 from engine.extender_server.server import (
     CERTIFICATE_SECONDS,
     MOST_BODY_BYTES,
@@ -128,7 +128,7 @@ class ExtenderApp:
             binder = Binder(client, clock=self._clock, metrics=self.metrics)
         # 4. The policies.
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
-        self._judge: Judge | None = None
+        self._extender: PolicyExtender | None = None
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
@@ -142,8 +142,8 @@ class ExtenderApp:
         # 5. The server.
         self.server = ExtenderServer(
             world=self.world,
-            judge=lambda: self._judge,
-            count=lambda *judged: self.rollout.counts.count(*judged),
+            extender=lambda: self._extender,
+            count=lambda *counted: self.rollout.counts.count(*counted),
             binder=binder,
             metrics=self.metrics,
             clock=self._clock,
@@ -185,7 +185,7 @@ class ExtenderApp:
                 asyncio.gather(*(i.wait_synced() for i in informers))
             )
             self._background.start(self.watched.facts.run())
-            await self._background.unless_broken(self.watched.facts.wait_spoken())
+            await self._background.unless_broken(self.watched.facts.wait_until_reported())
             cache = self.watched.cache
             log.info("In sync", nodes=cache.node_count, pods=cache.pod_count)
         # 2. Following the policies' source.
@@ -209,7 +209,7 @@ class ExtenderApp:
 
     def _switch(self, new: LoadedRevision, old: LoadedRevision | None) -> None:
         """Answer with *new* from the next request on."""
-        self._judge = Judge(new.scheduler)
+        self._extender = PolicyExtender(new.scheduler)
         if not any(profile.at(hook) for profile in new.bundle.profiles for hook in _HEARD):
             log.warning("No policy filters or scores", revision=new.bundle.revision)
         if self.watched is not None:

@@ -1,7 +1,7 @@
-"""Builds the real parts of an extender: which policies run, and with which hooks.
+"""Builds the bundle of an extender: which policies run, and which of their hooks.
 
-Owns the profile of policies that come without a configuration. kube-scheduler has its own plugins,
-so the built-in policies, which do the same, stay out unless they are asked for.
+Owns the default profile of policies without a configuration. kube-scheduler runs its own plugins,
+so the built-in policies, which do the same, are disabled unless requested.
 """
 
 import json
@@ -22,11 +22,11 @@ from engine.policy.file_names import DOCUMENT_SUFFIXES
 from engine.rollout.assembly import make_stages
 from engine.rollout.trial import CandidateStages
 
-# A profile must have these, though an extender neither orders a queue nor binds by them.
+# Required in every profile, though an extender orders no queue and does not bind with them.
 _ENDS = ("PrioritySort", "DefaultBinder")
 _QUEUE_HOOK = "queue_key"
-# kube-scheduler's own, which go by claims, volumes, devices and pods on nodes. Where these are not
-# watched, every pod that has to do with them would be rejected for good.
+# kube-scheduler's plugins that read claims, volumes, devices and pods on nodes. Without a watch on
+# these, every pod that uses them would be rejected for good.
 _BEYOND_THE_REQUEST = frozenset(
     {
         "DynamicResources",
@@ -44,10 +44,10 @@ def make_extender_stages(
 ) -> CandidateStages:
     """The stages of a candidate for an extender.
 
-    Their profiles come from *config_text* or a configuration among the files, if there is one; else
-    every policy of the user runs, and with *with_builtins* the built-in ones too. Unless it
-    *watches* the cluster, built-in policies that need more than the request holds are disabled.
-    Raises `PolicyErrors` if *config_text* is no KubeSchedulerConfiguration.
+    Their profiles come from *config_text* or from a configuration among the files. Without either,
+    all policies of the user run, and with *with_builtins* the built-in ones, too. Unless it
+    *watches* the cluster, built-in policies that need more than the request contains are disabled.
+    Raises `PolicyErrors` if *config_text* is not a KubeSchedulerConfiguration.
     """
     config = decode_configuration(config_text, "--config") if config_text is not None else None
     usual = make_stages(config_text)
@@ -69,7 +69,7 @@ def as_extender(
     bundle = build_bundle(files, config)
     if config is None and not with_builtins and not _has_configuration(files):
         bundle = build_bundle(files, _users_alone(bundle))
-    # Preemption is kube-scheduler's: here it would be tried in vain.
+    # kube-scheduler runs preemption; the extender only filters its candidates.
     profiles = [
         replace(p, order={point: n for point, n in p.order.items() if point != "postFilter"})
         for p in bundle.profiles
@@ -102,7 +102,7 @@ def _has_configuration(files: Mapping[str, str]) -> bool:
 
 
 def _users_alone(bundle: Bundle) -> KubeSchedulerConfiguration:
-    """A configuration whose one profile runs the policies of the user and no other."""
+    """A configuration whose only profile runs the policies of the user."""
     users = [p for p in bundle.policies.values() if p.hooks and not p.is_builtin]
     sorts = any(_QUEUE_HOOK in policy.hooks for policy in users)
     names = [policy.name for policy in users]

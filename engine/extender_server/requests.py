@@ -1,7 +1,7 @@
 """The requests of kube-scheduler to an extender, and the bodies of the answers.
 
-Owns reading requests and writing answers (`k8s.io/kube-scheduler/extender/v1`); keys are read
-whatever their case. Nothing here decides.
+Owns decoding requests and encoding answers (`k8s.io/kube-scheduler/extender/v1`). Keys are
+case-insensitive, as in Go. No decision is made here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,14 +21,14 @@ _encode = msgspec.json.encode
 
 
 class BadRequest(Exception):
-    """A body that is not what the protocol says; the text is for its sender."""
+    """A body that does not follow the protocol; the message is sent back to the client."""
 
 
 @dataclass(frozen=True, slots=True)
-class AboutNodes:
-    """Filter and prioritize: a pod, and the nodes either whole or by name.
+class NodesRequest:
+    """Filter and prioritize: a pod, and its nodes, complete or as names.
 
-    `texts` holds the JSON of each node as it came, by name; None if only names came.
+    `texts` has the received JSON of each node by name; None if only names were sent.
     """
 
     pod: Pod
@@ -37,7 +37,7 @@ class AboutNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class AboutVictims:
+class VictimsRequest:
     """Preempt: a pod, and the victims on each candidate by uid."""
 
     pod: Pod
@@ -45,8 +45,8 @@ class AboutVictims:
 
 
 @dataclass(frozen=True, slots=True)
-class ToBind:
-    """Bind: which pod goes where."""
+class BindRequest:
+    """Bind: a pod and its node."""
 
     namespace: str
     name: str
@@ -56,7 +56,7 @@ class ToBind:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The answer to filter: names in the order in which they were asked, reasons by name."""
+    """The answer to filter: names in the order of the request, reasons by name."""
 
     feasible: tuple[str, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _Named(msgspec.Struct, frozen=True):
 _named = msgspec.json.Decoder(_Named).decode
 
 
-def about_nodes(body: bytes) -> AboutNodes:
+def read_nodes_request(body: bytes) -> NodesRequest:
     """`ExtenderArgs`. Raises `BadRequest`."""
     members = _members(body)
     pod = _pod(members)
@@ -84,7 +84,7 @@ def about_nodes(body: bytes) -> AboutNodes:
     if nodes is None:
         if names is None:
             raise BadRequest("want `Nodes` or `NodeNames`, got neither")
-        return AboutNodes(pod, tuple(names))
+        return NodesRequest(pod, tuple(names))
     texts: dict[str, msgspec.Raw] = {}
     inner = {key.lower(): value for key, value in nodes.items()}
     for text in _read(inner, "items", list[msgspec.Raw] | None) or ():
@@ -92,10 +92,10 @@ def about_nodes(body: bytes) -> AboutNodes:
         if not name:
             raise BadRequest("Nodes.items: a node without a name")
         texts[name] = text
-    return AboutNodes(pod, tuple(texts), texts)
+    return NodesRequest(pod, tuple(texts), texts)
 
 
-def about_victims(body: bytes) -> AboutVictims:
+def read_victims_request(body: bytes) -> VictimsRequest:
     """`ExtenderPreemptionArgs`. Raises `BadRequest`."""
     members = _members(body)
     pod = _pod(members)
@@ -112,10 +112,10 @@ def about_victims(body: bytes) -> AboutVictims:
         else:
             uids = [_decoded("Pods", lambda pod=pod: _named(pod)).metadata.uid for pod in pods]
         victims[node] = MetaVictims(tuple(uids), _read(inner, "NumPDBViolations", int | None) or 0)
-    return AboutVictims(pod, victims)
+    return VictimsRequest(pod, victims)
 
 
-def to_bind(body: bytes) -> ToBind:
+def read_bind_request(body: bytes) -> BindRequest:
     """`ExtenderBindingArgs`. Raises `BadRequest`."""
     members = _members(body)
     values = {
@@ -125,7 +125,7 @@ def to_bind(body: bytes) -> ToBind:
     missing = [key for key, value in values.items() if not value]
     if missing:
         raise BadRequest(f"want `{missing[0]}`, got none")
-    return ToBind(*values.values())
+    return BindRequest(*values.values())
 
 
 def _members(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
@@ -140,7 +140,7 @@ def _pod(members: Mapping[str, msgspec.Raw]) -> Pod:
     raw = members.get("pod")
     if raw is None or bytes(raw) == b"null":
         raise BadRequest("want `Pod`, got none")
-    # A nomination would have this one node asked about first; kube-scheduler does that itself.
+    # A nomination would have this one node request about first; kube-scheduler does that itself.
     pod: Pod = _decoded("Pod", lambda: Pod.from_raw(bytes(raw)))
     if pod.nominated_node_name:
         status = msgspec.structs.replace(pod.manifest.status, nominated_node_name="")
@@ -149,7 +149,7 @@ def _pod(members: Mapping[str, msgspec.Raw]) -> Pod:
 
 
 def node_of(text: msgspec.Raw) -> Node:
-    """The node of its JSON. Raises `BadRequest`."""
+    """Decode a node. Raises `BadRequest`."""
     node: Node = _decoded("Nodes.items", lambda: Node.from_raw(bytes(text)))
     return node
 
@@ -171,13 +171,13 @@ def _decoded(key: str, decode: Any) -> Any:
 # --- answers ----------------------------------------------------------------------------------
 
 
-def filter_answer(asked: AboutNodes, verdicts: Verdicts) -> bytes:
+def filter_answer(request: NodesRequest, verdicts: Verdicts) -> bytes:
     """`ExtenderFilterResult`: nodes as they came, or names if only names came."""
     nodes, names = b"null", b"null"
-    if asked.texts is None:
+    if request.texts is None:
         names = _encode(verdicts.feasible)
     else:
-        kept = b",".join(bytes(asked.texts[name]) for name in verdicts.feasible)
+        kept = b",".join(bytes(request.texts[name]) for name in verdicts.feasible)
         nodes = b'{"metadata":{},"items":[' + kept + b"]}"
     return (
         b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}'

@@ -1,7 +1,7 @@
 """The extender protocol over HTTP: `/filter`, `/prioritize`, `/preempt`, `/bind`.
 
-Owns the routes, limits, TLS and what an error looks like to kube-scheduler. Judging is `judge`'s;
-requests are judged one at a time, as they come.
+Owns the routes, limits, TLS and what an error looks like to kube-scheduler. The answers are
+`policy_extender`'s; requests are answered one at a time, in the order in which they arrive.
 
 | | what goes wrong | the answer |
 | --- | --- | --- |
@@ -24,7 +24,7 @@ from aiohttp import web
 
 from engine.binding.binder import BindingError
 from engine.extender_server import requests
-from engine.extender_server.judge import Judge, PoliciesFailed
+from engine.extender_server.policy_extender import PoliciesFailed, PolicyExtender
 from engine.extender_server.requests import BadRequest
 from engine.extender_server.worlds import World
 from engine.lib.certificates import show_certificate
@@ -45,7 +45,7 @@ _SHUTDOWN_SECONDS: Final = 10.0
 CERTIFICATE_SECONDS: Final = 10.0
 
 
-class Binds(Protocol):
+class Binder(Protocol):
     """Binds pods."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
@@ -85,28 +85,28 @@ class ExtenderServer:
 
     Args:
         world: What the policies see.
-        judge: The policies in force; None while there are none.
-        count: Called for each judgement with the seconds, whether policies failed, and how.
-        binder: Binds pods; None: there is no API server.
-        metrics, clock: Measure.
+        extender: The policies in force; None while there are none.
+        count: Called for each request to the policies: its seconds, whether they failed, and how.
+        binder: Binds pods; None without an API server.
+        metrics, clock: Record how many requests there were and how long they took.
         most_body_bytes: Larger requests are refused.
-        certificate_seconds: Between two looks at the files of TLS.
+        certificate_seconds: Interval at which the TLS files are checked for changes.
     """
 
     def __init__(
         self,
         *,
         world: World,
-        judge: Callable[[], Judge | None],
+        extender: Callable[[], PolicyExtender | None],
         count: Callable[[float, bool, Sequence[PolicyFailure]], None],
-        binder: Binds | None,
+        binder: Binder | None,
         metrics: Metrics,
         clock: Clock,
         most_body_bytes: int = MOST_BODY_BYTES,
         certificate_seconds: float = CERTIFICATE_SECONDS,
     ) -> None:
         self._world = world
-        self._judge = judge
+        self._extender = extender
         self._count = count
         self._binder = binder
         self._metrics = metrics
@@ -143,7 +143,7 @@ class ExtenderServer:
         return bound
 
     async def stop(self) -> None:
-        """Stop listening, and answer what is under way."""
+        """Stop listening; requests in progress are answered."""
         if self._following is not None:
             self._following.cancel()
         await self._open.aclose()
@@ -154,19 +154,19 @@ class ExtenderServer:
     # --- requests ---------------------------------------------------------------------------
 
     def _handler(
-        self, verb: str, handle: Callable[[Judge, bytes], Awaitable[web.Response]]
+        self, verb: str, handle: Callable[[PolicyExtender, bytes], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """*handle* wrapped with what is the same for all verbs: limits, errors, metrics."""
         seconds = self._metrics.extender_served_seconds
 
         async def serve(request: web.Request) -> web.Response:
-            judge = self._judge()
+            extender = self._extender()
             started = self._clock.monotonic()
             result = "error"
             try:
-                if judge is None:
+                if extender is None:
                     return _problem(503, "no policies are in force yet")
-                answer = await handle(judge, await _body(request))
+                answer = await handle(extender, await _body(request))
                 result = "success" if answer.status == 200 else "error"
                 return answer
             except BadRequest as error:
@@ -185,58 +185,62 @@ class ExtenderServer:
 
         return serve
 
-    async def _filter(self, judge: Judge, body: bytes) -> web.Response:
-        asked = requests.about_nodes(body)
+    async def _filter(self, extender: PolicyExtender, body: bytes) -> web.Response:
+        request = requests.read_nodes_request(body)
         try:
             with self._counting():
-                snapshot = self._world.for_request(asked)
-                verdicts = judge.filter(asked.pod, snapshot, asked.names)
+                snapshot = self._world.for_request(request)
+                verdicts = extender.filter(request.pod, snapshot, request.names)
         except PoliciesFailed as failure:
-            log.warning("Policies failed", verb="filter", pod=asked.pod.key, reason=str(failure))
+            log.warning("Policies failed", verb="filter", pod=request.pod.key, reason=str(failure))
             return _json(requests.error_answer(str(failure)))
         log.debug(
-            "Filtered", pod=asked.pod.key, nodes=len(asked.names), feasible=len(verdicts.feasible)
+            "Filtered",
+            pod=request.pod.key,
+            nodes=len(request.names),
+            feasible=len(verdicts.feasible),
         )
-        return _json(requests.filter_answer(asked, verdicts))
+        return _json(requests.filter_answer(request, verdicts))
 
-    async def _prioritize(self, judge: Judge, body: bytes) -> web.Response:
-        asked = requests.about_nodes(body)
+    async def _prioritize(self, extender: PolicyExtender, body: bytes) -> web.Response:
+        request = requests.read_nodes_request(body)
         try:
             with self._counting():
-                snapshot = self._world.for_request(asked)
-                scores = judge.priorities(asked.pod, snapshot, asked.names)
+                snapshot = self._world.for_request(request)
+                scores = extender.priorities(request.pod, snapshot, request.names)
         except PoliciesFailed as failure:
-            return _failed("prioritize", asked.pod, failure)
-        log.debug("Prioritized", pod=asked.pod.key, nodes=len(asked.names))
+            return _failed("prioritize", request.pod, failure)
+        log.debug("Prioritized", pod=request.pod.key, nodes=len(request.names))
         return _json(requests.priorities_answer(scores))
 
-    async def _preempt(self, judge: Judge, body: bytes) -> web.Response:
-        asked = requests.about_victims(body)
+    async def _preempt(self, extender: PolicyExtender, body: bytes) -> web.Response:
+        request = requests.read_victims_request(body)
         try:
             with self._counting():
-                names = judge.helped(asked.pod, self._world.for_victims(), asked.victims)
+                snapshot = self._world.for_victims()
+                names = extender.process_preemption(request.pod, snapshot, request.victims)
         except PoliciesFailed as failure:
-            return _failed("preempt", asked.pod, failure)
-        log.debug("Preempted", pod=asked.pod.key, nodes=len(asked.victims), left=len(names))
-        return _json(requests.victims_answer(asked.victims, names))
+            return _failed("preempt", request.pod, failure)
+        log.debug("Preempted", pod=request.pod.key, nodes=len(request.victims), left=len(names))
+        return _json(requests.victims_answer(request.victims, names))
 
-    async def _bind(self, _judge: Judge, body: bytes) -> web.Response:
-        asked = requests.to_bind(body)
+    async def _bind(self, _extender: PolicyExtender, body: bytes) -> web.Response:
+        request = requests.read_bind_request(body)
         if self._binder is None:
             return _json(requests.error_answer(CANNOT_BIND))
-        meta = {"namespace": asked.namespace, "name": asked.name, "uid": asked.uid}
+        meta = {"namespace": request.namespace, "name": request.name, "uid": request.uid}
         pod = Pod.from_plain({"metadata": meta})
         try:
-            await self._binder.bind(pod, asked.node)
+            await self._binder.bind(pod, request.node)
         except BindingError as error:
-            log.warning("Could not bind", pod=pod.key, node=asked.node, reason=str(error))
+            log.warning("Could not bind", pod=pod.key, node=request.node, reason=str(error))
             return _json(requests.error_answer(str(error)))
-        log.info("Bound pod", pod=pod.key, node=asked.node)
+        log.info("Bound pod", pod=pod.key, node=request.node)
         return _json(requests.error_answer(""))
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[None]:
-        """Count one judgement of the policies in force, however it ends."""
+        """Count one request to the policies in force, however it ends."""
         started = self._clock.monotonic()
         failures: Sequence[PolicyFailure] = ()
         try:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
 from engine.event_handlers import ObjectReporter
-from engine.extender_server.requests import AboutNodes, BadRequest, node_of
+from engine.extender_server.requests import BadRequest, NodesRequest, node_of
 from engine.facts.assembly import FactSources
 from engine.facts.board import FactBoard
 from engine.facts.learned import NoLearnedStore
@@ -39,7 +39,7 @@ _SAMPLE: Final = 24
 class World(trial.World, Protocol):
     """What the policies see of the cluster, and the pods that new ones are tried on."""
 
-    def for_request(self, asked: AboutNodes) -> Snapshot:
+    def for_request(self, request: NodesRequest) -> Snapshot:
         """The cluster for this request. Raises `BadRequest` if it cannot be known."""
         ...
 
@@ -48,8 +48,8 @@ class World(trial.World, Protocol):
         ...
 
 
-class _Asked:
-    """The pods that were asked about last."""
+class _RequestedPods:
+    """The pods of the last requests."""
 
     def __init__(self) -> None:
         self._pods: deque[Pod] = deque(maxlen=_SAMPLE)
@@ -65,10 +65,10 @@ class _Asked:
         """Return at once: a request holds everything that is known."""
 
     async def until_idle(self) -> None:
-        """Return at once: it is unknown when kube-scheduler asks next."""
+        """Return at once: nothing announces the next request of kube-scheduler."""
 
 
-class RequestWorld(_Asked):
+class RequestWorld(_RequestedPods):
     """The nodes of the request and nothing else: no pods on them, no other objects.
 
     The same request gets the same answer whatever came before. A node whose text is the same as in
@@ -80,12 +80,12 @@ class RequestWorld(_Asked):
         self._snapshot = Snapshot()
         self._known: dict[str, tuple[bytes, NodeInfo]] = {}
 
-    def for_request(self, asked: AboutNodes) -> Snapshot:
+    def for_request(self, request: NodesRequest) -> Snapshot:
         """The cluster of the request's nodes. Raises `BadRequest` if it has only names."""
-        if asked.texts is None:
+        if request.texts is None:
             raise BadRequest(NOT_WATCHING)
         fresh: dict[str, tuple[bytes, NodeInfo]] = {}
-        for name, text in asked.texts.items():
+        for name, text in request.texts.items():
             raw = bytes(text)
             known = self._known.get(name)
             if known is None or known[0] != raw:
@@ -96,11 +96,11 @@ class RequestWorld(_Asked):
         for name, (_, info) in fresh.items():
             self._snapshot.put(name, info)
         self._known = fresh
-        self.note(asked.pod)
+        self.note(request.pod)
         return self._snapshot
 
     def for_victims(self) -> Snapshot:
-        """No nodes: what was in an earlier request says nothing about this one."""
+        """No nodes: those of an earlier request may be out of date."""
         return Snapshot()
 
     def snapshot(self) -> Snapshot:
@@ -108,7 +108,7 @@ class RequestWorld(_Asked):
         return self._snapshot
 
 
-class WatchedWorld(_Asked):
+class WatchedWorld(_RequestedPods):
     """The cluster as the API server shows it: nodes, the pods on them, and the other objects.
 
     A kernel in which no policies come into force, so that it queues and decides nothing. What
@@ -141,9 +141,9 @@ class WatchedWorld(_Asked):
         # Instructions are dropped: kube-scheduler decides.
         self._kernel.handle(event, self._clock.monotonic())
 
-    def for_request(self, asked: AboutNodes) -> Snapshot:
+    def for_request(self, request: NodesRequest) -> Snapshot:
         """The cluster as it is now."""
-        self.note(asked.pod)
+        self.note(request.pod)
         return self.cache.snapshot()
 
     def for_victims(self) -> Snapshot:

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from engine.facts.readings import Readings, Subject
-from engine.facts.source import Tell, Trouble
+from engine.facts.source import ProblemLog, Report
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS, PODS
@@ -33,7 +33,7 @@ log = structlog.get_logger(component="facts")
 SUFFIX: Final = "-facts"
 
 _FILE: Final = "learned-facts-{}.json"
-_TELL_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 _SAVE_SECONDS: Final = 10.0
 _LOAD_AGAIN_SECONDS: Final = 5.0
 
@@ -219,7 +219,7 @@ class LearnedSource(Generic[P]):
         self._is_restored = False
         self._is_new = False
         self._is_unsaved = False
-        self._trouble = Trouble(self.name)
+        self._problems = ProblemLog(self.name)
         self._watched: list[WatchCounts] = []
 
     @property
@@ -230,18 +230,18 @@ class LearnedSource(Generic[P]):
     @property
     def failures(self) -> int:
         """How often pods could not be watched, or what was learned not be read or kept."""
-        return self._trouble.count + sum(counts.failures for counts in self._watched)
+        return self._problems.count + sum(counts.failures for counts in self._watched)
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, report: Report) -> None:
         """Learn, report and save, until cancelled."""
         if not self._is_restored:
             await self._restore()
             self._is_restored = True
-        tell(self._learner.readings())
+        report(self._learner.readings())
         informers = self._informers()
         self._watched += [informer.counts for informer in informers]
         tasks = [asyncio.ensure_future(informer.run()) for informer in informers]
-        tasks += [asyncio.ensure_future(self._report(tell)), asyncio.ensure_future(self._save())]
+        tasks += [asyncio.ensure_future(self._report(report)), asyncio.ensure_future(self._save())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -256,7 +256,7 @@ class LearnedSource(Generic[P]):
                 break
             except LearnedStoreError as error:
                 # Going on without it would in the end overwrite it.
-                self._trouble.tell("Cannot read what was learned", str(error))
+                self._problems.report("Cannot read what was learned", str(error))
                 await asyncio.sleep(self._load_again_seconds)
         if kept is not None:
             try:
@@ -292,12 +292,12 @@ class LearnedSource(Generic[P]):
         if learned:
             self._is_new = self._is_unsaved = True
 
-    async def _report(self, tell: Tell) -> None:
+    async def _report(self, report: Report) -> None:
         while True:
-            await asyncio.sleep(_TELL_SECONDS)
+            await asyncio.sleep(_REPORT_SECONDS)
             if self._is_new:
                 self._is_new = False
-                tell(self._learner.readings())
+                report(self._learner.readings())
 
     async def _save(self) -> None:
         while True:
@@ -308,10 +308,10 @@ class LearnedSource(Generic[P]):
             try:
                 text = msgspec.json.encode(self._learner.to_plain())
                 await self._store.save(self._learner.name, text)
-                self._trouble.is_over()
+                self._problems.clear()
             except LearnedStoreError as error:
                 self._is_unsaved = True
-                self._trouble.tell("Cannot keep what was learned", str(error))
+                self._problems.report("Cannot keep what was learned", str(error))
             except asyncio.CancelledError:
                 self._is_unsaved = True
                 raise

@@ -38,7 +38,7 @@ MakeSource = Callable[[FactSource, FactsConfig], Source]
 
 _RESTART_SECONDS: Final = 5.0
 # A Prometheus server takes a second at worst; an absent one must keep no pod waiting.
-_PATIENCE_SECONDS: Final = 2.0
+_FIRST_REPORT_SECONDS: Final = 2.0
 _READING_TICK: Final = 0.02
 # Nodes are annotated one after the other; the queue need not look at each by itself.
 _REPORT_SECONDS: Final = 0.1
@@ -56,7 +56,7 @@ class _Running:
     source: Source | None = None
     task: asyncio.Task[None] | None = None
     readings: dict[Subject, Readings] = field(default_factory=dict)
-    spoke: asyncio.Event = field(default_factory=asyncio.Event)
+    reported: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LiveFacts:
@@ -81,7 +81,7 @@ class LiveFacts:
         on_change: Callable[[], None],
         on_age: Callable[[], None],
         objects: Callable[[], tuple[Iterable[Node], Iterable[Pod]]],
-        patience: float = _PATIENCE_SECONDS,
+        patience: float = _FIRST_REPORT_SECONDS,
     ) -> None:
         self._board = board
         self._clock = clock
@@ -98,14 +98,14 @@ class LiveFacts:
         self._reconfigured = asyncio.Event()
         self._too_old = 0  # how many readings are not shown any more
         self._is_started = False
-        self._is_telling = False
+        self._is_report_due = False
         self.report_counts: dict[str, int] = {}  # by source: how often it reported something
         self._broken: dict[str, int] = {}  # by source: how often it had to be started again
 
     # --- configuration -----------------------------------------------------------------------
 
     async def prepare(self, config: FactsConfig) -> None:
-        """Return when the sources that *config* adds have reported, like `wait_spoken`.
+        """Return when the sources that *config* adds have reported, like `wait_until_reported`.
 
         Only the configuration that was prepared last can start with the reports of its sources.
         """
@@ -264,7 +264,7 @@ class LiveFacts:
         if self._reads_ages:
             self._on_age()
 
-    async def wait_spoken(self) -> None:
+    async def wait_until_reported(self) -> None:
         """Return when every source has reported or failed, after two seconds at the latest.
 
         Earlier decisions are made without facts, which a policy cannot distinguish from facts that
@@ -282,39 +282,39 @@ class LiveFacts:
     async def _follow(self, running: _Running, source: Source) -> None:
         while True:
             try:
-                await source.run(lambda readings: self._told(running, source, readings))
+                await source.run(lambda readings: self._take(running, source, readings))
             except Exception as error:
                 # Facts are useful, but no error of a source may stop the scheduler.
                 self._broken[source.name] = self._broken.get(source.name, 0) + 1
                 log.exception("Source of facts failed", source=source.name, reason=str(error))
-                running.spoke.set()
+                running.reported.set()
             await asyncio.sleep(_RESTART_SECONDS)
 
-    def _told(
+    def _take(
         self, running: _Running, source: Source, readings: Mapping[Subject, Readings]
     ) -> None:
         self.report_counts[source.name] = self.report_counts.get(source.name, 0) + 1
         running.readings = dict(readings)
-        running.spoke.set()
+        running.reported.set()
         changed = self._put(running)
         if changed:
             self._show(changed)
             self._report_soon()
 
     def _put(self, running: _Running) -> Collection[Subject]:
-        """Have the store hold what a source said; the subjects of which something else is known."""
+        """Have the store hold what a source reported; returns the subjects whose facts changed."""
         if running.place is None:
             return ()
         return self._store.replace(running.place, running.readings)
 
     def _report_soon(self) -> None:
         """Report soon that something is new; what comes until then is reported together."""
-        if not self._is_telling:
-            self._is_telling = True
+        if not self._is_report_due:
+            self._is_report_due = True
             asyncio.get_running_loop().call_later(_REPORT_SECONDS, self._report)
 
     def _report(self) -> None:
-        self._is_telling = False
+        self._is_report_due = False
         self._on_change()
 
     # --- showing -----------------------------------------------------------------------------
@@ -357,7 +357,7 @@ class LiveFacts:
         return {
             "sources": {
                 r.source.name: {
-                    "told": self.report_counts.get(r.source.name, 0),
+                    "reports": self.report_counts.get(r.source.name, 0),
                     "failures": failures.get(r.source.name, 0),
                     "subjects": len(r.readings),
                 }
@@ -378,10 +378,10 @@ class LiveFacts:
 async def _have_reported(sources: Iterable[_Running], patience: float) -> None:
     """Return when all of *sources* have reported or failed, or after *patience* seconds."""
     sources = list(sources)
-    spoke = [r.spoke for r in sources if not isinstance(r.config, AnnotationFacts)]
+    reported = [r.reported for r in sources if not isinstance(r.config, AnnotationFacts)]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience):
-            await asyncio.gather(*(one.wait() for one in spoke))
+            await asyncio.gather(*(one.wait() for one in reported))
     # A large document is being read: the time that it takes is no sign of a dead server.
     while any(_is_reading_first(one) for one in sources):  # noqa: ASYNC110
         await asyncio.sleep(_READING_TICK)
@@ -389,4 +389,4 @@ async def _have_reported(sources: Iterable[_Running], patience: float) -> None:
 
 def _is_reading_first(running: _Running) -> bool:
     source = running.source
-    return source is not None and source.is_reading and not running.spoke.is_set()
+    return source is not None and source.is_reading and not running.reported.is_set()

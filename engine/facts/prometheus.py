@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from engine.facts.readings import Document, Reading, Readings, Subject, time_of
-from engine.facts.source import Tell, Trouble
+from engine.facts.source import ProblemLog, Report
 from engine.model.fact import number_of, text_of
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 
@@ -42,7 +42,7 @@ class PrometheusSource:
         self._config = config
         self._late_seconds = late_seconds
         self._answers: dict[int, dict[Subject, dict[str, Reading]]] = {}
-        self._troubles = [Trouble(self.name, fact=query.fact) for query in config.queries]
+        self._problems = [ProblemLog(self.name, fact=query.fact) for query in config.queries]
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
 
     @property
@@ -53,9 +53,9 @@ class PrometheusSource:
     @property
     def failures(self) -> int:
         """How often a query was not answered, or not clearly."""
-        return sum(trouble.count for trouble in self._troubles)
+        return sum(problems.count for problems in self._problems)
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, report: Report) -> None:
         """Ask every query now and again after each interval, until cancelled."""
         interval = self._config.interval.total_seconds()
         loop = asyncio.get_running_loop()
@@ -73,31 +73,31 @@ class PrometheusSource:
                     if number not in asking or asking[number].done():
                         asking[number] = group.create_task(self._ask(session, number, query))
                 _, late = await asyncio.wait(asking.values(), timeout=patience)
-                tell(self._merged())
+                report(self._merged())
                 patience = self._late_seconds
                 if late:
                     done, _ = await asyncio.wait(late, timeout=max(0.0, ends_at - loop.time()))
                     if done:
-                        tell(self._merged())
+                        report(self._merged())
                 await asyncio.sleep(max(0.0, ends_at - loop.time()))
 
     async def _ask(self, session: aiohttp.ClientSession, number: int, query: FactQuery) -> None:
-        trouble = self._troubles[number]
+        problems = self._problems[number]
         try:
             async with self._turns:
                 body = await self._fetch(session, query)
             answer = read_answer(query, body)
         except (QueryError, aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
-            trouble.tell("Cannot query facts", reason[:_REASON_LENGTH])
+            problems.report("Cannot query facts", reason[:_REASON_LENGTH])
             return
         self._answers[number] = answer.readings
         if answer.problems:
-            trouble.tell("Ambiguous facts", answer.problems[0][:_REASON_LENGTH])
+            problems.report("Ambiguous facts", answer.problems[0][:_REASON_LENGTH])
         elif not answer.readings and (reason := why_nothing(query, body)):
-            trouble.tell("Facts about nothing", reason[:_REASON_LENGTH])
+            problems.report("Facts about nothing", reason[:_REASON_LENGTH])
         else:
-            trouble.is_over()
+            problems.clear()
 
     async def _fetch(self, session: aiohttp.ClientSession, query: FactQuery) -> bytes:
         async with session.post(

@@ -14,7 +14,7 @@ from engine.facts.readings import Readings, Subject
 log = structlog.get_logger(component="facts")
 
 #: Takes everything that a source now reports.
-Tell = Callable[[Mapping[Subject, Readings]], None]
+Report = Callable[[Mapping[Subject, Readings]], None]
 
 
 class Source(Protocol):
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     @property
     def failures(self) -> int:
-        """How often it could not be asked or read."""
+        """How often it could not be queried or read."""
         ...
 
     @property
@@ -35,15 +35,15 @@ class Source(Protocol):
         """True while something new is being read and not reported yet."""
         ...
 
-    async def run(self, tell: Tell) -> None:
-        """Call *tell* with all readings, now and after each change, until cancelled."""
+    async def run(self, report: Report) -> None:
+        """Call *report* with all readings, now and after each change, until cancelled."""
         ...
 
 
-class Trouble:
-    """What is wrong with a source, or a *part* of it as its keys in the log say.
+class ProblemLog:
+    """Counts the problems of a source, or of a *part* of it, and logs each once until it changes.
 
-    Counted every time, logged once until it changes.
+    *part* are further keys of the log lines.
     """
 
     def __init__(self, source: str, **part: str) -> None:
@@ -51,13 +51,13 @@ class Trouble:
         self._reason = ""
         self.count = 0
 
-    def is_over(self) -> None:
-        """Note that nothing is wrong any more."""
+    def clear(self) -> None:
+        """Note that the source works again."""
         if self._reason:
             self._reason = ""
             log.info("Source of facts has recovered", **self._part)
 
-    def tell(self, message: str, reason: str) -> None:
+    def report(self, message: str, reason: str) -> None:
         """Count a problem, and log it if it is a new one."""
         self.count += 1
         if reason != self._reason:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.facts.readings import Document, read_document
-from engine.facts.source import Tell, Trouble
+from engine.facts.source import ProblemLog, Report
 from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.background import cancelled
@@ -48,7 +48,7 @@ class FileSource:
         self._poll_seconds = poll_seconds
         #: True while a document is there and not reported yet.
         self.is_reading = False
-        self._trouble = Trouble(self.name)
+        self._problems = ProblemLog(self.name)
 
     @property
     def name(self) -> str:
@@ -58,9 +58,9 @@ class FileSource:
     @property
     def failures(self) -> int:
         """How often it could not be read or understood."""
-        return self._trouble.count
+        return self._problems.count
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, report: Report) -> None:
         """Read the file now and whenever it changes, until cancelled."""
         changed = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -77,29 +77,29 @@ class FileSource:
                 stamp = await asyncio.to_thread(_stamp, self._path)
                 if stamp != seen:
                     # One that cannot be read may become readable without a change.
-                    seen = stamp if await self._read(tell) else object()
+                    seen = stamp if await self._read(report) else object()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_seconds):
                         await changed.wait()
 
-    async def _read(self, tell: Tell) -> bool:
+    async def _read(self, report: Report) -> bool:
         """Read the file and report its facts. False if that is worth another try."""
         try:
             text, written_at = await asyncio.to_thread(_read_file, self._path)
         except FileNotFoundError:
-            tell({})
+            report({})
             return True
         except (OSError, ValueError) as error:
-            self._trouble.tell("Cannot read facts", str(error))
+            self._problems.report("Cannot read facts", str(error))
             return not isinstance(error, OSError)
         self.is_reading = True
         try:
             document = await _document(text, self._clock.now(), written_at)
         finally:
             self.is_reading = False
-        _tell_problems(document, self._trouble)
+        _report_problems(document, self._problems)
         if document.readings or not document.problems:
-            tell(document.readings)
+            report(document.readings)
         return True
 
 
@@ -131,11 +131,11 @@ async def _document(text: str | bytes, now: float, measured_at: float | None = N
     return await asyncio.to_thread(read_document, text, measured_at=measured_at, now=now)
 
 
-def _tell_problems(document: Document, trouble: Trouble) -> None:
+def _report_problems(document: Document, problems: ProblemLog) -> None:
     if document.problems:
-        trouble.tell("Malformed facts", "; ".join(document.problems))
+        problems.report("Malformed facts", "; ".join(document.problems))
     else:
-        trouble.is_over()
+        problems.clear()
 
 
 class ConfigMapSource:
@@ -148,7 +148,7 @@ class ConfigMapSource:
         self._config = config
         self._client = client
         self._clock = clock
-        self._trouble = Trouble(self.name)
+        self._problems = ProblemLog(self.name)
         self._watched: list[WatchCounts] = []
         #: True while a document is there and not reported yet.
         self.is_reading = False
@@ -161,9 +161,9 @@ class ConfigMapSource:
     @property
     def failures(self) -> int:
         """How often it could not be asked, or something in it was not understood."""
-        return self._trouble.count + sum(counts.failures for counts in self._watched)
+        return self._problems.count + sum(counts.failures for counts in self._watched)
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, report: Report) -> None:
         """Watch the ConfigMap until cancelled. One that is not there says nothing, at once."""
         config = self._config
         is_there = False
@@ -190,7 +190,7 @@ class ConfigMapSource:
             nonlocal known
             if found is None:
                 known = {}
-                tell({})
+                report({})
                 return
             before, known = known, {}
             # Values without a time are as old as what the runtime knows of them: no age at all.
@@ -208,8 +208,8 @@ class ConfigMapSource:
                 want = f"the key `{config.key}`" if config.key else "a key that ends with `.json`"
                 got = ", ".join(f"`{key}`" for key in sorted(found.data))
                 merged.problems.append(f"want {want}, got {got}")
-            _tell_problems(merged, self._trouble)
-            tell(merged.readings)
+            _report_problems(merged, self._problems)
+            report(merged.readings)
 
         async def read_on() -> None:
             while True:

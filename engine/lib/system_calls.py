@@ -60,7 +60,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def leave_others_alone() -> bool:
+def confine_to_own_process() -> bool:
     """Have the kernel refuse calls that reach other processes, from now on and irrevocably.
 
     `no_new_privs` must be set already. No effect on an unknown architecture.

@@ -11,8 +11,8 @@ from typing import Final
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
-def what_is_wrong(error: UnicodeDecodeError) -> str:
-    """What was wanted of the bytes of *error*, and which byte came, its offset counted from 0."""
+def describe_error(error: UnicodeDecodeError) -> str:
+    """The message for *error*: want UTF-8, got which byte at which offset, counted from 0."""
     found = _first(error)
     if error.object.startswith(_UTF_16):
         return f"want UTF-8 text, got other bytes: {found}, as UTF-16 begins"
@@ -20,7 +20,7 @@ def what_is_wrong(error: UnicodeDecodeError) -> str:
 
 
 def wrong_byte_of_base64(text: str) -> str:
-    """The first byte of what base64 stands for that is no text; "" if there is none."""
+    """The first invalid byte of the decoded base64; "" if it is valid UTF-8."""
     try:
         base64.b64decode(text).decode()
     except UnicodeDecodeError as error:

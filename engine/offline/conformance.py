@@ -16,7 +16,7 @@ import msgspec
 
 from engine.model.pod import Pod
 from engine.offline.cluster_file import unpacked
-from engine.offline.judge import Judgement, judge
+from engine.offline.full_decision import FullDecision, decide
 from engine.offline.world import ManifestError, World, pod_of
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors
@@ -48,7 +48,7 @@ class ScenarioError(ValueError):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A cluster, the pods to be judged in it, each alone, and what kube-scheduler answered."""
+    """A cluster, the pods to be decided in it, each alone, and what kube-scheduler answered."""
 
     id: str
     nodes: list[dict[str, Any]]
@@ -109,7 +109,7 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
 
 
 class CaseRunner:
-    """Judges scenarios with the shipped policies and compares the answers.
+    """Decides scenarios with the shipped policies and compares the answers.
 
     Schedulers are kept by configuration: scenarios that share one share its memo.
     """
@@ -130,8 +130,8 @@ class CaseRunner:
                 for answer in scenario.answers
             ]
 
-        def ask(pod: Pod) -> Judgement:
-            return judge(world, scheduler, pod, nominator)
+        def ask(pod: Pod) -> FullDecision:
+            return decide(world, scheduler, pod, nominator)
 
         return [
             self._compare(scenario, bundle, pod, answer, ask)
@@ -155,7 +155,7 @@ class CaseRunner:
         bundle: Bundle,
         manifest: Plain,
         answer: Plain,
-        ask: Callable[[Pod], Judgement],
+        ask: Callable[[Pod], FullDecision],
     ) -> Outcome:
         name = str(answer.get("pod", ""))
         shipped = {*bundle.policies, *RUNTIME_PLUGINS}
@@ -215,22 +215,22 @@ def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[st
     return needed
 
 
-def compare(answer: Plain, judgement: Judgement, shipped: set[str]) -> Iterator[str]:
+def compare(answer: Plain, decision: FullDecision, shipped: set[str]) -> Iterator[str]:
     """What differs between the recorded *answer* and ours, one fact a line; nothing if they agree.
 
     The order of the reasons of one rejection is not compared: kube-scheduler takes scalar
     resources from a Go map, so its order changes from run to run.
     """
-    for failure in judgement.failures:
+    for failure in decision.failures:
         yield f"a policy failed: {failure}"
     want_status = _status(answer.get("preFilter"))
-    got_status = _status(_plain(judgement.pre_filter))
+    got_status = _status(_plain(decision.pre_filter))
     if got_status != want_status:
         yield f"pre-filter: want {want_status}, got {got_status}"
-    want_nodes, got_nodes = _names(answer.get("preFilterNodes")), _names(judgement.pre_filter_nodes)
+    want_nodes, got_nodes = _names(answer.get("preFilterNodes")), _names(decision.pre_filter_nodes)
     if got_nodes != want_nodes:
         yield f"nodes left by the pre-filters: want {want_nodes}, got {got_nodes}"
-    plain = judgement.to_plain()
+    plain = decision.to_plain()
     want_rejected = answer.get("rejected") or {}
     for node in sorted({*want_rejected, *plain["rejected"]}):
         want, got = _status(want_rejected.get(node)), _status(plain["rejected"].get(node))

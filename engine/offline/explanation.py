@@ -363,9 +363,9 @@ def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str,
     if pod.is_terminating:
         notes.append("the pod is being deleted: a scheduler does not try it any more")
     if bundle.extenders:
-        notes.append("extenders are configured, and are not asked here")
+        notes.append("extenders are configured; they are not called here")
     if _profile(bundle, pod).at("permit"):
-        notes.append("`permit` is not asked here")
+        notes.append("`permit` is not called here")
     notes += [
         f"a scheduler has a node for it and reports: {condition.message}"
         for condition in pod.manifest.status.conditions

@@ -82,7 +82,7 @@ def decoded(name: str, raw: bytes) -> str:
 def not_utf8(name: str, error: UnicodeDecodeError) -> str:
     """The error message for the file *name* whose bytes are not UTF-8, with line and offset."""
     line = error.object.count(b"\n", 0, error.start) + 1
-    return f"{name}:{line}: {utf8.what_is_wrong(error)}"
+    return f"{name}:{line}: {utf8.describe_error(error)}"
 
 
 def parsed_json(name: str, raw: bytes) -> Any:

@@ -191,7 +191,7 @@ def _read(directory: Path) -> Reading:
             files[name] = raw.decode().removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
-            problems.append(Problem(name, line, 0, utf8.what_is_wrong(error)))
+            problems.append(Problem(name, line, 0, utf8.describe_error(error)))
     return Reading(files, sha.hexdigest()[:12], tuple(problems))
 
 

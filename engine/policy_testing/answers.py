@@ -18,7 +18,7 @@ from engine.kernel.pod_groups import POD_GROUPS, PodGroups
 from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
-from engine.offline.judge import Judgement, judge
+from engine.offline.full_decision import FullDecision, decide
 from engine.offline.world import World, pod_of
 from engine.policy.arguments import read_arguments
 from engine.policy.bundle import Bundle, Policy
@@ -30,7 +30,7 @@ from engine.policy.sandbox.modules import Natives
 from engine.policy_testing.properties import (
     order_matters,
     unknown_labels_matter,
-    worse_with_more_room,
+    worse_with_more_capacity,
 )
 from engine.scheduling.pod_hooks import GroupSource
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -45,24 +45,24 @@ class ArgumentsError(Exception):
 class Answers:
     """Answers the questions of assertions with schedulers made for them.
 
-    `file` is the test file that asks: its assertions judge with the policy of the same stem unless
-    they name a profile. `seed` is what properties draw with; `on_judged` is called as they go, and
+    `file` is the test file that asks: its assertions decide with the policy of the same stem unless
+    they name a profile. `seed` is what properties draw with; `on_decided` is called as they go, and
     may raise to end them.
     """
 
     def __init__(self, bundle: Bundle, natives: Mapping[str, Natives]) -> None:
         self.file = ""
         self.seed = 0
-        self.on_judged: Callable[[], None] = lambda: None
+        self.on_decided: Callable[[], None] = lambda: None
         self._natives = natives
         self._bundle = bundle
         self._questions: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "judge": self._judge,
+            "decide": self._decide,
             "failures": self._failures,
             "property": self._property,
             "order": self._order,
-            "gate": self._gate,
-            "leave": self._leave,
+            "pre_enqueue": self._pre_enqueue,
+            "permit": self._permit,
             "group": self._group,
         }
         self._whole: Scheduler | None = None
@@ -78,19 +78,19 @@ class Answers:
         except ArgumentsError as error:
             raise ValueError(str(error)) from None
 
-    def _judge(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _decide(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
         try:
             pod, scheduler = self._ready(request["pod"], request)
         except PolicyErrors as errors:  # a policy may refuse its arguments when it is loaded
-            return Judgement(failures=tuple(map(str, errors.problems))).to_plain()
+            return FullDecision(failures=tuple(map(str, errors.problems))).to_plain()
         _see_groups(scheduler, world, request, [pod])
-        return judge(world, scheduler, pod).to_plain()
+        return decide(world, scheduler, pod).to_plain()
 
     def _failures(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The failures, including arguments that the policy does not take."""
         try:
-            return {"failures": self._judge(request)["failures"]}
+            return {"failures": self._decide(request)["failures"]}
         except ArgumentsError as error:
             return {"failures": [str(error)]}
 
@@ -98,19 +98,19 @@ class Answers:
         """A counterexample of a property, as `found`."""
 
         def ask(changed: Mapping[str, Any]) -> dict[str, Any]:
-            judgement = self._judge({**request, "cluster": changed, "pod": changed["pod"]})
-            if judgement["failures"]:
-                raise ValueError(f"failures of the policy: {'; '.join(judgement['failures'])}")
-            self.on_judged()
-            return judgement
+            decided = self._decide({**request, "cluster": changed, "pod": changed["pod"]})
+            if decided["failures"]:
+                raise ValueError(f"failures of the policy: {'; '.join(decided['failures'])}")
+            self.on_decided()
+            return decided
 
         base = {**request["cluster"], "pod": request["pod"]}
         match request["property"]:
             case "order":
                 rng = random.Random(f"{self.seed}:{self.file}")
                 found = order_matters(base, ask, rng, request["runs"])
-            case "room":
-                found = worse_with_more_room(base, ask, is_scored=request["scores"])
+            case "capacity":
+                found = worse_with_more_capacity(base, ask, is_scored=request["scores"])
             case _:
                 found = unknown_labels_matter(base, ask)
         return {"found": found}
@@ -130,14 +130,14 @@ class Answers:
         keyed.sort(key=lambda pair: pair[0])
         return {"order": [name for _, name in keyed]}
 
-    def _gate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _pre_enqueue(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
         pod, scheduler = self._ready(request["pod"], request, "pre_enqueue")
         _see_groups(scheduler, world, request, [pod])
         gate = scheduler.hooks.pre_enqueue(pod, world.snapshot)
         return {"reason": None if gate is None else gate[1]}
 
-    def _leave(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _permit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
         pod, scheduler = self._ready(request["pod"], request, "permit")
         _see_groups(scheduler, world, request, [pod], waiting=pod)
@@ -172,7 +172,7 @@ class Answers:
     def _ready(
         self, manifest: Mapping[str, Any], request: Mapping[str, Any], hook: str = ""
     ) -> tuple[Pod, Scheduler]:
-        """The pod of *manifest* and the scheduler that is to judge it."""
+        """The pod of *manifest* and the scheduler that is to decide about it."""
         args, profile = request["args"], request["profile"]
         if profile is None:
             policy = self._policy()

@@ -16,7 +16,7 @@ import msgspec
 import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no file can be opened
 
 from engine.lib.address_space import be_ended_first, limit_address_space
-from engine.lib.system_calls import leave_others_alone
+from engine.lib.system_calls import confine_to_own_process
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
@@ -131,4 +131,4 @@ def _confine(address_space: int) -> None:
     ):
         resource.setrlimit(kind, (0, 0))
     limit_address_space(pages * resource.getpagesize() + address_space)
-    leave_others_alone()
+    confine_to_own_process()

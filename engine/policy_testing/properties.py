@@ -1,8 +1,8 @@
 """Checks properties of every sound policy, and searches for the smallest counterexample.
 
 Owns the changes to a cluster (its nodes in another order, a node with more capacity, labels that no
-policy knows) and the search for the smallest case. *judge* decides for a cluster, and returns a
-`Judgement` as plain data.
+policy knows) and the search for the smallest case. *decide* decides for a cluster, and returns a
+`FullDecision` as plain data.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from engine.model.quantity import NANO, QuantityError, nano_value
 
-Judge = Callable[[Mapping[str, Any]], dict[str, Any]]
+Decide = Callable[[Mapping[str, Any]], dict[str, Any]]
 Counterexample = dict[str, Any]
 
 # All orders of up to this many nodes are tried; of more, as many orders as runs say.
@@ -22,22 +22,22 @@ _UNKNOWN: Final = {"tests.starsched.dev/unknown": "anything"}
 
 
 def order_matters(
-    request: Mapping[str, Any], judge: Judge, rng: random.Random, runs: int
+    request: Mapping[str, Any], decide: Decide, rng: random.Random, runs: int
 ) -> Counterexample | None:
     """Two orders of the nodes for which the decision differs; None if none was found."""
     base = dict(request)
     for order in _orders(len(base["nodes"]), rng, runs):
-        if _parting(base, order, judge) is None:
+        if _parting(base, order, decide) is None:
             continue
         # Fewer nodes say more: drop those that the difference does not need.
         nodes = list(base["nodes"])
         kept = list(range(len(nodes)))
         for index in range(len(nodes)):
             fewer = [i for i in kept if i != index]
-            if len(fewer) > 1 and _parting(_only(base, fewer), _among(order, fewer), judge):
+            if len(fewer) > 1 and _parting(_only(base, fewer), _among(order, fewer), decide):
                 kept = fewer
         small = _only(base, kept)
-        found = _parting(small, _among(order, kept), judge)
+        found = _parting(small, _among(order, kept), decide)
         assert found is not None
         return found
     return None
@@ -67,15 +67,15 @@ def _only(request: Mapping[str, Any], kept: Sequence[int]) -> dict[str, Any]:
 
 
 def _parting(
-    request: Mapping[str, Any], order: Sequence[int], judge: Judge
+    request: Mapping[str, Any], order: Sequence[int], decide: Decide
 ) -> Counterexample | None:
     nodes = request["nodes"]
     moved = [nodes[index] for index in order]
     place = {node["metadata"]["name"]: index for index, node in enumerate(moved)}
     # Pods come as their nodes do: what is on a node must not depend on that either.
     pods = sorted(request["pods"], key=lambda p: place.get(p["spec"].get("nodeName"), -1))
-    want = judge(request)
-    got = judge({**request, "nodes": moved, "pods": pods})
+    want = decide(request)
+    got = decide({**request, "nodes": moved, "pods": pods})
     return _difference(got, want, _names(moved), _names(nodes))
 
 
@@ -101,21 +101,21 @@ def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 # --- more capacity ---------------------------------------------------------------------------
 
 
-def worse_with_more_room(
-    request: Mapping[str, Any], judge: Judge, *, is_scored: bool
+def worse_with_more_capacity(
+    request: Mapping[str, Any], decide: Decide, *, is_scored: bool
 ) -> Counterexample | None:
     """A node that rejects the pod, or scores lower, once it offers more; None if there is none.
 
     Each node by itself gets more of each resource by itself, and more of all.
     """
-    before = judge(request)
+    before = decide(request)
     for index, node in enumerate(request["nodes"]):
         name = node["metadata"]["name"]
         if name not in before["total"]:
             continue
         for given, larger in _larger(node):
             nodes = [*request["nodes"][:index], larger, *request["nodes"][index + 1 :]]
-            after = judge({**request, "nodes": nodes})
+            after = decide({**request, "nodes": nodes})
             outcome = _outcome(after, name)
             want = before["total"][name]
             if outcome is None and (not is_scored or after["total"][name] >= want):
@@ -156,26 +156,26 @@ def _text(name: str, nanos: int) -> str:
     return f"{-(-nanos * 1000 // NANO)}m" if name == "cpu" else str(-(-nanos // NANO))
 
 
-def _outcome(judgement: Mapping[str, Any], name: str) -> str | None:
+def _outcome(decision: Mapping[str, Any], name: str) -> str | None:
     """Why the pod does not fit; None if it does."""
-    if name in judgement["total"]:
+    if name in decision["total"]:
         return None
-    rejection = judgement["pre_filter"] or judgement["rejected"].get(name)
+    rejection = decision["pre_filter"] or decision["rejected"].get(name)
     return "left out" if rejection is None else ", ".join(rejection["reasons"])
 
 
 # --- labels ----------------------------------------------------------------------------------
 
 
-def unknown_labels_matter(request: Mapping[str, Any], judge: Judge) -> Counterexample | None:
+def unknown_labels_matter(request: Mapping[str, Any], decide: Decide) -> Counterexample | None:
     """The decisions without and with labels and annotations unknown to policies, if they differ."""
-    want = judge(request)
+    want = decide(request)
     names = _names(request["nodes"])
     for labelled in (
         {**request, "pod": _labelled(request["pod"])},
         {**request, "nodes": [_labelled(node) for node in request["nodes"]]},
     ):
-        found = _difference(judge(labelled), want, names, names)
+        found = _difference(decide(labelled), want, names, names)
         if found is not None:
             return found
     return None

@@ -189,7 +189,7 @@ class PolicyTestRunner:
         self._file = ""
         self._answers = Answers(bundle, natives or {})
         self._answers.seed = seed
-        self._answers.on_judged = self._expect_time
+        self._answers.on_decided = self._expect_time
         self._sides: dict[str, str] | None = None
         self._absent: NoFileHere | None = None
         self._absent_of: dict[str, NoFileHere] = {}

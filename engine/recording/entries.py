@@ -13,12 +13,13 @@ epoch) and its kind `e`:
     assume       `uid`, `node`, `annotations`; forget: `uid`, `undone` (it was still assumed)
     facts        `of` (`node`, `pod`, `others`), `key`, `facts`
     typeLabels   `labels`
-    promises     `pods`: [uid, node] of every pod that is nominated for a node, in order
+    nominations  `pods`: [uid, node] of every pod that is nominated for a node, in order
     checkpoint   the state is complete: `state`, `held`
     decision     `pod`, `uid`, `podHash`, `state`, `revision`, `verdict`, `answers`
     lost         an attempt that ended with an exception: `pod`, `uid`, `error`
 
-Between `log` and `checkpoint`, entries build the state; after it, they change it.
+Between `log` and `checkpoint`, entries build the state; after it, they change it. `nominations` was
+`promises` in older logs; both are read.
 """
 
 import hashlib
@@ -72,34 +73,34 @@ def object_text(obj: Any) -> bytes:
 
 
 def verdict(decision: Decision) -> Entry:
-    """Everything that *decision* says, but under which revision."""
-    said: Entry = {"node": decision.node, "feasible": decision.feasible_count}
+    """*decision* as it is recorded, without its revision."""
+    entry: Entry = {"node": decision.node, "feasible": decision.feasible_count}
     if decision.node is None:
-        said["message"] = decision.message()
-        said["rejectors"] = sorted(decision.diagnosis.rejectors)
-        said["nominated"] = decision.nominated_node
+        entry["message"] = decision.message()
+        entry["rejectors"] = sorted(decision.diagnosis.rejectors)
+        entry["nominated"] = decision.nominated_node
     if decision.failures:
-        said["failures"] = [str(failure) for failure in decision.failures]
+        entry["failures"] = [str(failure) for failure in decision.failures]
     if decision.ignored:
-        said["ignored"] = [str(failure) for failure in decision.ignored]
+        entry["ignored"] = [str(failure) for failure in decision.ignored]
     if decision.eviction is not None:
         victims = [victim.key for victim in decision.eviction.victims]
-        said["eviction"] = {"node": decision.eviction.node, "victims": victims}
+        entry["eviction"] = {"node": decision.eviction.node, "victims": victims}
     if decision.annotations:
-        said["annotations"] = dict(decision.annotations)
-    return said
+        entry["annotations"] = dict(decision.annotations)
+    return entry
 
 
-def verdict_text(said: Entry) -> bytes:
-    """The bytes by which verdicts are compared."""
-    return _encode(said)
+def verdict_text(entry: Entry) -> bytes:
+    """The text by which verdicts are compared."""
+    return _encode(entry)
 
 
 # --- extenders -------------------------------------------------------------------------------
 
 
 def answer_plain(answer: Answer) -> Entry:
-    """An extender's answer as it is written."""
+    """An extender's answer as it is recorded."""
     if isinstance(answer, PreemptAnswer):
         victims = {
             name: [[pod.uid for pod in found.pods], found.pdb_violations]
@@ -115,7 +116,7 @@ def answer_plain(answer: Answer) -> Entry:
 
 
 def answer_of(plain: Mapping[str, Any], pods: Mapping[str, Pod]) -> Answer:
-    """The answer that was written; *pods* are the victims by uid."""
+    """The recorded answer; *pods* are the victims by uid."""
     if "filter" in plain:
         return msgspec.convert(plain["filter"], FilterAnswer)
     if "prioritize" in plain:
@@ -125,17 +126,17 @@ def answer_of(plain: Mapping[str, Any], pods: Mapping[str, Pod]) -> Answer:
         for name, (uids, violations) in plain["preempt"].items()
     }
     failure = plain["failure"]
-    said = None if failure is None else msgspec.convert(failure, ExtenderFailure)
-    return PreemptAnswer(victims, said)
+    converted = None if failure is None else msgspec.convert(failure, ExtenderFailure)
+    return PreemptAnswer(victims, converted)
 
 
 # --- the state -------------------------------------------------------------------------------
 
 
 class StateHash:
-    """The hash of all that a decision reads: the same for the same state, however it came about.
+    """A hash over all that a decision reads, independent of the order of changes.
 
-    Follows entries; each costs the hash of its own text.
+    Updated with each entry, at the cost of hashing that entry's text.
     """
 
     def __init__(self) -> None:
@@ -157,15 +158,20 @@ class StateHash:
         """Note that something was removed; no effect if it was not there."""
         self._sum = (self._sum - self._parts.pop((kind, key), 0)) & _MASK
 
+    def put_nominations(self, pods: Sequence[Sequence[str]]) -> None:
+        """Note all nominations, as [uid, node]."""
+        # The key is part of the hash, so it stays as in the oldest logs of this format.
+        self.put("promises", "", _encode([list(pair) for pair in pods]))
+
     def put_facts(self, of: str, key: str, text: bytes) -> None:
         """Note new facts; an empty *text* means that none are known."""
         if of == "others":
             for name in [name for kind, name in self._parts if kind == "facts pod"]:
                 self.drop("facts pod", name)
-            said = msgspec.json.decode(text)
-            for name, facts in said.pop("pods").items():
+            entry = msgspec.json.decode(text)
+            for name, facts in entry.pop("pods").items():
                 self.put("facts pod", name, _encode(facts))
-            text = _encode(said)
+            text = _encode(entry)
         if text in _NOTHING:
             self.drop(f"facts {of}", key)
         else:
@@ -176,10 +182,5 @@ _NOTHING: Final = (b"{}", b'{"own":{},"of_pods":{}}')
 
 
 def assumed_text(node: str) -> bytes:
-    """What a pod that is assumed on *node* counts as in the hash."""
+    """The text of a pod assumed on *node*, for the hash."""
     return b"assumed " + node.encode()
-
-
-def nominations_text(pods: Sequence[Sequence[str]]) -> bytes:
-    """What the nominations count as in the hash."""
-    return _encode([list(pair) for pair in pods])

@@ -1,7 +1,7 @@
-"""The thread that writes a decision log: lines, files, and the oldest of them removed.
+"""Writes a decision log in a background thread, and rotates its files.
 
-Owns the files of a directory called `decisions-NNNNNN.jsonl`, compressed or not. What it is given
-it encodes and writes in parallel with decisions; no error of it reaches its caller.
+Owns the files `decisions-NNNNNN.jsonl` (or `.jsonl.gz`) of a directory. Entries are encoded and
+written while decisions go on; errors are logged and counted, never raised to the caller.
 """
 
 import gzip
@@ -26,7 +26,6 @@ from engine.recording.entries import (
     StateHash,
     assumed_text,
     digest,
-    nominations_text,
     object_text,
 )
 
@@ -34,24 +33,24 @@ log = structlog.get_logger(component="record")
 
 #: Entries that may wait to be written; more are dropped, up to the next checkpoint.
 MOST_WAITING: Final = 50_000
-#: Seconds between two batches. Waking the thread for each entry would cost the decisions more than
-#: the entry does: both share the interpreter.
+#: Seconds between two batches. Both threads share the interpreter: waking this one for each entry
+#: would delay decisions by more than the entry costs.
 BATCH_SECONDS: Final = 0.05
-#: Seconds after which what was written is on disk, whatever comes meanwhile.
+#: The longest time that a written line stays in the buffers of this process, in seconds.
 SYNC_SECONDS: Final = 0.5
-#: Seconds between two tries on a disk that accepts no writes.
+#: Seconds between two attempts after a failed write.
 RETRY_SECONDS: Final = 30.0
-# Entries after which the interpreter is offered to the decisions.
+# After so many entries, the thread yields the interpreter to decisions.
 _STRIDE: Final = 4
-# Lines that are written at once.
+# Lines are written once they exceed this size.
 _MOST_BUFFERED_BYTES: Final = 128 << 10
 
 
 @dataclass(frozen=True)
 class LogSettings:
-    """Where a log goes and how long it may get: *files* of about *file_bytes* each.
+    """Where a log is written, and its size: at most *files* files of about *file_bytes* each.
 
-    At least half of a file is what came after its checkpoint, however large that is.
+    A file grows beyond that until its checkpoint is at most half of it.
     """
 
     directory: Path
@@ -73,7 +72,7 @@ class LogCounts:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A whole state: its entries, as kind and contents."""
+    """A complete state, as entries: their kinds and contents."""
 
     reason: str
     entries: list[tuple[str, Entry]]
@@ -82,8 +81,9 @@ class Checkpoint:
 class LogWriter:
     """Writes entries in the order in which they are put, in a thread of its own.
 
-    `put` and `checkpoint` only queue. A file begins with a checkpoint; `wants_checkpoint` asks
-    for one: at first, when the file is full, and when entries were lost to a disk that failed.
+    `put` only queues. Each file begins with a `Checkpoint`, put like an entry; `wants_checkpoint`
+    says why one is needed: `start`, `size` for a full file, or `failure` after a failed write. It
+    is "" if none is.
     """
 
     def __init__(self, settings: LogSettings, version: str) -> None:
@@ -105,10 +105,10 @@ class LogWriter:
         self._is_synced = True
         self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
 
-    # --- the loop's side ---------------------------------------------------------------------
+    # --- called by the event loop ------------------------------------------------------------
 
     def start(self) -> None:
-        """Make the directory and begin. Raises `OSError` if the directory cannot be written."""
+        """Create the directory and start. Raises `OSError` if the directory is not writable."""
         directory = self.settings.directory
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         probe = directory / f".probe-{os.getpid()}"
@@ -118,38 +118,38 @@ class LogWriter:
 
     @property
     def is_full(self) -> bool:
-        """True if it cannot keep up."""
+        """True if entries arrive faster than they are written."""
         return len(self._queue) >= MOST_WAITING
 
     @property
     def waiting(self) -> int:
-        """How many entries wait to be written."""
+        """The number of entries in the queue."""
         return len(self._queue)
 
     def put(self, at: float, kind: str, contents: Any) -> None:
-        """Have an entry written."""
+        """Queue an entry, or a `Checkpoint`, for writing."""
         self._queue.append((at, kind, contents))
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is left and end; gives up after *timeout* seconds."""
+        """Write the queued entries and stop; gives up after *timeout* seconds."""
         if self._thread.is_alive():
             self._ending.set()
             self._thread.join(timeout)
 
-    # --- the thread's side -------------------------------------------------------------------
+    # --- in the thread -------------------------------------------------------------------
 
     def _run(self) -> None:
         sync_at = time.monotonic() + SYNC_SECONDS
         is_ending = False
         while not is_ending:
-            # What was put before the end was asked for is still written.
+            # Entries that were queued before `close` are still written.
             is_ending = self._ending.wait(BATCH_SECONDS)
             taken = 0
             while self._queue:
                 self._guarded(self._take, *self._queue.popleft())
                 taken += 1
                 if taken % _STRIDE == 0:
-                    time.sleep(0)  # decisions go first, if they wait for the interpreter
+                    time.sleep(0)  # yield to decisions
             self._guarded(self._write_out)
             if (now := time.monotonic()) >= sync_at:
                 self._guarded(self._sync)
@@ -166,7 +166,7 @@ class LogWriter:
             self._broken(str(error))
 
     def _broken(self, reason: str) -> None:
-        """Abandon the file: entries are dropped until a new one can be begun."""
+        """Abandon the file; entries are dropped until a new one is begun."""
         self.counts.failures += 1
         log.warning(
             "Decision log cannot be written",
@@ -179,7 +179,7 @@ class LogWriter:
                 try:
                     file.close()
                 except OSError:
-                    continue  # said above
+                    continue  # already logged
         self._file = self._raw = None
         self._forget_lines()
         self._retry_at = time.monotonic() + RETRY_SECONDS
@@ -206,7 +206,7 @@ class LogWriter:
         self._raw = os.fdopen(descriptor, "wb")
         self._file = self._raw
         if self.settings.compress:
-            self._file = gzip.GzipFile("", "wb", 1, self._raw, mtime=0)  # type: ignore[assignment]  # an IO in all but name
+            self._file = gzip.GzipFile("", "wb", 1, self._raw, mtime=0)  # type: ignore[assignment]  # behaves like an IO
         for old in present[: max(0, len(present) + 1 - self.settings.files)]:
             old.unlink(missing_ok=True)
         self._state = StateHash()
@@ -226,7 +226,7 @@ class LogWriter:
         self.counts.checkpoints += 1
 
     def _write(self, at: float, kind: str, contents: Any) -> None:
-        """Write one entry, and keep the state's hash up with it."""
+        """Write one entry, and update the hash of the state."""
         match kind:
             case "node" | "pod" | "object":
                 obj = contents["object"]
@@ -257,10 +257,10 @@ class LogWriter:
                 contents = {**contents, "facts": msgspec.Raw(text)}
             case "typeLabels":
                 self._state.put("typeLabels", "", msgspec.json.encode(contents["labels"]))
-            case "promises":
+            case "nominations":
                 for pod in contents.pop("objects"):
                     self._pend(at, pod)
-                self._state.put("promises", "", nominations_text(contents["pods"]))
+                self._state.put_nominations(contents["pods"])
             case "checkpoint":
                 contents = {**contents, "state": str(self._state)}
             case "decision":
@@ -270,7 +270,7 @@ class LogWriter:
         self._line(at, kind, contents)
 
     def _pend(self, at: float, pod: Pod) -> str:
-        """Write a pod that has no node unless it is known in this version; its hash."""
+        """Write a pending pod unless this version was written before; returns its hash."""
         text = object_text(pod)
         hashed = digest(text)
         if self._pending.get(pod.uid) != hashed:
@@ -288,7 +288,7 @@ class LogWriter:
             self._write_out()
 
     def _write_out(self) -> None:
-        """Write the lines that are ready, at once: compressing is then free of the interpreter."""
+        """Write the buffered lines in one call: compression then releases the interpreter once."""
         if not self._lines or self._file is None or self._raw is None:
             return
         self._file.write(b"\n".join(self._lines) + b"\n")
@@ -297,7 +297,7 @@ class LogWriter:
         self._forget_lines()
         self._is_synced = False
         if self._raw.tell() >= self._full_at and not self.wants_checkpoint:
-            # Asked for once: until the new file begins, this one goes on.
+            # Requested once; entries go to this file until the new one begins.
             self.wants_checkpoint, self._full_at = "size", math.inf
 
     def _forget_lines(self) -> None:
@@ -319,7 +319,7 @@ class LogWriter:
 
 
 def key_of(obj: Any) -> str:
-    """What identifies an object among others of its kind: a pod's uid, a node's name."""
+    """The key of an object among others of its kind: a pod's uid, a node's name."""
     if isinstance(obj, Pod):
         return obj.uid
     return obj.name if isinstance(obj, Node) else object_key(obj)

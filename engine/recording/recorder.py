@@ -222,7 +222,7 @@ class Recorder:
             if self._is_time_for_checkpoint():
                 self._checkpoint(kernel.cache, nominator)
             elif self._is_recording and nominator.generation != self._nominations:
-                self._put((self._clock.now(), "promises", self._nominated(nominator)))
+                self._put((self._clock.now(), "nominations", self._nominated(nominator)))
             if self._is_recording:
                 self._held = []
         except Exception as error:
@@ -295,7 +295,7 @@ class Recorder:
         for kind in self._kinds:
             objects = cache.objects.list(kind)
             entries += [("object", {"kind": kind, "object": obj}) for obj in objects]
-        entries.append(("promises", self._nominated(nominator)))
+        entries.append(("nominations", self._nominated(nominator)))
         entries.append(("checkpoint", {"held": sorted(self._holders)}))
         self.writer.wants_checkpoint = ""
         self.writer.put(self._clock.now(), "", Checkpoint(reason, entries))

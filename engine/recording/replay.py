@@ -43,7 +43,6 @@ from engine.recording.entries import (
     answer_of,
     assumed_text,
     digest,
-    nominations_text,
     object_text,
     verdict,
     verdict_text,
@@ -209,7 +208,7 @@ class Replayer:
             case "typeLabels":
                 self._report(PodTypeLabelsChanged(tuple(line.labels)))
                 self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
-            case "promises":
+            case "nominations" | "promises":
                 self._nominate(line)
             case "checkpoint":
                 self._compare_state(line)
@@ -308,7 +307,7 @@ class Replayer:
             self._report(OtherFactsChanged(others.cluster, others.types, others.pods))
 
     def _nominate(self, line: Line) -> None:
-        self._state.put("promises", "", nominations_text(line.pods))
+        self._state.put_nominations(line.pods)
         nominator = self._kernel.queue.nominator
         for pod in list(nominator):
             nominator.remove(pod.uid)

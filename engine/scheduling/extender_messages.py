@@ -78,7 +78,7 @@ class NodeTexts:
 # --- questions --------------------------------------------------------------------------------
 
 
-def ask_about_nodes(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str] | None) -> bytes:
+def nodes_request(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str] | None) -> bytes:
     """`ExtenderArgs`, of filter and prioritize: with *nodes*, or with *names* alone."""
     listed = b"null"
     if nodes is not None:
@@ -86,7 +86,7 @@ def ask_about_nodes(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str
     return b'{"Pod":%b,"Nodes":%b,"NodeNames":%b}' % (pod_text(pod), listed, _encode(names))
 
 
-def ask_about_victims(pod: Pod, victims: Mapping[str, NodeVictims], *, meta: bool) -> bytes:
+def victims_request(pod: Pod, victims: Mapping[str, NodeVictims], *, meta: bool) -> bytes:
     """`ExtenderPreemptionArgs`: with the pods, or with their uids alone if *meta*."""
     encoded = _meta_victims(victims) if meta else _full_victims(victims)
     key = b"NodeNameToMetaVictims" if meta else b"NodeNameToVictims"
@@ -118,7 +118,7 @@ def _full_victims(victims: Mapping[str, NodeVictims]) -> bytes:
     )
 
 
-def ask_to_bind(pod: Pod, node_name: str) -> bytes:
+def bind_request(pod: Pod, node_name: str) -> bytes:
     """`ExtenderBindingArgs`."""
     return _encode(
         {

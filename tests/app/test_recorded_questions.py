@@ -15,7 +15,7 @@ from engine.app import App
 from engine.devcluster import DevCluster
 from engine.devcluster.kinds import KINDS
 from engine.offline.conformance import Scenario, read_scenarios
-from engine.offline.judge import judge
+from engine.offline.full_decision import decide
 from engine.offline.world import World, pod_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -58,7 +58,7 @@ def _expected(scenario: Scenario, place: int) -> list[str]:
     world = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
     scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
     pod = pod_of(scenario.incoming[place])
-    assert not judge(world, scheduler, pod).best
+    assert not decide(world, scheduler, pod).best
     return [scheduler.schedule(pod, world.snapshot).diagnosis.message()]
 
 

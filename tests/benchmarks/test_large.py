@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import bench_large
-from benchmarks.crowd import placed_pod
+from benchmarks.full_cluster import placed_pod
 from benchmarks.large import Reloads, mixed_pod
 from benchmarks.memory import children_of, memory_by_part
 from engine.model.pod import Pod

@@ -14,7 +14,7 @@ from engine.devcluster import DevCluster
 from engine.facts.board import FactBoard
 from engine.facts.live_facts import LiveFacts
 from engine.facts.readings import Reading
-from engine.facts.source import Tell
+from engine.facts.source import Report
 from engine.kernel.kernel import Kernel
 from engine.lib.clock import SystemClock
 from engine.model.node import Node
@@ -118,11 +118,11 @@ class Said:
         self.name = config.path
         self.is_running = False
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, report: Report) -> None:
         self.is_running = True
         try:
             if self.name != "silent":
-                tell({("node", "a"): {self.name: Reading(40.0, "40", 1.0)}})
+                report({("node", "a"): {self.name: Reading(40.0, "40", 1.0)}})
             await asyncio.Event().wait()
         finally:
             self.is_running = False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.lib.system_calls import leave_others_alone
+from engine.lib.system_calls import confine_to_own_process
 
 _ROOT = Path(__file__).parents[2]
 _KNOWN = sys.platform == "linux"
@@ -15,7 +15,7 @@ _KNOWN = sys.platform == "linux"
 # `TRY` stands for what is tried; the parent's memory is that of this very test.
 _PROGRAM = """
 import ctypes, os, resource, signal, sys
-from engine.lib.system_calls import leave_others_alone
+from engine.lib.system_calls import confine_to_own_process
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -25,7 +25,7 @@ class Span(ctypes.Structure):
 held = ctypes.create_string_buffer(8)
 span = Span(ctypes.addressof(held), 8)
 assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert leave_others_alone()
+assert confine_to_own_process()
 TRY
 """
 
@@ -68,4 +68,4 @@ def test_it_goes_on_and_can_end_itself() -> None:
 
 def test_an_unknown_machine_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "s390x")
-    assert not leave_others_alone()
+    assert not confine_to_own_process()

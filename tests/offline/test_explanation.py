@@ -364,7 +364,7 @@ def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() ->
 
 
 def test_a_pod_that_waits_for_leave_says_so() -> None:
-    """Only "not asked here" was said, although the pod itself says what it waits for."""
+    """Only "not called here" was reported, although the pod itself says what it waits for."""
     said = "waiting on node `a` for policy `mine`, 30s at most: the licence"
     condition = {"type": "PodScheduled", "status": "False", "reason": "WaitingOnPermit"}
     waiting = {**pod(), "status": {"conditions": [{**condition, "message": said}]}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.offline.judge import judge
+from engine.offline.full_decision import decide
 from engine.offline.world import World, pod_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -141,7 +141,7 @@ def test_scores_and_gpus_are_those_of_the_published_rules(seed: int) -> None:
         manifest = builders.pod_manifest("it", annotations=asks)
         manifest["spec"]["schedulerName"] = "gpu"
 
-        got = judge(_world(nodes), scheduler, pod_of(manifest))
+        got = decide(_world(nodes), scheduler, pod_of(manifest))
         fitting = {n.name: n for n in nodes if _accepts(asks, n) and _gpus_for(asks, n)}
         assert got.total == {name: _score(asks, node) for name, node in fitting.items()}
         if len(got.best) == 1:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.offline.judge import Judgement, judge
+from engine.offline.full_decision import FullDecision, decide
 from engine.offline.world import World, pod_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -34,7 +34,7 @@ def _theirs(oracle: Oracle, scenario: Plain) -> Plain:
     return answer
 
 
-def _ours(scenario: Plain) -> Judgement:
+def _ours(scenario: Plain) -> FullDecision:
     config = scenario.get("config")
     files = {} if config is None else {"config.yaml": msgspec.json.encode(config).decode()}
     bundle = build_bundle(files, None)
@@ -42,7 +42,7 @@ def _ours(scenario: Plain) -> Judgement:
     world = World.from_manifests(
         scenario["nodes"], scenario.get("pods", ()), scenario.get("objects", ())
     )
-    return judge(world, scheduler, pod_of(scenario["incoming"][0]))
+    return decide(world, scheduler, pod_of(scenario["incoming"][0]))
 
 
 def _config(**profile: Any) -> Plain:
@@ -56,8 +56,8 @@ def _config(**profile: Any) -> Plain:
 def test_every_feasible_node_is_scored_whatever_share_is_asked_for() -> None:
     nodes = [_node(f"n{i:03}") for i in range(300)]
     config = {**_config(), "percentageOfNodesToScore": 1}
-    judgement = _ours({"config": config, "nodes": nodes, "incoming": [_pod("p")]})
-    assert len(judgement.total) == 300
+    decision = _ours({"config": config, "nodes": nodes, "incoming": [_pod("p")]})
+    assert len(decision.total) == 300
 
 
 def test_a_plugin_that_is_enabled_for_score_alone_scores(oracle: Oracle) -> None:
@@ -156,9 +156,9 @@ def test_a_disk_whose_name_makes_no_sense_fails_no_attempt(oracle: Oracle) -> No
         "incoming": [_pod("p", volumes=[volume])],
     }
     assert 'running "NodeVolumeLimits" filter plugin' in _theirs(oracle, scenario)["error"]
-    judgement = _ours(scenario)
-    assert judgement.failures == ()
-    assert judgement.rejected["n0"].plugin == "NodeVolumeLimits"
+    decision = _ours(scenario)
+    assert decision.failures == ()
+    assert decision.rejected["n0"].plugin == "NodeVolumeLimits"
 
 
 def test_a_preference_that_makes_no_sense_fails_no_attempt(oracle: Oracle) -> None:

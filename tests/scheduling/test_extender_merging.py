@@ -86,8 +86,8 @@ def test_the_server_reads_the_victims_that_the_client_writes(
         node: NodeVictims(tuple(make_pod("v", uid=uid) for uid in uids), violations)
         for node, (uids, violations) in victims.items()
     }
-    asked = requests.about_victims(
-        messages.ask_about_victims(make_pod("p", uid="me"), sent, meta=meta)
+    asked = requests.read_victims_request(
+        messages.victims_request(make_pod("p", uid="me"), sent, meta=meta)
     )
     assert asked.pod.uid == "me"
     want = {node: MetaVictims(tuple(uids), count) for node, (uids, count) in victims.items()}
@@ -108,8 +108,8 @@ def test_the_client_reads_the_verdicts_that_the_server_writes(
 ) -> None:
     texts = [messages.node_text(make_node(name)) for name in names]
     pod = make_pod("p")
-    body = messages.ask_about_nodes(pod, texts if whole else None, None if whole else names)
-    asked = requests.about_nodes(body)
+    body = messages.nodes_request(pod, texts if whole else None, None if whole else names)
+    asked = requests.read_nodes_request(body)
     assert asked.names == tuple(names)
     kept = tuple(names[::2])
     verdicts = requests.Verdicts(kept, failed, unresolvable)
@@ -132,6 +132,6 @@ def test_the_client_reads_the_scores_that_the_server_writes(scores: list[tuple[s
 
 
 def test_the_server_reads_the_binding_that_the_client_writes() -> None:
-    asked = requests.to_bind(messages.ask_to_bind(make_pod("p", "ns", uid="u"), "n"))
-    assert asked == requests.ToBind("ns", "p", "u", "n")
+    asked = requests.read_bind_request(messages.bind_request(make_pod("p", "ns", uid="u"), "n"))
+    assert asked == requests.BindRequest("ns", "p", "u", "n")
     assert messages.binding_result(requests.error_answer("no")) == "no"

@@ -23,7 +23,7 @@ import msgspec
 
 from engine.lib.address_space import be_ended_first, limit_address_space
 from engine.lib.parent_death import die_with
-from engine.lib.system_calls import leave_others_alone
+from engine.lib.system_calls import confine_to_own_process
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.projected import Inbox, Request
 from engine.policy.sandbox.protocol import (
@@ -91,7 +91,7 @@ def _restrict_resources(address_space: int) -> None:
     """
     limit_address_space(address_space)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-    leave_others_alone()
+    confine_to_own_process()
 
 
 def _serve(channel: Channel, progress: Progress) -> None:

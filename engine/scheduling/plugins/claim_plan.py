@@ -26,7 +26,7 @@ class ClaimWriter(Protocol):
         """
         ...
 
-    async def tell_pod(
+    async def write_extended_resource_status(
         self, pod: Pod, claim: ResourceClaim, mappings: Sequence[dict[str, str]]
     ) -> None:
         """Write into the pod's status which claim serves its extended resources."""

@@ -439,7 +439,9 @@ class DynamicResources(RuntimePlugin):
         written = await writer.reserve(state.pod, created, allocation)
         state.written[index] = written
         state.known.wrote(written, answer.extended.metadata.uid, is_new=True)
-        await writer.tell_pod(state.pod, written, [m.plain() for m in answer.mappings])
+        await writer.write_extended_resource_status(
+            state.pod, written, [m.plain() for m in answer.mappings]
+        )
 
     async def _wait_for_devices(
         self, writer: ClaimWriter, state: PodState, pod: Pod, node_name: str

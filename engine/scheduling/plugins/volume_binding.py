@@ -342,7 +342,7 @@ def _problem_of_making(
         provisioning = state.provisioning[object_key(claim)]
         if not provisioning.may_be_made_for(labels):
             return [_NO_VOLUME]
-        if not provisioning.has_room_for(labels):
+        if not provisioning.has_capacity_for(labels):
             return [_NO_STORAGE]
     return []
 

@@ -55,7 +55,7 @@ class Provisioning:
         """True if there is a provisioner that makes volumes where nodes with *labels* are."""
         return self._is_possible and self._topologies.includes(labels)
 
-    def has_room_for(self, labels: Labels) -> bool:
+    def has_capacity_for(self, labels: Labels) -> bool:
         """True if enough storage is left there, or if it is not counted."""
         segments = self._segments
         return segments is None or any(matches_label_selector(s, labels) for s in segments)

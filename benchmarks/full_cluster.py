@@ -234,7 +234,7 @@ async def _serve(nodes: int, pods: int, kubeconfig: Path) -> None:
         await asyncio.Event().wait()
 
 
-@click.command(help="Serve a crowded cluster by the embedded API server until killed.")
+@click.command(help="Serve a full cluster from the embedded API server until killed.")
 @click.option("--nodes", default=NODES, show_default=True)
 @click.option("--pods", default=PODS, show_default=True)
 @click.argument("kubeconfig", type=click.Path(path_type=Path))

@@ -1,8 +1,8 @@
-"""Judges the nodes that kube-scheduler asks about by the policies.
+"""The verbs of an extender, answered with the policies.
 
 Owns the translation: rejections into failed and unresolvable nodes, totals into 0..10, victims into
-the question whether the pod would then fit. The policies are asked by the same `Scheduler` that
-places pods, which here stops at its question to extenders: what it would send them is the answer.
+the question whether the pod would then fit. The policies are evaluated by the same `Scheduler` that
+places pods, stopped at its question to extenders: what it would send them is the answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,11 +38,11 @@ class PoliciesFailed(Exception):
         super().__init__(decision.message())
 
 
-class Judge:
-    """Asks the policies of one loaded revision.
+class PolicyExtender:
+    """An extender with the policies of one loaded revision.
 
-    A pod whose `schedulerName` no profile has is judged by the first profile: the extender's
-    profiles need not repeat the names of kube-scheduler's.
+    A pod whose `schedulerName` no profile has gets the first profile: the extender's profiles need
+    not repeat the names of kube-scheduler's.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -54,7 +54,10 @@ class Judge:
     # --- filter -----------------------------------------------------------------------------
 
     def filter(self, pod: Pod, snapshot: Snapshot, names: Iterable[str]) -> Verdicts:
-        """Which of the nodes *names* the pod may go to. Raises `PoliciesFailed`."""
+        """The feasible ones of the nodes *names*, with reasons for the others.
+
+        Raises `PoliciesFailed`.
+        """
         pod, _ = self._under_a_profile(pod)
         fitting, explanation = self._ask(pod, snapshot, ())
         status_of = explanation.rejected
@@ -91,12 +94,14 @@ class Judge:
 
     # --- preempt ----------------------------------------------------------------------------
 
-    def helped(self, pod: Pod, snapshot: Snapshot, victims: Mapping[str, MetaVictims]) -> list[str]:
-        """The candidates that the policies accept once the victims are gone.
+    def process_preemption(
+        self, pod: Pod, snapshot: Snapshot, victims: Mapping[str, MetaVictims]
+    ) -> list[str]:
+        """The candidates on which the pod would fit once the victims are gone.
 
-        One with a victim that they never evict is left out. Nodes are tried one by one: *snapshot*
-        is changed for each and put back. A node that is not known stays a candidate: there is
-        nothing to say against it. Raises `PoliciesFailed`.
+        A candidate with a victim that the policies never evict is left out. Nodes are tried one by
+        one: *snapshot* is changed for each and restored. An unknown node stays a candidate. Raises
+        `PoliciesFailed`.
         """
         pod, profile = self._under_a_profile(pod)
         return [
@@ -130,8 +135,8 @@ class Judge:
     def _fits(self, pod: Pod, snapshot: Snapshot, name: str) -> bool:
         """True if the filters accept the node *name*.
 
-        Nothing is asked beyond that: kube-scheduler asks about a tenth of all nodes, and explaining
-        each time why every other node was excluded took longer than it waits.
+        Other nodes are not explained: kube-scheduler sends up to a tenth of all nodes, and
+        explaining for each of them why every other node was excluded exceeded its timeout.
         """
         steps = self._scheduler.steps(pod, snapshot)
         try:
@@ -145,7 +150,7 @@ class Judge:
         steps.close()
         return any(info.name == name for info in question.infos)
 
-    # --- asking -----------------------------------------------------------------------------
+    # --- evaluating -------------------------------------------------------------------------
 
     def _under_a_profile(self, pod: Pod) -> tuple[Pod, Profile]:
         profile = self._profiles.get(pod.scheduler_name)
@@ -178,7 +183,7 @@ class Judge:
 
 
 def _outside(explanation: Explanation) -> Status:
-    """The status of the nodes that no filter was asked about: a pre-filter named others."""
+    """The status of nodes that a pre-filter excluded by naming others."""
     for status in explanation.decision.diagnosis.rejections:
         if any(reason.startswith("node(s) didn't satisfy plugin(s)") for reason in status.reasons):
             return status

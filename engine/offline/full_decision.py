@@ -24,7 +24,7 @@ class Rejection(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+class FullDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was decided about one pod.
 
     Attributes:
@@ -57,10 +57,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
 
-def judge(
+def decide(
     world: World, scheduler: Scheduler, pod: Pod, nominator: Nominator = NO_NOMINATIONS
-) -> Judgement:
-    """The judgement of *scheduler*'s policies on *pod* in *world*, with *nominator*'s nominations.
+) -> FullDecision:
+    """The decision of *scheduler*'s policies on *pod* in *world*, with *nominator*'s nominations.
 
     Raises `KeyError` if no profile of the scheduler has the pod's `schedulerName`.
     """
@@ -68,12 +68,12 @@ def judge(
     decision = explanation.decision
     failures = (*decision.failures, *decision.ignored)
     if decision.failures:
-        return Judgement(failures=tuple(str(failure) for failure in failures))
+        return FullDecision(failures=tuple(str(failure) for failure in failures))
     pre_filter = decision.diagnosis.pre_filter
     eviction = decision.eviction
     evicted = {} if eviction is None else {eviction.node: tuple(p.key for p in eviction.victims)}
     if pre_filter is not None:
-        return Judgement(
+        return FullDecision(
             pre_filter=_rejection(pre_filter),
             pre_filter_nodes=explanation.pre_filter_nodes,
             post_filter=decision.diagnosis.post_filter,
@@ -81,7 +81,7 @@ def judge(
         )
     total = dict(zip(explanation.feasible, explanation.totals, strict=True))
     highest = max(total.values(), default=0)
-    return Judgement(
+    return FullDecision(
         pre_filter_nodes=explanation.pre_filter_nodes,
         rejected={name: _rejection(status) for name, status in explanation.rejected.items()},
         scores={

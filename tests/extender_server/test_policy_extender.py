@@ -1,4 +1,4 @@
-"""What it takes to judge candidates for preemption; what is said of them is in `test_watching`."""
+"""What filtering candidates for preemption costs; the answers are tested in `test_watching`."""
 
 import sys
 from types import FrameType
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.extender_server.assembly import as_extender
-from engine.extender_server.judge import Judge, PoliciesFailed
+from engine.extender_server.policy_extender import PoliciesFailed, PolicyExtender
 from engine.offline.world import World
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.extender_messages import MetaVictims
@@ -29,19 +29,19 @@ def _full(count: int) -> World:
     return World.from_manifests(nodes, pods)
 
 
-def _judge() -> Judge:
+def _extender() -> PolicyExtender:
     bundle = as_extender({"alone.star": ALONE})
-    return Judge(Scheduler(bundle, InProcessEvaluator(bundle.program)))
+    return PolicyExtender(Scheduler(bundle, InProcessEvaluator(bundle.program)))
 
 
 def _candidates(count: int) -> dict[str, MetaVictims]:
     return {f"n{i}": MetaVictims((f"u{i}",), 0) for i in range(count)}
 
 
-def _calls(judge: Judge, world: World, victims: dict[str, MetaVictims]) -> int:
-    """How many functions are called to judge *victims* once all is known of the cluster."""
+def _calls(extender: PolicyExtender, world: World, victims: dict[str, MetaVictims]) -> int:
+    """The number of function calls for *victims* once the cluster is cached."""
     pod = builders.make_pod("new")
-    assert judge.helped(pod, world.snapshot, victims) == list(victims)
+    assert extender.process_preemption(pod, world.snapshot, victims) == list(victims)
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: Any) -> None:
@@ -50,25 +50,27 @@ def _calls(judge: Judge, world: World, victims: dict[str, MetaVictims]) -> int:
 
     sys.setprofile(count)
     try:
-        judge.helped(pod, world.snapshot, victims)
+        extender.process_preemption(pod, world.snapshot, victims)
     finally:
         sys.setprofile(None)
     return calls
 
 
 def test_a_candidate_costs_the_same_however_many_nodes_there_are() -> None:
-    """For each candidate, every other node was told why it is none.
+    """For each candidate, the reasons of every other node were computed.
 
     With 500 of 5,000 nodes, as kube-scheduler asks about, that took longer than it waits, so that
     no pod was preempted for another.
     """
-    judge, victims = _judge(), _candidates(10)
-    few, many = _calls(judge, _full(20), victims), _calls(judge, _full(400), victims)
+    extender, victims = _extender(), _candidates(10)
+    few, many = _calls(extender, _full(20), victims), _calls(extender, _full(400), victims)
     assert many < 2 * few
 
 
-def test_a_policy_that_fails_on_any_node_fails_the_judgement() -> None:
+def test_a_policy_that_fails_on_any_node_fails_the_request() -> None:
     world = _full(2)
     world.cache.update_node(builders.make_node("n1", labels={"state": "broken"}))
     with pytest.raises(PoliciesFailed, match=r"alone\.star"):
-        _judge().helped(builders.make_pod("new"), world.cache.snapshot(), _candidates(1))
+        _extender().process_preemption(
+            builders.make_pod("new"), world.cache.snapshot(), _candidates(1)
+        )
