@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.language.syntax import children, has_star, loads_of, walk
+from engine.language.syntax import children, has_star, loads_of, local_names, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:
             outside += annotations_of(node)
             stack.extend((part, bound) for part in outside)
             body: list[ast.AST] = [*node.body] if isinstance(node, ast.FunctionDef) else [node.body]
-            inner = bound | set(_bound_in(node))
+            inner = bound | set(local_names(node))
             stack.extend((part, inner) for part in body)
             continue
         if isinstance(node, ast.ListComp | ast.DictComp):
@@ -188,23 +188,3 @@ def annotations_of(node: ast.FunctionDef | ast.Lambda) -> list[ast.AST]:
     if isinstance(node, ast.FunctionDef) and node.returns is not None:
         found.append(node.returns)
     return found
-
-
-def _bound_in(function: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
-    arguments = function.args
-    for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-        yield argument.arg
-    for rest in (arguments.vararg, arguments.kwarg):
-        if rest is not None:
-            yield rest.arg
-    if isinstance(function, ast.Lambda):
-        return
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.FunctionDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.DictComp):
-            stack.extend(children(node))

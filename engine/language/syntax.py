@@ -207,24 +207,21 @@ def local_names(node: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
         if rest is not None:
             yield rest.arg
     if isinstance(node, ast.FunctionDef):
-        yield from _assigned_names(node.body)
+        yield from assigned_names(node.body)
 
 
-def _assigned_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    # Not those of nested functions and comprehensions, which have scopes of their own.
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef):
-            yield statement.name
-        elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                yield from stored_names(target)
-        elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
-            yield from stored_names(statement.target)
-        elif isinstance(statement, ast.For):
-            yield from stored_names(statement.target)
-            yield from _assigned_names([*statement.body, *statement.orelse])
-        elif isinstance(statement, ast.If):
-            yield from _assigned_names([*statement.body, *statement.orelse])
+def assigned_names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that *body* binds: not those within functions, lambdas and comprehensions."""
+    waiting: deque[ast.AST] = deque(body)
+    while waiting:
+        node = waiting.popleft()
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                yield node.id
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.DictComp):
+            waiting.extendleft(reversed([*children(node)]))
 
 
 def own_returns(function: ast.FunctionDef) -> Iterator[ast.Return]:

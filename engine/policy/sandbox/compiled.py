@@ -15,7 +15,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from engine.language.hooks import PARAMETERS, hook_of
+from engine.language.resolve import parameters_of
 from engine.language.summaries import COUNT, OVER, SummaryField
+from engine.language.values import Function
 from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
 from engine.policy.sandbox.entries import Entries
@@ -34,7 +36,7 @@ from engine.policy.sandbox.translation.kinds import (
 )
 from engine.policy.sandbox.translation.operations import Refused, TooMuchError
 from engine.policy.sandbox.translation.state import NAMESPACE, UNKNOWN, Code, Translation, load
-from engine.policy.sandbox.translation.texts import Function, Texts
+from engine.policy.sandbox.translation.texts import Texts
 from engine.policy.sandbox.translation.translate import define, translate_function
 
 _POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})
@@ -147,8 +149,8 @@ class CompiledHook:
         self, texts: Texts, meaning: Function, types: Mapping[str, Type]
     ) -> tuple[_Makers, Mapping[str, set[str]]]:
         shared = Translation(texts)
-        params = [argument.arg for argument in meaning.node.args.args]
-        if tuple(params) != self._params:
+        params = parameters_of(meaning.node.args).positional
+        if params != self._params:
             raise Untranslatable("parameters of another kind")
         arguments = [Code(load(f"v_{name}"), types[name], UNKNOWN) for name in params]
         for _ in range(_MAX_PASSES):
@@ -171,7 +173,7 @@ class CompiledHook:
         ]
         tree = ast.Module([*functions, *makers], [])
         reads = {**shared.reads, "extra": set(self._shared), "entry": {"node", "counts"}}
-        code = _compiled(tree, meaning.path)
+        code = _compiled(tree, meaning.module.path)
         return _made(code, {**NAMESPACE, **shared.constants}), reads
 
     # --- answering ----------------------------------------------------------------------------

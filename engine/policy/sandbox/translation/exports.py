@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.language.syntax import assigned_names
 from engine.lib.syntax_tree import syntax_tree
 
 # No underscores in front: nothing of Python's own can be reached by such a name.
@@ -41,27 +42,14 @@ def starsched_export(v):
 
 
 def reader_text(text: str) -> str:
-    """Starlark that, run after the file *text*, writes out its constants."""
-    names = sorted(assigned_names(text))
+    """Starlark that, run after the file *text*, writes out its constants.
+
+    Raises whatever Python's parser does.
+    """
+    constants = [one for one in syntax_tree(text).body if not isinstance(one, ast.FunctionDef)]
+    names = sorted(set(assigned_names(constants)))
     pairs = ", ".join(f'"{name}": starsched_export({name})' for name in names)
     return f'load("{MODULE}", "starsched_export")\njson.encode({{{pairs}}})\n'
-
-
-def assigned_names(text: str) -> set[str]:
-    """The names that the top level of a file assigns. Raises whatever Python's parser does."""
-    found = set()
-    stack: list[ast.AST] = [
-        statement
-        for statement in syntax_tree(text).body
-        if not isinstance(statement, ast.FunctionDef)
-    ]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
-        if not isinstance(part, ast.ListComp | ast.DictComp | ast.Lambda):
-            stack.extend(ast.iter_child_nodes(part))
-    return found
 
 
 def read(text: str) -> dict[str, Any]:

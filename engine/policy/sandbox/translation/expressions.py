@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.language.resolve import bound_to, parameters_of
+from engine.language.values import Builtin, Function
 from engine.policy.sandbox.translation import exports, methods, operators
 from engine.policy.sandbox.translation.kinds import (
     ANY,
@@ -38,7 +39,7 @@ from engine.policy.sandbox.translation.state import (
     call,
     load,
 )
-from engine.policy.sandbox.translation.texts import Builtin, Constant, Function, Meaning
+from engine.policy.sandbox.translation.texts import Constant, Meaning
 
 if TYPE_CHECKING:
     from engine.policy.sandbox.translation.translate import Block

@@ -11,11 +11,13 @@ Expressions are `expressions`.
 """
 
 import ast
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.language.resolve import annotations_of, parameters_of
+from engine.language.syntax import assigned_names, local_names
+from engine.language.values import Function
 from engine.policy.sandbox.translation import tidy
 from engine.policy.sandbox.translation.expressions import Expressions
 from engine.policy.sandbox.translation.kinds import (
@@ -46,7 +48,6 @@ from engine.policy.sandbox.translation.state import (
     merged,
     same_constant,
 )
-from engine.policy.sandbox.translation.texts import Function
 
 _MAX_FUNCTIONS: Final = 120
 _MAX_PASSES: Final = 12
@@ -425,8 +426,9 @@ class _Loop:
 
 def _call_function(block: Block, function: Function, arguments: Sequence[Code]) -> Code:
     shared = block.shared
-    bound = stored_names(function.node)
-    params = [argument.arg for argument in function.node.args.args]
+    assert isinstance(function.node, ast.FunctionDef)
+    bound = frozenset(assigned_names(function.node.body))
+    params = parameters_of(function.node.args).positional
     # A parameter that is assigned to is a variable: its first value must be there.
     arguments = [
         code._replace(value=UNKNOWN) if param in bound else code
@@ -434,7 +436,7 @@ def _call_function(block: Block, function: Function, arguments: Sequence[Code]) 
     ]
     constants = tuple(constant_key(code.value) for code in arguments)
     types = tuple(code.type for code in arguments)
-    key = (function.path, function.node.name, types, constants)
+    key = (function, types, constants)
     if key in shared.running:
         raise Untranslatable("a function that calls itself")
     spec = shared.specs.get(key)
@@ -468,10 +470,10 @@ def translate_function(
 ) -> Spec:
     """Translate a function and put it among those of the hook."""
     node = function.node
+    assert isinstance(node, ast.FunctionDef)
     spec = Spec(f"f{len(shared.ids)}_{len(shared.specs) + len(shared.running)}")
-    bound = local_names(node)
-    block = Block(shared, function.path, key, bound)
-    params = [argument.arg for argument in node.args.args]
+    block = Block(shared, function.module.path, key, _own_names(node))
+    params = parameters_of(node.args).positional
     assert block.variables is not None
     for param, code in zip(params, arguments, strict=True):
         block.variables[param] = Variable(code.type, code.value)
@@ -517,33 +519,14 @@ def define(name: str, params: Sequence[str], body: list[ast.stmt]) -> ast.Functi
     return ast.FunctionDef(name, arguments, body, [], None, None)
 
 
-def local_names(node: ast.FunctionDef) -> set[str]:
+def _own_names(node: ast.FunctionDef) -> frozenset[str]:
     """The names that a function binds. Raises for what only Python, or only Starlark has."""
-    arguments = node.args
-    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
+    parameters = parameters_of(node.args)
+    if parameters.rest or parameters.keywords or parameters.keyword_only or node.args.posonlyargs:
         raise Untranslatable("parameters of another kind")
-    if node.decorator_list or node.returns is not None:
+    if node.decorator_list or annotations_of(node):
         raise Untranslatable("a function with types")
-    if any(argument.annotation is not None for argument in arguments.args):
-        raise Untranslatable("a function with types")
-    found = {argument.arg for argument in arguments.args} | stored_names(node)
+    found = frozenset(local_names(node))
     if not all(name.isascii() for name in found):
         raise Untranslatable("a name that Python may read differently")
     return found
-
-
-@functools.lru_cache(maxsize=512)
-def stored_names(node: ast.FunctionDef) -> frozenset[str]:
-    """The names that the body of a function assigns."""
-    found: set[str] = set()
-    stack: list[ast.AST] = list(node.body)
-    while stack:
-        part = stack.pop()
-        if isinstance(part, ast.FunctionDef):
-            raise Untranslatable("a function in a function")
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
-        if isinstance(part, ast.ListComp | ast.DictComp | ast.Lambda):
-            continue  # these have names of their own
-        stack.extend(ast.iter_child_nodes(part))
-    return frozenset(found)
