@@ -1,12 +1,12 @@
 # Every target sets itself up: a bare machine needs Python 3.11 or newer and make, nothing else.
 # Go is used to build the real control plane; where it is missing, it is installed with pip.
-# Tests run on as many workers as there are cores, up to eight (tests/parallel.py).
+# Tests run on some more workers than there are cores, up to eight (tests/parallel.py).
 # Benchmarks take further arguments in ARGS: `make bench ARGS="--output json"`.
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 # Another checkout's packages or a user's site must not change what is tested.
 export PYTHONNOUSERSITE := 1
 # Without bytecode, each worker and each process that a test starts compiles everything again.

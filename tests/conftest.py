@@ -61,6 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
     parallel.pytest_configure(config)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    return parallel.number_of_workers()
+
+
 @pytest.fixture(autouse=True)
 def _logging_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test sets up for logging ends with it.

@@ -1,12 +1,15 @@
 """How tests share the machine when several workers run them (`pytest -n 2 --dist loadgroup`).
 
-Owns two rules. Tests that share a fixture of their module run on one worker, so that it is made
-once; each worker has its own control plane. And a test marked `alone` runs while no other worker
-runs one: it measures time, or takes all the cores. Without workers nothing happens here.
+Owns three rules. Workers wait for servers and processes much of the time, so there are more of
+them than cores. Tests that share a fixture of their module, or one that takes long to make, run on
+one worker, so that it is made once; each worker has its own control plane. And a test marked
+`alone` runs while no other worker runs one: it measures time, or takes all the cores. Without
+workers nothing happens here.
 """
 
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack
@@ -17,6 +20,11 @@ import pytest
 
 _FOLDER: Final = "STARSCHED_TESTS_FOLDER"
 _SHARED_SCOPES: Final = frozenset({"module", "class", "package"})
+#: Fixtures of the whole run that are made by one worker: the image takes 35 s of CPU time.
+_MADE_ONCE: Final = frozenset({"image"})
+#: Workers for each core (`-n auto`).
+_WORKERS_PER_CORE: Final = 1.5
+_MOST_WORKERS: Final = 8
 
 
 class Worker:
@@ -31,8 +39,10 @@ class Worker:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             fixtures = getattr(item, "_fixtureinfo", None)
-            made = fixtures.name2fixturedefs.values() if fixtures else ()
-            if any(found[-1].scope in _SHARED_SCOPES for found in made):
+            made = fixtures.name2fixturedefs if fixtures else {}
+            if once := _MADE_ONCE & made.keys():
+                item.add_marker(pytest.mark.xdist_group(min(once)))
+            elif any(found[-1].scope in _SHARED_SCOPES for found in made.values()):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
     # Around everything, pytest-timeout's clock included.
@@ -50,6 +60,12 @@ class Worker:
             # Said, not left to the end of the file: processes that the test forked have it open.
             stack.callback(fcntl.flock, floor, fcntl.LOCK_UN)
             return (yield)
+
+
+def number_of_workers() -> int:
+    """How many workers `-n auto` starts."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(_MOST_WORKERS, round(cores * _WORKERS_PER_CORE))
 
 
 def pytest_configure(config: pytest.Config) -> None:
