@@ -8,6 +8,7 @@ night, with `HYPOTHESIS_PROFILE=nightly`. The header of that run names its seed,
 `HYPOTHESIS_SEED=n` repeats it.
 """
 
+import gc
 import logging
 import os
 import secrets
@@ -63,6 +64,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     return parallel.number_of_workers()
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of collected tests stay to the end. A garbage collection that looks through them
+    # each time costs a fifth of the CPU time of quick tests.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

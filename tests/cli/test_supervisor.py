@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow("runs commands"),
-    pytest.mark.alone("takes a gigabyte of memory"),
+    pytest.mark.xdist_group("each takes a gigabyte of memory"),  # so one at a time
 ]
 
 LOADS = 'load("@std/testing.star", "asserts", "cases", "cluster", "make_node", "make_pod")\n'
