@@ -36,7 +36,7 @@ from engine.telemetry.logs import configure_logging
 NAMESPACE: Final = "starsched"
 CONFIG_MAP: Final = "starsched-policies"
 PODS: Final = 9
-STEP_SECONDS: Final = 15.0
+STEP_SECONDS: Final = 60.0
 _PIPE_WIDTH: Final = 100
 
 _POLICY: Final = '''\

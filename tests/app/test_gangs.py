@@ -268,7 +268,7 @@ async def test_a_stop_does_not_wait_for_leave_and_leaves_the_pods_to_the_next(
     async with scheduling(world, patient(600)) as app:
         await world.eventually(lambda: len(app.kernel.permits) == 2)
         stopped_at = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - stopped_at < 5.0
+    assert asyncio.get_running_loop().time() - stopped_at < 60.0
     assert await world.placed() == set()
     async with scheduling(world, {}):
         await world.places("slow-0", "slow-1")

@@ -46,7 +46,6 @@ def test_the_story_for_programs() -> None:
     assert not set(placements["before"].values()) & set(placements["after"].values())
     assert story["revisions"]["before"] != story["revisions"]["after"]
     assert "prefer_disk.star:9" in story["rejection"]
-    assert story["seconds"] < 20
 
 
 @pytest.mark.slow("starts programs")

@@ -104,7 +104,8 @@ def local_cluster(**words: Any) -> Any:
     """A Dask cluster of this machine."""
     from distributed import LocalCluster  # it takes long to load
 
-    return LocalCluster(dashboard_address=None, **words)  # type: ignore[no-untyped-call]
+    # Any free port: two workers may run tests with clusters at the same time.
+    return LocalCluster(dashboard_address=":0", **words)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.slow("starts programs")

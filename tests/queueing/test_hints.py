@@ -240,9 +240,9 @@ def test_thousands_of_ports_are_not_compared_one_by_one() -> None:
     """Each with each: a pod with 20,000 that went cost all others 13 s for each that waited."""
     waiting = make_pod(ports=list(range(1, 20_000)))
     gone = make_pod(ports=list(range(20_000, 40_000)), node="n")
-    began = time.perf_counter()
+    began = time.process_time()
     assert not worth("NodePorts", ASSIGNED_POD_DELETE, waiting, gone)
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
     clashing = make_pod(ports=list(range(19_999, 40_000)), node="n")
     assert worth("NodePorts", ASSIGNED_POD_DELETE, waiting, clashing)
 

@@ -124,9 +124,9 @@ def test_a_thousand_terms_are_looked_at_once_for_pods_that_are_alike() -> None:
     terms = [{"topologyKey": ZONE, "labelSelector": {"matchExpressions": [e]}} for e in expressions]
     pod = apart(*terms)
     gone = [placed("a", annotations={"number": str(i)}) for i in range(5_000)]
-    began = time.perf_counter()
+    began = time.process_time()
     assert not any(after(ASSIGNED_POD_DELETE, pod, one, None) for one in gone)
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
     last = make_pod("other", uid="other", node="n", labels={"k999": ""})
     assert after(ASSIGNED_POD_DELETE, pod, last, None)
 

@@ -170,8 +170,8 @@ def test_a_thousand_constraints_are_looked_at_once_for_pods_that_are_alike() -> 
     rules = [rule(topologyKey=f"k{i}", labelSelector=one) for i, one in enumerate(selectors)]
     pod = spread(*rules)
     gone = make_pod("other", node="n", labels={"app": "b"})
-    began = time.perf_counter()
+    began = time.process_time()
     assert not any(after(ASSIGNED_POD_DELETE, pod, gone, None) for _ in range(5_000))
-    assert time.perf_counter() - began < 4
+    assert time.process_time() - began < 4
     counted = make_pod("other", node="n", labels={"app": "x999"})
     assert after(ASSIGNED_POD_DELETE, pod, counted, None)

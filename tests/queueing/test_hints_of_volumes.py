@@ -88,10 +88,10 @@ def test_a_thousand_claims_are_not_gone_through_for_each_volume() -> None:
     hints = hints_with(persistentvolumeclaims=claims)
     pod, ref = using(*volumes), {"namespace": "default", "name": "other"}
     foreign, own = (plain(n, spec={"claimRef": ref}) for n in ("pv", "pv-c999"))
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(3_000):
         assert not worth("VolumeBinding", event("PersistentVolume"), pod, foreign, foreign, hints)
-    assert time.perf_counter() - began < 2.5
+    assert time.process_time() - began < 2.5
     assert worth("VolumeBinding", event("PersistentVolume"), pod, own, own, hints)
 
 
