@@ -1,4 +1,4 @@
-"""`starsched bench`: what each hook of the policies costs, and what it costs more than before."""
+"""`starsched bench`: the cost of each hook of the policies, compared with another set of them."""
 
 import contextlib
 import sys
@@ -201,7 +201,7 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
 def _wanted(
     bundle: Bundle, files: PolicyFiles, options: dict[str, Any]
 ) -> Callable[[str, str], bool]:
-    """Which hooks to measure: of the policies given unless others are named."""
+    """The hooks to measure: those of the given policies unless others are named."""
     names, hooks = frozenset(options["names"]), frozenset(options["hooks"])
     for name in sorted(names - bundle.policies.keys()):
         hint = did_you_mean(name, bundle.policies)
@@ -270,7 +270,7 @@ def _workload(options: dict[str, Any]) -> Workload:
 
 
 def _decided_by(bundle: Bundle, workload: Workload, options: dict[str, Any]) -> Workload:
-    """The workload with pods that *bundle* decides: as they ask for it, or all of them."""
+    """The workload with pods of a profile of *bundle*: those that name one, else all of them."""
     profiles = [profile.scheduler_name for profile in bundle.profiles]
     if options["profile"]:
         known_profile(bundle, options["profile"])
@@ -281,7 +281,7 @@ def _decided_by(bundle: Bundle, workload: Workload, options: dict[str, Any]) -> 
 
 
 def _silent(bundle: Bundle, wanted: Callable[[str, str], bool], costs: list[HookCost]) -> list[str]:
-    """The hooks that were to be measured and were never asked."""
+    """The hooks that were selected and never called."""
     asked = {(cost.policy, cost.hook) for cost in costs}
     return [
         f"{policy.name}.{hook}"

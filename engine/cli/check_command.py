@@ -82,7 +82,7 @@ def check_command(
     report = _Report()
     for files in sets:
         _check(files, config, report, reads=reads, costs=cost)
-    # 3. Render what was found, and set the exit code.
+    # 3. Print the problems, and set the exit code.
     problems = list(dict.fromkeys(report.problems))
     errors = sum(strict or problem.severity == "error" for problem in problems)
     if output == "json":
@@ -154,9 +154,9 @@ def _check(
 def _of_selected(
     found: Iterable[Problem], files: PolicyFiles, config: Path | None
 ) -> list[Problem]:
-    """The problems of the files that were named, and errors of the files that those load.
+    """The problems of the named files, and errors of the files that they load.
 
-    The other files of the directory are only there to be loaded. A policy cannot run while a file
+    The other files of the directory are only loaded. A policy cannot run while a file
     that it loads is broken, so errors in such a file count.
     """
     others = {files.shown(name) for name in files.texts if name not in files.selected}
@@ -226,7 +226,7 @@ def _print_reads(hooks: list[HookReuse]) -> None:
         return
     table = Table("policy", "hook")
     for column in ("reads of the pod", "of the node, and others", "answers are reused"):
-        table.add_column(column, overflow="fold")  # a name that is cut off says nothing
+        table.add_column(column, overflow="fold")  # a truncated name is no help
     before = ""
     for hook in hooks:
         if hook.policy != before and before:

@@ -1,7 +1,7 @@
 """Reading a live cluster once: every object that decisions read, page by page.
 
-Owns the requests, which only list, and the options that say which cluster. Secrets and config maps
-are not among them.
+Owns the list requests, and the options that select the cluster. Secrets and ConfigMaps are not
+read.
 """
 
 import datetime
@@ -39,7 +39,7 @@ _ATTEMPTS: Final = 3
 def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> Cluster:
     """The cluster of files, or the live one if none are given.
 
-    Raises `click.UsageError` for options that make no sense, `InputError` for files that cannot be
+    Raises `click.UsageError` for contradictory options, `InputError` for files that cannot be
     read, `click.ClickException` for a cluster that cannot.
     """
     if snapshot and (kubeconfig or context):
@@ -60,8 +60,8 @@ def read_live(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The redacted objects of a cluster, and which kinds could not be read and why.
 
-    Raises `click.UsageError` for a kubeconfig that cannot be used (where there is none, the hint
-    goes on with *instead*), `click.ClickException` if the
+    Raises `click.UsageError` for a kubeconfig that cannot be used (if there is none, the hint
+    ends with *instead*), `click.ClickException` if the
     cluster does not answer or does not show its nodes and pods.
     """
     try:
@@ -145,7 +145,7 @@ async def list_whole(
 
 
 class _Named(Record, frozen=True):
-    """An object of which nothing is read but its name."""
+    """An object of which only the name is read."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -158,6 +158,6 @@ def _item(resource: Resource, raw: bytes) -> dict[str, Any]:
         if resource is not RESOURCE_CLAIMS:
             raise
         # Any author of a claim can nest its parameters this deeply; no decision reads them.
-        is_too_deep = decode_claim(raw).is_too_deep  # which is deeper than what can be walked
+        is_too_deep = decode_claim(raw).is_too_deep  # nested too deeply to be walked
         claim = msgspec.structs.replace(without_parameters(raw), is_too_deep=is_too_deep)
         return redacted({**head, **msgspec.to_builtins(claim)})

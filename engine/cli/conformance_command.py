@@ -39,7 +39,7 @@ from engine.offline.conformance import (
     help="How to print the outcome.",
 )
 def conformance_command(files: tuple[Path, ...], output: str) -> None:
-    """Judge every incoming pod of recorded scenarios with the shipped policies.
+    """Decide every incoming pod of recorded scenarios with the shipped policies.
 
     Each FILE holds one scenario a line: nodes, placed pods, other objects, an optional
     KubeSchedulerConfiguration, incoming pods and what kube-scheduler answered for each. It may be

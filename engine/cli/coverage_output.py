@@ -1,4 +1,4 @@
-"""What `starsched test` does with coverage: prints it, writes it to files, holds it to a limit."""
+"""The coverage of `starsched test`: prints it, writes it to files, compares it with a limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from engine.policy_testing.coverage_reports import as_html, as_lcov, as_text
 
 @dataclass(frozen=True, slots=True)
 class CoverageOutput:
-    """Where coverage goes, as the options say.
+    """How coverage is reported, from the options.
 
     Attributes:
-        is_printed: Whether the table is among what people read.
+        is_printed: Whether the table is part of the text output.
         html_file, lcov_file: Files to write.
-        fail_under: The least share of lines, 0..100, that is enough.
+        fail_under: The smallest sufficient share of lines, 0..100.
         with_libraries: Whether the share counts shipped libraries.
     """
 
@@ -36,7 +36,7 @@ class CoverageOutput:
         return bool(self.is_printed or files or self.fail_under is not None)
 
     def write(self, reached: Sequence[FileCoverage]) -> None:
-        """Write the files that were asked for. Raises `InputError` if that cannot be."""
+        """Write the requested files. Raises `InputError` if that is not possible."""
         with input_errors():
             if self.html_file is not None:
                 page = as_html(reached, is_whole=self.with_libraries)
@@ -45,12 +45,12 @@ class CoverageOutput:
                 write_file(self.lcov_file, as_lcov(reached))
 
     def print(self, reached: Sequence[FileCoverage]) -> None:
-        """Print the table, if it was asked for and there is one: nothing ran of broken policies."""
+        """Print the table if it was requested and there is one; broken policies have none."""
         if self.is_printed and reached:
             click.echo(as_text(reached, is_whole=self.with_libraries))
 
     def is_enough(self, reached: Sequence[FileCoverage]) -> bool:
-        """Whether *reached* keeps the limit; says it on the standard error if not."""
+        """Whether *reached* satisfies the limit; prints a message to standard error if not."""
         share = percent(one for one in reached if self.with_libraries or not one.is_shipped)
         if self.fail_under is None or share >= self.fail_under:
             return True

@@ -1,8 +1,8 @@
 """`starsched demo`: the product in half a minute, on a cluster in memory.
 
-Owns the story that is shown: pods are placed by a policy, the policy is edited live, the next pods
-are placed by the new text, and a bad edit changes nothing and says why. Everything in it is the
-real thing but the API server, which is the embedded one.
+Owns the script: pods are placed by a policy, the policy is edited live, the next pods
+are placed by the new text, and a bad edit changes nothing and says why. Everything is
+real except the API server, which is the embedded one.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ BROKEN: Final = AFTER | {
 
 
 class DemoFailed(Exception):
-    """Something did not happen as the story goes."""
+    """A step of the demo did not happen as expected."""
 
 
 @click.command("demo", short_help="Show everything on a cluster in memory.")
@@ -252,7 +252,7 @@ async def _edit(cluster: DevCluster, files: dict[str, str]) -> None:
 
 
 async def _place(cluster: DevCluster, prefix: str) -> dict[str, str]:
-    """Create pods and return where they went, by name."""
+    """Create pods; returns their nodes, by name."""
     names = [f"{prefix}-{i + 1}" for i in range(PODS)]
     cluster.create(*(make_pod(name, cpu="500m", memory="512Mi") for name in names))
 
@@ -317,7 +317,7 @@ def _placements(
 
 
 def _show_policy(console: Console, text: str) -> None:
-    # Python's colours suit Starlark; plain text when there are no colours to show.
+    # Highlighted as Python, which suits Starlark; plain text without colours.
     body = Syntax(text, "python") if console.is_terminal else text.rstrip()
     console.print(Panel(body, title="prefer_disk.star", title_align="left", expand=False))
 

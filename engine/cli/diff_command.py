@@ -1,4 +1,4 @@
-"""`starsched diff`: what one set of policies does otherwise than another."""
+"""`starsched diff`: what one set of policies decides differently from another."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Durations on the command line, as Go programs and so Kubernetes components take them."""
+"""Durations on the command line, in Go's syntax, as Kubernetes components accept them."""
 
 import re
 from typing import Any, Final
@@ -28,7 +28,7 @@ def seconds_of(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as Go prints it, without what is zero: `15s`, `5m`, `1m30s`."""
+    """A duration as Go prints it, without zero components: `15s`, `5m`, `1m30s`."""
     if seconds < 1:
         return f"{seconds * 1000:g}ms" if seconds else "0s"
     hours, rest = divmod(seconds, 3600)
@@ -45,7 +45,7 @@ class DurationType(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Seconds of what was given; a wrong text ends the command."""
+        """The duration in seconds; an invalid text ends the command."""
         if isinstance(value, float | int):
             return float(value)
         try:

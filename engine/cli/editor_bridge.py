@@ -1,9 +1,9 @@
-"""Stands between an editor and a Python language server that is to understand policies.
+"""A proxy between an editor and a Python language server, which makes it understand policies.
 
-Owns the few messages that it changes: texts get the types of parameters on their way to the
-server, whole texts are asked of the editor instead of edits, a folder is named where the editor
-names none, and what the server thinks is wrong with Python is kept from people who write Starlark,
-and so is what it would write into a policy that Starlark does not have. All else passes as it came.
+Owns the messages that it changes: texts get parameter types on their way to the server, the editor
+is asked for whole texts instead of edits, a workspace folder is added if the editor sends none, and
+the server's diagnostics about Python are dropped, as are completions and edits that Starlark does
+not have. All other messages are passed unchanged.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def serve(command: Sequence[str], reader: BinaryIO, writer: BinaryIO) -> int:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        # A daemon: it may wait for an editor that has nothing to say when the server is gone.
+        # A daemon: it may still be blocked on the editor's input when the server has exited.
         questions = threading.Thread(target=_ask, args=(server, reader), daemon=True)
         questions.start()
         _pass(server.stdout, writer, to_editor)
@@ -53,7 +53,7 @@ def serve(command: Sequence[str], reader: BinaryIO, writer: BinaryIO) -> int:
 
 
 def _ask(server: subprocess.Popen[bytes], reader: BinaryIO) -> None:
-    """Pass on what the editor says; when it is gone, so is the server."""
+    """Forward the messages of the editor; stop the server when the editor exits."""
     assert server.stdin is not None
     _pass(reader, server.stdin, to_server)
     with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ def to_server(message: Message) -> Message | None:
 
 
 def _name_a_folder(params: Message) -> None:
-    """Name the folder that the editor runs in, if it names none: without one there are no stubs."""
+    """Add the current folder as workspace folder if there is none: stubs are found through it."""
     if params.get("workspaceFolders") or params.get("rootUri"):
         return
     folder = Path(str(params.get("rootPath") or "")).resolve()
@@ -97,7 +97,7 @@ def _name_a_folder(params: Message) -> None:
 
 
 def _ask_for_no_diagnostics(capabilities: Any) -> None:
-    """Take out that the editor can ask for diagnostics: the server would offer them later on."""
+    """Remove the capability to pull diagnostics: the server would offer them later."""
     for kind, name in (("textDocument", "diagnostic"), ("workspace", "diagnostics")):
         known = capabilities.get(kind) if isinstance(capabilities, dict) else None
         if isinstance(known, dict):
@@ -137,7 +137,7 @@ def _of_starlark(items: list[Any]) -> list[Any]:
 
 
 def _is_for_python(item: Message) -> bool:
-    """Whether a completion comes with an `import`, or names what only Python has."""
+    """Whether a completion adds an `import`, or is a name that only Python has."""
     label = str(item["label"])
     if item.get("kind") == _KEYWORD:
         return _KEYWORDS.fullmatch(label) is None

@@ -1,4 +1,4 @@
-"""`starsched explain`: why a pod goes where it goes, or nowhere."""
+"""`starsched explain`: why a pod is placed on a node, or on none."""
 
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
 def explain_command(pod: str | None, filename: Path | None, **options: Any) -> None:
     """Explain what policies decide about POD (`namespace/name`, or `name` if there is only one).
 
-    Asks every policy about every node: who rejects which nodes, with the line of the policy that
-    says so, how the feasible ones score, and what made the difference. For a pod that fits nowhere:
+    Evaluates every policy on every node: which policy rejects which nodes, and at which line, how
+    the feasible ones score, and what made the difference. For a pod that fits nowhere:
     which pods it would evict, what would make it fit, and what the queue waits for. A pod that is
     placed is explained as if it were not. Nothing is changed: it only lists.
 
@@ -115,7 +115,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
 
 
 def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str, Any]:
-    """The manifest that is asked about. Raises `KeyError` with a message."""
+    """The manifest of the pod. Raises `KeyError` with a message."""
     if filename is None:
         assert name is not None
         return cluster.find_pod(name)

@@ -172,7 +172,7 @@ class _Parts:
 
 
 async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Parts:
-    """Everything that the flags decide. Raises what is wrong there."""
+    """The parts that the flags configure. Raises for wrong flags."""
     address = listen_address(options["address"], "--address")
     if address is None:
         raise click.BadParameter("want HOST:PORT, got `none`", param_hint="--address")
@@ -186,7 +186,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
     stages = make_extender_stages(
         config_text, with_builtins=options["builtin"], watches=options["watch"]
     )
-    # The client comes last among the things that can be wrong: it holds connections.
+    # The client is created last: it holds connections, which an error would have to close.
     client: ApiClient | None = None
     names_cluster = options["kubeconfig"] is not None or options["context"] is not None
     if options["watch"] or names_cluster or options["policies"].startswith(CONFIGMAP_PREFIX):

@@ -1,7 +1,7 @@
-"""Reading the facts of a live cluster once: what the sources of some policies say now.
+"""Reading the facts of a live cluster once: the current values of the sources of some policies.
 
-Owns the requests. Only sources that the policies name are asked: a ConfigMap is read if it holds
-facts for them, or what a scheduler has learned for them, and no other one ever is.
+Owns the requests. Only sources that the policies name are read, and only the ConfigMaps with facts
+or learned values for them.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from engine.policy.fact_config import AnnotationFacts, FactsConfig
 
 @dataclass(frozen=True)
 class FactsAt:
-    """Where facts are asked for: a cluster, and where a scheduler keeps what it learned.
+    """Where facts are read: a cluster, and where a scheduler saves what it learned.
 
     Attributes:
         kubeconfig, context: Which cluster.
         policies: The source of the policies, as `run` takes it.
-        state_dir: The directory in which a scheduler keeps what it learned, if it does.
+        state_dir: The directory in which a scheduler saves what it learned, if any.
     """
 
     kubeconfig: Path | None
@@ -42,7 +42,7 @@ class FactsAt:
 
 
 def read_facts(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], dict[str, str]]:
-    """What the sources of *config* say, and which of them do not and why.
+    """The facts of the sources of *config*, and why some could not be read.
 
     Raises `click.UsageError` for a kubeconfig that cannot be used.
     """
@@ -62,10 +62,10 @@ async def _read(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], 
 
 
 def facts_config(at: FactsAt) -> FactsConfig:
-    """What the policies at `at.policies` say of facts.
+    """The facts configuration of the policies at `at.policies`.
 
     Raises `InputError` for policies that cannot be found or whose documents are wrong,
-    `click.ClickException` for a cluster that does not give them.
+    `click.ClickException` if the cluster does not return them.
     """
     if at.policies.startswith(CONFIGMAP_PREFIX):
         try:
@@ -87,7 +87,7 @@ def facts_config(at: FactsAt) -> FactsConfig:
 
 async def _config_map(at: FactsAt) -> dict[str, str]:
     async with await connect(at.kubeconfig, at.context) as client:
-        choose_source(at.policies, client, None)  # says what is wrong with the form of the name
+        choose_source(at.policies, client, None)  # reports what is wrong with the form of the name
         namespace, _, name = at.policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
         raw = await client.get(CONFIG_MAPS, name, namespace)
         return dict(decode(ConfigMap, raw).data)

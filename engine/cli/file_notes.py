@@ -21,13 +21,13 @@ def report_repeated(cluster: Cluster) -> None:
 
 
 def report_missing(cluster: Cluster) -> None:
-    """Report what of a cluster could not be read: decisions that depend on it may differ."""
+    """Report what could not be read of a cluster: decisions that depend on it may differ."""
     for resource, reason in cluster.missing.items():
         click.echo(f"not read: {resource}: {reason}", err=True)
 
 
 def report_workload(workload: Workload, *bundles: Bundle) -> None:
-    """Report what is odd about a workload, and which parts of it a simulation ignores."""
+    """Report oddities of a workload, and the parts of it that a simulation ignores."""
     report_repeated(workload.cluster)
     report_damage(workload.damage)
     report_missing(workload.cluster)

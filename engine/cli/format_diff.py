@@ -1,7 +1,7 @@
-"""What formatting changes, as people read it: a unified diff.
+"""The changes of the formatter as a unified diff.
 
-Owns lining the text up with itself. Formatting keeps the lines that are not blank, so these pair
-off one by one, where a search for the likes of each takes minutes in a large file.
+Owns the alignment of the two texts. Formatting keeps the lines that are not blank, so these are
+paired in order; the general algorithm of `difflib` takes minutes on a large file.
 """
 
 import difflib
@@ -38,7 +38,7 @@ def _range(start: int, end: int) -> str:
 
 
 class _Paired(difflib.SequenceMatcher[str]):
-    """Pairs lines in their order, if there are as many; else looks for their likes."""
+    """Pairs lines in order if there are as many in both texts; else falls back to `difflib`."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)

@@ -1,6 +1,6 @@
-"""The error of files that cannot be used, as every command says it.
+"""The error of files that cannot be used, as every command reports it.
 
-Owns the exit code of such errors, and which exceptions of readers and writers are one.
+Owns the exit code of such errors, and which exceptions of readers and writers become one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,9 +20,9 @@ from engine.policy_testing.fixtures import FixtureError, find_misshapen
 class InputError(click.ClickException):
     """A file that is missing, broken or of another kind, or cannot be written: exit code 2.
 
-    One line with its place.
+    The message is one line with its place.
 
-    Unlike `click.UsageError` it shows no usage: the command was right, what it was given is not.
+    Unlike `click.UsageError` it prints no usage: the command line was right, the file is not.
     """
 
     exit_code = 2
@@ -30,7 +30,7 @@ class InputError(click.ClickException):
 
 @contextmanager
 def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
-    """Raise what is wrong with *paths*, or with files that are written, as `InputError`."""
+    """Convert errors about *paths*, or about written files, to `InputError`."""
     try:
         yield
     except (WorkloadError, ClusterFileError, LogError) as error:
@@ -42,7 +42,7 @@ def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
 
 
 def reason_of(error: OSError) -> str:
-    """The file and what the operating system says of it."""
+    """The file and the error text of the operating system."""
     reason = (error.strerror or str(error)).lower()
     return f"{error.filename}: {reason}" if error.filename else reason
 

@@ -1,7 +1,7 @@
 """Files that a command reads, as arguments and options name them.
 
-Owns that `-` is the standard input, as for kubectl, once in a command, and keeping what can be read
-once only. What is in the files is for those who read them.
+Owns `-` for the standard input, as in kubectl, at most once in a command, and copies of what can be
+read only once. Parsing the files is the commands'.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ _TAKEN: Final = "engine.cli.input_path.stdin"
 
 
 class InputPath(click.Path):
-    """A path that is there, or `-`."""
+    """A path that exists, or `-`."""
 
     def __init__(self, *, dir_okay: bool = True) -> None:
         super().__init__(exists=True, dir_okay=dir_okay, allow_dash=True, path_type=Path)
@@ -30,7 +30,7 @@ class InputPath(click.Path):
 def standard_input() -> Path:
     """The path of the standard input, for what was given as `-`.
 
-    Raises `click.UsageError` if the command took it already: it can be read once.
+    Raises `click.UsageError` if the command uses it already: it can be read only once.
     """
     context = click.get_current_context(silent=True)
     if context is not None:
@@ -41,9 +41,9 @@ def standard_input() -> Path:
 
 
 def kept_copy(path: Path, copy: Path) -> Path:
-    """*path* if any process can read it again; else what is in it as the file *copy*.
+    """*path* if any process can read it again; else a copy of its content, the file *copy*.
 
-    The latter are pipes, and descriptors of this process. Raises `OSError`.
+    Pipes and descriptors of this process are copied. Raises `OSError`.
     """
     is_own = path.absolute().is_relative_to("/dev") or path.absolute().is_relative_to("/proc")
     if not is_own and (path.is_file() or path.is_dir()):

@@ -1,6 +1,6 @@
-"""What commands print for programs: one JSON document.
+"""The JSON output of commands: one document.
 
-Owns how names of files that are not UTF-8 stand in it; what is in it is each command's.
+Owns how file names that are not UTF-8 are written; the content is each command's.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def print_json(value: Any) -> None:
 
 
 def _readable(plain: Any) -> Any:
-    """*plain* with what no text can hold of names of files as `U+FFFD`, as in what people read."""
+    """*plain* with undecodable bytes of file names as `U+FFFD`, as in the text output."""
     match plain:
         case str():
             return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

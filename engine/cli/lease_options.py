@@ -1,4 +1,4 @@
-"""The `--leader-elect` options, and the lease that they and the configuration file ask for."""
+"""The `--leader-elect` options, and the lease that results from them and the configuration file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def lease_options(function: Command) -> Command:
 def chosen_lease(
     options: dict[str, Any], config: KubeSchedulerConfiguration, said: dict[str, Any]
 ) -> LeaseSettings | None:
-    """The lease: flags first, then what the configuration file says, then our defaults."""
+    """The lease: flags first, then the configuration file, then the defaults."""
     elect = options["leader_elect"]
     if elect is None:
         elect = config.leader_election.leader_elect

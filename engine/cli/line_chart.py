@@ -1,4 +1,4 @@
-"""A chart of lines over time as SVG, without a library: what an installed scheduler can draw."""
+"""A line chart over time as SVG, without a plotting library, which is not installed."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,7 +15,7 @@ Series = Mapping[str, Sequence[float]]
 
 
 def line_chart(times: Sequence[float], panels: Sequence[tuple[str, float | None, Series]]) -> str:
-    """One panel under the other, all over *times* (seconds).
+    """A column of panels with the common axis *times* (seconds).
 
     Args:
         times: Ascending.

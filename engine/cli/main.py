@@ -98,7 +98,7 @@ _SUPERVISED: Final = frozenset(
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands are imported when they are used."""
+    """A group that imports a command when it is used."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as a program, which may fork. Tests call `main`, in their own process."""
@@ -109,7 +109,7 @@ class _LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if os.environ.get("NO_COLOR"):
-            kwargs.setdefault("color", False)  # rich looks there itself, click does not
+            kwargs.setdefault("color", False)  # rich reads it itself, click does not
         with exit_if_output_is_lost():
             return super().main(*args, **kwargs)
 

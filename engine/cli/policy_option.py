@@ -79,7 +79,7 @@ def _of_config_map(path: Path) -> PolicyFiles:
 
 
 def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
-    """The data of a ConfigMap, which are texts by key; a scheduler refuses what is refused here."""
+    """The data of a ConfigMap: texts by key. Rejects what a scheduler rejects."""
     parts = {part: config_map.get(part) or {} for part in ("data", "binaryData")}
     for part, values in parts.items():
         if not isinstance(values, dict):
@@ -110,7 +110,7 @@ def decidable(files: PolicyFiles, config: Path | None) -> Bundle:
 
 
 def known_profile(bundle: Bundle, name: str | None) -> None:
-    """Raise `click.BadParameter` if *name* is said and no profile of *bundle* has it."""
+    """Raise `click.BadParameter` if *name* is given and no profile of *bundle* has it."""
     profiles = [profile.scheduler_name for profile in bundle.profiles]
     if name and name not in profiles:
         known = ", ".join(f"`{one}`" for one in profiles)

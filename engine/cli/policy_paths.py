@@ -49,9 +49,9 @@ def read_paths(paths: tuple[Path, ...]) -> list[PolicyFiles]:
 
 
 def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[Problem]]:
-    """The bundle of *files* and what is to be said of it, with paths as the caller wrote them.
+    """The bundle of *files* and its problems, with paths as the caller wrote them.
 
-    Without a bundle at least one of the problems is an error; with one they are warnings.
+    If the bundle is None, at least one of the problems is an error; else they are warnings.
     """
     try:
         given = None
@@ -83,10 +83,10 @@ def read_config(config: Path) -> str:
 
 
 def load_problems(bundle: Bundle, files: PolicyFiles) -> list[Problem]:
-    """What goes wrong when the top level of the policies runs, with the arguments they get.
+    """The problems of running the top level of the policies with their arguments.
 
-    Other files than the shipped ones are loaded in a sandbox, which ends what the interpreter does
-    not count: the text of a list that doubles forty times takes hours, and all memory there is.
+    All files but the shipped ones are loaded in a sandbox, which ends work that the interpreter
+    does not count: the text of a list that doubles forty times takes hours and all memory.
     """
     is_shipped = not any(name.endswith(STARLARK_SUFFIX) for name in files.texts)
     try:

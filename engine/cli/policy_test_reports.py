@@ -103,5 +103,5 @@ def as_junit(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -
 
 
 def _xml(text: str) -> str:
-    """*text* without the control characters that XML cannot hold."""
+    """*text* without the control characters that XML does not allow."""
     return "".join(c if c >= " " or c in "\t\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

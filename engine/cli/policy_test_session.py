@@ -44,9 +44,9 @@ _MOST_LOST: Final = 3
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one run: results, problems of the policies, lines that were reached.
+    """The outcome of one run: results, problems of the policies, and covered lines.
 
-    Lines are of all tests, those too that this run had no reason to run again.
+    Lines are those of all tests, also of those that this run did not repeat.
     """
 
     results: list[PolicyTestResult] = field(default_factory=list)
@@ -64,11 +64,11 @@ class PolicyTestSession:
 
     Args:
         paths: Test files, policy files or directories.
-        config: A configuration for directories that hold none.
+        config: A configuration for directories without one.
         pattern: Only tests whose name contains it; `*` and `?` are wildcards.
-        seed: The order of the tests of a directory, and what their properties draw. None: the
-            order of the files, and the draws of 0.
-        counts_lines: Tell which lines are reached.
+        seed: Seeds the order of the tests of a directory, and the draws of their properties.
+            None: the order of the files, and draws with seed 0.
+        counts_lines: Measure the coverage of lines.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PolicyTestSession:
         self._pending: dict[Path, set[Path]] = {}
         # By directory, the lines that its tests reached when they last ran.
         self._reached: dict[Path, list[FileCoverage]] = {}
-        # Changes that came while the paths could not even be read.
+        # Changes that arrived while the paths could not be read.
         self._postponed: set[Path] | None = set()
         self._runs = 0
         if current_hook.current is not None:
@@ -118,7 +118,7 @@ class PolicyTestSession:
         """Run the tests, or only those that the *changed* files concern.
 
         If lines are counted, all tests of a directory run if one does, or if a file of it changed:
-        what they reach is theirs together.
+        their coverage is measured together.
 
         *on_result* is called with each result as soon as it is known. Raises `InputError`
         for a path that cannot be read.

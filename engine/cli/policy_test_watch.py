@@ -1,8 +1,8 @@
-"""`starsched test --watch`: the tests again, whenever a file that concerns them changes.
+"""`starsched test --watch`: repeats tests when a file changes that they depend on.
 
-Owns noticing changes: notifications of the operating system say that something happened, a look
-at the files says what. So editors that write another file and rename it are no special case, and
-where notifications fail, looking every second is enough.
+Owns noticing changes: a notification of the operating system only triggers a scan of the files.
+So editors that write another file and rename it are no special case, and without notifications a
+scan every second is enough.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ class _Seen:
 
 
 class _Tree:
-    """The files of some directories, and what became of them since the last look."""
+    """The files of some directories, and their changes since the last scan."""
 
     def __init__(self, roots: list[Path], files: list[Path]) -> None:
         self._roots = roots
@@ -143,7 +143,7 @@ class _Tree:
 
 
 class _Handler(FileSystemEventHandler):
-    """Any change is a reason to look; looking opens files, which is none."""
+    """Any change triggers a scan; events of opened files, which a scan causes, do not."""
 
     def __init__(self, noticed: threading.Event) -> None:
         self._noticed = noticed
@@ -164,7 +164,7 @@ def _notifications(roots: list[Path]) -> Iterator[threading.Event]:
             observer.schedule(_Handler(noticed), str(root), recursive=True)
         observer.start()
     except OSError:
-        yield noticed  # the machine has no more of them: looking is what is left
+        yield noticed  # inotify watches are exhausted: scan periodically
         return
     try:
         yield noticed

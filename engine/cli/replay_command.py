@@ -50,7 +50,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
     Each decision is made on the state in which it was recorded, by the recorded policies, and
     compared byte for byte. The first difference is reported in full: the entry, the pod, what
     was decided and what is decided now, and whether the inputs are as recorded. A log that
-    ends in the middle of an entry, as after a crash, is replayed up to there, and that is said.
+    ends in the middle of an entry, as after a crash, is replayed up to there, and reported.
 
     \b
     Exit codes: 0 all the same, 1 a difference, 2 wrong usage, or the log cannot be read.

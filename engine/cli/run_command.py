@@ -62,12 +62,12 @@ from engine.telemetry.logs import configure_logging
 
 log = structlog.get_logger(component="run")
 
-#: Open files without those of bindings: a watch of each resource takes one, each sandbox some.
+#: Open files without those of bindings: one for each watch, some for each sandbox.
 _LEAST_OPEN_FILES: Final = 64
 
 #: How long a thread that tries policies may keep the loop waiting; Python's own 5 ms add up.
 _SWITCH_SECONDS: Final = 0.0005
-#: Seconds that the first lists may take without a look for garbage.
+#: Seconds for which garbage collection is off during the first lists.
 _GC_PATIENCE: Final = 120.0
 
 
@@ -165,7 +165,7 @@ def run_command(**options: Any) -> None:
 
 
 def _allow_open_files(bindings: int) -> None:
-    """Have room for so many *bindings*. Raises `UsageError` if there is none even without them."""
+    """Raise the limit of open files for *bindings*. Raises `UsageError` if it is too low."""
     wanted = _LEAST_OPEN_FILES + bindings
     allowed = allow_open_files(wanted)
     if allowed < _LEAST_OPEN_FILES:
@@ -237,7 +237,7 @@ class _Parts:
 async def _choose_parts(
     options: dict[str, Any], config_text: str | None, address: tuple[str, int] | None
 ) -> _Parts:
-    """Everything that the flags and the configuration file decide. Raises what is wrong there."""
+    """The parts that the flags and the configuration file configure. Raises for wrong ones."""
     config = (
         decode_configuration(config_text, str(options["config"]))
         if config_text is not None
@@ -247,7 +247,7 @@ async def _choose_parts(
     documents = filter(None, yaml.safe_load_all(config_text or ""))
     said: dict[str, Any] = next((one for one in documents if one.get("kind") == KIND), {})
     lease = chosen_lease(options, config, said.get("leaderElection") or {})
-    # The client comes last among the things that can be wrong: it holds connections.
+    # The client is created last: it holds connections, which an error would have to close.
     kubeconfig = options["kubeconfig"] or config.client_connection.kubeconfig or None
     client = await connect(kubeconfig, options["context"])
     source, store = choose_source(options["policies"], client, options["state_dir"])
@@ -265,7 +265,7 @@ async def _choose_parts(
 
 
 def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder | None:
-    """The started recorder that the flags ask for. Raises `OSError` for a bad directory."""
+    """The recorder that the flags configure, started. Raises `OSError` for a bad directory."""
     if options["record"] is None:
         return None
     settings = LogSettings(
@@ -305,7 +305,7 @@ def shown_configuration(
 
 
 async def _freeze_when_synced(synced: asyncio.Event) -> None:
-    """Hide what the first lists brought from the garbage collector: it is here to stay."""
+    """Exclude the objects of the first lists from garbage collection: they are long-lived."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_GC_PATIENCE):  # an API server that is away must cost no memory
             await synced.wait()

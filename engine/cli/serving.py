@@ -1,6 +1,6 @@
-"""What the commands share that serve until they are stopped: options, sources, signals.
+"""Shared by the commands that serve until they are stopped: options, sources, signals.
 
-Owns how a `--policies` value is read; what is done with the policies is `engine.rollout`'s.
+Owns reading the value of `--policies`; rolling the policies out is `engine.rollout`'s.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ def logging_options(verbosities: str) -> Callable[[Command], Command]:
 def choose_source(
     policies: str, client: ApiClient | None, state_dir: Path | None
 ) -> tuple[PolicySource, Store]:
-    """Where policies come from and where the last good ones are kept, for a `--policies` value."""
+    """The source of policies, and the store of the last good ones, for a `--policies` value."""
     stores: list[Store] = [DirectoryStore(state_dir)] if state_dir is not None else []
     source: PolicySource
     if policies == "builtin":
@@ -128,7 +128,7 @@ def handle_signals(stop: Any) -> None:
 
 
 def listen_address(text: str, flag: str = "--metrics-address") -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT`, None for `none`; *flag* is where *text* was given."""
+    """Host and port of `HOST:PORT`, None for `none`; *flag* names the option, for errors."""
     if text == "none":
         return None
     host, colon, port = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""`starsched stubs`: what editors need to complete the fields of pods and nodes."""
+"""`starsched stubs`: type stubs, with which editors complete the fields of pods and nodes."""
 
 import shlex
 import sys
@@ -13,7 +13,7 @@ from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.offline.stubs import stub_text
 
-#: Where servers look for names that are there without being imported.
+#: Where language servers look for builtins.
 FILE: Final = Path("typings") / "__builtins__.pyi"
 CURRENT, STALE = 0, 1
 
@@ -44,10 +44,10 @@ def stubs_command(
 ) -> None:
     """Write the fields of pods, nodes and all else that policies see, with types and docs.
 
-    The file is DIRECTORY/typings/__builtins__.pyi; DIRECTORY (here, if not given) is the folder
-    that the editor opens. Language servers for Python such as basedpyright read it and understand
-    Starlark by it. With --serve an editor starts this command in place of the server: then `pod.`
-    and `node.` complete in every hook, without a word about types in the policy.
+    The file is DIRECTORY/typings/__builtins__.pyi; DIRECTORY (default: the current one) is the
+    folder that the editor opens. Language servers for Python such as basedpyright read it to
+    understand policies. With --serve an editor starts this command in place of the server: then
+    `pod.` and `node.` complete in every hook, without type annotations in the policy.
 
     \b
     Exit codes: 0 done, or current; 1 --check: it is missing or of another version; 2 wrong usage,
@@ -72,7 +72,7 @@ def stubs_command(
         if not command:
             raise click.UsageError("--serve wants the command of a language server")
         try:
-            # Not `sys.stdin`, whose lock Python wants at its end, when a thread may still read.
+            # Not `sys.stdin`: at exit Python takes its lock, which a reading thread may hold.
             reader = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115  # ends with us
             code = serve(command, reader, sys.stdout.buffer)
         except OSError as error:

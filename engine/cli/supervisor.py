@@ -168,7 +168,7 @@ class Worker:
         return self._reason
 
     def _forward_signal(self) -> None:
-        """Forward a signal that came to the supervisor alone, and kill a call that ignores it."""
+        """Forward a signal that only the supervisor received, and kill a call that ignores it."""
         if self._signal:
             self._checks_since += 1
             if self._checks_since == _FORWARD_CHECKS and self._signal not in self._received:
@@ -196,15 +196,15 @@ class Worker:
         return f"took longer than {seconds:g} s, in {call}"
 
     def _of_call(self, what: str) -> str:
-        """*what* with the call that it is about, if there is one."""
+        """*what* with the call that it concerns, if any."""
         call = self._progress.text(CALL)
         return f"{call} {what}" if call else what
 
 
 def _handle_signals(handlers: Handlers, pipe: int) -> None:
-    """Install *handlers*, and report each signal in *pipe*.
+    """Install *handlers*, and write each signal to *pipe*.
 
-    The report is written by the C-level handler, whatever the interpreter is busy with.
+    The C-level handler writes it, even while the interpreter is busy.
     """
     os.set_blocking(pipe, False)
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
@@ -234,12 +234,12 @@ def _watch(worker: Worker, pipe: int, handlers: Handlers) -> int:
             else:
                 return worker.wait()
     finally:
-        # Signals that come now are for the next worker.
+        # Signals from now on are for the next worker.
         signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
 
 
 def _resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 where `/proc` does not say."""
+    """Resident memory of a process; 0 without `/proc`."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -248,7 +248,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _exit_like(status: int) -> NoReturn:
-    """Exit with the code or signal that *status* holds."""
+    """Exit with the code or signal of *status*."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:

@@ -143,7 +143,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         except FormatError as error:
             raise click.UsageError(str(error)) from error
     with input_errors():
-        # Every process reads the workload, and nothing but a file can be read by all.
+        # Every process reads the workload, so it has to be a file.
         workload = tuple(
             kept_copy(path, directory / f"workload-{number}-{path.name}")
             for number, path in enumerate(workload, 1)
@@ -210,14 +210,14 @@ def _known(log: Path) -> dict[str, Measured]:
 
 
 def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
-    """The grid that the options ask for, of a workload that can be read.
+    """The grid of the options, over a readable workload.
 
     Raises `click.UsageError` or `InputError` with what is wrong, before anything runs.
     """
     bundle, files = read_bundle(options["policies"], options["config"])
     known_profile(bundle, options["profile"])
     config: Path | None = options["config"]
-    # One that stands for the policies' own is among their files already.
+    # A configuration of the policies' own is among their files already.
     is_apart = config is not None and not is_among(config, files)
     text = read_config(config) if config is not None and is_apart else None
     try:
@@ -238,7 +238,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
 
 @contextmanager
 def executor(where: str, jobs: int | None) -> Iterator[Executor]:
-    """Who computes. Raises `click.UsageError` for what cannot be."""
+    """The executor of simulations. Raises `click.UsageError` for one that cannot be used."""
     if where == "processes":
         count = jobs or max(1, int(usable_cores()))
         spawn = multiprocessing.get_context("spawn")
@@ -262,7 +262,7 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
             "hint: pip install distributed, or starsched[dask]"
         ) from error
     address = where.removeprefix(_DASK)
-    # What it has to say is said below, and without its tracebacks.
+    # Its errors are reported below, without tracebacks.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -306,9 +306,9 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def read_results(path: Path) -> dict[str, Measured]:
-    """What was computed before, by key; a last result that was cut off is taken out.
+    """The results of earlier runs, by key; a truncated last one is removed.
 
-    Raises `SweepError` for any other line that is no result, and takes nothing out.
+    Raises `SweepError` for any other invalid line, and then removes nothing.
     """
     found = {}
     if path.exists():
@@ -360,7 +360,7 @@ def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[M
         except PolicyEndedError:
             raise  # nothing is cancelled, as if interrupted
         except Exception:
-            # Not if interrupted: a pool whose workers are killed stumbles over what is cancelled.
+            # Not if interrupted: cancelling futures fails in a pool with killed workers.
             for future in waiting:
                 future.cancel()
             raise

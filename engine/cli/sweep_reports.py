@@ -1,6 +1,6 @@
-"""What a sweep leaves behind: a table of all results, a chart, and a few lines to read.
+"""The output of a sweep: a table of all results, a chart, and a summary.
 
-Owns the forms of results. Which simulations there are is `offline.sweep`'s.
+Owns the formats of results. The grid of simulations is `offline.sweep`'s.
 """
 
 import csv
@@ -24,7 +24,7 @@ _HOW_TO_INSTALL: Final = "hint: pip install pyarrow, or starsched[parquet]"
 
 
 class FormatError(ValueError):
-    """A form of tables that cannot be written here; the message says what to install."""
+    """A table format whose library is missing; the message says what to install."""
 
 
 def columns_of(results: Sequence[Measured]) -> dict[str, list[Any]]:
@@ -71,9 +71,9 @@ def write_table(path: Path, results: Sequence[Measured]) -> None:
 
 
 def renew_other_table(path: Path, results: Sequence[Measured]) -> None:
-    """Write *results* in the other form too, where an earlier sweep left a table in it.
+    """Write *results* in the other format too, if an earlier sweep left a table in it.
 
-    Otherwise a reader could take its old results for these. One that cannot be written here is
+    Otherwise its old results could be mistaken for these. A table that cannot be written is
     removed.
     """
     other = path.with_suffix(".csv" if path.suffix == ".parquet" else ".parquet")

@@ -83,5 +83,5 @@ def portable_measure() -> Callable[[bytes], Measured]:
 
 
 def main() -> None:
-    """The process of a thread: answer the pipe whose descriptor is the argument."""
+    """The process of a thread: serves the pipe whose descriptor is the argument."""
     serve(measure_supervised, Connection(int(sys.argv[1])))

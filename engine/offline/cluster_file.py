@@ -1,8 +1,8 @@
-"""Clusters as files: snapshots, and manifests in every form that people keep them.
+"""Clusters as files: snapshots, and manifests in every common form.
 
 Owns the format of snapshots, what is left out of them so that they can be shared, and reading them
 and every other form in which objects come: lists of kubectl, documents of YAML, directories.
-Getting the objects out of a cluster is `cli.cluster_reading`'s.
+Reading the objects of a live cluster is `cli.cluster_reading`'s.
 """
 
 import gzip
@@ -33,21 +33,21 @@ KIND: Final = "ClusterSnapshot"
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
 _FINISHED: Final = ("Succeeded", "Failed")
-# Kinds that are looked into before they are decoded; "object" is a pod that says no kind.
+# Kinds that are validated before they are decoded; "object" is a pod without a `kind`.
 _WITH_STATUS: Final = ("Node", "Pod", "PodGroup", "object")
 # Versions of the API whose claims and slices have other members than `v1`.
 _OTHER_DEVICES: Final = tuple(f"resource.k8s.io/{one}" for one in ("v1alpha3", "v1beta1"))
 _PREEMPTION_POLICIES: Final = ("Never", "PreemptLowerPriority")
-# What the API server itself resolves, for manifests that it has never seen.
+# Resolved by the API server at admission, so here for manifests that were never applied.
 _SYSTEM_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
 
-# --- what is left out ------------------------------------------------------------------------
+# --- redaction -------------------------------------------------------------------------------
 
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-# Configuration of containers: of no use to a scheduler, and it may hold passwords.
+# Configuration of containers: not read by a scheduler, and may contain passwords.
 _TOLD: Final = (
     "args",
     "command",
@@ -60,15 +60,15 @@ _TOLD: Final = (
 )
 _TOLD_SET: Final = frozenset(_TOLD)
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-# Attributes and options that drivers are given, whatever they are.
+# Attributes and options of drivers, which may contain anything.
 _DRIVERS_OWN: Final = ("volumeAttributes", "options")
 
 
 def redacted(manifest: Manifest) -> dict[str, Any]:
     """*manifest* without the environment, arguments, commands and probes of containers.
 
-    Managed fields, the configuration that kubectl remembers and drivers' own attributes go as well.
-    All that decisions read is still there.
+    Managed fields, kubectl's last applied configuration and drivers' own attributes are removed,
+    too. Everything that decisions read is kept.
     """
     copy: dict[str, Any] = _without_secrets(manifest)
     metadata = copy.get("metadata")
@@ -139,12 +139,12 @@ def _drop(value: Any, keys: Iterable[str]) -> Any:
 
 
 class ClusterFileError(ValueError):
-    """A file that does not hold a cluster; the message starts with its path."""
+    """A file that is not a cluster; the message starts with its path."""
 
 
 @dataclass
 class Cluster:
-    """The objects of a cluster, by their use to a scheduler.
+    """The objects of a cluster, grouped by their role for a scheduler.
 
     Attributes:
         nodes: Manifests of nodes.
@@ -155,7 +155,7 @@ class Cluster:
         default_class: The priority class of pods that name none; empty if there is none.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         missing: What a snapshot could not read, and why.
-        facts: What sources of facts said, each a document with the name of its source.
+        facts: The documents of sources of facts, each with the name of its source.
         skipped: Objects of kinds that no decision reads, by kind.
         repeated: Nodes and pods that were given more than once, as `Pod web/a`.
     """
@@ -173,7 +173,7 @@ class Cluster:
     repeated: list[str] = field(default_factory=list)
 
     def add(self, manifest: dict[str, Any]) -> None:
-        """Take an object in. Raises `ManifestError` for what is no object of the API."""
+        """Add an object. Raises `ManifestError` if it is not an object of the API."""
         _require_shape(manifest)
         match kind := str(manifest.get("kind", "")):
             case "Node":
@@ -192,7 +192,7 @@ class Cluster:
                 self.skipped[kind or "(no kind)"] += 1
 
     def take_classes(self, other: "Cluster") -> None:
-        """Take in the priority classes of *other*, which count where both have one."""
+        """Add the priority classes of *other*, which replace those of the same name."""
         self.priorities.update(other.priorities)
         self.preemption_policies.update(other.preemption_policies)
         self.default_class = other.default_class or self.default_class
@@ -227,14 +227,14 @@ class Cluster:
         return {**manifest, "spec": spec}
 
     def pending_pods(self) -> Iterator[dict[str, Any]]:
-        """The manifests of pods that want a node, and are not being deleted."""
+        """The manifests of pending pods that are not being deleted."""
         for manifest in self.pods:
             placed = (manifest.get("spec") or {}).get("nodeName")
             if not (placed or _is_finished(manifest) or _meta(manifest, "deletionTimestamp")):
                 yield manifest
 
     def placed_pods(self) -> Iterator[dict[str, Any]]:
-        """The manifests of pods that take capacity of a node."""
+        """The manifests of pods that occupy capacity of a node."""
         for manifest in self.pods:
             if (manifest.get("spec") or {}).get("nodeName") and not _is_finished(manifest):
                 yield manifest
@@ -246,7 +246,7 @@ class Cluster:
     def find_pod(self, name: str) -> dict[str, Any]:
         """The manifest of the pod `namespace/name`, or of the only one called `name`.
 
-        Raises `KeyError` with a message that says what there is instead.
+        Raises `KeyError` with a message that lists the available pods.
         """
         namespace, slash, plain = name.rpartition("/")
         found = [
@@ -287,7 +287,7 @@ class Cluster:
         """Show in *cache* the facts that policies with *config* see of this cluster.
 
         *pods* and *nodes* are those whose annotations count in addition to the nodes in *cache*.
-        Returns the sources of which nothing is known. Raises `ManifestError`.
+        Returns the sources without a document. Raises `ManifestError`.
         """
         infos = cache.snapshot().infos
         present = [info.node for info in infos if info is not None and info.node is not None]
@@ -368,7 +368,7 @@ def snapshot_bytes(
         head["facts"] = list(facts)
     lines = b",\n".join(encode(item) for item in items)
     text = encode(head)[:-1] + b',"items":[\n' + lines + b"\n]}\n"
-    # Without a time in it, so that the same cluster gives the same file.
+    # Without a timestamp, so that the same cluster gives the same file.
     return gzip.compress(text, 6, mtime=0) if compress else text
 
 
@@ -378,10 +378,10 @@ def snapshot_bytes(
 def read_cluster(*paths: Path) -> Cluster:
     """The objects in *paths*: snapshots, lists, manifests, and directories of those.
 
-    A workload that no cluster has seen stands for the pods that it would make. Of nodes or pods
-    with one name the last one counts, as if the files were applied one after another.
+    A workload that was never applied stands for the pods that its controller would create. Of nodes
+    or pods with one name the last one counts, as if the files were applied one after another.
 
-    Raises `ClusterFileError` for what cannot be read, or holds nothing, and `ManifestError`.
+    Raises `ClusterFileError` for what cannot be read or is empty, and `ManifestError`.
     """
     cluster, planned = Cluster(), list[dict[str, Any]]()
     for path in paths:

@@ -1,7 +1,7 @@
-"""Compares our answers with recorded ones of kube-scheduler.
+"""Compares the answers of the shipped policies with recorded ones of kube-scheduler.
 
-Owns reading recorded scenarios, deciding which answers the shipped policies can be asked for, and
-the comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or nominated
+Owns reading recorded scenarios, finding out for which of them all plugins are shipped, and the
+comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or nominated
 for a node, other `objects`, an optional `config`, and for each of the `incoming` pods the recorded
 answer.
 """
@@ -39,7 +39,7 @@ _VOLUME_SOURCES: Final = (
     "iscsi",
     "rbd",
 )
-# What DynamicResources' post-filter says of a pod without claims.
+# The post-filter message of DynamicResources for a pod without claims.
 _NO_CLAIMS: Final = "no new claims to deallocate"
 
 
@@ -60,7 +60,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 class Agreement(enum.Enum):
-    """How one of our answers compares with the recorded one."""
+    """Whether an answer agrees with the recorded one."""
 
     MATCHED = "matched"
     DIFFERS = "differs"
@@ -142,7 +142,7 @@ class CaseRunner:
         key = msgspec.json.encode(config)
         found = self._schedulers.get(key)
         if found is None:
-            # JSON is YAML: the configuration goes the way that a user's file goes.
+            # JSON is YAML: the configuration is read like a user's file.
             files = {} if config is None else {"config.yaml": key.decode()}
             bundle = build_bundle(files, None)
             found = bundle, Scheduler(bundle, InProcessEvaluator(bundle.program))
@@ -186,11 +186,11 @@ def _parted(pods: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], Nomin
 
 
 def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[str]:
-    """The plugins without which our answer would say nothing about the recorded one.
+    """The plugins that are needed for an answer that is comparable with the recorded one.
 
-    Those that the answer names, and those whose input is there even where they let everything
-    pass. A constant zero row of DynamicResources, which it gives to pods without claims, needs
-    nothing: it decides nothing.
+    Those that the answer names, and those whose input is present even if they accept every node. A
+    constant zero row of DynamicResources, which it gives to pods without claims, needs nothing: it
+    decides nothing.
     """
     spec = manifest.get("spec") or {}
     needed = {str(rejection["plugin"]) for rejection in (answer.get("rejected") or {}).values()}
@@ -216,7 +216,7 @@ def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[st
 
 
 def compare(answer: Plain, decision: FullDecision, shipped: set[str]) -> Iterator[str]:
-    """What differs between the recorded *answer* and ours, one fact a line; nothing if they agree.
+    """The differences between the recorded *answer* and *decision*, one a line.
 
     The order of the reasons of one rejection is not compared: kube-scheduler takes scalar
     resources from a Go map, so its order changes from run to run.

@@ -1,7 +1,7 @@
 """Reads a decision log.
 
-Owns the names and the order of its files and their lines. Writing them is `recording.log_writer`'s,
-what entries are `recording.entries`'; what they mean to a cache is `recording.replay`'s.
+Owns the names and order of its files and lines. Writing them is `recording.log_writer`'s, the
+format of entries `recording.entries`', and applying them to a cache `recording.replay`'s.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ import msgspec
 
 from engine.lib.open_files import allow_open_files
 
-#: The version of the form of a log.
+#: The version of the log format.
 FORMAT: Final = 1
 _NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 
 NO_TEXT = msgspec.Raw(b"null")
-# Stands for a line that was not written to its end.
+# Stands for a line that is cut off.
 _CUT: Final = b""
 # Files that are open in addition to those of a log.
 _OTHER_FILES: Final = 64
@@ -35,7 +35,7 @@ class LogError(ValueError):
 class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_hash": "podHash"}):
     """An entry as read; see `entries` for which kind has what.
 
-    `place` is its `file:line`; `lacks` says what is not there before it, "" if nothing is missing.
+    `place` is its `file:line`; `lacks` says what is missing before it, "" if nothing is.
     """
 
     number: int
@@ -210,7 +210,7 @@ def _all(kind: str, first: int, last: int) -> str:
 
 @contextlib.contextmanager
 def making_sense(line: Line) -> Iterator[None]:
-    """Raise `LogError`, with the place, if what *line* holds cannot be followed."""
+    """Raise `LogError`, with the place, if the body cannot apply *line*."""
     try:
         yield
     except KeyError as error:
@@ -227,7 +227,7 @@ def place_of(line: Line) -> str:
 
 
 def _lines(file: Path, raw: IO[bytes]) -> Iterator[bytes]:
-    """The whole lines, and `_CUT` at last if another one begins, or the compressed data ends."""
+    """The complete lines, then `_CUT` if the last one or the compressed data is cut off."""
     try:
         is_compressed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)

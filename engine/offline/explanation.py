@@ -1,7 +1,7 @@
-"""Explains why a pod is placed on its node or on none: the whole decision, node by node.
+"""Explains where a pod is placed and why: the whole decision, node by node.
 
-Owns the record of an explanation, and assembling it from the engine's own answers; asks the
-policies nothing that a decision would not ask. How it is printed is `cli`'s.
+Owns the record of an explanation, and assembling it from the engine's own answers; evaluates
+only the hooks that a decision evaluates. Printing it is `cli`'s.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ from engine.scheduling.placement import THROTTLED_REASON, WAITING_REASON
 from engine.scheduling.scheduling_cycle import Scheduler
 
 _EXAMPLES: Final = 3
-# What `Hints.is_interested` is asked about, where a policy has no table of its own.
+# The events that `Hints.is_interested` is called with for policies without a table of their own.
 _EVENTS: Final = (
     ClusterEvent(NODE, ADD),
     ClusterEvent(NODE, UPDATE),
@@ -43,7 +43,7 @@ _EVENTS: Final = (
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Nodes that a policy rejects for one reason.
+    """The nodes that a policy rejects for one reason.
 
     `source` is `file:line` of the text, "" for a part of the runtime; `is_resolvable`: evicting
     pods could help.
@@ -57,17 +57,17 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class PolicyVerdicts(msgspec.Struct, frozen=True):
-    """The verdicts of one policy, by itself, on all nodes.
+    """The verdicts of one policy alone on all nodes.
 
     Attributes:
         policy: Its name.
-        fits: How many nodes pass it.
-        rejects: How many do not.
-        decides: How many nodes would be feasible without it.
+        fits: The number of nodes that it accepts.
+        rejects: The number of nodes that it rejects.
+        decides: The number of nodes that would be feasible without it.
         reasons: Why, the most frequent first.
         waits_for: The events after which the queue tries the pod again because of this policy;
             empty if it rejects nothing.
-        failed: It failed for the pod or for a node, so of some nodes nothing is known.
+        failed: It failed for the pod or for a node, so the counts are incomplete.
     """
 
     policy: str
@@ -98,7 +98,7 @@ class NodeScores(msgspec.Struct, frozen=True):
 
 
 class NodeVerdicts(msgspec.Struct, frozen=True):
-    """A node that the user asked about: what rejects it, or its scores."""
+    """A node that the user named: what rejects it, or its scores."""
 
     node: str
     rejections: Mapping[str, tuple[str, ...]]
@@ -109,21 +109,21 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """The explanation of one pod.
 
     Attributes:
-        pod, profile, revision: What was decided, and by which policies.
+        pod, profile, revision: The pod, and the policies that decide.
         outcome: `placed`, `unschedulable`, `gated` or `failed`.
-        node: Where it would go; empty if nowhere.
-        placed_on: Where it is now; empty if it is not placed.
-        message: The sentence of the event.
-        words: What its less obvious phrases mean, in plain words.
-        why: Why this node, in words.
-        nodes: How many nodes there are.
-        feasible: How many of them are feasible.
+        node: The chosen node; empty if there is none.
+        placed_on: The current node; empty if the pod is not placed.
+        message: The message of the event.
+        words: Explanations of its less obvious phrases.
+        why: Why this node was chosen.
+        nodes: The number of nodes.
+        feasible: The number of feasible nodes.
         verdicts: Per policy that can reject.
         ranking: Feasible nodes, the best first.
         asked: The nodes that the user named.
         eviction: Node and pods that would be evicted there to free capacity.
-        remedies: What would make it fit.
-        notes: What an offline explanation cannot know.
+        remedies: Changes that would make it fit.
+        notes: What an explanation without the scheduler cannot take into account.
         failures: What policies failed with.
     """
 
@@ -163,14 +163,14 @@ def explain(
     pending: Sequence[Pod] = (),
     unknown_facts: Sequence[str] = (),
 ) -> PodExplanation:
-    """Everything about *pod* in *world*, which must not count it.
+    """Explain the decision about *pod* in *world*, which must not contain it.
 
     Args:
         bundle: The policies.
         evaluator: Of the bundle's program.
         world: The cluster.
         pod: The pod, without a node; its nomination counts.
-        placed_on: Where it is now, for the report.
+        placed_on: Its current node, for the report.
         names: Nodes to report on one by one.
         pending: Pending pods: they count in their groups, and nominated ones on their nodes.
         unknown_facts: Configured sources of facts that cannot be read here.

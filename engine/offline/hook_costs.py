@@ -1,9 +1,9 @@
 """Measures the cost of each hook of a set of policies, and its change from another set.
 
-Owns the measuring. Operations are counted (`operations`) and exact. Times are taken of the
-scheduler's own evaluator, the sandboxed child, round trip and all, in rounds over every hook of
-every set, so that a temporary slowdown of the machine affects all alike; reported are medians, with
-the interval that holds the true median with 95 % confidence.
+Owns the measuring. Operations are counted (`operations`) and exact. Times are those of
+round trips to the sandboxed child that the scheduler uses. They are measured in rounds over every
+hook of every set, so that a temporary slowdown of the machine affects all alike; reported are
+medians with their 95 % confidence intervals.
 """
 
 import math
@@ -34,7 +34,7 @@ Key = tuple[str, str]
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A median with the interval that holds the true one with 95 % confidence.
+    """A median with its 95 % confidence interval.
 
     `is_sure` is False if there are too few values for that: then the interval is all of them.
     """
@@ -46,7 +46,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class HotLine(msgspec.Struct, frozen=True):
-    """A line that a hook spends its operations on.
+    """A line of a hook with a large share of its operations.
 
     `share` is its part of them, 0..1; `runs` how often it runs in one evaluation.
     """
@@ -59,10 +59,10 @@ class HotLine(msgspec.Struct, frozen=True):
 
 
 class HookCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one hook costs.
+    """The cost of one hook.
 
     An evaluation is one run of the hook's function: for one node, or for hooks without a node for
-    the pod. A call asks for all nodes whose answers are not known yet.
+    the pod. A call evaluates all nodes without a known verdict.
 
     Attributes:
         policy, hook: Which.
@@ -70,7 +70,7 @@ class HookCost(msgspec.Struct, frozen=True, kw_only=True):
         per_pod: Evaluations for each arriving pod that reuse did not save.
         nodes_per_call: Evaluations in a call.
         operations: Of one evaluation, on average.
-        operations_per_call, operations_per_pod: The same for a call, and for each pod that came.
+        operations_per_call, operations_per_pod: The same for a call, and for each arriving pod.
         microseconds: Of one evaluation.
         microseconds_per_call, microseconds_per_pod: As above.
         lines: Where its operations are, the hottest line first.
@@ -99,7 +99,7 @@ class Change(msgspec.Struct, frozen=True):
         policy, hook: Which.
         operations: Of one evaluation; exact. None if there were none before.
         operations_per_pod: The same for the evaluations that reuse did not save: exact too.
-        time: For each pod that came; the median over rounds of the ratio within a round. The 95 %
+        time: For each arriving pod; the median over rounds of the ratio within a round. The 95 %
             are for all hooks together: of many hooks that did not change, one would seem to
             otherwise. Not of one evaluation: a hook that is asked less has fewer of them to share
             the way to the sandbox.
@@ -283,7 +283,7 @@ def estimate(values: Sequence[float], doubt: float = _DOUBT) -> Estimate:
     return Estimate(statistics.median(ordered), ordered[kept], ordered[count - 1 - kept], gone >= 0)
 
 
-# --- what is measured ------------------------------------------------------------------------
+# --- measuring -------------------------------------------------------------------------------
 
 
 def _prepared(bundle: Bundle, counter: OperationCounter, asked: HookCalls) -> _Hook:

@@ -1,8 +1,7 @@
-"""Shows the facts of a cluster from a file to policies, as they were when it was written.
+"""Shows the facts of a cluster from a file to policies, as of the time when it was written.
 
-Owns the time as of which facts are seen, and which document belongs to which source of the
-policies' configuration. Nothing grows old: while a simulation goes on, facts keep the age that they
-had.
+Owns the time by which the ages of facts are computed, and which document belongs to which source of
+the policies' configuration. Ages do not grow during a simulation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from engine.model.times import epoch_seconds
 from engine.offline.world import ManifestError
 from engine.policy.fact_config import AnnotationFacts, FactsConfig
 
-#: The source of facts from a decision log: what policies saw, of whatever source.
+#: The source name of facts from a decision log, whichever source they came from.
 RECORDED: Final = "recorded"
 #: The members of a facts document; an object with no others is one.
 SECTIONS: Final = frozenset({"time", "cluster", "nodes", "pods", "types", "pairs"})
@@ -34,13 +33,13 @@ def show_facts(
     nodes: Sequence[Node] = (),
     pods: Sequence[Pod] = (),
 ) -> tuple[str, ...]:
-    """Show in *cache* what *documents* and the annotations of *nodes* and *pods* say.
+    """Show the facts of *documents* and of the annotations of *nodes* and *pods* in *cache*.
 
     Documents of sources that *config* does not name are shown too, below those that it names.
     Ages are as of *taken_at* (RFC 3339), else as of the newest value.
 
     Returns:
-        The sources of *config* that no document is of.
+        The sources of *config* without a document.
 
     Raises:
         ManifestError: for a malformed document.
@@ -85,7 +84,7 @@ def show_facts(
 
 
 def unknown_sources(config: FactsConfig, documents: Sequence[FactsDocument]) -> tuple[str, ...]:
-    """The sources of *config* that no document is of."""
+    """The sources of *config* without a document."""
     known = [one.source for one in documents]
     if RECORDED in known:
         return ()  # a log holds what policies saw, of whatever source

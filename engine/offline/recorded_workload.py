@@ -1,8 +1,8 @@
-"""A decision log as a workload: the cluster that was recorded, and the pods that came and went.
+"""A decision log as a workload: the recorded cluster, and the pods that arrived and ended.
 
-Owns which entries of a log are causes and which are effects. Causes are the first checkpoint, pods
-that wanted a node (from their first decision on), pods and nodes that went, nodes that came.
-Placements, nominations and the policies in force are effects, and left out.
+Owns which entries of a log are causes and which are effects. Causes are the first checkpoint,
+pending pods (from their first decision on), deleted pods, and nodes that were added or deleted.
+Placements, nominations and revisions are effects, and left out.
 """
 
 import datetime
@@ -28,7 +28,7 @@ _KIND_OF: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A pod that wanted a node at *at* (seconds from the begin of the log), until it went."""
+    """A pod that was pending from *at* (seconds from the start of the log), deleted at *until*."""
 
     at: float
     pod: Pod
@@ -40,13 +40,14 @@ class RecordedWorkload:
     """The workload that a log contains.
 
     Attributes:
-        cluster: At the first checkpoint, with the facts that were known.
-        stays: The pods that wanted a node, in the order of their first decisions.
-        nodes: Nodes that came, changed (with a node) or went (without), at times.
-        departures: Pods (by key) of the cluster at the begin that went, at times.
-        ignored: Changes of other objects, and of pods that others placed: not carried out.
-        gaps: How often the log begins again, as after a restart; what happened in between is known
-            by its outcome only: nodes that came and went, pods that went.
+        cluster: The cluster at the first checkpoint, with the known facts.
+        stays: The pending pods, in the order of their first decisions.
+        nodes: Changes of nodes: the time, the name, and the node, or None for a deletion.
+        departures: Deletions of pods of the first checkpoint: the time, and the pod's key.
+        ignored: The number of changes that are not carried out: of other objects, and of pods that
+            other schedulers placed.
+        gaps: How often the log starts again, as after a restart. Of the time in between only the
+            result is known: which nodes changed, and which pods were deleted.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
@@ -58,7 +59,7 @@ class RecordedWorkload:
 
 
 def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
-    """The workload that *lines* record. Raises `LogError` for entries that make no sense."""
+    """The workload that *lines* record. Raises `LogError` for inconsistent entries."""
     reader = _Reader()
     for line in lines:
         with making_sense(line):
@@ -68,7 +69,7 @@ def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
 
 @dataclass
 class _Shown:
-    """Nodes by name, pods on nodes and pods that wait, both by uid, as a checkpoint shows them."""
+    """The state of a checkpoint: nodes by name, placed and pending pods by uid."""
 
     nodes: dict[str, bytes] = field(default_factory=dict)
     pods: dict[str, None] = field(default_factory=dict)
@@ -76,20 +77,20 @@ class _Shown:
 
 
 class _Reader:
-    """Follows a log: `building --first checkpoint--> running --log--> skipping --checkpoint-->`."""
+    """Reads a log: `building --first checkpoint--> running --log--> skipping --checkpoint-->`."""
 
     def __init__(self) -> None:
         self._is_building = True
         self._is_skipping = False
         self._is_gap = False
-        # The last state of the log: the nodes, and the pods (by uid) that were on nodes.
+        # The current state of the log: nodes by name, and placed pods by uid.
         self._there: dict[str, bytes] = {}
         self._on_nodes: dict[str, None] = {}
-        # The state at the head of a later file.
+        # The checkpoint of a later file.
         self._shown: _Shown = _Shown()
         self._began = 0.0
         self._nodes: dict[str, dict[str, Any]] = {}
-        self._placed: dict[str, dict[str, Any]] = {}  # at the begin, by uid
+        self._placed: dict[str, dict[str, Any]] = {}  # at the first checkpoint, by uid
         self._others: dict[tuple[str, str], dict[str, Any]] = {}
         self._facts: dict[str, Any] = {}
         self._waiting: dict[str, bytes] = {}
@@ -97,15 +98,15 @@ class _Reader:
         self._found = RecordedWorkload()
 
     def take(self, line: Line) -> None:
-        """Follow one entry."""
+        """Read one entry."""
         if self._is_building:
-            if line.event == "log":  # the one before ended in its checkpoint
+            if line.event == "log":  # the file before ended within its checkpoint
                 for part in (self._nodes, self._there, self._placed, self._others, self._facts):
                     part.clear()
                 self._waiting.clear()
             self._build(line)
         elif line.event == "log":
-            # The state at the head of a file that goes on is an outcome of what is known already.
+            # After a rotation, the checkpoint repeats what is known; after a gap it has news.
             self._is_skipping, self._shown = True, _Shown()
             self._is_gap = line.reason != "size" or bool(line.lacks)
         elif self._is_skipping:
@@ -114,7 +115,7 @@ class _Reader:
             self._follow(line)
 
     def workload(self) -> RecordedWorkload:
-        """The workload that was read."""
+        """The workload of the entries so far."""
         found, cluster = self._found, self._found.cluster
         cluster.nodes += self._nodes.values()
         cluster.pods += self._placed.values()
@@ -126,7 +127,7 @@ class _Reader:
         found.stays += self._stays.values()
         return found
 
-    # --- the state at the begin --------------------------------------------------------------
+    # --- the first checkpoint ----------------------------------------------------------------
 
     def _build(self, line: Line) -> None:
         match line.event:
@@ -154,11 +155,11 @@ class _Reader:
             case "checkpoint":
                 self._is_building, self._began = False, line.at
                 self._on_nodes = dict.fromkeys(self._placed)
-                # A nominated pod wants a node.
+                # A nominated pod is pending.
                 self._come(0.0, self._waiting)
 
     def _know(self, line: Line) -> None:
-        """Put the facts of an entry into the document, with times in place of ages."""
+        """Add the facts of an entry to the document, with their times instead of their ages."""
         given: Any = msgspec.json.decode(line.facts)
         if line.of == "node":
             self._add(given["own"], line.at, "nodes", line.key)
@@ -185,7 +186,7 @@ class _Reader:
                 plain["time"] = at - fact["age_seconds"]
             place[name] = plain
 
-    # --- what happens then ---------------------------------------------------------------------
+    # --- entries after the first checkpoint ------------------------------------------------
 
     def _follow(self, line: Line) -> None:
         at = max(0.0, line.at - self._began)
@@ -222,10 +223,10 @@ class _Reader:
             if not self._is_known(uid):
                 self._stays[uid] = Stay(at, Pod.from_raw(text))
 
-    # --- the state at the head of a later file ---------------------------------------------
+    # --- later checkpoints -----------------------------------------------------------------
 
     def _look(self, line: Line) -> None:
-        """Take in the state shown there, and at its end what changed during a gap."""
+        """Collect a later checkpoint; at its end, add what changed during a gap."""
         shown = self._shown
         match line.event:
             case "node":

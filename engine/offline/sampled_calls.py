@@ -1,4 +1,4 @@
-"""Samples the calls of hooks while a workload is decided, to be repeated by benchmarks.
+"""Samples the calls of hooks while a workload is decided, for benchmarks to repeat.
 
 The calls are those of the engine in a simulation: a hook gets only the fields that it reads, nodes
 that are alike are evaluated once, and known verdicts are reused. So the number of calls of a hook
@@ -29,9 +29,9 @@ class HookCalls:
 
     Attributes:
         policy, hook: Which.
-        calls: How many calls there were: a pod, with all nodes that are not known yet.
-        entries: How many evaluations: one for each node, or one for a pod.
-        failures: How many of them gave no verdict.
+        calls: The number of calls: each of one pod, with all nodes without a known verdict.
+        entries: The number of evaluations: one for each node, or one for a pod.
+        failures: The number of evaluations without a verdict.
         lost: The calls that ended the sandbox.
         sample: Some of the calls.
     """
@@ -46,7 +46,7 @@ class HookCalls:
 
 
 def entries_of(call: Call) -> int:
-    """How many evaluations of the hook *call* wants."""
+    """The number of evaluations in *call*."""
     return 1 if call.nodes is None or call.hook == "score_all" else len(call.nodes)
 
 
@@ -62,13 +62,13 @@ class _Listener:
         self._most = most
         self._chance = random.Random(seed)
         self.heard: dict[tuple[int, str], HookCalls] = {}
-        # Hooks that are not asked any more, with why.
+        # Hooks that are not called any more, with the reason.
         self.lost: dict[tuple[int, str], PolicyFailure] = {}
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         if self.lost:
-            # Each would take its time; the loop goes on whatever is raised here.
+            # Each would take as long; the loop continues whatever is raised here.
             return [self._answer(call) for call in calls]
         answers = self._evaluator.evaluate(calls)
         for call, answer in zip(calls, answers, strict=True):
@@ -118,8 +118,8 @@ def sample_calls(
 def with_arrivals(workload: Workload, pods: int, seed: int) -> Workload:
     """*workload* with at least *pods* arriving pods, if it has that many.
 
-    A cluster at rest has no pod that wants a node, so some that have one are taken off their nodes,
-    in an order that the seed gives, and come again.
+    A cluster at rest has no pending pods, so some placed ones are removed from their nodes, in an
+    order given by the seed, and arrive again.
     """
     missing = pods - len(workload.arrivals)
     placed = list(workload.cluster.placed_pods())

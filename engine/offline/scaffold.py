@@ -1,7 +1,7 @@
 """The text of a new policy and of its test, hook by hook.
 
 Owns the pieces. Any choice of hooks gives two files that pass `check --strict` and `test` as they
-are: working code is the easier starting point.
+are, because working code is the easier starting point.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One hook: what it is for, what it reads, its constant, its text and its tests.
+    """One hook: its purpose, what it reads, its constant, its text and its tests.
 
     `loads`: what its tests load from the policy itself.
     """

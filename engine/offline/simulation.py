@@ -1,8 +1,8 @@
-"""Simulates a cluster in virtual time: the kernel, with requests that take effect at once.
+"""Simulates a cluster in virtual time: the kernel, with bindings and evictions done at once.
 
-Owns the order: the events of a moment, then as many decisions as there are pods to try, then the
-next moment. Everything about pods is the kernel's, as in a running scheduler. Real time and
-randomness play no part: the same workload gives the same run.
+Owns the agenda: the events due at a time, then decisions until no pod can be tried, then the next
+time. Everything about pods is the kernel's, as in a running scheduler. Runs are deterministic: they
+depend on neither real time nor randomness.
 """
 
 import heapq
@@ -50,22 +50,26 @@ from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
-# A pod whose policies keep failing is given up, so that a run has an end.
+# A pod is given up after so many failures of policies in a row, so that every run ends.
 _MOST_ERRORS: Final = 5
-# Each of their pods belongs to one node: it goes with it, and no controller makes it again
-# elsewhere.
+# Kinds of controllers whose pods belong to one node: they are deleted with it, and not recreated on
+# another one.
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
 
 
 @dataclass(slots=True)
 class Life:
-    """The life of one pod.
+    """The life of one pod, including the pods that a controller creates after an eviction.
 
-    `wants` is the pod as it came, or came again after an eviction, which is when it arrived; times
-    are seconds from the start, None: it did not happen.
-    `reason` is why its last attempt failed; empty if none did, or once it is placed. `errors` are
-    the attempts in a row that ended in an error. `is_lost`: it was evicted, and nothing makes it
-    again.
+    Times are seconds from the start of the simulation, None for what did not happen.
+
+    Attributes:
+        wants: The pod as it was created last.
+        arrived_at: When that was.
+        reason: Why its last attempt failed; empty if none did, or once it is placed.
+        errors: How many attempts in a row ended in an error.
+        is_lost: It was evicted, and no controller recreates it.
+        is_ours: A profile has its `schedulerName`.
     """
 
     wants: Pod
@@ -88,27 +92,27 @@ class Life:
 
     @property
     def is_pending(self) -> bool:
-        """True while it wants a node."""
+        """True while it is waiting for a node."""
         return not self.node and self.gone_at is None
 
     @property
     def waited(self) -> float | None:
-        """Seconds until it got its node, the last one; None if it got none, or lost it."""
+        """Seconds until it got its last node; None if it got none, or lost it."""
         return None if self.placed_at is None else self.placed_at - self.arrived_at
 
 
 class Simulation:
     """One run of a workload.
 
-    `at_start` says which pods (by key) were on which nodes at first, and `lost_at_start` which of
-    them were evicted for good: a pod of the start has a life only if it is made again.
+    `at_start` has the nodes of the pods that are placed at the start, by key, and `lost_at_start`
+    those of them that were evicted and not recreated: they have no `Life`.
 
     Args:
         bundle: The policies.
-        evaluator: Of the bundle's program; not closed here.
-        workload: What happens. Pods of schedulers without a profile are counted, and not tried.
-        on_moment: Called after each moment at which something happened, when all is decided.
-        retries: False: a pod that fits nowhere is not tried again, as in published comparisons.
+        evaluator: Runs the bundle's program; closed by the caller.
+        workload: What happens. Pods without a profile are counted, but not tried.
+        on_moment: Called after each time at which something happened, when no pod can be tried.
+        retries: False: a pod that fits nowhere is not retried, as in published comparisons.
     """
 
     def __init__(
@@ -162,7 +166,7 @@ class Simulation:
             self.cache,
             plugins,
             metrics=Metrics(CollectorRegistry()),
-            # Hints are trusted: a pod that no event helps is not tried again.
+            # No periodic retry: a pod is tried again only after an event that may help it.
             max_unschedulable=math.inf,
         )
 
@@ -173,21 +177,21 @@ class Simulation:
 
     @property
     def placed_count(self) -> int:
-        """How many of the pods that came are on nodes; those of the start are not counted."""
+        """The number of arrived pods that are placed; excludes those placed at the start."""
         return len(self.placed) - len(self._still_there)
 
     @property
     def pending_count(self) -> int:
-        """How many pods want a node and have none."""
+        """The number of pods that are waiting for a node."""
         return len(self._pending)
 
     # --- time ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry the whole workload out."""
+        """Run the workload to its end."""
         with garbage.thresholds(*garbage.UNTIL_THE_END):
             if self._on_moment is not None and self._events and self._events[0][0] > 0:
-                self._on_moment(self)  # how it was until then
+                self._on_moment(self)  # the state before the first event
             while self._events:
                 at = self._events[0][0]
                 self._wait_until(at)
@@ -201,7 +205,7 @@ class Simulation:
                 self._on_moment(self)
 
     def _plan(self, workload: Workload) -> None:
-        """Put everything on the agenda; at one moment capacity is freed before pods come."""
+        """Fill the agenda. Among events at the same time, capacity is freed before pods arrive."""
         events: list[tuple[float, int, Callable[[], object]]] = []
 
         def plan(at: float, rank: int, act: Callable[[], object]) -> None:
@@ -214,18 +218,17 @@ class Simulation:
         for one in workload.arrivals:
             plan(one.at, 2, lambda a=one: self._arrive(a))  # type: ignore[misc]
             if one.until is not None:
-                # A pod that comes and goes at the same moment comes first.
+                # A pod that arrives and ends at the same time arrives first.
                 rank = 1 if one.until > one.at else 3
                 plan(one.until, rank, lambda a=one: self._end(a))  # type: ignore[misc]
         heapq.heapify(events)
         self._events = events
 
     def _wait_until(self, at: float) -> None:
-        """Let time pass: waits in permit end, failed attempts are repeated.
+        """Advance the clock to *at*: waits in permit expire, and failed attempts are retried.
 
-        Repeating what failed is given up until the next event once it has placed no pod for a while
-        and no pod waits in permit any more that did at first: without it nothing changes, and a run
-        has to have an end.
+        Retries stop until the next event once several of them placed no pod and every wait in
+        permit has expired. They would change nothing, and every run has to end.
         """
         fruitless = 0
         permits = self.kernel.permits
@@ -304,7 +307,7 @@ class Simulation:
                     self._evict(victim)
                 self._report(PreemptionEnded(evict.preemptor, evict.preemption.node))
 
-    # --- what happens ----------------------------------------------------------------------
+    # --- events of the workload ------------------------------------------------------------
 
     def _change(self, name: str, node: Node | None) -> None:
         info = self.cache.node_info(name)
@@ -315,7 +318,7 @@ class Simulation:
         if info is None or known is None:
             return
         self._report(ObjectChanged(NODES, known, None))
-        for pod in list(info.pods.values()):  # they go with it
+        for pod in list(info.pods.values()):  # deleted with their node
             if pod.controller is not None and pod.controller.kind in _OF_ONE_NODE:
                 self._leave(pod.key)
             else:
@@ -325,7 +328,7 @@ class Simulation:
         pod = arrival.pod
         self._latest[pod.key] = arrival
         before = self.lives.get(pod.key)
-        # The name is free again, or it is now.
+        # A pod of the same name is deleted first.
         if (before is not None or pod.key in self.at_start) and self._leave(pod.key):
             self.replaced.append(pod.key)
         if before is not None:
@@ -335,7 +338,7 @@ class Simulation:
         self._want(pod, life)
 
     def _want(self, pod: Pod, life: Life) -> None:
-        """Add the pod to the queue, if there is a profile for it."""
+        """Add the pod to the queue if it has a profile."""
         if self._scheduler.profile_of(pod) is None:
             life.is_ours = False
             life.reason = f"no profile is called `{pod.scheduler_name}`"
@@ -343,12 +346,12 @@ class Simulation:
         self._report(ObjectChanged(PODS, None, pod))
 
     def _end(self, arrival: Arrival) -> None:
-        """End the pod, but not another one of its name that came since."""
+        """End the pod, unless another one of its name has replaced it."""
         if self._latest.get(arrival.pod.key) is arrival:
             self._leave(arrival.pod.key)
 
     def _leave(self, key: str) -> bool:
-        """Delete the pod of this name. False if there is none."""
+        """Delete the pod *key*. False if there is none."""
         life = self.lives.get(key)
         if life is not None and life.gone_at is None:
             life.gone_at = self.now
@@ -366,7 +369,7 @@ class Simulation:
         return False
 
     def _free(self, pod: Pod, life: Life | None) -> None:
-        """Take the pod off its node."""
+        """Remove the pod from its node."""
         self.placed.pop(pod.uid, None)
         self._still_there.discard(pod.uid)
         for plugin, state in reversed(life.reserves if life is not None else ()):
@@ -377,7 +380,7 @@ class Simulation:
         self._report(ObjectChanged(PODS, pod, None))
 
     def _evict(self, pod: Pod) -> None:
-        """Evict the pod; if a controller manages it, another one comes in its place."""
+        """Evict the pod; its controller, if any, creates a replacement."""
         if pod.uid in self.kernel.permits:
             self._report(WaitingPodPreempted(pod.uid))
             return
@@ -400,7 +403,7 @@ class Simulation:
         again = Pod(wants).unplaced().renamed(f"{pod.uid}+")
         if life is None:
             life = self.lives[pod.key] = Life(again, self.now, evictions=1)
-        life.wants, life.arrived_at = again, self.now  # while it was on a node it did not wait
+        life.wants, life.arrived_at = again, self.now  # time on a node is no waiting time
         self._pending.add(pod.key)
         self._want(again, life)
 

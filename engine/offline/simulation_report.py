@@ -1,6 +1,6 @@
-"""The measures of a simulation: the use of the cluster, and the waits of pods.
+"""The measures of a simulation: utilization of the cluster, and waiting times of pods.
 
-Owns the measures and their definitions; `Recorder` takes them while the simulation runs.
+Owns the measures and their definitions; `Recorder` samples them while the simulation runs.
 """
 
 import itertools
@@ -15,17 +15,17 @@ import numpy as np
 from engine.model.pod import Pod
 from engine.offline.simulation import Life, Simulation
 
-# The most frequent kinds of pods that make up this part of all are typical.
+# The share of all pods whose kinds, beginning with the most frequent, count as typical.
 _TYPICAL: Final = 0.95
 _MOST_REASONS: Final = 10
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The cluster after one moment at which something happened.
+    """The cluster after the events of one time.
 
-    `arrived`, `placed` and `pending` count pods that came, as in `Report`; what is requested is of
-    all, of those that were there at the start too.
-    `requested` and `allocatable` are sums over all nodes, by resource: millicores for cpu.
+    `arrived`, `placed` and `pending` count arrived pods, as in `Report`. `requested` and
+    `allocatable` are sums over all nodes by resource (millicores for cpu); `requested` includes
+    the pods that were placed at the start.
     """
 
     at: float
@@ -37,16 +37,16 @@ class Step(msgspec.Struct, frozen=True):
     allocatable: Mapping[str, int]
 
     def share(self, resource: str) -> float:
-        """The part of what there is of *resource* that is requested; 0 if there is nothing of it.
+        """The requested share of what is allocatable of *resource*; 0 if nothing is.
 
-        Pods that were placed before may ask for what no node has any more.
+        Placed pods may request a resource that no node offers any more.
         """
-        there_is = self.allocatable.get(resource, 0)
-        return self.requested.get(resource, 0) / there_is if there_is > 0 else 0.0
+        allocatable = self.allocatable.get(resource, 0)
+        return self.requested.get(resource, 0) / allocatable if allocatable > 0 else 0.0
 
 
 def most_allocatable(steps: Iterable[Step]) -> dict[str, int]:
-    """The most that there was of each resource, by name; without those that were always 0."""
+    """The maximum of what was allocatable, by resource; without those that were always 0."""
     found: dict[str, int] = {}
     for step in steps:
         for name, amount in step.allocatable.items():
@@ -56,10 +56,10 @@ def most_allocatable(steps: Iterable[Step]) -> dict[str, int]:
 
 
 class ResourceUse(msgspec.Struct, frozen=True):
-    """How one resource is used; all but the amounts are shares of what there is, 0..1.
+    """Utilization of one resource: amounts at the end, and shares of what is allocatable, 0..1.
 
-    `mean` is over time. `fragmentation` is the share of what is free that is of no use to typical
-    pods: it lies on nodes where they do not fit, each kind counted by how frequent it is.
+    `mean` is over time. `fragmentation` is the share of the free amount on nodes where typical pods
+    do not fit, weighted by the frequency of each kind of pod.
     """
 
     requested: int
@@ -71,7 +71,7 @@ class ResourceUse(msgspec.Struct, frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Pods that are left without a node for one reason."""
+    """The pods that are still pending for one reason."""
 
     reason: str
     pods: int
@@ -82,24 +82,24 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a simulation.
 
     Attributes:
-        seconds: How long it lasted, in virtual time.
-        nodes, empty_nodes: How many nodes there are in the end, and how many of them hold no pod.
-        arrived: Pods that wanted a node.
-        placed: Those that have one in the end.
-        completed: Those that had one and went.
-        given_up: Those that went without.
-        evicted: Those that were evicted for good: nothing makes them again.
-        pending: Those that still wait.
-        replaced: Pods that went because another one of their name came while they were there.
-        evictions: How often a pod was evicted.
-        failed: Pods that a failing policy kept from a decision.
-        waits: Seconds from coming, or from an eviction, to a node: the median, and the 99th
+        seconds: Its length in virtual time.
+        nodes, empty_nodes: The number of nodes at the end, and of those without pods.
+        arrived: The number of pods that arrived.
+        placed: Those that are on a node at the end.
+        completed: Those that ended on a node.
+        given_up: Those that ended without having had one.
+        evicted: Those that were evicted and not recreated.
+        pending: Those that are still waiting at the end.
+        replaced: Pods that were deleted because another one of the same name arrived.
+        evictions: The number of evictions.
+        failed: Pods whose last attempt ended in an error of a policy.
+        waits: Seconds from arrival, or eviction, to placement: the median, and the 99th
             percentile.
         resources: By name.
-        fairness: Jain's index over the groups of pods (1: all get the same part of what they
-            asked for; 1/n: one of n gets everything).
-        groups: By group, the part of what it asked for that it got.
-        reasons: Why pods still wait, the most frequent first.
+        fairness: Jain's index over the groups of pods (1: all get the same share of their
+            requests; 1/n: one of n groups gets everything).
+        groups: The share of its requests that each group got.
+        reasons: Why pods are still pending, the most frequent reason first.
     """
 
     seconds: float
@@ -128,9 +128,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorder:
-    """Takes a `Step` after each moment: `Simulation(..., on_moment=recorder)`.
+    """Takes a `Step` after each time of the agenda: `Simulation(..., on_moment=recorder)`.
 
-    Counts by difference, so that a moment costs what changed in it and not the whole cluster.
+    Sums are updated by the nodes that changed, so that a step costs no pass over the cluster.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class Recorder:
 
 
 def _replace(sums: Counter[str], before: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """Take *before* out of *sums* and *now* in."""
+    """Subtract *before* from *sums* and add *now*."""
     for name, amount in before.items():
         sums[name] -= amount
     for name, amount in now.items():
@@ -186,7 +186,7 @@ def _replace(sums: Counter[str], before: Mapping[str, int], now: Mapping[str, in
 
 
 def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> Report:
-    """The report of a simulation that has run; *group_by* is a label, "" the namespace."""
+    """The report of a finished simulation; *group_by* is a label key, or "" for the namespace."""
     lives = list(simulation.lives.values())
     infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
     groups = shares(lives, most_allocatable(steps), group_by)
@@ -217,7 +217,7 @@ def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> 
 
 
 def jain(values: Iterable[float]) -> float:
-    """Jain's index of *values*: 1 if all are equal, 1/n if all but one are 0; 1 of nothing."""
+    """Jain's index of *values*: 1 if all are equal, 1/n if all but one are 0; 1 if empty."""
     known = list(values)
     squares = sum(value * value for value in known)
     return sum(known) ** 2 / (len(known) * squares) if squares else 1.0
@@ -226,7 +226,7 @@ def jain(values: Iterable[float]) -> float:
 def shares(
     lives: Iterable[Life], allocatable: Mapping[str, int], group_by: str
 ) -> dict[str, float]:
-    """By group, how much of what its pods asked for it got (each pod by its dominant resource)."""
+    """By group, the share of its requests that was placed, by the dominant resource of each pod."""
     wanted: dict[str, float] = defaultdict(float)
     got: dict[str, float] = defaultdict(float)
     for life in lives:
@@ -243,7 +243,7 @@ def shares(
 
 
 def fragmentation(simulation: Simulation, lives: Iterable[Life]) -> dict[str, float]:
-    """By resource, the share of what is free that typical pods cannot use; 0 if nothing is free."""
+    """By resource, the free share that typical pods cannot use; 0 if nothing is free."""
     kinds = _typical([one.wants for one in lives])
     infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
     names = sorted({name for i in infos if i.node is not None for name in i.node.allocatable})
@@ -271,7 +271,7 @@ def fragmentation(simulation: Simulation, lives: Iterable[Life]) -> dict[str, fl
 
 
 def _typical(pods: Iterable[Pod]) -> list[tuple[dict[str, int], float]]:
-    """The kinds of requests that make up nearly all pods, each with its share of those."""
+    """The most frequent kinds of requests, which cover nearly all pods, each with its share."""
     counts: Counter[tuple[tuple[str, int], ...]] = Counter(
         tuple(sorted({**pod.requests, "pods": 1}.items())) for pod in pods
     )

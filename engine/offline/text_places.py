@@ -1,6 +1,6 @@
 """Reads YAML and JSON, and finds the line of a value in the text.
 
-Owns reading texts so that errors have a line. What the objects mean is the caller's business.
+Owns reading texts so that errors have a line. Interpreting the values is the caller's.
 """
 
 import re
@@ -34,7 +34,7 @@ class Loader(yaml.CSafeLoader):
         self._merged: set[yaml.Node] = set()
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge into *node* what it says it holds. Raises `ConstructorError` for a second key."""
+        """Resolve the merge keys (`<<`) of *node*. Raises `ConstructorError` for a second key."""
         if node not in self._merged:
             self._refuse_repeated(node)
         super().flatten_mapping(node)
@@ -63,7 +63,7 @@ Loader.yaml_implicit_resolvers = {
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises `TextError` if it cannot be read or is no UTF-8."""
+    """The text of a file. Raises `TextError` if it cannot be read or is not UTF-8."""
     try:
         return decoded(str(path), path.read_bytes())
     except OSError as error:
@@ -86,7 +86,7 @@ def not_utf8(name: str, error: UnicodeDecodeError) -> str:
 
 
 def parsed_json(name: str, raw: bytes) -> Any:
-    """What a JSON text means. Raises `TextError`, also for an object that has a key twice."""
+    """The value of a JSON text. Raises `TextError`, also for an object that has a key twice."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -165,10 +165,10 @@ def _holds_itself(value: Any) -> bool:
 
 
 def line_at(text: str, number: int, path: tuple[str | int, ...]) -> int:
-    """The line of what *path* leads to in the document *number*; 0 if unknown.
+    """The line of the value at *path* in the document *number*; 0 if unknown.
 
-    Of a path that is not there all the way, the last step that is. Reads the text again, which only
-    a problem is worth.
+    If the path ends early, the line of its last step that exists. Parses the text again, so call it
+    only for error messages.
     """
     try:
         nodes = [node for node in yaml.compose_all(text, Loader) if node is not None]

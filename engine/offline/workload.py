@@ -1,7 +1,7 @@
-"""Workloads of simulations: nodes and pods that come and go at given times.
+"""Workloads of simulations: nodes and pods that are added and deleted at given times.
 
-Owns reading workloads: clusters (every pending pod comes at the start), timed events as JSON lines,
-decision logs, and the tables of the openb trace. Carrying them out is `simulation`'s.
+Owns reading workloads: clusters (every pending pod arrives at the start), timed events as JSON
+lines, decision logs, and the tables of the openb trace. Running them is `simulation`'s.
 """
 
 import codecs
@@ -42,7 +42,7 @@ _EVENT: Final = frozenset({"at", "add", "for", "delete"})
 _CLASS: Final = "PriorityClass"
 # Labels that name one node.
 _OWN_LABELS: Final = ("kubernetes.io/hostname",)
-# What a node's status says of all nodes of its kind.
+# Fields of a node's status that are the same for all nodes of a shape.
 _OF_KIND: Final = ("allocatable", "capacity", "conditions", "declaredFeatures")
 
 
@@ -58,7 +58,7 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod that comes at *at* and goes at *until* (seconds from the start), if ever."""
+    """A pod that arrives at *at* and ends at *until* (seconds from the start), if ever."""
 
     at: float
     pod: Pod
@@ -67,7 +67,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node that comes or goes."""
+    """A node that is added, changed or deleted."""
 
     at: float
     name: str
@@ -76,14 +76,14 @@ class NodeChange:
 
 @dataclass
 class Workload:
-    """A cluster at the start and what happens to it.
+    """A cluster at the start, and its changes over time.
 
     Attributes:
         cluster: Nodes, placed pods and other objects at the start.
-        arrivals: Pods that want a node, in the order of the files.
-        changes: Nodes that come and go.
-        departures: Pods (by key) that go, at times; for those that are there at the start too.
-        damage: What decision logs among the files do not hold.
+        arrivals: Pods that arrive, in the order of the files.
+        changes: Nodes that are added, changed or deleted.
+        departures: Deletions of pods, also of those placed at the start: the time, and the key.
+        damage: What is missing in decision logs among the files.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
@@ -93,7 +93,7 @@ class Workload:
     damage: Damage = field(default_factory=Damage)
 
     def decided_as(self, scheduler_name: str) -> "Workload":
-        """The same with every pod naming this scheduler, as those of the start may come again."""
+        """The same with every pod naming this scheduler: those of the start may be recreated."""
 
         def named(pod: Pod) -> Pod:
             spec = msgspec.structs.replace(pod.manifest.spec, scheduler_name=scheduler_name)
@@ -107,7 +107,7 @@ class Workload:
         return replace(self, arrivals=arrivals, cluster=replace(self.cluster, pods=there))
 
     def shuffled(self, seed: int) -> "Workload":
-        """The same with pods that come at one moment in another order, and other tie-breaking."""
+        """The same with another order of simultaneous arrivals, and other tie-breaking."""
         chance = random.Random(seed)
         mixed = [replace(one, pod=one.pod.renamed(f"{seed}/{one.pod.uid}"))
                  for one in self.arrivals]  # fmt: skip
@@ -116,9 +116,10 @@ class Workload:
         return replace(self, arrivals=mixed)
 
     def with_nodes(self, count: int) -> "Workload":
-        """The same with *count* more nodes at the start, like those that are most common.
+        """The same with *count* more nodes of the most common shape at the start.
 
-        Those that come later count as well. Raises `WorkloadError` if there is none.
+        Nodes that are added later count for what is common. Raises `WorkloadError` if there is
+        none.
         """
         if not count:
             return self
@@ -141,7 +142,7 @@ class Workload:
 
 
 def _shape(node: Manifest) -> bytes:
-    """What makes a node one of many alike."""
+    """The key by which nodes count as alike."""
     labels = dict((node.get("metadata") or {}).get("labels") or {})
     for name in _OWN_LABELS:
         labels.pop(name, None)
@@ -202,7 +203,7 @@ def read_workload(*paths: Path) -> Workload:
     there = workload.cluster
     there.nodes = last_of_each("Node", there.nodes, there.repeated)
     if deletes:
-        # Of a cluster, those too that the workload leaves out, as they have ended.
+        # Of a cluster, including pods that have ended, which the workload leaves out.
         pods = [*there.pods, *(cluster.pods if manifests else ())]
         coming = {pod_of(one).key for one in (cluster.pending_pods() if manifests else ())}
         at_start = {pod_of(one).key for one in pods} - coming
@@ -217,7 +218,7 @@ def read_workload(*paths: Path) -> Workload:
 
 
 def _form(path: Path) -> str:
-    """The suffix that says what is in a file, compressed or not."""
+    """The suffix that determines the format of a file, compressed or not."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
@@ -236,7 +237,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:
     pod = workload.cluster.pod_of  # which knows the classes of every file
     # A pod keeps its nomination, as in the cluster: others do not use that capacity. Its victims
-    # go, or the pod would wait forever.
+    # end, or it would wait forever.
     for one in cluster.pending_pods():
         workload.arrivals.append(Arrival(0.0, pod(one, unplaced=False)))
     workload.departures += [(0.0, pod_of(one).key) for one in cluster.leaving_pods()]
@@ -260,7 +261,7 @@ def _read_recorded(path: Path, workload: Workload) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Delete:
-    """An event that deletes: the place where that is said, when, `node` or `pod`, and its name."""
+    """A delete event: its place in the file, its time, `node` or `pod`, and the name."""
 
     place: str
     at: float
@@ -272,13 +273,13 @@ _Lines = list[tuple[int, bytes]]
 
 
 def _lines(path: Path) -> _Lines:
-    """The lines of a file that hold something, with their numbers."""
+    """The non-empty lines of a file, with their numbers."""
     text = unpacked(path).removeprefix(codecs.BOM_UTF8)
     return [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
 
 
 def _read_classes(path: Path, lines: _Lines, cluster: Cluster) -> None:
-    """Take in the priority classes among events: pods of whatever line may name them."""
+    """Add the priority classes among the events: pods of any line may name them."""
     for number, line in lines:
         # Other errors of a line are reported when it is read as an event.
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -293,7 +294,7 @@ def _read_classes(path: Path, lines: _Lines, cluster: Cluster) -> None:
 def _read_events(path: Path, lines: _Lines, workload: Workload) -> list[_Delete]:
     """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name).
 
-    Returns what is deleted.
+    Returns the delete events.
     """
     deletes = []
     for number, line in lines:
@@ -315,10 +316,10 @@ def _read_events(path: Path, lines: _Lines, workload: Workload) -> list[_Delete]
 def _carry_out_in_order(
     deletes: Sequence[_Delete], workload: Workload, at_start: Collection[str]
 ) -> None:
-    """Have pods that are deleted the moment they come go after they came.
+    """Order arrivals before the deletions of the same pods at the same time.
 
-    *at_start* are the pods (by key) that did not come later. Raises `WorkloadError` for the first
-    delete of what no file of the workload has, or of what comes only later.
+    *at_start* are the keys of the pods that are placed at the start. Raises `WorkloadError` for the
+    first deletion of an object that no file has, or that is added only later.
     """
     first: dict[str, dict[str, float]] = {
         "node": {node_of(one).name: -inf for one in workload.cluster.nodes},
@@ -349,7 +350,7 @@ def _carry_out_in_order(
 
 
 def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
-    """Take *event* in; of one that deletes, when, `node` or `pod`, and the name."""
+    """Add *event*; for a deletion, returns the time, `node` or `pod`, and the name."""
     at = event.get("at", 0) if isinstance(event, dict) else None
     if not isinstance(at, int | float) or isinstance(at, bool) or at < 0:
         raise WorkloadError("want an object with `at`, seconds from the start")
@@ -406,7 +407,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
 
 
 def _restarted(pod: dict[str, Any]) -> dict[str, Any]:
-    """*pod* without its final phase, which pods that ran have: ended pods take no capacity."""
+    """*pod* without its final phase: pods that have ended would occupy no capacity."""
     fresh = dict(pod)
     for member, end in (("metadata", "deletionTimestamp"), ("status", "phase")):
         if isinstance(values := pod.get(member), dict):
@@ -418,7 +419,7 @@ def _is_pod(added: Any) -> bool:
     return isinstance(added, dict) and added.get("kind", "Pod") == "Pod"
 
 
-# By pod: the file and line of each row that it has, and from when until when it is there.
+# By pod: the file and line of each of its rows, and its start and end.
 _Rows = dict[str, list[tuple[Path, int, float, float]]]
 
 
@@ -448,7 +449,7 @@ def _read_table(path: Path, workload: Workload, rows: _Rows) -> None:
                 f"{path}:{table.line}: want the columns of nodes: {wanted}; got {got}"
             )
     except csv.Error as error:
-        # Of a row that was not read to its end.
+        # A row that is cut off.
         raise WorkloadError(f"{path}:{table.line + 1}: {error}") from error
     except (ValueError, TypeError) as error:
         if isinstance(error, WorkloadError):
@@ -459,7 +460,7 @@ def _read_table(path: Path, workload: Workload, rows: _Rows) -> None:
 
 
 class _Table:
-    """A table whose rows have a cell for each column, and a name each."""
+    """A CSV table with named rows, each with a cell for every column."""
 
     def __init__(self, text: str) -> None:
         table = text.lstrip()
@@ -511,7 +512,7 @@ def _arrivals(path: Path, table: _Table, rows: _Rows, cluster: Cluster) -> Itera
         if until is not None and until < at:
             wanted = f"want a time from `creation_time` {at:g} on, got `{gone}`"
             raise ValueError(f"deletion_time: {wanted}")
-        # The trace counts whole seconds: of a pod that is there for less it says none.
+        # The trace has whole seconds, 0 for a pod that ran for less than one.
         until = at + 1 if until == at else until
         pod = cluster.pod_of(table_pod(row))
         end = inf if until is None else until
@@ -527,7 +528,7 @@ def _arrivals(path: Path, table: _Table, rows: _Rows, cluster: Cluster) -> Itera
 def _amount(row: Mapping[str, str], column: str) -> int:
     """The whole number in a cell, 0 if that is empty. Raises `ValueError`.
 
-    `4.0` is one too: programs that write tables do so to columns where cells are empty.
+    `4.0` is accepted: spreadsheets and pandas write it in columns with empty cells.
     """
     text = (row.get(column) or "0").strip()
     whole, _, fraction = text.partition(".")

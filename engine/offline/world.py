@@ -1,7 +1,7 @@
 """Builds a cluster from manifests instead of a watch: nodes, placed pods, other objects.
 
-Owns turning plain manifests into the cache that the scheduling cycle reads. The cache and all that
-is derived in it (requests, ports, image counts) are the very ones of a running scheduler.
+Owns turning plain manifests into the cache that the scheduling cycle reads. The cache, and what it
+derives (requests, ports, image counts), are those of a running scheduler.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,13 +44,13 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class ManifestError(ValueError):
-    """A manifest that cannot be understood; the message names the object and what is wrong."""
+    """An invalid manifest; the message names the object and the problem."""
 
 
 class World:
-    """A cluster at rest, ready to be asked about pods.
+    """A cluster at rest, on which pods can be decided.
 
-    `snapshot` is what the scheduling cycle reads; it stays the same object as long as the world.
+    `snapshot` is what the scheduling cycle reads; it stays the same object.
     """
 
     def __init__(self, cache: Cache) -> None:

@@ -329,7 +329,9 @@ async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(
     assert [o.pod for o in found] == ["default/one", "default/three"]
     assert all(o.is_same and not o.notes for o in found)
     heads = [line for line in read_log(tmp_path) if line.event == "log"]
-    assert [head.reason for head in heads] == ["start", "overrun"]
+    # Each checkpoint that the full writer drops is followed by another one.
+    assert heads[0].reason == "start"
+    assert {head.reason for head in heads[1:]} == {"overrun"}
     assert heads[1].lost > 0
 
 
