@@ -15,7 +15,7 @@ from engine.language.summaries import COUNT
 from engine.language.table import builtins
 from engine.policy.analysis import analyse
 from engine.policy.bundle import Policy, build_bundle
-from engine.policy.shipped import KUBERNETES, shipped_files
+from engine.policy.shipped import KUBERNETES, PACKS, shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -37,6 +37,7 @@ def tables() -> dict[str, str]:
         "std": _std(),
         "asserts": _asserts(),
         "shipped": _shipped(),
+        "packs": _packs(),
         "arguments": _arguments(),
     }
 
@@ -204,6 +205,14 @@ def _shipped() -> str:
             ]
         )
     return _table(["policy", "what it does", "hooks", "reads"], rows)
+
+
+def _packs() -> str:
+    rows = []
+    for pack in PACKS:
+        title, _, _ = (DOCS / "packs" / f"{pack}.md").read_text(encoding="utf-8").partition("\n")
+        rows.append([f"[{pack}](packs/{pack}.md)", title.removeprefix(f"# {pack}: ")])
+    return _table(["pack", "policies"], rows)
 
 
 def _arguments() -> str:
