@@ -160,7 +160,7 @@ class Evaluation(ABC):
 
     def _element(self, type_text: str) -> Value:
         """An element of a list, or a value of a dict, of this type."""
-        return of_type(element_type(type_text), self._schema)
+        return of_type(element_type(type_text), self._schema.records)
 
     def _items_of(self, scope: Scope, node: ast.expr) -> Value:
         """What looping over the expression gives. A list that nothing else sees stays exact."""
@@ -311,7 +311,7 @@ class Evaluation(ABC):
                 self.effects.touched.add((atom.view, name))
                 return frozenset({Thunk(atom.view, name)}), set()
             self.effects.read(atom.view, name)
-            return of_type(known.type, self._schema), set()
+            return of_type(known.type, self._schema.records), set()
         if isinstance(atom, Summary):
             self.effects.read_summary(atom, name)
             return OPAQUE, set()
@@ -321,7 +321,7 @@ class Evaluation(ABC):
                 return OPAQUE, set()
             if name not in record:
                 return OPAQUE, {atom.type}
-            return of_type(record[name][0], self._schema), set()
+            return of_type(record[name][0], self._schema.records), set()
         if isinstance(atom, Plain):
             return (NOTHING if atom.type == "none" else OPAQUE), set()
         self._escape_atom(atom)

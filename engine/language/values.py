@@ -13,9 +13,9 @@ need no scope. What expressions evaluate to is `infer`'s, what a file defines is
 import ast
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from engine.language.table import builtins
 
@@ -54,6 +54,10 @@ class Schema(NamedTuple):
 
     views: Mapping[str, Mapping[str, Field]]
     records: Mapping[str, Mapping[str, tuple[str, str]]]
+
+
+#: A place in a policy's text that makes a list or dict, in one context of its function.
+Site: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list, or another iterable that gives any of *items* when looped over or indexed."""
+    """A list, or another iterable that gives any of *items* when looped over or indexed.
+
+    `sites` are the places that make it, for those that keep what is put into it later by place.
+    """
 
     items: "Value"
     type: str = ""
+    sites: frozenset[Site] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +145,24 @@ class Tuple:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A dict constant of a file."""
+    """A dict. `known` are the values of single keys, if all are known; `sites` as for `Items`.
+
+    `is_unsorted`: it came as JSON, with its keys in any order. `is_mixed`: perhaps.
+    """
 
     keys: "Value"
     values: "Value"
+    known: tuple[tuple[str, "Value"], ...] | None = None
+    sites: frozenset[Site] = frozenset()
+    is_unsorted: bool = False
+    is_mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct that a policy makes, by its fields."""
+
+    fields: tuple[tuple[str, "Value"], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -179,6 +201,7 @@ Atom: TypeAlias = (
     | Items
     | Tuple
     | Map
+    | Struct
     | Function
     | Constructed
     | Builtin
@@ -248,12 +271,12 @@ def of_constant(constant: object) -> Value:
     return _OF_CONSTANTS.get(type(constant), OPAQUE)
 
 
-def of_type(type_text: str | None, schema: Schema) -> Value:
-    """A value of which only the type is known, by a type text of the schema."""
+def of_type(type_text: str | None, records: Container[str]) -> Value:
+    """A value of which only the type is known, by a type text of a schema with *records*."""
     if type_text is None:
         return OPAQUE
     base = type_text.removesuffix("?")
-    if base in schema.records or base.startswith(("list[", "dict[")):
+    if base in records or base.startswith(("list[", "dict[")):
         found: Value = frozenset({Part(base)})
     else:
         found = _PLAIN.get(base, OPAQUE)

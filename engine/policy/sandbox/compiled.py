@@ -16,24 +16,14 @@ import msgspec
 
 from engine.language.hooks import PARAMETERS, hook_of
 from engine.language.resolve import parameters_of
-from engine.language.summaries import COUNT, OVER, SummaryField
-from engine.language.values import Function
+from engine.language.values import INT, NONE, OPAQUE, Function, Items, Struct, Summary, Value, View
 from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
 from engine.policy.sandbox.entries import Entries
 from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict, most_reasons
 from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.hoisting import hoisted
-from engine.policy.sandbox.translation.kinds import (
-    BOOL,
-    INT,
-    NONE,
-    List,
-    SchemaTypes,
-    Struct,
-    Type,
-    Untranslatable,
-)
+from engine.policy.sandbox.translation.kinds import Given, SchemaTypes, Untranslatable
 from engine.policy.sandbox.translation.operations import Refused, TooMuchError
 from engine.policy.sandbox.translation.state import NAMESPACE, UNKNOWN, Code, Translation, load
 from engine.policy.sandbox.translation.texts import Texts
@@ -54,18 +44,9 @@ _STEPS_PER_BYTE: Final = 1
 
 Form = TypeVar("Form")
 
-_PLAIN: Final[Mapping[str, Type]] = {"int": INT, "int?": INT | NONE, "bool": BOOL}
-
-
-def _summary(record: str, fields: Mapping[str, SummaryField]) -> Type:
-    types = tuple((name, _PLAIN[field.type]) for name, field in fields.items())
-    return frozenset({Struct(record, types)})
-
-
-_OF_PARAMETERS: Final[Mapping[str, Type]] = {
-    **_PLAIN,
-    "list[Count]": frozenset({List(_summary("count", COUNT) | NONE)}) | NONE,
-    "Over": _summary("over", OVER),
+_OF_PARAMETERS: Final[Mapping[str, Value]] = {
+    "list[Count]": frozenset({Items(frozenset({Summary("counts")}) | NONE, "list")}) | NONE,
+    "Over": frozenset({Summary("over")}),
 }
 
 
@@ -115,16 +96,14 @@ class CompiledHook:
         entry = {"node", "score"} | ({"counts"} if self._by_entry else set())
         self._entry = [name for name in signature.params if name in entry]
         self._shared = [name for name in signature.params if name not in entry]
-        self._makers, reads = self._translate(texts, meaning, types)
-        decoders = Decoders(reads, schema.whole, names=hook == "filter")
+        self._makers, reads = self._translate(Translation(texts, schema), meaning, types)
+        decoders = Decoders(schema, reads, names=hook == "filter")
         self._decode_pod = decoders.decoder(types["pod"]).decode if "pod" in types else None
         others = {n: t for n, t in types.items() if n in self._shared and n != "pod"}
         self._decode_extra = (
-            decoders.decoder(frozenset({Struct("extra", tuple(others.items()))})).decode
-            if others
-            else None
+            decoders.decoder(frozenset({Struct(tuple(others.items()))})).decode if others else None
         )
-        decode_entry = decoders.decoder(self._entry_type(types, schema)).decode
+        decode_entry = decoders.decoder(self._entry_type(types)).decode
         most_bytes = steps // 8 // _STEPS_PER_BYTE
         self._entries = (
             Entries(decode_entry, most_bytes, self._is_named)
@@ -136,19 +115,17 @@ class CompiledHook:
         self._answers = answers_of(hook, bounded=bounded)
         self._answered = self._refused = 0
 
-    def _entry_type(self, types: Mapping[str, Type], schema: SchemaTypes) -> Type:
+    def _entry_type(self, types: Mapping[str, Value]) -> Value:
         if self._hook == "normalize":
             return INT
-        node: Type = frozenset({schema.view("node")})
+        node: Value = frozenset({View("node")})
         if not self._by_entry:
             return node
-        pair = Struct("entry", (("node", node), ("counts", types["counts"])))
-        return frozenset({pair})
+        return frozenset({Struct((("node", node), ("counts", types["counts"])))})
 
     def _translate(
-        self, texts: Texts, meaning: Function, types: Mapping[str, Type]
-    ) -> tuple[_Makers, Mapping[str, set[str]]]:
-        shared = Translation(texts)
+        self, shared: Translation, meaning: Function, types: Mapping[str, Value]
+    ) -> tuple[_Makers, Mapping[Given, set[str]]]:
         params = parameters_of(meaning.node.args).positional
         if params != self._params:
             raise Untranslatable("parameters of another kind")
@@ -172,9 +149,8 @@ class CompiledHook:
             _maker("make_plainly", given, entry, [], hook.body),
         ]
         tree = ast.Module([*functions, *makers], [])
-        reads = {**shared.reads, "extra": set(self._shared), "entry": {"node", "counts"}}
         code = _compiled(tree, meaning.module.path)
-        return _made(code, {**NAMESPACE, **shared.constants}), reads
+        return _made(code, {**NAMESPACE, **shared.constants}), shared.reads
 
     # --- answering ----------------------------------------------------------------------------
 
@@ -263,14 +239,15 @@ class CompiledHook:
         return found
 
 
-def _parameter(name: str, schema: SchemaTypes) -> Type:
+def _parameter(name: str, schema: SchemaTypes) -> Value:
     text = PARAMETERS[name].type
     if text.startswith("view:"):
-        view: Type = frozenset({schema.view(text.removeprefix("view:").removesuffix("?"))})
+        view: Value = frozenset({View(text.removeprefix("view:").removesuffix("?"))})
         return view | NONE if text.endswith("?") else view
-    if text not in _OF_PARAMETERS:
+    found = _OF_PARAMETERS.get(text) or schema.of(text)
+    if found == OPAQUE:
         raise Untranslatable(f"parameter `{name}`")
-    return _OF_PARAMETERS[text]
+    return found
 
 
 def _called(functions: Sequence[ast.FunctionDef], hook: ast.FunctionDef) -> list[ast.FunctionDef]:

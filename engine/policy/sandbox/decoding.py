@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from engine.policy.sandbox.translation.kinds import Dict, List, Plain, Struct, Type, Untranslatable
+from engine.language.values import Items, Map, Opaque, Plain, Struct, Value, View
+from engine.policy.sandbox.translation.kinds import Given, SchemaTypes, Untranslatable
 
 _INT: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _PLAIN: Final[dict[str, Any]] = {
@@ -19,7 +20,6 @@ _PLAIN: Final[dict[str, Any]] = {
     "int": _INT,
     "float": float,
     "str": str,
-    "any": Any,
 }
 
 _NOTHING: Final = msgspec.Raw(b"null")
@@ -35,62 +35,63 @@ msgspec.json.Decoder(
 class Decoders:
     """The decoders of one hook.
 
-    *reads* are the fields that it reads, by record; *whole* are the records that the interpreter
-    makes field by field, so that every field is required; with *names*, the name of a node is
-    decoded if there is one. Fields that are not read are not decoded.
+    *reads* are the fields that it reads of the views and records of *schema*; with *names*, the
+    name of a node is decoded if there is one. Fields that are not read are not decoded, and
+    required only where the interpreter makes a record field by field.
     """
 
     def __init__(
-        self, reads: Mapping[str, set[str]], whole: frozenset[str], *, names: bool
+        self, schema: SchemaTypes, reads: Mapping[Given, set[str]], *, names: bool
     ) -> None:
+        self._schema = schema
         self._reads = reads
-        self._whole = whole
         self._names = names
-        self._classes: dict[str, Any] = {}
+        self._classes: dict[Given | Struct, Any] = {}
 
-    def decoder(self, type_: Type) -> msgspec.json.Decoder[Any]:
-        """A decoder of JSON texts that are a *type_*."""
-        return msgspec.json.Decoder(self._annotation(type_))
+    def decoder(self, value: Value) -> msgspec.json.Decoder[Any]:
+        """A decoder of JSON texts that are a *value*."""
+        return msgspec.json.Decoder(self._annotation(value))
 
-    def _annotation(self, type_: Type) -> Any:
+    def _annotation(self, value: Value) -> Any:
         found: Any = None
-        for index, one in enumerate(sorted(type_, key=repr)):
+        if Opaque() in value:
+            return Any
+        for index, one in enumerate(sorted(value, key=repr)):
             if isinstance(one, Plain):
-                annotation = _PLAIN[one.name]
-            elif isinstance(one, List):
-                annotation = list[self._annotation(one.item)]  # type: ignore[misc]  # made here
-            elif isinstance(one, Dict):
-                annotation = dict[str, self._annotation(one.value)]  # type: ignore[misc]  # the same
-            elif isinstance(one, Struct):
-                annotation = self._class(one)
+                annotation = _PLAIN[one.type]
+            elif isinstance(one, Items):
+                annotation = list[self._annotation(one.items)]  # type: ignore[misc]  # made here
+            elif isinstance(one, Map):
+                annotation = dict[str, self._annotation(one.values)]  # type: ignore[misc]  # the same
+            elif isinstance(one, Given | Struct):
+                annotation = self._classes.get(one)
+                if annotation is None:
+                    annotation = self._classes[one] = self._class(one)
             else:
                 raise Untranslatable("a type that JSON does not have")
-            if one == Plain("any"):
-                return Any
             found = annotation if not index else (found | annotation)
         return found
 
-    def _class(self, struct: Struct) -> Any:
-        made = self._classes.get(struct.record)
-        if made is None:
-            read = self._reads.get(struct.record, set())
-            required: list[Any] = []
-            optional: list[Any] = []
-            for name, type_ in struct.fields:
-                if name in read:
-                    required.append((name, self._annotation(type_)))
-                elif struct.record in self._whole:
-                    required.append((name, msgspec.Raw))
-                elif name == "name" and self._names and struct.record == "view:node":
-                    optional.append((name, str | msgspec.UnsetType, msgspec.UNSET))
-                else:
-                    optional.append((name, msgspec.Raw, _NOTHING))
-            made = self._classes[struct.record] = msgspec.defstruct(
-                "view",
-                [*required, *optional],
-                forbid_unknown_fields=struct.record != "extra",
-                frozen=True,
-                eq=False,
-                gc=False,
-            )
-        return made
+    def _class(self, one: Given | Struct) -> Any:
+        if isinstance(one, Struct):
+            held = [(name, self._annotation(value)) for name, value in one.fields]
+            return _view(held, is_closed=False)
+        required: list[Any] = []
+        optional: list[Any] = []
+        read = self._reads.get(one, set())
+        for name, text in self._schema.fields(one).items():
+            if name in read:
+                required.append((name, self._annotation(self._schema.of(text))))
+            elif one in self._schema.whole:
+                required.append((name, msgspec.Raw))
+            elif name == "name" and self._names and one == View("node"):
+                optional.append((name, str | msgspec.UnsetType, msgspec.UNSET))
+            else:
+                optional.append((name, msgspec.Raw, _NOTHING))
+        return _view([*required, *optional], is_closed=True)
+
+
+def _view(fields: list[Any], *, is_closed: bool) -> Any:
+    return msgspec.defstruct(
+        "view", fields, forbid_unknown_fields=is_closed, frozen=True, eq=False, gc=False
+    )

@@ -12,22 +12,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.language.resolve import bound_to, parameters_of
-from engine.language.values import Builtin, Function
-from engine.policy.sandbox.translation import exports, methods, operators
-from engine.policy.sandbox.translation.kinds import (
-    ANY,
+from engine.language.values import (
     INT,
-    NEVER,
-    NO_SITES,
     NONE,
+    NOTHING,
+    OPAQUE,
     STR,
-    Dict,
-    List,
-    Plain,
-    Sites,
+    Builtin,
+    Function,
+    Items,
+    Map,
     Struct,
     Tuple,
-    Type,
+    Value,
+)
+from engine.policy.sandbox.translation import exports, methods, operators
+from engine.policy.sandbox.translation.kinds import (
+    NO_SITES,
+    Given,
+    Sites,
     Untranslatable,
     join,
     names,
@@ -132,7 +135,7 @@ class Expressions:
         """A tuple display."""
         if codes and all(code.is_known and type(code.value) in _SCALARS for code in codes):
             return self.known(self._interned(tuple(code.value for code in codes)))
-        type_: Type = frozenset({Tuple(tuple(code.type for code in codes))})
+        type_: Value = frozenset({Tuple(tuple(code.type for code in codes))})
         return Code(ast.Tuple([code.node for code in codes], ast.Load()), type_)
 
     def _interned(self, value: tuple[Any, ...]) -> Any:
@@ -186,22 +189,24 @@ class Expressions:
             raise Untranslatable("an odd attribute")
         if held.is_known and attribute in getattr(type(held.value), "__struct_fields__", ()):
             return self.known(getattr(held.value, attribute))
-        found = NEVER
+        found = NOTHING
         for one in held.type:
             if isinstance(one, Struct):
-                type_ = one.field(attribute)
-                if type_ is not None:
-                    self.shared.reads.setdefault(one.record, set()).add(attribute)
-                    found = join(found, type_)
-            elif one != Plain("none"):
+                found = join(found, dict(one.fields).get(attribute, NOTHING))
+            elif isinstance(one, Given):
+                text = self.shared.schema.fields(one).get(attribute)
+                if text is not None:
+                    self.shared.reads.setdefault(one, set()).add(attribute)
+                    found = join(found, self.shared.schema.of(text))
+            elif one not in NONE:
                 raise Untranslatable("an attribute of something else than a struct")
-        if found == NEVER:
+        if found == NOTHING:
             return self.never()
         return Code(ast.Attribute(held.node, attribute, ast.Load()), found)
 
     def never(self) -> Code:
         """What has no value: the interpreter answers."""
-        return Code(call("h_refuse"), NEVER)
+        return Code(call("h_refuse"), NOTHING)
 
     def _is_math(self, node: ast.expr) -> bool:
         if not isinstance(node, ast.Name) or self.is_variable(node.id):
@@ -251,10 +256,10 @@ class Expressions:
             for side in (node.left, node.comparators[0])
         )
 
-    def _outcome(self, type_: Type, is_and: bool) -> Type:
+    def _outcome(self, type_: Value, is_and: bool) -> Value:
         """What `and` (or `or`) gives of a left side: where it is false (or true)."""
         if is_and:
-            return frozenset(one for one in type_ if not isinstance(one, Struct))
+            return frozenset(one for one in type_ if not isinstance(one, Struct | Given))
         return type_ - NONE
 
     def _if_else(self, node: ast.IfExp) -> Code:
@@ -322,12 +327,12 @@ class Expressions:
         pairs = [k.node for k, _ in found], [v.node for _, v in found]
         return Code(ast.Dict([*pairs[0]], pairs[1]), type_)
 
-    def new_dict(self, node: ast.AST, key: Type, values: Sequence[Type]) -> Type:
+    def new_dict(self, node: ast.AST, key: Value, values: Sequence[Value]) -> Value:
         """The type of a dict that *node* makes."""
         site = self.block.site(node)
-        self.shared.dicts.setdefault(site, (NEVER, NEVER))
+        self.shared.dicts.setdefault(site, (NOTHING, NOTHING))
         self.shared.put_pair(frozenset({site}), key, join(*values))
-        return frozenset({Dict(NEVER, NEVER, None, frozenset({site}))})
+        return frozenset({Map(NOTHING, NOTHING, None, frozenset({site}))})
 
     def _list_comprehension(
         self, node: ast.expr, item: ast.expr, generators: Sequence[ast.comprehension]
@@ -388,7 +393,7 @@ class Expressions:
         cost = 10 + 8 * (self.shared.nodes - start)
         return build([ast.comprehension(t, paid(cost), tests, 0) for t, paid, tests in made])
 
-    def iterable(self, node: ast.expr) -> tuple[Paid, Type, Sites]:
+    def iterable(self, node: ast.expr) -> tuple[Paid, Value, Sites]:
         """What a loop over *node* runs over, the type of its items, and the sites of those."""
         special = methods.special_iterable(self, node)
         if special is not None:
@@ -401,17 +406,17 @@ class Expressions:
         """*node*, paid for by its length."""
         return lambda cost: call("h_spend", node, ast.Constant(cost))
 
-    def items(self, type_: Type) -> tuple[Type, Sites]:
+    def items(self, type_: Value) -> tuple[Value, Sites]:
         """The items of what can be looped over in both languages, and its sites."""
-        found, sites = NEVER, NO_SITES
+        found, sites = NOTHING, NO_SITES
         for one in type_:
-            if isinstance(one, List):
+            if isinstance(one, Items):
                 found, sites = join(found, self.shared.item_of(one)), sites | one.sites
-            elif isinstance(one, Dict):
+            elif isinstance(one, Map):
                 found, sites = join(found, self.shared.pair_of(one)[0]), sites | one.sites
             elif isinstance(one, Tuple):
                 found = join(found, *one.items)
-            elif one in STR | ANY:
+            elif one in STR | OPAQUE:
                 raise Untranslatable("a loop over a text")
         return found, sites
 
@@ -483,11 +488,11 @@ class Expressions:
             made = exports.struct_class(tuple(name for name, _ in fields))
         except ValueError as error:
             raise Untranslatable(str(error)) from None
-        type_: Type = frozenset({Struct("", tuple((name, c.type) for name, c in fields))})
+        type_: Value = frozenset({Struct(tuple((name, c.type) for name, c in fields))})
         maker = self.shared.constant(made)
         return Code(ast.Call(maker, [c.node for _, c in fields], []), type_)
 
-    def key_function(self, node: ast.expr, item: Type) -> tuple[ast.expr, Type]:
+    def key_function(self, node: ast.expr, item: Value) -> tuple[ast.expr, Value]:
         """A lambda of one parameter, for items of this type."""
         match node:
             case ast.Lambda(

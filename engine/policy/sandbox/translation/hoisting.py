@@ -11,15 +11,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from engine.policy.sandbox.translation.kinds import (
-    NONE,
-    Alternative,
-    Dict,
-    List,
-    Site,
-    Type,
-    parts,
-)
+from engine.language.values import NONE, Atom, Items, Map, Site, Value
+from engine.policy.sandbox.translation.kinds import parts
 from engine.policy.sandbox.translation.state import Translation
 
 _TRIVIAL = (ast.Name, ast.Constant)
@@ -148,10 +141,10 @@ def _free(node: ast.AST) -> set[str]:
     return set[str]().union(*(_free(part) for part in ast.iter_child_nodes(node)))
 
 
-def _sites(translation: Translation, type_: Type) -> set[Site]:
+def _sites(translation: Translation, type_: Value) -> set[Site]:
     """The sites of a value and of all that it holds."""
     found: set[Site] = set()
-    seen: set[Alternative] = set()
+    seen: set[Atom] = set()
     stack = list(type_)
     while stack:
         one = stack.pop()
@@ -159,10 +152,10 @@ def _sites(translation: Translation, type_: Type) -> set[Site]:
             continue
         seen.add(one)
         held = [*parts(one)]
-        if isinstance(one, List):
+        if isinstance(one, Items):
             found |= one.sites
             held.append(translation.item_of(one))
-        elif isinstance(one, Dict):
+        elif isinstance(one, Map):
             found |= one.sites
             held += translation.pair_of(one)
         for inner in held:

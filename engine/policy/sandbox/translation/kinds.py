@@ -1,28 +1,52 @@
-"""Static types of policy expressions: what a value can be, for the translation into Python.
+"""Abstract values as the translation into Python works with them: joined, and of whole types.
 
-Owns the types, their join, and where they come from: the type texts of the views' schema, and
-plain constants. A type is a set of alternatives; the empty set is what never has a value.
+Owns how values are joined so that types stay small (at most one list, one dict, one struct of the
+same fields), and where values come from: the type texts of the views' schema, and plain constants.
+The empty value is what never has one.
 
 A list or dict that the hook itself makes has *sites*, the places in the text that make it; what it
-holds is kept by site (see `translate.Store`), because it grows. Whatever comes from outside has no
-sites and must not be changed; what may be either has `OUTSIDE` among its sites.
+holds is kept by site (see `state.Translation`), because it grows. Whatever comes from outside has
+no sites and must not be changed; what may be either has `OUTSIDE` among its sites.
 """
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from engine.language.values import element_type
+from engine.language.summaries import COUNT, OVER
+from engine.language.values import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    NOTHING,
+    STR,
+    Atom,
+    Items,
+    Map,
+    Opaque,
+    Part,
+    Plain,
+    Site,
+    Struct,
+    Summary,
+    Tuple,
+    Value,
+    View,
+    element_type,
+    of_type,
+)
 from engine.policy.sandbox.protocol import Schema
 
-Site: TypeAlias = tuple[Any, ...]
 Sites: TypeAlias = frozenset[Site]
 NO_SITES: Final[Sites] = frozenset()
 #: Of what may also be a list or dict that the hook did not make.
 OUTSIDE: Final[Site] = ("outside",)
+NUMBER: Final[Value] = INT | FLOAT
+#: What hooks are given: a view, a record in one, or a struct of numbers.
+Given: TypeAlias = View | Part | Summary
 
-# Types that nest deeper than this do not end.
+# Values that nest deeper than this do not end.
 _MAX_DEPTH: Final = 8
 
 
@@ -30,110 +54,43 @@ class Untranslatable(Exception):
     """The text is outside of the subset, or its types cannot be determined; says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """`none`, `bool`, `int`, `float`, `str`, or `any`, of which nothing is known."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class List:
-    """A list; *item* is what it holds in addition to what was put in at its sites."""
-
-    item: "Type"
-    sites: Sites = NO_SITES
-
-
-@dataclass(frozen=True, slots=True)
-class Dict:
-    """A dict. *known* are the types of single keys; *is_unsorted*: JSON in any order.
-
-    The interpreter's JSON decoder sorts the keys of objects and Python's does not, so code that
-    loops over such a dict sorts it first. *is_mixed*: it may be such a dict or another one.
-    """
-
-    key: "Type"
-    value: "Type"
-    known: tuple[tuple[str, "Type"], ...] | None = None
-    sites: Sites = NO_SITES
-    is_unsorted: bool = False
-    is_mixed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tuple:
-    """A tuple, each of its items by place."""
-
-    items: tuple["Type", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Struct:
-    """A struct with these fields; *record* names the view or record that it is, if it is one."""
-
-    record: str
-    fields: tuple[tuple[str, "Type"], ...]
-
-    def field(self, name: str) -> "Type | None":
-        """The type of one field, or None."""
-        return dict(self.fields).get(name)
-
-
-Alternative: TypeAlias = Plain | List | Dict | Tuple | Struct
-Type: TypeAlias = frozenset[Alternative]
-
-NEVER: Final[Type] = frozenset()
-NONE: Final[Type] = frozenset({Plain("none")})
-BOOL: Final[Type] = frozenset({Plain("bool")})
-INT: Final[Type] = frozenset({Plain("int")})
-FLOAT: Final[Type] = frozenset({Plain("float")})
-STR: Final[Type] = frozenset({Plain("str")})
-ANY: Final[Type] = frozenset({Plain("any")})
-NUMBER: Final[Type] = INT | FLOAT
-
-
-def join(*types: Type) -> Type:
-    """What is of any of *types*: at most one list and one dict, tuples by length."""
-    merged: dict[Any, Alternative] = {}
-    for type_ in types:
-        for one in type_:
+def join(*values: Value) -> Value:
+    """What is any of *values*: at most one list and one dict, tuples by length."""
+    merged: dict[Any, Atom] = {}
+    for value in values:
+        for one in value:
             key = _key(one)
             other = merged.get(key)
             merged[key] = one if other is None or other == one else _merge(other, one)
     return frozenset(merged.values())
 
 
-def _key(one: Alternative) -> Any:
-    if isinstance(one, Plain):
-        return one.name
+def _key(one: Atom) -> Any:
     if isinstance(one, Tuple):
         return Tuple, len(one.items)
     if isinstance(one, Struct):
-        return Struct, one.record, tuple(name for name, _ in one.fields)
-    return type(one)
+        return Struct, tuple(name for name, _ in one.fields)
+    return type(one) if isinstance(one, Items | Map) else one
 
 
-def _merge(a: Alternative, b: Alternative) -> Alternative:
-    if isinstance(a, List) and isinstance(b, List):
-        return List(join(a.item, b.item), _sites_of_either(a.sites, b.sites))
-    if isinstance(a, Dict) and isinstance(b, Dict):
+def _merge(a: Atom, b: Atom) -> Atom:
+    if isinstance(a, Items) and isinstance(b, Items):
+        return Items(join(a.items, b.items), "list", _sites_of_either(a.sites, b.sites))
+    if isinstance(a, Map) and isinstance(b, Map):
         known = None
         if a.known is not None and b.known is not None:
-            names = {**dict(a.known), **dict(b.known)}
-            known = tuple(
-                (n, join(dict(a.known).get(n, NEVER), dict(b.known).get(n, NEVER)))
-                for n in sorted(names)
-            )
+            in_a, in_b = dict(a.known), dict(b.known)
+            names = sorted({*in_a, *in_b})
+            known = tuple((n, join(in_a.get(n, NOTHING), in_b.get(n, NOTHING))) for n in names)
         is_mixed = a.is_mixed or b.is_mixed or a.is_unsorted is not b.is_unsorted
-        key, value = join(a.key, b.key), join(a.value, b.value)
+        keys, held = join(a.keys, b.keys), join(a.values, b.values)
         sites = _sites_of_either(a.sites, b.sites)
-        return Dict(key, value, known, sites, a.is_unsorted, is_mixed)
+        return Map(keys, held, known, sites, a.is_unsorted, is_mixed)
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return Tuple(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)))
     if isinstance(a, Struct) and isinstance(b, Struct):
         of_b = dict(b.fields)
-        return Struct(a.record, tuple((name, join(t, of_b[name])) for name, t in a.fields))
+        return Struct(tuple((name, join(value, of_b[name])) for name, value in a.fields))
     raise AssertionError("alternatives of one key are of one class")
 
 
@@ -142,113 +99,122 @@ def _sites_of_either(a: Sites, b: Sites) -> Sites:
     return a | b if bool(a) is bool(b) else a | b | {OUTSIDE}
 
 
-def check_depth(type_: Type, depth: int = 0) -> None:
-    """Raises `Untranslatable` for a type without end."""
+def check_depth(value: Value, depth: int = 0) -> None:
+    """Raises `Untranslatable` for a value without end."""
     if depth > _MAX_DEPTH:
         raise Untranslatable("a value that nests too deep")
-    for one in type_:
+    for one in value:
         for inner in parts(one):
             check_depth(inner, depth + 1)
 
 
-def parts(one: Alternative) -> Iterable[Type]:
-    """The types directly in an alternative."""
-    if isinstance(one, List):
-        return (one.item,)
-    if isinstance(one, Dict):
-        return (one.key, one.value, *(t for _, t in one.known or ()))
+def parts(one: Atom) -> Iterable[Value]:
+    """The values directly in an alternative."""
+    if isinstance(one, Items):
+        return (one.items,)
+    if isinstance(one, Map):
+        return (one.keys, one.values, *(value for _, value in one.known or ()))
     if isinstance(one, Tuple):
         return one.items
     if isinstance(one, Struct):
-        return tuple(t for _, t in one.fields)
+        return tuple(value for _, value in one.fields)
     return ()
 
 
-def names(type_: Type) -> set[str]:
-    """The kinds of *type_*: names of plain types, and `list`, `dict`, `tuple`, `struct`."""
-    return {one.name if isinstance(one, Plain) else type(one).__name__.lower() for one in type_}
+def names(value: Value) -> set[str]:
+    """The kinds of *value*: none, bool, int, float, str, any, list, dict, tuple, struct."""
+    return {one.type if isinstance(one, Plain) else _KINDS[type(one)] for one in value}
 
 
-def only(type_: Type, *wanted: str) -> bool:
+_KINDS: Final[Mapping[type[Atom], str]] = {
+    Opaque: "any",
+    Items: "list",
+    Map: "dict",
+    Tuple: "tuple",
+    Struct: "struct",
+    View: "struct",
+    Part: "struct",
+    Summary: "struct",
+}
+
+
+def only(value: Value, *wanted: str) -> bool:
     """True if every alternative is of one of these kinds."""
-    return names(type_) <= set(wanted)
+    return names(value) <= set(wanted)
 
 
-# --- where types come from -----------------------------------------------------------------------
+# --- where values come from ----------------------------------------------------------------------
 
 
 class SchemaTypes:
-    """The types of the views and records of a schema."""
+    """The values of the views and records of a schema."""
 
     def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self._known: dict[str, Type] = {}
+        self._schema = schema
+        self._known: dict[str, Value] = {}
 
-    def view(self, name: str) -> Struct:
-        """The struct of a view."""
-        return self._struct(f"view:{name}", self.schema.views[name])
+    def fields(self, given: Given) -> Mapping[str, str]:
+        """The type texts of the fields of what a hook is given."""
+        if isinstance(given, View):
+            return self._schema.views[given.view]
+        if isinstance(given, Part):
+            return self._schema.records[given.type]
+        return {name: field.type for name, field in _SUMMARIES[given.parameter].items()}
 
-    def of(self, text: str) -> Type:
-        """The type that a type text means."""
+    def of(self, text: str) -> Value:
+        """What is of the type that a type text means: its lists and dicts with what they hold."""
         found = self._known.get(text)
         if found is None:
-            found = self._known[text] = self._of(text)
+            made = (self._whole(one) for one in of_type(text, self._schema.records))
+            found = self._known[text] = join(*made)
         return found
 
-    def _of(self, text: str) -> Type:
-        if text.endswith("?"):
-            return NONE | self.of(text[:-1])
-        if text in self.schema.records:
-            return frozenset({self._struct(text, self.schema.records[text])})
-        element = element_type(text)
-        if element is not None and text.startswith("list["):
-            return frozenset({List(self.of(element))})
-        if element is not None:
-            return frozenset({Dict(STR, self.of(element), is_unsorted=True)})
-        # A float may be written as an int in JSON.
-        return {"bool": BOOL, "int": INT, "float": NUMBER, "str": STR}.get(text, ANY)
-
-    def _struct(self, record: str, fields: Mapping[str, str]) -> Struct:
-        return Struct(record, tuple((name, self.of(text)) for name, text in fields.items()))
+    def _whole(self, one: Atom) -> Value:
+        if one == Plain("number"):
+            return NUMBER  # a float may be written as an int in JSON
+        element = element_type(one.type) if isinstance(one, Part) else None
+        if element is None or not isinstance(one, Part):
+            return frozenset({one})
+        if one.type.startswith("list["):
+            return frozenset({Items(self.of(element), "list")})
+        return frozenset({Map(STR, self.of(element), is_unsorted=True)})
 
     @functools.cached_property
-    def whole(self) -> frozenset[str]:
+    def whole(self) -> frozenset[Given]:
         """The records that the interpreter makes field by field: those that hold records."""
         return frozenset(
-            name
-            for name, fields in self.schema.records.items()
+            Part(name)
+            for name, fields in self._schema.records.items()
             if any(_holds_record(self.of(text)) for text in fields.values())
         )
 
 
-def _holds_record(type_: Type) -> bool:
-    return any(
-        isinstance(one, Struct) or any(_holds_record(inner) for inner in parts(one))
-        for one in type_
-    )
+_SUMMARIES: Final = {"counts": COUNT, "over": OVER}
 
 
-def of_constant(value: Any, depth: int = 0) -> Type:
-    """The type of plain data, where a struct is an object with `__match_args__`."""
+def _holds_record(value: Value) -> bool:
+    return any(isinstance(one, Part) or any(map(_holds_record, parts(one))) for one in value)
+
+
+def of_data(value: Any, depth: int = 0) -> Value:
+    """What plain data is, where a struct is an object with `__struct_fields__`."""
     if depth > _MAX_DEPTH:
         raise Untranslatable("a constant that nests too deep")
     plain = {type(None): NONE, bool: BOOL, int: INT, float: FLOAT, str: STR}.get(type(value))
     if plain is not None:
         return plain
     if type(value) is list:
-        return frozenset({List(join(*(of_constant(item, depth + 1) for item in value)))})
+        return frozenset({Items(join(*(of_data(item, depth + 1) for item in value)), "list")})
     if type(value) is tuple:
-        return frozenset({Tuple(tuple(of_constant(item, depth + 1) for item in value))})
+        return frozenset({Tuple(tuple(of_data(item, depth + 1) for item in value))})
     if type(value) is dict:
-        pairs = {key: of_constant(item, depth + 1) for key, item in value.items()}
-        keys = join(*(of_constant(key, depth + 1) for key in value))
+        pairs = {key: of_data(item, depth + 1) for key, item in value.items()}
+        keys = join(*(of_data(key, depth + 1) for key in value))
         known = None
         if all(type(key) is str for key in value):
             known = tuple(sorted(pairs.items()))
-        return frozenset({Dict(keys, join(*pairs.values()), known)})
+        return frozenset({Map(keys, join(*pairs.values()), known)})
     fields = getattr(type(value), "__struct_fields__", None)
     if fields is None:
         raise Untranslatable("a constant that is no plain data")
-    return frozenset(
-        {Struct("", tuple((f, of_constant(getattr(value, f), depth + 1)) for f in fields))}
-    )
+    return frozenset({Struct(tuple((f, of_data(getattr(value, f), depth + 1)) for f in fields))})

@@ -9,22 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine.language.table import Builtin, builtins
-from engine.language.verdicts import NoVerdictError
-from engine.policy.sandbox.translation import operations
-from engine.policy.sandbox.translation.kinds import (
+from engine.language.values import (
     BOOL,
     FLOAT,
     INT,
-    NEVER,
-    NO_SITES,
     NONE,
+    NOTHING,
     STR,
-    Dict,
-    List,
-    Sites,
+    Items,
+    Map,
     Struct,
     Tuple,
-    Type,
+    Value,
+)
+from engine.language.verdicts import NoVerdictError
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.kinds import (
+    NO_SITES,
+    Sites,
     Untranslatable,
     join,
     names,
@@ -36,9 +38,9 @@ from engine.policy.sandbox.translation.state import UNKNOWN, Code, call, load
 if TYPE_CHECKING:
     from engine.policy.sandbox.translation.expressions import Expressions, Paid
 
-VERDICT: Final = Struct("", (("verdict", STR), ("reasons", frozenset({List(STR)}))))
+VERDICT: Final = Struct((("verdict", STR), ("reasons", frozenset({Items(STR, "list")}))))
 
-_RESULTS: Final[Mapping[str, Type]] = {"bool": BOOL, "int": INT, "float": FLOAT, "str": STR}
+_RESULTS: Final[Mapping[str, Value]] = {"bool": BOOL, "int": INT, "float": FLOAT, "str": STR}
 
 
 def in_order(code: Code) -> Code:
@@ -61,15 +63,15 @@ def subscript(here: "Expressions", node: ast.expr, held: Code, index: ast.expr) 
     at = here.value(index)
     if type(held.value) is dict and type(at.value) is str and at.value in held.value:
         return here.known(held.value[at.value])
-    found = NEVER
+    found = NOTHING
     if kinds == {"dict"}:
         check_key(at)
-        found = join(*(_held(here, one, at) for one in held.type if isinstance(one, Dict)))
+        found = join(*(_held(here, one, at) for one in held.type if isinstance(one, Map)))
     elif kinds <= {"list", "tuple", "str"}:
         if names(at.type) & {"bool", "any"}:
             raise Untranslatable("an index that may be no int")
         for one in held.type:
-            if isinstance(one, List):
+            if isinstance(one, Items):
                 found = join(found, here.shared.item_of(one))
             elif isinstance(one, Tuple):
                 i = at.value
@@ -82,10 +84,10 @@ def subscript(here: "Expressions", node: ast.expr, held: Code, index: ast.expr) 
     return Code(ast.Subscript(held.node, at.node, ast.Load()), found)
 
 
-def _held(here: "Expressions", one: Dict, key: Code) -> Type:
+def _held(here: "Expressions", one: Map, key: Code) -> Value:
     """What a dict holds under *key*."""
     if type(key.value) is str and one.known is not None and not one.sites:
-        return dict(one.known).get(key.value, NEVER)
+        return dict(one.known).get(key.value, NOTHING)
     return here.shared.pair_of(one)[1]
 
 
@@ -117,7 +119,7 @@ def _small(code: Code) -> ast.expr:
 # --- loops over calls ----------------------------------------------------------------------------
 
 
-def special_iterable(here: "Expressions", node: ast.expr) -> tuple["Paid", Type, Sites] | None:
+def special_iterable(here: "Expressions", node: ast.expr) -> tuple["Paid", Value, Sites] | None:
     """What a loop over `zip(...)`, `d.items()` and the like runs over, without a list of it."""
     if not isinstance(node, ast.Call) or node.keywords:
         return None
@@ -135,7 +137,7 @@ def special_iterable(here: "Expressions", node: ast.expr) -> tuple["Paid", Type,
         held = [here.items(code.type) for code in codes]
         sites = NO_SITES.union(*(each for _, each in held))
         types = tuple(item for item, _ in held)
-        item: Type = frozenset({Tuple(types if name == "zip" else (INT, *types))})
+        item: Value = frozenset({Tuple(types if name == "zip" else (INT, *types))})
         first, rest = codes[0].node, [code.node for code in codes[1:]]
 
         def paid(cost: int) -> ast.expr:
@@ -156,14 +158,14 @@ def special_iterable(here: "Expressions", node: ast.expr) -> tuple["Paid", Type,
 
 
 def _is_unsorted(code: Code) -> bool:
-    dicts = [one for one in code.type if isinstance(one, Dict)]
+    dicts = [one for one in code.type if isinstance(one, Map)]
     if any(one.is_mixed for one in dicts):
         raise Untranslatable("the order of a dict that may have come as JSON")
     return any(one.is_unsorted for one in dicts)
 
 
-def _pairs(here: "Expressions", code: Code) -> tuple[tuple[Type, Type], Sites]:
-    dicts = [one for one in code.type if isinstance(one, Dict)]
+def _pairs(here: "Expressions", code: Code) -> tuple[tuple[Value, Value], Sites]:
+    dicts = [one for one in code.type if isinstance(one, Map)]
     held = [here.shared.pair_of(one) for one in dicts]
     sites = NO_SITES.union(*(one.sites for one in dicts))
     return (join(*(k for k, _ in held)), join(*(v for _, v in held))), sites
@@ -172,7 +174,7 @@ def _pairs(here: "Expressions", code: Code) -> tuple[tuple[Type, Type], Sites]:
 def _range(codes: Sequence[Code]) -> Code:
     if not 1 <= len(codes) <= 3 or not all(only(code.type, "int") for code in codes):
         raise Untranslatable("a range of something else than ints")
-    return Code(call("b_range", *(_small(code) for code in codes)), frozenset({List(INT)}))
+    return Code(call("b_range", *(_small(code) for code in codes)), frozenset({Items(INT, "list")}))
 
 
 # --- methods -------------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ def _dict_method(
             if count == 1 or isinstance(arguments[1].node, ast.Name | ast.Constant):
                 return here.known(held.value[key.value])
         default = arguments[1].type if count == 2 else NONE
-        found = join(*(_held(here, one, key) for one in held.type if isinstance(one, Dict)))
+        found = join(*(_held(here, one, key) for one in held.type if isinstance(one, Map)))
         return Code(_invoke(held.node, "get", arguments), join(found, default))
     if name in ("keys", "values", "items") and not count:
         (key_type, value), _ = _pairs(here, held)
@@ -425,7 +427,7 @@ def _hash(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
 
 def _list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
     if not codes:
-        return Code(ast.List([], ast.Load()), here.block.new_list(node, NEVER))
+        return Code(ast.List([], ast.Load()), here.block.new_list(node, NOTHING))
     paid, item, _ = here.iterable(node.args[0])
     return Code(call("b_list", paid(8)), here.block.new_list(node, item))
 
@@ -466,7 +468,7 @@ def _native_call(known: Builtin, codes: Sequence[Code]) -> Code:
 
 def _verdict(name: str) -> Make:
     def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-        type_: Type = frozenset({VERDICT})
+        type_: Value = frozenset({VERDICT})
         given = codes[0].value
         if given is not UNKNOWN and type(given) is str:
             try:

@@ -10,23 +10,8 @@ import ast
 import operator
 from typing import TYPE_CHECKING, Final
 
-from engine.policy.sandbox.translation.kinds import (
-    BOOL,
-    FLOAT,
-    INT,
-    NONE,
-    STR,
-    Alternative,
-    Dict,
-    List,
-    Tuple,
-    Type,
-    Untranslatable,
-    join,
-    names,
-    only,
-    parts,
-)
+from engine.language.values import BOOL, FLOAT, INT, NONE, STR, Atom, Items, Map, Tuple, Value
+from engine.policy.sandbox.translation.kinds import Untranslatable, join, names, only, parts
 from engine.policy.sandbox.translation.state import Code, call
 
 if TYPE_CHECKING:
@@ -119,7 +104,7 @@ def _is_neutral(code: Code, op: ast.operator) -> bool:
     return type(code.value) is int and code.value == wanted
 
 
-def _given(product: ast.BinOp, result: Type) -> list[ast.expr]:
+def _given(product: ast.BinOp, result: Value) -> list[ast.expr]:
     return [product] if result == INT else [product.left, product.right]
 
 
@@ -222,10 +207,10 @@ def check_equality(a: set[str], b: set[str]) -> None:
         raise Untranslatable("a comparison of lists of floats")
 
 
-def leaves(here: "Expressions", type_: Type) -> set[str]:
+def leaves(here: "Expressions", type_: Value) -> set[str]:
     """The kinds of *type_* and of everything in it; structs are not looked into."""
     found: set[str] = set()
-    seen: set[Alternative] = set()
+    seen: set[Atom] = set()
     stack = list(type_)
     while stack:
         one = stack.pop()
@@ -233,9 +218,9 @@ def leaves(here: "Expressions", type_: Type) -> set[str]:
             continue
         seen.add(one)
         found |= names(frozenset({one}))
-        if isinstance(one, List):
+        if isinstance(one, Items):
             stack.extend(here.shared.item_of(one))
-        elif isinstance(one, Dict):
+        elif isinstance(one, Map):
             for held in here.shared.pair_of(one):
                 stack.extend(held)
         elif isinstance(one, Tuple):
@@ -276,7 +261,7 @@ def check_key(code: Code) -> None:
         raise Untranslatable("a key that is no text or int")
 
 
-def has_order(type_: Type) -> bool:
+def has_order(type_: Value) -> bool:
     """True if Python orders values of this type as Starlark does."""
     kinds = names(type_) - {"none"}
     if kinds <= {"int"} or kinds <= {"str"}:

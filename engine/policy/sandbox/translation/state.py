@@ -8,17 +8,15 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from engine.language.values import NOTHING, Items, Map, Site, Value
 from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.kinds import (
-    NEVER,
-    Dict,
-    List,
-    Site,
+    Given,
+    SchemaTypes,
     Sites,
-    Type,
     check_depth,
     join,
-    of_constant,
+    of_data,
 )
 from engine.policy.sandbox.translation.texts import Texts
 
@@ -34,7 +32,7 @@ class Code(NamedTuple):
     """Python for an expression, its type, and its value where that is a constant."""
 
     node: ast.expr
-    type: Type
+    type: Value
     value: Any = UNKNOWN
 
     @property
@@ -46,7 +44,7 @@ class Code(NamedTuple):
 class Variable(NamedTuple):
     """What a local variable can be at one place of the text; it may have no value there yet."""
 
-    type: Type
+    type: Value
     value: Any = UNKNOWN
     is_bound: bool = True
 
@@ -62,7 +60,7 @@ class Spec:
     """
 
     name: str
-    result: Type = NEVER
+    result: Value = NOTHING
     result_value: Any = UNKNOWN
     only: ast.expr | None = None
     changes: set[Site] = field(default_factory=set)
@@ -74,17 +72,18 @@ class Translation:
     """What the functions of one hook share while they are translated."""
 
     texts: Texts
-    lists: dict[Site, Type] = field(default_factory=dict)
-    dicts: dict[Site, tuple[Type, Type]] = field(default_factory=dict)
-    reads: dict[str, set[str]] = field(default_factory=dict)
+    schema: SchemaTypes
+    lists: dict[Site, Value] = field(default_factory=dict)
+    dicts: dict[Site, tuple[Value, Value]] = field(default_factory=dict)
+    reads: dict[Given, set[str]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     functions: list[ast.FunctionDef] = field(default_factory=list)
-    types: dict[ast.expr, Type] = field(default_factory=dict)
+    types: dict[ast.expr, Value] = field(default_factory=dict)
     specs: dict[Any, Spec] = field(default_factory=dict)
     ids: dict[Any, int] = field(default_factory=dict)
     running: list[Any] = field(default_factory=list)
     changed: set[Site] = field(default_factory=set)
-    of_constants: dict[int, tuple[Any, Type]] = field(default_factory=dict)
+    of_constants: dict[int, tuple[Any, Value]] = field(default_factory=dict)
     nodes: int = 0
     temporaries: int = 0
     has_grown: bool = True
@@ -105,32 +104,32 @@ class Translation:
         if before in self.types:
             self.types[after] = self.types[before]
 
-    def put(self, sites: Sites, item: Type) -> None:
+    def put(self, sites: Sites, item: Value) -> None:
         """Something of type *item* goes into the lists of *sites*."""
         for site in sites:
-            before = self.lists.get(site, NEVER)
+            before = self.lists.get(site, NOTHING)
             after = join(before, item)
             check_depth(after)
             if after != before:
                 self.lists[site], self.has_grown = after, True
 
-    def put_pair(self, sites: Sites, key: Type, value: Type) -> None:
+    def put_pair(self, sites: Sites, key: Value, value: Value) -> None:
         """The same for dicts."""
         for site in sites:
-            before = self.dicts.get(site, (NEVER, NEVER))
+            before = self.dicts.get(site, (NOTHING, NOTHING))
             after = join(before[0], key), join(before[1], value)
             check_depth(after[0] | after[1])
             if after != before:
                 self.dicts[site], self.has_grown = after, True
 
-    def item_of(self, one: List) -> Type:
+    def item_of(self, one: Items) -> Value:
         """What a list holds."""
-        return join(one.item, *(self.lists.get(site, NEVER) for site in one.sites))
+        return join(one.items, *(self.lists.get(site, NOTHING) for site in one.sites))
 
-    def pair_of(self, one: Dict) -> tuple[Type, Type]:
+    def pair_of(self, one: Map) -> tuple[Value, Value]:
         """What keys and values a dict holds."""
-        held = [self.dicts.get(site, (NEVER, NEVER)) for site in one.sites]
-        return join(one.key, *(k for k, _ in held)), join(one.value, *(v for _, v in held))
+        held = [self.dicts.get(site, (NOTHING, NOTHING)) for site in one.sites]
+        return join(one.keys, *(k for k, _ in held)), join(one.values, *(v for _, v in held))
 
     def constant(self, value: Any) -> ast.expr:
         """Python for a constant: a literal, or a name of the namespace."""
@@ -143,12 +142,12 @@ class Translation:
         self.constants[name] = value
         return load(name)
 
-    def type_of(self, value: Any) -> Type:
+    def type_of(self, value: Any) -> Value:
         """The type of a constant."""
         found = self.of_constants.get(id(value))
         if found is None:
             # The constant is kept too: its id is its own as long as it is.
-            found = self.of_constants[id(value)] = value, of_constant(value)
+            found = self.of_constants[id(value)] = value, of_data(value)
         return found[1]
 
     def verdict(self, made: operations.Verdict) -> ast.expr:

@@ -17,20 +17,23 @@ from typing import Any, Final
 
 from engine.language.resolve import annotations_of, parameters_of
 from engine.language.syntax import assigned_names, local_names
-from engine.language.values import Function
+from engine.language.values import (
+    NONE,
+    NOTHING,
+    OPAQUE,
+    STR,
+    Function,
+    Items,
+    Map,
+    Site,
+    Tuple,
+    Value,
+)
 from engine.policy.sandbox.translation import tidy
 from engine.policy.sandbox.translation.expressions import Expressions
 from engine.policy.sandbox.translation.kinds import (
-    NEVER,
-    NONE,
     OUTSIDE,
-    Dict,
-    List,
-    Plain,
-    Site,
     Sites,
-    Tuple,
-    Type,
     Untranslatable,
     check_depth,
     join,
@@ -80,12 +83,12 @@ class Block:
         end = (getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0))
         return (self.shared.ids.setdefault(self.key, len(self.shared.ids)), place, end, tag)
 
-    def new_list(self, node: ast.AST, item: Type, tag: str = "") -> Type:
+    def new_list(self, node: ast.AST, item: Value, tag: str = "") -> Value:
         """The type of a list that *node* makes."""
         site = self.site(node, tag)
-        self.shared.lists.setdefault(site, NEVER)
+        self.shared.lists.setdefault(site, NOTHING)
         self.shared.put(frozenset({site}), item)
-        return frozenset({List(NEVER, frozenset({site}))})
+        return frozenset({Items(NOTHING, "list", frozenset({site}))})
 
     def change(self, sites: Sites) -> None:
         """The lists or dicts of *sites* are changed here."""
@@ -175,16 +178,16 @@ class Block:
             return ast.Tuple(targets, ast.Store())
         raise Untranslatable("a target that is no name")
 
-    def _unpacked(self, type_: Type, count: int) -> list[Type]:
-        held = [NEVER] * count
+    def _unpacked(self, type_: Value, count: int) -> list[Value]:
+        held = [NOTHING] * count
         for one in type_:
             if isinstance(one, Tuple):
                 if len(one.items) == count:
                     held = [join(a, b) for a, b in zip(held, one.items, strict=True)]
-            elif isinstance(one, List):
+            elif isinstance(one, Items):
                 item = self.shared.item_of(one)
                 held = [join(a, item) for a in held]
-            elif isinstance(one, Dict) or one in (Plain("str"), Plain("any")):
+            elif isinstance(one, Map) or one in STR | OPAQUE:
                 raise Untranslatable("unpacking of something else than a list or tuple")
         return held
 
@@ -201,7 +204,7 @@ class Block:
             if names(index.type) not in ({"str"}, {"int"}):
                 raise Untranslatable("a dict's key that is no text or int")
             (one,) = held.type
-            assert isinstance(one, Dict)
+            assert isinstance(one, Map)
             self.shared.put_pair(sites, index.type, code.type)
             if len(names(self.shared.pair_of(one)[0])) > 1:
                 raise Untranslatable("keys of several types")
@@ -210,15 +213,15 @@ class Block:
         self.change(sites)
         return ast.Assign([ast.Subscript(held.node, index.node, ast.Store())], code.node)
 
-    def own_sites(self, type_: Type) -> Sites:
+    def own_sites(self, type_: Value) -> Sites:
         """The sites of lists or dicts that were made here. Raises where others are possible."""
         found: Sites = frozenset()
         for one in type_:
-            if not isinstance(one, List | Dict) or not one.sites or OUTSIDE in one.sites:
+            if not isinstance(one, Items | Map) or not one.sites or OUTSIDE in one.sites:
                 raise Untranslatable("a change of something that the hook did not make")
-            if isinstance(one, List) and one.item != NEVER:
+            if isinstance(one, Items) and one.items != NOTHING:
                 raise Untranslatable("a change of something that the hook did not make")
-            if isinstance(one, Dict) and (one.key != NEVER or one.value != NEVER):
+            if isinstance(one, Map) and (one.keys != NOTHING or one.values != NOTHING):
                 raise Untranslatable("a change of something that the hook did not make")
             found |= one.sites
         return found
@@ -256,7 +259,7 @@ class Block:
     def _extend(self, held: Code, more: Code) -> ast.stmt:
         sites = self.own_sites(held.type)
         for one in more.type:
-            if not isinstance(one, List):
+            if not isinstance(one, Items):
                 raise Untranslatable("an extension by something else than a list")
             if one.sites & sites:
                 raise Untranslatable("a list that is extended by itself")
