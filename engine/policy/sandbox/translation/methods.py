@@ -21,6 +21,7 @@ from engine.language.values import (
     Struct,
     Tuple,
     Value,
+    of_result,
 )
 from engine.language.verdicts import NoVerdictError
 from engine.policy.sandbox.translation import operations
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from engine.policy.sandbox.translation.expressions import Expressions, Paid
 
 VERDICT: Final = Struct((("verdict", STR), ("reasons", frozenset({Items(STR, "list")}))))
-
-_RESULTS: Final[Mapping[str, Value]] = {"bool": BOOL, "int": INT, "float": FLOAT, "str": STR}
 
 
 def in_order(code: Code) -> Code:
@@ -268,7 +267,7 @@ def math_call(here: "Expressions", node: ast.Call, name: str) -> Code:
     if known is not None and known.python is not None:
         return _native_call(known, codes)
     if name == "abs" and len(codes) == 1:
-        return Code(call("b_abs", codes[0].node), codes[0].type - NONE)
+        return _abs(here, node, codes)
     if name == "clamp" and len(codes) == 3:
         type_ = join(*(code.type for code in codes)) - NONE
         return Code(call("h_clamped", *(code.node for code in codes)), type_)
@@ -289,6 +288,8 @@ def builtin(here: "Expressions", node: ast.Call, name: str) -> Code:
     found = _BUILTINS.get(name)
     if found is None:
         known = builtins().get(name)
+        if known is not None and name in _CALLS:
+            return _plain_call(known, codes)
         if known is None or known.python is None:
             raise Untranslatable(f"`{name}`")
         return _native_call(known, codes)
@@ -379,50 +380,10 @@ def _bound(here: "Expressions", node: ast.expr) -> tuple[ast.expr, ast.expr]:
     return load(name), ast.NamedExpr(ast.Name(name, ast.Store()), node)
 
 
-def _len(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    return Code(call("b_len", codes[0].node), INT)
-
-
-def _truth(name: str) -> Make:
-    def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-        here.items(codes[0].type)  # refuses texts
-        return Code(call(f"b_{name}", codes[0].node), BOOL)
-
-    return make
-
-
-def _bool(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    return Code(call("b_bool", codes[0].node), BOOL)
-
-
-def _int(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    if not only(codes[0].type, "int", "float", "bool", "none"):
-        raise Untranslatable("an int of something else than a number")
-    return Code(call("b_int", codes[0].node), INT)
-
-
-def _float(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    if not only(codes[0].type, "int", "float", "bool", "none"):
-        raise Untranslatable("a float of something else than a number")
-    return Code(call("b_float", codes[0].node), FLOAT)
-
-
 def _abs(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
     if not only(codes[0].type, "int", "float", "none"):
         raise Untranslatable("the size of something else than a number")
     return Code(call("b_abs", codes[0].node), codes[0].type - NONE)
-
-
-def _str(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    if not only(codes[0].type, "str", "int", "bool", "none"):
-        raise Untranslatable("a text of something else")
-    return Code(call("h_as_text", codes[0].node), STR)
-
-
-def _hash(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    if not only(codes[0].type, "str", "none"):
-        raise Untranslatable("a hash of something else than a text")
-    return Code(call("h_hashed", codes[0].node), INT)
 
 
 def _list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
@@ -450,7 +411,7 @@ def _native_call(known: Builtin, codes: Sequence[Code]) -> Code:
     """A call of a builtin that is written in Python."""
     if not known.required <= len(codes) <= len(known.parameters):
         raise Untranslatable("arguments of another number")
-    result, nodes = _RESULTS[known.result], []
+    result, nodes = of_result(known.result), []
     for parameter, code in zip(known.parameters, codes, strict=False):
         if parameter.name == known.default:
             if not only(code.type, "none", "bool", "int", "float", "str"):
@@ -481,27 +442,40 @@ def _verdict(name: str) -> Make:
     return make
 
 
-def _type(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    return Code(call("h_kind_of", codes[0].node), STR)
+# Builtins of one argument that are a call in Python, too: of what, and for which kinds of it both
+# languages agree. What they give is in the table.
+_NUMBERS: Final = ("int", "float", "bool", "none")
+_HOLDERS: Final = ("list", "tuple", "dict", "none")
+_CALLS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "len": ("b_len", ()),
+    "any": ("b_any", _HOLDERS),
+    "all": ("b_all", _HOLDERS),
+    "bool": ("b_bool", ()),
+    "int": ("b_int", _NUMBERS),
+    "float": ("b_float", _NUMBERS),
+    "str": ("h_as_text", ("str", "int", "bool", "none")),
+    "hash": ("h_hashed", ("str", "none")),
+    "type": ("h_kind_of", ()),
+}
+
+
+def _plain_call(known: Builtin, codes: Sequence[Code]) -> Code:
+    function, kinds = _CALLS[known.name]
+    if len(codes) != 1:
+        raise Untranslatable("arguments of another number")
+    if kinds and not only(codes[0].type, *kinds):
+        raise Untranslatable(f"`{known.name}` of something else")
+    return Code(call(function, codes[0].node), of_result(known.result))
 
 
 _MANY: Final = 16
 _BUILTINS: Final[dict[str, tuple[int, int, Make]]] = {
-    "len": (1, 1, _len),
     "min": (1, _MANY, _extreme("min")),
     "max": (1, _MANY, _extreme("max")),
-    "any": (1, 1, _truth("any")),
-    "all": (1, 1, _truth("all")),
-    "bool": (1, 1, _bool),
-    "int": (1, 1, _int),
-    "float": (1, 1, _float),
     "abs": (1, 1, _abs),
-    "str": (1, 1, _str),
-    "hash": (1, 1, _hash),
     "list": (0, 1, _list),
     "zip": (1, _MANY, _loop_list),
     "enumerate": (1, 1, _loop_list),
     "unresolvable": (1, 1, _verdict("unresolvable")),
     "reject": (1, 1, _verdict("reject")),
-    "type": (1, 1, _type),
 }
