@@ -203,7 +203,6 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         parameters=(_TEXT, _DEFAULT),
         result="int",
         default="default",
-        bounds=(-_INT64, _INT64 - 1),
         python=parse_int,
         doc="The int that *text* is in base 10, else *default*.",
     ),

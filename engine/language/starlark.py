@@ -8,7 +8,6 @@ from typing import Final
 
 from engine.language.table import Builtin, Effect, Parameter, kinds, number
 
-_INT64: Final = 1 << 63
 _INF: Final = float("inf")
 _LETTERS: Final = {"str": "its letters are `{given}.elems()`"}
 

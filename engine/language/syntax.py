@@ -6,7 +6,7 @@ and the facts that need no data flow: loads, names, returns.
 
 import ast
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -191,6 +191,18 @@ def stored_names(node: ast.AST) -> Iterator[str]:
     for part in walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
             yield part.id
+
+
+def set_once(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The names that *function* assigns to in exactly one place, each with the value there."""
+    times = Counter(stored_names(function))
+    return {
+        node.targets[0].id: node.value
+        for node in walk(function)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and times[node.targets[0].id] == 1
+    }
 
 
 def has_star(nodes: Iterable[ast.expr]) -> bool:

@@ -80,7 +80,7 @@ class Builtin:
         result: The type text of what it returns: `int`, `str?`, `list[str]`; empty if that depends
             on the arguments or is not followed.
         default: The parameter whose value is returned where there is no *result*, or empty.
-        bounds: The range of an int or float that it returns, bounds included; None: not known.
+        bounds: The range of an int or float that it returns, bounds included; None: any number.
         effect: What it does with its arguments.
         is_pure: It changes nothing, and calls no function that it is given by name; `key`
             functions are called where there are any.

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.language.syntax import local_names, shown, text_of, walk, written
+from engine.language.syntax import local_names, set_once, shown, text_of, walk, written
 from engine.policy.lint.calls import needing_a_value
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.view_fields import RECORDS
@@ -179,26 +179,17 @@ def _is_none(node: ast.expr) -> bool:
 
 def _named(function: ast.FunctionDef, needs: set[int]) -> set[int]:
     """The values, by identity, of the names that *function* sets once and only ever needs."""
-    stores: dict[str, int] = {}
     loads: dict[str, list[ast.Name]] = {}
+    parameters: set[str] = set()
     for node in walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             loads.setdefault(node.id, []).append(node)
-        elif isinstance(node, ast.Name):
-            stores[node.id] = stores.get(node.id, 0) + 1
-    for node in walk(function):
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
-            arguments = [*node.args.args, *node.args.kwonlyargs]
-            stores |= dict.fromkeys((one.arg for one in arguments), 2)
+        elif isinstance(node, ast.arg):
+            parameters.add(node.arg)
     return {
-        id(node.value)
-        for node in walk(function)
-        if isinstance(node, ast.Assign)
-        and len(node.targets) == 1
-        and isinstance(target := node.targets[0], ast.Name)
-        and stores[target.id] == 1
-        and target.id in loads
-        and all(id(load) in needs for load in loads[target.id])
+        id(value)
+        for name, value in set_once(function).items()
+        if name in loads.keys() - parameters and all(id(load) in needs for load in loads[name])
     }
 
 

@@ -4,7 +4,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from engine.language.syntax import local_names, stored_names, text_of, walk
+from engine.language.syntax import local_names, set_once, stored_names, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource, blocks
 
 # The hook whose reasons are counted over nodes.
@@ -39,7 +39,7 @@ def _ends(statement: ast.stmt) -> bool:
 
 def _orders(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding]:
     hint = "sort it: `sorted(...)`; the API promises no order"
-    once = _once(function)
+    once = set_once(function)
     for node in walk(function):
         if isinstance(node, ast.For):
             shown = _map(source, node.iter)
@@ -59,20 +59,6 @@ def _orders(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding
             if shown:
                 text = f"joins `{shown}` as they come, and their order means nothing"
                 yield source.finding("map-order", node, text, hint)
-
-
-def _once(function: ast.FunctionDef) -> dict[str, ast.expr]:
-    """What the names stand for that *function* sets exactly once."""
-    values: dict[str, list[ast.expr]] = {}
-    stores = [n.id for n in walk(function) if isinstance(n, ast.Name) and _is_store(n)]
-    for node in walk(function):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            values.setdefault(node.targets[0].id, []).append(node.value)
-    return {name: found[0] for name, found in values.items() if stores.count(name) == 1}
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _listed(once: dict[str, ast.expr], node: ast.expr) -> ast.expr:

@@ -19,6 +19,8 @@ from engine.language.syntax import (
     may_fall_through,
     number_of,
     own_returns,
+    set_once,
+    stored_names,
     walk,
 )
 from engine.policy.lint.counts import index_in_counts
@@ -171,18 +173,10 @@ class _Reader:
         self._types = file.types
         self._callers = callers | {function.name}
         self._locals = set(local_names(function))
-        # Names that are set exactly once stand for what they are set to.
-        stores: dict[str, list[ast.expr | None]] = {}
-        for node in walk(function):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                stores.setdefault(node.id, []).append(None)
-        for node in walk(function):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                name = node.targets[0].id
-                if len(stores[name]) == 1:
-                    stores[name] = [node.value]
+        stores = set(stored_names(function))
         self._given = {name: found for name, found in given.items() if name not in stores}
-        self._values = {name: v[0] for name, v in stores.items() if len(v) == 1}
+        # Names that are set exactly once stand for what they are set to.
+        self._values = set_once(function)
         # What is compared by size may be bounded where it is used.
         self._compared = {ast.dump(part) for part in _compared(function)}
 
@@ -277,9 +271,10 @@ class _Reader:
         inner = self._inner(node, depth)
         if inner is not None:
             return _joined(inner)
+        known = self._types.builtin(node)
+        if known is not None and known.bounds is not None:
+            return known.bounds
         name = ast.unparse(node.func)
-        if name == "len":
-            return (0, inf)
         if name == "math.clamp" and len(node.args) == 3:
             bounds = [self.interval(a, depth) for a in node.args[1:]]
             if bounds[0] is None or bounds[1] is None:
@@ -292,15 +287,15 @@ class _Reader:
         if name not in ("min", "max") or len(node.args) < 2:
             return None
         found = [self.interval(argument, depth) for argument in node.args]
-        known = [interval for interval in found if interval is not None]
+        certain = [interval for interval in found if interval is not None]
         # One side is bounded by a known argument, also where the others are not known.
         if name == "min":
-            high = min((k[1] for k in known), default=inf)
-            low = min((k[0] for k in known), default=-inf)
-            return (low, high) if len(known) == len(found) else self._partly(None, high)
-        low = max((k[0] for k in known), default=-inf)
-        high = max((k[1] for k in known), default=inf)
-        return (low, high) if len(known) == len(found) else self._partly(low, None)
+            high = min((one[1] for one in certain), default=inf)
+            low = min((one[0] for one in certain), default=-inf)
+            return (low, high) if len(certain) == len(found) else self._partly(None, high)
+        low = max((one[0] for one in certain), default=-inf)
+        high = max((one[1] for one in certain), default=inf)
+        return (low, high) if len(certain) == len(found) else self._partly(low, None)
 
     def _partly(self, low: float | None, high: float | None) -> _Interval:
         """Bounded on one side: the other side is not known, and nothing is said of it."""
