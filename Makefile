@@ -35,8 +35,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/starsched fmt --check policies
-	$(BIN)/starsched check --strict policies
-	$(BIN)/starsched test policies
+	$(BIN)/starsched check --strict policies deploy
 
 fast: setup ## format, lint and the quick tests that a change concerns (less than a minute)
 	$(BIN)/ruff format --check

@@ -68,8 +68,6 @@ async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
         assert not node_of(cluster, "other")
 
 
-@pytest.mark.slow("runs a whole scheduler")
-@pytest.mark.budget(4, "a whole scheduler, once")
 async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"))
     async with scheduler(cluster) as app:
@@ -120,8 +118,6 @@ async def test_a_pod_that_spreads_over_some_nodes_is_placed(
         assert metric(app, "scheduler_schedule_attempts_total", **labels) == 0
 
 
-@pytest.mark.slow("runs a whole scheduler")
-@pytest.mark.budget(4, "a whole scheduler, once")
 async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
     cluster: DevCluster,
 ) -> None:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow("runs a whole scheduler")
 
 _DATA: Final = Path(__file__).parents[1] / "data" / "conformance"
 #: Of so many questions of a file one is asked.
-_EVERY: Final = 20
+_EVERY: Final = 60
 _KINDS: Final = {kind.kind: kind for kind in KINDS}
 _OF_THE_NODE: Final = ("cpu", "memory", "ephemeral-storage")
 Json = dict[str, Any]

@@ -35,8 +35,7 @@ def test_the_story_ends_well_and_is_readable_in_a_pipe() -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.slow("starts programs")
-@pytest.mark.budget(8, "the one quick test of `demo`")
+@pytest.mark.budget(8, "the main job from end to end, in one process of its own")
 def test_the_story_for_programs() -> None:
     result = demo("--output", "json")
     assert result.returncode == 0, result.stderr
