@@ -68,7 +68,7 @@ async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
         assert not node_of(cluster, "other")
 
 
-async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) -> None:
+async def test_a_pod_that_comes_is_placed_and_reported(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"))
     async with scheduler(cluster) as app:
         cluster.create(make_pod("web"))

@@ -73,7 +73,7 @@ async def test_pods_that_an_edit_makes_ours_are_asked_about_with_their_groups(
         assert app.rollout.active.bundle.revision != before
 
 
-async def test_pods_that_wait_for_leave_are_asked_about_with_their_groups_after_an_edit(
+async def test_pods_that_wait_in_permit_are_asked_about_with_their_groups_after_an_edit(
     cluster: DevCluster,
 ) -> None:
     """Their gates failed for want of a group, and the edit was blamed."""

@@ -87,7 +87,7 @@ async def test_a_group_that_does_not_fit_holds_nothing_and_is_placed_when_it_fit
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_of_two_groups_with_room_for_one_exactly_one_is_placed(world: World) -> None:
+async def test_of_two_groups_with_capacity_for_one_exactly_one_is_placed(world: World) -> None:
     await world.node("a", cpu=3)
     await world.node("b", cpu=3)
     for group in ("red", "blue"):
@@ -260,7 +260,7 @@ async def test_new_policies_take_the_node_back_from_a_pod_that_they_let_not_in(
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_a_stop_does_not_wait_for_leave_and_leaves_the_pods_to_the_next(
+async def test_a_stop_does_not_wait_in_permit_and_leaves_the_pods_to_the_next(
     world: World,
 ) -> None:
     await world.node("a", cpu=2)

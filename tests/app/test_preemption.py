@@ -247,7 +247,7 @@ async def test_a_polite_pod_waits(world: World) -> None:
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_two_preemptors_do_not_want_the_same_room(world: World) -> None:
+async def test_two_preemptors_do_not_want_the_same_capacity(world: World) -> None:
     cluster = world.cluster
     await cluster.create(
         node("n1", cpu="2"),
@@ -365,7 +365,7 @@ async def test_a_lower_pod_loses_its_nomination_and_finds_another_place(world: W
         await world.bound("high", "n2")
 
 
-async def test_a_pod_that_waits_for_leave_is_sent_back_and_not_deleted(world: World) -> None:
+async def test_a_pod_that_waits_in_permit_is_sent_back_and_not_deleted(world: World) -> None:
     cluster = world.cluster
     # A pod of low priority is not given leave, a pod of a high one needs none.
     permit = "def permit(pod, group):\n    return None if pod.priority > 100 else wait(600)\n"
@@ -386,7 +386,7 @@ async def test_a_pod_that_waits_for_leave_is_sent_back_and_not_deleted(world: Wo
         assert not app.cache.is_assumed(waiting)
 
 
-async def test_a_preemptor_that_is_deleted_frees_its_room(world: World) -> None:
+async def test_a_preemptor_that_is_deleted_frees_its_capacity(world: World) -> None:
     cluster = world.cluster
     await cluster.create(node("n1"), pod("low", on="n1", cpu="4", priority="low"))
     async with world.scheduler():

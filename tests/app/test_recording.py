@@ -381,7 +381,9 @@ async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Pa
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_a_garbled_entry_is_told_with_its_place(cluster: DevCluster, tmp_path: Path) -> None:
+async def test_a_garbled_entry_is_reported_with_its_place(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
     """Some ended in a traceback, others named no line, or the words of an exception alone."""
     recorder = make_recorder(tmp_path, compress=False)
     async with harness.scheduler(cluster, decision_log=recorder) as app:

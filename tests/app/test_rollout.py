@@ -280,7 +280,9 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_what_is_probably_not_meant_is_told_with_the_acceptance(cluster: DevCluster) -> None:
+async def test_what_is_probably_not_meant_is_reported_with_the_acceptance(
+    cluster: DevCluster,
+) -> None:
     """A policy under a key without `.star` decided nothing, and the event said "in force"."""
     edit(cluster, {"mine": prefer("node-1")})
     async with scheduler(cluster, from_config_map=True) as app:
@@ -528,7 +530,7 @@ async def said(cluster: DevCluster, name: str, want: str) -> None:
     await eventually(lambda: condition(cluster, name).get("message") == want)
 
 
-async def test_a_pod_gated_by_a_policy_is_told_so(cluster: DevCluster) -> None:
+async def test_a_pod_gated_by_a_policy_says_so(cluster: DevCluster) -> None:
     """The API server tells of its own gates only; a silent wait would look like a lost pod."""
     gate = (
         'def pre_enqueue(pod):\n    return None if pod.labels.get("team") else "no team is named"\n'

@@ -38,7 +38,7 @@ def test_pods_come_until_so_many_gpus_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Random", "BestFit", "FGD"])
-def test_the_first_pods_all_find_room_and_no_gpu_is_lost(policy: str) -> None:
+def test_the_first_pods_all_find_capacity_and_no_gpu_is_lost(policy: str) -> None:
     got = run(policy, 42, pods=40)
     wanted = sum(o.pod.requests.get(GPU_MILLI, 0) for o in workload(42, 40).arrivals)
     assert (got["pods"], got["placed"]) == (40, 40)

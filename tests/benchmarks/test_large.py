@@ -35,7 +35,7 @@ def test_start_reload_and_memory_are_measured(tmp_path: Path) -> None:
     assert chart.stat().st_size > 0
 
 
-def test_pauses_are_told_by_the_bounds_of_the_histogram() -> None:
+def test_pauses_are_reported_by_the_bounds_of_the_histogram() -> None:
     found = Reloads(pauses={0.01: 5.0, 0.05: 8.0, 0.1: 9.0, float("inf"): 9.0})
     assert found.pauses_above(0.05) == 1
     assert found.longest_pause == 0.1

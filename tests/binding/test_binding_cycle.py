@@ -189,7 +189,7 @@ async def test_a_pod_that_the_server_does_not_know_is_tried_again_until_the_watc
     bench.queue.check_invariants()
 
 
-async def test_a_lost_answer_does_not_free_the_room(bench: Bench) -> None:
+async def test_a_lost_answer_does_not_free_the_capacity(bench: Bench) -> None:
     bench.api.script["bind"] = [Lose(after=True)]
     queued = bench.place()
     await bench.settle()

@@ -154,7 +154,7 @@ async def bench(api: ScriptedApi) -> AsyncIterator[Bench]:
 # --- the victims -------------------------------------------------------------------------------
 
 
-async def test_a_victim_is_told_why_and_deleted_with_its_own_grace_period(bench: Bench) -> None:
+async def test_a_victim_learns_why_and_is_deleted_with_its_own_grace_period(bench: Bench) -> None:
     victim = bench.victim("idle")
     bench.attempt(victim)
     await bench.settle()
@@ -268,7 +268,7 @@ async def test_a_victim_that_is_not_bound_is_sent_back_in_memory(bench: Bench, w
     assert bench.notes("Preempted") == [want]
 
 
-async def test_lower_pods_lose_their_promise_of_the_node_and_are_tried_again(bench: Bench) -> None:
+async def test_lower_pods_lose_their_nomination_and_are_tried_again(bench: Bench) -> None:
     def reject(name: str, priority: int, node: str) -> Pod:
         pod = make_pod(name, uid=f"{name}-uid", priority=priority, nominated=node)
         bench.api.add_pod(name, pod.uid)

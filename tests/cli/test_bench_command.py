@@ -82,7 +82,7 @@ def measured(*arguments: object) -> dict[str, Any]:
 
 
 @pytest.mark.slow("starts programs")
-def test_operations_and_times_are_told_with_the_hottest_lines(tmp_path: Path) -> None:
+def test_operations_and_times_are_reported_with_the_hottest_lines(tmp_path: Path) -> None:
     directory = policies(tmp_path / "p", LONG)
     result = bench(directory)
     assert result.exit_code == 0, result.output

@@ -35,7 +35,7 @@ def test_a_warning_names_its_lint_and_is_no_error_unless_asked(tmp_path: Path) -
 
 
 @pytest.mark.slow("starts programs")
-def test_what_python_would_warn_of_is_not_told(tmp_path: Path) -> None:
+def test_what_python_would_warn_of_is_not_reported(tmp_path: Path) -> None:
     """It was told of a file `<unknown>`, twice, and in the log of a scheduler too."""
     (tmp_path / "a.star").write_text("def score(pod, node):\n    return 1if pod.name else 0\n")
     command = [sys.executable, "-m", "engine.cli.main", "check", str(tmp_path)]

@@ -102,7 +102,7 @@ def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) ->
 
 
 @pytest.mark.slow("computes for long")
-def test_pods_of_the_start_that_other_policies_evict_are_told(tmp_path: Path) -> None:
+def test_pods_of_the_start_that_other_policies_evict_are_reported(tmp_path: Path) -> None:
     """One that is evicted and not replaced was no change; one that came again was "now placed"."""
 
     def placed(name: str, *, owned: bool) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_a_placed_pod_is_explained_as_if_it_were_not(cluster: str) -> None:
     assert "n is feasible: place 1" in result.output
 
 
-def test_a_waiting_pod_goes_where_it_was_promised_to_go(tmp_path: Path) -> None:
+def test_a_waiting_pod_goes_where_it_is_nominated(tmp_path: Path) -> None:
     """After an eviction a scheduler takes it there; it was sent to the node with more room."""
     small = {**NODE, "metadata": {"name": "small"}}
     large = {**NODE, "metadata": {"name": "large"}, "status": {"allocatable": {**ROOM, "cpu": "9"}}}
@@ -153,7 +153,7 @@ def test_policies_of_a_directory_decide_and_are_shown_by_path(cluster: str, tmp_
         ),
     ],
 )
-def test_what_cannot_be_answered_is_told(
+def test_what_cannot_be_answered_is_reported(
     cluster: str, arguments: list[str], code: int, message: str
 ) -> None:
     result = run(*arguments, cluster)
@@ -183,7 +183,7 @@ def test_without_a_cluster_it_says_how_to_name_one(
     ]
 
 
-def test_a_policy_that_fails_is_told_once_and_not_among_those_without_objection(
+def test_a_policy_that_fails_is_reported_once_and_not_among_those_without_objection(
     cluster: str, tmp_path: Path
 ) -> None:
     policies = tmp_path / "policies"

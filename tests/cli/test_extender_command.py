@@ -57,7 +57,7 @@ def test_a_config_map_needs_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 @pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("flag", ["--address", "--metrics-address"])
-def test_an_address_that_is_taken_is_told_in_one_line(flag: str) -> None:
+def test_an_address_that_is_taken_is_reported_in_one_line(flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         arguments = ("--policies=builtin", "--no-watch", "--metrics-address=none")

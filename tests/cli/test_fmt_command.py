@@ -66,7 +66,7 @@ def test_programs_read_what_would_change(tmp_path: Path) -> None:
     assert fmt("-", "--output", "json", stdin="x=1\n")[0] == 2
 
 
-def test_what_does_not_parse_is_told_as_check_tells_it(tmp_path: Path) -> None:
+def test_what_does_not_parse_is_reported_as_check_tells_it(tmp_path: Path) -> None:
     """It was `a.star:2: invalid syntax`, without a column or what to write."""
     (tmp_path / "a.star").write_text("def f(x):\n    return !x\n")
     said = f"{tmp_path}/a.star:2:12: Parse error: invalid input `!`\nhint: write `not`\n"
@@ -114,7 +114,7 @@ def test_links_to_nothing_and_pipes_are_no_policies_to_fmt_and_check(tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["fmt", "check", "test"])
-def test_a_file_that_is_no_text_is_told_with_its_line(command: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_reported_with_its_line(command: str, tmp_path: Path) -> None:
     """Each command had its own words, most of them those of the decoder."""
     path = tmp_path / "a.star"
     path.write_bytes(b'"""A."""\n\xff\xfe\n')
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_text_is_told_with_its_line(command: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
-def test_all_files_that_are_no_text_are_told_at_once(command: str, tmp_path: Path) -> None:
+def test_all_files_that_are_no_text_are_reported_at_once(command: str, tmp_path: Path) -> None:
     """The first was named alone, and without the byte; the next one after that was mended."""
     (tmp_path / "a.star").write_bytes(b"# caf\xe9\n")
     (tmp_path / "b.star").write_text('"""B."""\n')
@@ -139,7 +139,7 @@ def test_all_files_that_are_no_text_are_told_at_once(command: str, tmp_path: Pat
     assert result.exit_code == 2
 
 
-def test_standard_input_that_is_no_text_is_told_with_its_line() -> None:
+def test_standard_input_that_is_no_text_is_reported_with_its_line() -> None:
     """It was a codec that "can't encode" what nobody had asked it to."""
     code, output = fmt("-", stdin=b"x = 1\n\xff\n")
     assert (code, output) == (

@@ -34,7 +34,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command 'sched'" in result.output
 
 
-def test_a_misspelt_command_is_told_the_one_that_is_meant() -> None:
+def test_a_misspelled_command_is_reported_with_the_one_that_is_meant() -> None:
     result = CliRunner().invoke(main, ["simluate", "cluster.yaml"])
     assert result.exit_code == 2
     assert "No such command 'simluate'. Did you mean 'simulate'?" in result.output

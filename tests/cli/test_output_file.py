@@ -23,7 +23,7 @@ from tests.cli.test_explain_command import NODE, pod
         pytest.param(["snapshot", "LINK"], id="snapshot"),
     ],
 )
-def test_a_link_to_itself_is_told(command: list[str], tmp_path: Path) -> None:
+def test_a_link_to_itself_is_reported(command: list[str], tmp_path: Path) -> None:
     """It was a traceback."""
     link, cluster = tmp_path / "link", tmp_path / "cluster.yaml"
     link.symlink_to(link)
@@ -90,7 +90,7 @@ def test_an_error_that_names_a_file_names_it_still() -> None:
     assert caught.value.filename == "/no/other"
 
 
-def test_formatting_costs_no_policy_where_there_is_no_room(tmp_path: Path) -> None:
+def test_formatting_costs_no_policy_where_there_is_no_disk_space(tmp_path: Path) -> None:
     """It cut them off at the last block that there was, and did not say which."""
     path = tmp_path / "a.star"
     text = "def f(a,b):\n  return a+b\n" * 157

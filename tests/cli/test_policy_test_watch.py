@@ -157,7 +157,7 @@ def test_a_change_runs_the_tests_that_stand_on_it_and_no_other(
     assert watcher.end() == 1
 
 
-def test_broken_edits_are_told_and_survived(policies: Path, watcher: Watcher) -> None:
+def test_broken_edits_are_reported_and_survived(policies: Path, watcher: Watcher) -> None:
     watcher.run()
     save(policies / "x.star", "def score(pod, node:\n")
     lines = watcher.run()
@@ -182,7 +182,7 @@ def test_broken_edits_are_told_and_survived(policies: Path, watcher: Watcher) ->
     assert watcher.end() == 0
 
 
-def test_an_edit_that_takes_all_memory_is_told_and_survived(
+def test_an_edit_that_takes_all_memory_is_reported_and_survived(
     policies: Path, watcher: Watcher
 ) -> None:
     """The kernel killed the command, or whatever else was large."""

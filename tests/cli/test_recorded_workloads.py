@@ -107,7 +107,7 @@ def record(
     run.close()
 
 
-def test_a_pod_that_is_promised_a_node_when_the_log_begins_wants_one(tmp_path: Path) -> None:
+def test_a_pod_that_is_nominated_when_the_log_begins_wants_one(tmp_path: Path) -> None:
     """It was left out, and said to be a pod that others placed."""
     record(tmp_path / "log", VirtualClock(BEGAN), ["n"], {}, ["p", "q"], promised={"p": "n"})
     got = read_workload(tmp_path / "log")
@@ -187,7 +187,7 @@ def test_a_log_is_swept(log: Path, tmp_path: Path) -> None:
         assert [row["placed"] for row in csv.DictReader(file)] == ["2.0", "2.0"]
 
 
-def test_a_log_that_is_damaged_is_told(log: Path) -> None:
+def test_a_log_that_is_damaged_is_reported(log: Path) -> None:
     file = min(log.iterdir())
     file.write_bytes(b'{"n":1,"t":0,"e":"log","format":1}\n{"n":2}\n')
     with pytest.raises(WorkloadError, match=r"decisions-000001.*:2: "):
@@ -281,7 +281,7 @@ def damaged(log: Path, how: str) -> str:
 
 @pytest.mark.slow("computes for long")
 @pytest.mark.parametrize("how", ["a decision", "a pod and its decision", "an end", "a file"])
-def test_what_is_missing_in_a_log_is_told(log: Path, how: str) -> None:
+def test_what_is_missing_in_a_log_is_reported(log: Path, how: str) -> None:
     """Unless a later decision came out otherwise, nobody heard that there were decisions less."""
     want = damaged(log, how)
     result = run("replay", log, "--output=json")
@@ -293,7 +293,7 @@ def test_what_is_missing_in_a_log_is_told(log: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_an_empty_file_of_a_log_is_told(log: Path, number: int) -> None:
+def test_an_empty_file_of_a_log_is_reported(log: Path, number: int) -> None:
     """Its decisions were missing, and nothing was said."""
     file, _ = lines_of(log, number)
     file.write_bytes(b"")
@@ -303,7 +303,7 @@ def test_an_empty_file_of_a_log_is_told(log: Path, number: int) -> None:
     assert said in run("simulate", log).stderr
 
 
-def test_entries_in_another_order_are_told(log: Path) -> None:
+def test_entries_in_another_order_are_reported(log: Path) -> None:
     first, lines = lines_of(log, 1)
     at = next(i for i, line in enumerate(lines) if b'"e":"decision"' in line)
     swapped = [lines[at + 2], lines[at + 1]]

@@ -80,7 +80,9 @@ def test_a_source_that_is_misspelt_is_a_usage_error(kubeconfig: Path) -> None:
     assert "want `configmap:NAMESPACE/NAME`" in result.output
 
 
-def test_a_wrong_configuration_is_told_with_file_and_line(kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_wrong_configuration_is_reported_with_file_and_line(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG.replace("podInitial", "podInitail"))
     result = run(f"--kubeconfig={kubeconfig}", f"--config={config}")
@@ -99,7 +101,7 @@ def test_a_wrong_configuration_is_told_with_file_and_line(kubeconfig: Path, tmp_
         pytest.param(32, 160, "Expected object with name other", id="few, but it may have more"),
     ],
 )
-def test_too_few_open_files_are_told_at_once(
+def test_too_few_open_files_are_reported_at_once(
     kubeconfig: Path, soft: int, hard: int, want: str
 ) -> None:
     """It used to end with the traceback of whatever was opened last."""
@@ -114,7 +116,7 @@ def test_too_few_open_files_are_told_at_once(
 
 
 @pytest.mark.slow("starts programs")
-def test_an_address_that_is_taken_is_told_in_one_line(kubeconfig: Path) -> None:
+def test_an_address_that_is_taken_is_reported_in_one_line(kubeconfig: Path) -> None:
     """Who started a second scheduler on one machine was shown the way through three libraries."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -27,7 +27,7 @@ def cluster(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_what_does_not_fit_is_told_and_ends_with_3(cluster: str) -> None:
+def test_what_does_not_fit_is_reported_and_ends_with_3(cluster: str) -> None:
     result = run(cluster)
     assert result.exit_code == 3, result.output
     assert "3 pods: 1 placed, 2 pending" in result.output
@@ -110,7 +110,7 @@ def test_extenders_are_not_asked_and_it_says_so(cluster: str, tmp_path: Path) ->
         pytest.param(["/nowhere"], 2, "does not exist", id="file"),
     ],
 )
-def test_what_cannot_run_is_told(
+def test_what_cannot_run_is_reported(
     cluster: str, arguments: list[str], code: int, message: str
 ) -> None:
     result = run(cluster, *arguments)
@@ -178,7 +178,7 @@ def test_a_priority_class_may_come_after_those_that_name_it(tmp_path: Path) -> N
         assert (got["evictions"], got["reasons"][0]["examples"]) == (0, ["a/late"]), first
 
 
-def test_what_is_given_twice_counts_once_and_is_told(cluster: str, tmp_path: Path) -> None:
+def test_what_is_given_twice_counts_once_and_is_reported(cluster: str, tmp_path: Path) -> None:
     """The second pod pushed the first out: "1 never got a node"."""
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump_all([NODE, pod("p0", "100m")]))
@@ -190,7 +190,9 @@ def test_what_is_given_twice_counts_once_and_is_told(cluster: str, tmp_path: Pat
     assert (got["placed"], got["resources"]["cpu"]["requested"]) == (2, 1600)
 
 
-def test_a_pod_that_takes_the_place_of_another_one_is_told(cluster: str, tmp_path: Path) -> None:
+def test_a_pod_that_takes_the_place_of_another_one_is_reported(
+    cluster: str, tmp_path: Path
+) -> None:
     """The first was counted as one that went, and nothing was said."""
     lines = [
         {"at": 1, "add": pod("p0", "100m")},
@@ -246,7 +248,7 @@ def test_a_pod_that_is_being_deleted_wants_no_node(tmp_path: Path) -> None:
         ["explain", "p", "--snapshot=SNAPSHOT", "--output=json"],
     ],
 )
-def test_what_a_snapshot_could_not_read_is_told(tmp_path: Path, arguments: list[str]) -> None:
+def test_what_a_snapshot_could_not_read_is_reported(tmp_path: Path, arguments: list[str]) -> None:
     """`explain` alone said so, and in its text alone."""
     path = tmp_path / "cluster.json"
     missing = {"persistentvolumeclaims": "forbidden"}

@@ -100,7 +100,7 @@ def test_a_claim_with_deep_parameters_costs_no_snapshot(
     assert [one["kind"] for one in found] == ["ResourceClaim"]
 
 
-def test_a_cluster_that_cannot_be_asked_is_told_and_no_file_is_left(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_asked_is_reported_and_no_file_is_left(tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
@@ -136,7 +136,9 @@ def test_a_link_and_a_pipe_are_written_and_stay(reader: Path, tmp_path: Path) ->
     assert read_cluster(read).taken_at
 
 
-def test_a_file_that_cannot_be_written_is_told_before_the_cluster_is_asked(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_before_the_cluster_is_asked(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "nowhere" / "cluster.json"
     result = CliRunner().invoke(main, ["snapshot", str(file)])
     assert result.exit_code == 2

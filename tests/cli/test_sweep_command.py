@@ -128,7 +128,7 @@ def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> Non
     assert (here / "results.csv").read_text() == (there / "results.csv").read_text()
 
 
-def test_a_worker_of_dask_without_starsched_is_told_of(snapshot: Path, tmp_path: Path) -> None:
+def test_a_worker_of_dask_without_starsched_is_reported(snapshot: Path, tmp_path: Path) -> None:
     """It could not decode its task and lost its connection, and the sweep waited for ever."""
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -432,7 +432,7 @@ def test_a_workload_can_come_from_a_pipe(snapshot: Path, tmp_path: Path, argumen
     assert (tmp_path / "piped" / "workload-1-stdin").read_bytes() == snapshot.read_bytes()
 
 
-def test_what_cannot_be_read_is_told_with_its_place(snapshot: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_with_its_place(snapshot: Path, tmp_path: Path) -> None:
     to = tmp_path / "out"
     to.mkdir()
     (to / "results.jsonl").write_text('{"key": 1}\n')

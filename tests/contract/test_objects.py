@@ -288,7 +288,7 @@ async def test_health_endpoints_say_ok(api: Api) -> None:
         assert (answer.status, answer.body) == (200, "ok")
 
 
-async def test_the_version_is_told(api: Api) -> None:
+async def test_the_version_is_reported(api: Api) -> None:
     answer = await api.get("/version")
     assert (answer.body["major"], answer.body["minor"]) == ("1", "36")
 

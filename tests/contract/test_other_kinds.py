@@ -42,7 +42,7 @@ async def test_a_replication_controller_keeps_its_selector(api: Api) -> None:
     assert made["spec"]["selector"] == {"app": "web"}
 
 
-async def test_a_disruption_budget_starts_without_leave(api: Api) -> None:
+async def test_a_disruption_budget_starts_without_disruptions_allowed(api: Api) -> None:
     path = api.path("poddisruptionbudgets", group="policy/v1")
     sent = {"metadata": {"name": "a"}, "spec": {"minAvailable": 1, "selector": SELECTOR}}
     made = await api.make(path, sent)

@@ -20,7 +20,7 @@ def test_a_page_is_stale_once_help_says_otherwise(monkeypatch: pytest.MonkeyPatc
     assert command_pages.stale() == [Path("docs/commands/fmt.md")]
 
 
-def test_a_command_without_a_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_a_page_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMMANDS, "brandnew", COMMANDS["new"])
     assert command_pages.stale() == [
         Path("docs/commands/brandnew.md"),
@@ -28,7 +28,7 @@ def test_a_command_without_a_page_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
 
-def test_a_page_of_no_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_no_command_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(COMMANDS, "fmt")
     assert Path("docs/commands/fmt.md") in command_pages.stale()
 

@@ -174,7 +174,7 @@ profiles:
     assert answer["FailedAndUnresolvableNodes"] == {"b": "node(s) were unschedulable"}
 
 
-async def test_sources_of_facts_that_are_not_followed_are_told_of(tmp_path: Path) -> None:
+async def test_sources_of_facts_that_are_not_followed_are_reported(tmp_path: Path) -> None:
     """A policy saw no facts, in silence, though the configuration beside it said where from."""
     runtime = """\
 apiVersion: starsched.dev/v1
@@ -190,7 +190,7 @@ facts: {sources: [{annotations: {keys: {heat: example.com/heat}}}]}
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_an_extender_without_a_say_is_told_of(tmp_path: Path) -> None:
+async def test_an_extender_without_a_say_is_reported(tmp_path: Path) -> None:
     """An empty folder, or built-in policies unasked for: every node passed, in silence."""
     folder = write(tmp_path / "p", {})
     with structlog.testing.capture_logs() as logs:

@@ -199,7 +199,7 @@ def test_a_malformed_series_is_left_out(series: Any) -> None:
         ("pod", {"pod": "a"}, "`namespace` and `pod`, which says what it is about, got `pod`"),
     ],
 )
-def test_an_answer_about_nothing_is_told_of(about: str, labels: dict[str, str], want: str) -> None:
+def test_an_answer_about_nothing_is_reported(about: str, labels: dict[str, str], want: str) -> None:
     """Without a `nodeLabel`, a query had hundreds of series and gave no fact, in silence."""
     query = FactQuery("x", "q", about=about)
     body = _answer(_series("1", **labels))
@@ -207,7 +207,7 @@ def test_an_answer_about_nothing_is_told_of(about: str, labels: dict[str, str], 
     assert why_nothing(query, body) == f"none of 1 series has the label {want}"
 
 
-def test_an_answer_of_histograms_is_told_of() -> None:
+def test_an_answer_of_histograms_is_reported() -> None:
     series = {"metric": {"node": "a"}, "histogram": [1, {}]}
     got = why_nothing(FactQuery("x", "q"), _answer(series, series))
     assert got == "none of 2 series has a sample that is a number"
@@ -225,7 +225,7 @@ def test_a_sample_of_no_time_has_none() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_of_several_series_about_the_same_the_labels_decide_and_it_is_told(
+def test_of_several_series_about_the_same_the_labels_decide_and_it_is_reported(
     order: tuple[int, ...],
 ) -> None:
     """The one that came last counted, without a word, and servers give them in any order."""
@@ -357,7 +357,7 @@ async def test_a_source_tells_of_an_answer_about_nothing() -> None:
     assert source.failures == 1
 
 
-async def test_trouble_with_a_query_is_told_when_it_changes() -> None:
+async def test_trouble_with_a_query_is_reported_when_it_changes() -> None:
     state = {"status": 500, "asked": 0}
 
     async def answer(request: web.Request) -> web.StreamResponse:

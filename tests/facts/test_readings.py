@@ -135,7 +135,7 @@ def test_a_byte_order_mark_is_no_part_of_a_document(mark: bytes | str) -> None:
     assert document.readings == {CLUSTER: {"x": Reading(1, "1")}}
 
 
-def test_a_key_that_is_there_twice_is_told_of() -> None:
+def test_a_key_that_is_there_twice_is_reported() -> None:
     """Of a node that was listed twice the first entry was lost in silence."""
     twice = '{"nodes": {"a": {"x": 1}, "b": {"x": 2}, "a": {"y": 3}}}'
     document = read_document(twice)

@@ -185,7 +185,7 @@ async def test_a_broken_key_of_a_config_map_keeps_what_it_said(cluster: DevClust
         pytest.param("one.json", "want the key `one.json`, got `one.jsn`, `two.yaml`", id="named"),
     ],
 )
-async def test_a_config_map_without_its_key_is_told_of(
+async def test_a_config_map_without_its_key_is_reported(
     cluster: DevCluster, key: str, want: str
 ) -> None:
     """There were no facts, in silence."""
@@ -360,7 +360,7 @@ async def test_a_broken_file_keeps_what_was_said(file: tuple[Path, _Told]) -> No
     await eventually(lambda: told.last is not None and "more" in told.last[CLUSTER])
 
 
-async def test_a_file_that_becomes_readable_is_read_and_trouble_is_told_once(
+async def test_a_file_that_becomes_readable_is_read_and_trouble_is_reported_once(
     file: tuple[Path, _Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its stamp stays the same where only its permissions change, and it was never read again."""
@@ -545,7 +545,7 @@ class _Unreadable(NoLearnedStore):
         return None
 
 
-async def test_what_cannot_be_read_is_told_once(
+async def test_what_cannot_be_read_is_reported_once(
     cluster: DevCluster,
 ) -> None:
     learned_store, told = _Unreadable(), _Told()

@@ -229,7 +229,7 @@ async def test_a_sandbox_killed_at_any_point_costs_attempts_and_no_pods(
         assert metric(app, "starsched_sandbox_restarts_total") > 3
 
 
-async def test_an_error_is_told_and_taken_back(cluster: DevCluster) -> None:
+async def test_an_error_is_reported_and_taken_back(cluster: DevCluster) -> None:
     async with scheduler(cluster, initial_backoff=0.2, max_backoff=0.4):
         refusal = cluster.faults.fail(403, message="not now", **bindings(times=None))
         cluster.create(make_pod("web"))

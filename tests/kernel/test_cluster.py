@@ -93,7 +93,9 @@ def test_a_confirmed_pod_is_not_assumed_any_more(bench: Bench) -> None:
     bench.check()
 
 
-def test_a_pod_deleted_while_it_is_assumed_frees_its_room_and_wakes_others(bench: Bench) -> None:
+def test_a_pod_deleted_while_it_is_assumed_frees_its_capacity_and_wakes_others(
+    bench: Bench,
+) -> None:
     bench.add(make_pod("big", cpu="4"))
     bench.reject()
     bench.add(web(cpu="4"))
@@ -108,7 +110,7 @@ def test_a_pod_deleted_while_it_is_assumed_frees_its_room_and_wakes_others(bench
     bench.check()
 
 
-def test_a_pod_that_ends_frees_its_room(bench: Bench) -> None:
+def test_a_pod_that_ends_frees_its_capacity(bench: Bench) -> None:
     bench.add(web(node="node-1"))
     bench.delete(web(node="node-1"))
     assert bench.cache.pod_count == 0
@@ -297,7 +299,9 @@ def test_a_nominated_pod_that_is_bound_there_makes_no_room(bench: Bench) -> None
     bench.check()
 
 
-def test_a_pod_whose_deletion_begins_while_it_is_bound_gives_its_room_back(bench: Bench) -> None:
+def test_a_pod_whose_deletion_begins_while_it_is_bound_gives_its_capacity_back(
+    bench: Bench,
+) -> None:
     low(bench)
     bench.add(web(cpu="4"))
     queued = bench.queue.pop()
@@ -314,7 +318,7 @@ def test_a_pod_whose_deletion_begins_while_it_is_bound_gives_its_room_back(bench
     bench.check()
 
 
-def test_a_pod_that_is_bound_elsewhere_than_assumed_gives_its_room_back(bench: Bench) -> None:
+def test_a_pod_that_is_bound_elsewhere_than_assumed_gives_its_capacity_back(bench: Bench) -> None:
     bench.add_node(make_node("node-2"))
     low(bench)
     bench.add(web(cpu="4"))
@@ -327,7 +331,7 @@ def test_a_pod_that_is_bound_elsewhere_than_assumed_gives_its_room_back(bench: B
     bench.check()
 
 
-def test_a_pod_that_is_on_another_node_now_gives_its_room_back(bench: Bench) -> None:
+def test_a_pod_that_is_on_another_node_now_gives_its_capacity_back(bench: Bench) -> None:
     """An API server that was restored to a backup let it be bound a second time."""
     bench.add_node(make_node("node-2"))
     bench.add(web(cpu="4", node="node-1"))
@@ -337,7 +341,7 @@ def test_a_pod_that_is_on_another_node_now_gives_its_room_back(bench: Bench) -> 
     bench.check()
 
 
-def test_a_pod_that_changes_while_it_is_bound_is_told_as_a_change(bench: Bench) -> None:
+def test_a_pod_that_changes_while_it_is_bound_is_reported_as_a_change(bench: Bench) -> None:
     """It counted with its old labels from the moment it was assumed."""
     terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}]
     apart = {"requiredDuringSchedulingIgnoredDuringExecution": terms}

@@ -39,7 +39,7 @@ def answer(turn: Turn) -> None:
         turn.send(FilterAnswer(("n1",)))
 
 
-def test_a_pod_that_is_gone_takes_no_room_from_one_of_its_name(world: World) -> None:
+def test_a_pod_that_is_gone_takes_no_capacity_from_one_of_its_name(world: World) -> None:
     """The pod there of the same name was counted no more, as if the one that is gone took over."""
     world.add(make_pod("web-0", uid="old", cpu=1))
     turn, _ = ask(world)
@@ -51,7 +51,7 @@ def test_a_pod_that_is_gone_takes_no_room_from_one_of_its_name(world: World) -> 
     world.check()
 
 
-def test_a_pod_that_is_gone_waits_for_no_leave(world: World) -> None:
+def test_a_pod_that_is_gone_waits_in_no_permit(world: World) -> None:
     """It held its room until its time was up: nobody says twice that a pod is gone."""
     for name in ("a", "b"):
         world.add(member(name, "gang", 2, 1, 0))
@@ -63,7 +63,7 @@ def test_a_pod_that_is_gone_waits_for_no_leave(world: World) -> None:
     world.check()
 
 
-def test_a_pod_on_its_way_out_takes_no_room(world: World) -> None:
+def test_a_pod_on_its_way_out_takes_no_capacity(world: World) -> None:
     world.add(make_pod("web", uid="web", cpu=1))
     turn, _ = ask(world)
     world.change(make_pod("web", uid="web", cpu=1, terminating=True))

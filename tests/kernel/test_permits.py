@@ -91,7 +91,7 @@ def test_leave_at_once_is_no_wait() -> None:
     assert waits(world, "Success") == (0, 0)
 
 
-def test_a_refused_pod_gives_its_room_back_and_is_rejected_by_the_policy() -> None:
+def test_a_refused_pod_gives_its_capacity_back_and_is_rejected_by_the_policy() -> None:
     world = decided(grown(World(permitting('"no"'))), pod := make_pod("web", cpu=1))
     assert world.bindings == []
     assert world.cache.pod_count == 0
@@ -104,7 +104,7 @@ def test_a_permit_that_fails_costs_the_attempt() -> None:
     assert (state(world, pod)["queue"], state(world, pod)["error_count"]) == ("backoff", 1)
 
 
-def test_all_permits_have_to_give_leave() -> None:
+def test_all_permits_have_to_approve() -> None:
     files = permitting("None", **{"other.star": 'def permit(pod, group): return "no"\n'})
     world = decided(grown(World(files)), pod := make_pod("web", cpu=1))
     assert state(world, pod)["rejectors"] == ["other"]
@@ -319,7 +319,7 @@ def test_one_that_is_preempted_releases_a_group_that_needs_it() -> None:
     assert (len(world.permits), world.cache.pod_count) == (0, 0)
 
 
-def test_somebody_who_missed_the_room_is_told_when_it_is_free() -> None:
+def test_a_pod_that_missed_the_capacity_is_tried_when_it_is_free() -> None:
     world = decided(grown(World(patient()), cpu=3), *(labelled(f"g-{i}", "g") for i in range(3)))
     single = make_pod("single", cpu=3, priority=5)
     decided(world, single)
@@ -411,7 +411,7 @@ def test_a_switch_of_policies_puts_those_that_wait_back_and_tries_them_at_once()
     assert world.queue.counts()["active"] == 2
 
 
-def test_after_the_end_nobody_is_given_leave() -> None:
+def test_after_the_end_no_pod_is_approved() -> None:
     world = decided(grown(World(patient())), *(labelled(f"g-{i}", "g") for i in range(2)))
     assert len(world.permits) == 2
     world.report(Stopped())

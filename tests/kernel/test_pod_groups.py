@@ -118,7 +118,7 @@ def test_a_pod_that_is_gone_is_not_asked_about() -> None:
     assert bench.lost == [2.0]
 
 
-def test_what_asks_for_the_group_is_told_why_it_is_not_known() -> None:
+def test_what_asks_for_the_group_learns_why_it_is_not_known() -> None:
     bench = Bench()
     first, second, *_ = crowd()
     bench.groups.put(first)

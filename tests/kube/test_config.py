@@ -204,7 +204,7 @@ except KubeConfigError as error:
 """
 
 
-def test_a_user_without_a_home_is_told_what_is_missing_or_needs_none() -> None:
+def test_a_user_without_a_home_learns_what_is_missing_or_needs_none() -> None:
     """A numeric user without `$HOME` got a traceback, even in a pod, which reads none of it."""
     ended = subprocess.run(
         [sys.executable, "-c", _HOMELESS], capture_output=True, text=True, timeout=30, check=False
@@ -483,7 +483,7 @@ def test_a_key_that_takes_a_passphrase_is_refused(tmp_path: Path) -> None:
         TlsContext(endpoint)
 
 
-def test_a_certificate_that_cannot_be_loaded_is_told_once(
+def test_a_certificate_that_cannot_be_loaded_is_reported_once(
     tmp_path: Path, control_plane: ControlPlane
 ) -> None:
     """Files are looked at once a second while there are requests."""

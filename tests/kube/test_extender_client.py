@@ -329,7 +329,7 @@ def test_a_key_that_takes_a_passphrase_is_refused(authority: Authority) -> None:
             _client("https://127.0.0.1:1", tls=tls)
 
 
-async def test_a_password_in_the_url_is_used_and_not_told() -> None:
+async def test_a_password_in_the_url_is_used_and_not_reported() -> None:
     """It was a label of a metric, and part of the event on every pod that an extender failed."""
     async with SmallExtender(filter=lambda body: {}) as extender:
         url = extender.url.replace("http://", "http://me:secret@")

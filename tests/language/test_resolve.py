@@ -34,7 +34,7 @@ def test_arguments_meet_parameters(parameters: str, call: str, want: dict[str, s
     assert got == Arguments(got.given, (), (), (), (), is_open=False)
 
 
-def test_what_does_not_fit_is_told_apart() -> None:
+def test_what_does_not_fit_is_reported_separately() -> None:
     got = _bound("a, b, c", "f(1, 2, a = 3, d = 4)")
     assert got.repeated == ("a",)
     assert got.missing == ("c",)

@@ -77,7 +77,7 @@ def test_a_disk_that_the_driver_could_not_find_is_an_error(source: str, fields: 
         ({ZONE: "us-east1-b__us-east1-c"}, "regions/us-east1"),
     ],
 )
-def test_a_disk_of_gce_is_told_apart_by_its_place(labels: dict[str, str], place: str) -> None:
+def test_a_disk_of_gce_is_distinguished_by_its_place(labels: dict[str, str], place: str) -> None:
     found = volume_attachment(_volume({"gcePersistentDisk": {"pdName": "d"}}, labels=labels))
     assert found == Attachment("pd.csi.storage.gke.io", f"projects/UNSPECIFIED/{place}/disks/d")
 

@@ -123,7 +123,7 @@ def test_lists_documents_and_directories_are_read(tmp_path: Path) -> None:
         pytest.param("x.gz", "\x1f\x8bno", "x.gz", id="no gzip"),
     ],
 )
-def test_what_is_no_cluster_is_told_with_its_file(
+def test_what_is_no_cluster_is_reported_with_its_file(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_bytes(text.encode("latin-1"))
@@ -131,7 +131,7 @@ def test_what_is_no_cluster_is_told_with_its_file(
         read_cluster(tmp_path / name)
 
 
-def test_a_directory_without_manifests_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_manifests_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ClusterFileError, match="found none"):
         read_cluster(tmp_path)
 
@@ -186,7 +186,7 @@ def test_a_pod_is_found_by_its_name_alone_unless_two_have_it() -> None:
         cluster.find_pod("b/q")
 
 
-def test_pods_of_one_name_are_told_by_names_that_find_them() -> None:
+def test_pods_of_one_name_are_reported_by_names_that_find_them() -> None:
     """One without a namespace was told as `/p`, a name that finds none."""
     cluster = Cluster(
         pods=[{"metadata": {"name": "p"}}, {"metadata": {"name": "p", "namespace": "a"}}]
@@ -196,7 +196,7 @@ def test_pods_of_one_name_are_told_by_names_that_find_them() -> None:
     assert cluster.find_pod("default/p") is cluster.pods[0]
 
 
-def test_finished_pods_take_no_room_and_the_one_asked_about_neither() -> None:
+def test_finished_pods_take_no_capacity_and_the_one_asked_about_neither() -> None:
     gone = pod("gone", nodeName="n") | {"status": {"phase": "Succeeded"}}
     cluster = Cluster(nodes=[NODE], pods=[gone, pod("p", nodeName="n"), pod("q", nodeName="n")])
     world = cluster.world(without=cluster.pod_of(cluster.pods[1]))

@@ -115,7 +115,7 @@ def test_the_scenario_of_these_tests_matches(runner: CaseRunner) -> None:
     assert outcome.agreement is Agreement.MATCHED
 
 
-def test_a_pod_that_was_promised_a_node_takes_its_room(runner: CaseRunner) -> None:
+def test_a_pod_that_is_nominated_takes_its_capacity(runner: CaseRunner) -> None:
     """It was refused as one that is placed nowhere, though the oracle has answers for it."""
     plain = _scenario()
     requests = plain["incoming"][0]["spec"]["containers"][0]["resources"]["requests"]

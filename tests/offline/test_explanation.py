@@ -136,7 +136,7 @@ def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
 # --- what is said ----------------------------------------------------------------------------
 
 
-def test_a_pod_that_fits_nowhere_is_told_every_way_out() -> None:
+def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
     nodes = [
         node("small", cpu=2, labels={"disk": "ssd"}),
         node("hdd", cpu=8, labels={"disk": "hdd"}),
@@ -262,7 +262,7 @@ def test_nodes_that_a_pre_filter_leaves_out_are_rejected_by_it() -> None:
     }
 
 
-def test_a_pod_is_told_who_keeps_those_that_would_make_room() -> None:
+def test_a_pod_learns_which_policy_keeps_its_victims() -> None:
     text = 'def victim_key(pod):\n    return None if pod.name == "kept" else 0\n'
     bundle = build_bundle({"keeps.star": text})
     weak = [pod(name, "2", nodeName=name, priority=0) for name in ("kept", "peer")]
@@ -282,7 +282,7 @@ def test_a_pod_is_told_who_keeps_those_that_would_make_room() -> None:
     )
 
 
-def test_a_pod_that_fits_is_told_what_made_the_difference() -> None:
+def test_a_pod_that_fits_learns_what_made_the_difference() -> None:
     got = explained([node("empty"), node("used")], pod(), [pod("o", "2", nodeName="used")])
     assert (got.outcome, got.node) == ("placed", "empty")
     first, second = got.ranking
@@ -295,25 +295,25 @@ def test_a_pod_that_fits_is_told_what_made_the_difference() -> None:
     assert not got.remedies
 
 
-def test_a_tie_is_told_as_one() -> None:
+def test_a_tie_is_reported_as_one() -> None:
     got = explained([node("a"), node("b")], pod())
     assert [row.place for row in got.ranking] == [1, 1]
     assert got.ranking[0].node == got.node
     assert "2 nodes have the highest total" in got.why[0]
 
 
-def test_a_pod_that_could_preempt_is_told_whom() -> None:
+def test_a_pod_that_could_preempt_learns_whom() -> None:
     got = explained([node("n")], pod(cpu="3", priority=10), [pod("weak", "2", nodeName="n")])
     assert (got.outcome, got.eviction) == ("unschedulable", {"n": ("default/weak",)})
 
 
-def test_a_gated_pod_is_told_by_whom() -> None:
+def test_a_gated_pod_says_which_policy_gates_it() -> None:
     got = explained([node("n")], pod(schedulingGates=[{"name": "later"}]))
     assert got.outcome == "gated"
     assert "SchedulingGates" in got.message
 
 
-def test_room_that_is_promised_to_another_pod_is_taken() -> None:
+def test_capacity_that_another_pod_is_nominated_for_is_taken() -> None:
     promised = Pod.from_plain(
         {**pod("first", "3", priority=5), "status": {"nominatedNodeName": "n"}}
     )
@@ -329,7 +329,7 @@ def test_room_that_is_promised_to_another_pod_is_taken() -> None:
         "def tie_key(pod, node): return [1 // 0]",
     ],
 )
-def test_a_pod_with_a_promise_needs_no_score(hook: str) -> None:
+def test_a_pod_with_a_nomination_needs_no_score(hook: str) -> None:
     """It was said to lose by scores, which a scheduler ignores for a nominated pod."""
     bundle = build_bundle({"broken.star": f"{hook}\n"})
     evaluator = InProcessEvaluator(bundle.program)
@@ -363,7 +363,7 @@ def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() ->
     }
 
 
-def test_a_pod_that_waits_for_leave_says_so() -> None:
+def test_a_pod_that_waits_in_permit_says_so() -> None:
     """Only "not called here" was reported, although the pod itself says what it waits for."""
     said = "waiting on node `a` for policy `mine`, 30s at most: the licence"
     condition = {"type": "PodScheduled", "status": "False", "reason": "WaitingOnPermit"}

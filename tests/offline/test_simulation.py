@@ -123,7 +123,7 @@ def test_no_node_is_overfull_and_no_pod_is_lost(arrivals: list[Any], nodes: int)
     }
 
 
-def test_a_pod_that_waits_gets_the_room_that_becomes_free() -> None:
+def test_a_pod_that_waits_gets_the_capacity_that_becomes_free() -> None:
     planned = workload([node("n")], (0.0, pod("first", "3"), 100.0), (10.0, pod("next", "3"), None))
     simulation, recorder, result = run(planned)
     assert simulation.lives["a/next"].placed_at == 100.0
@@ -177,7 +177,7 @@ def test_an_urgent_pod_evicts_and_the_victim_of_a_controller_comes_again() -> No
     assert (simulation.lives["a/urgent"].gone_at, weak.node, weak.placed_at) == (50.0, "n", 50.0)
 
 
-def test_pods_that_ended_once_take_room_when_they_come_again(tmp_path: Path) -> None:
+def test_pods_that_ended_once_take_capacity_when_they_come_again(tmp_path: Path) -> None:
     """Those of last week's Jobs, as kubectl shows them, were placed and took no room."""
     ended = [{**pod(f"p{i}", "3"), "status": {"phase": "Succeeded"}} for i in range(3)]
     ended[2]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -315,7 +315,7 @@ def written(path: Path, *manifests: dict[str, Any]) -> Workload:
     return read_workload(path)
 
 
-def test_a_pod_keeps_the_room_that_it_was_promised(tmp_path: Path) -> None:
+def test_a_pod_keeps_the_capacity_that_it_is_nominated_for(tmp_path: Path) -> None:
     """Promises of pending pods were read and dropped, so the first of the file took the room."""
     promised = pod("promised", "4") | {"status": {"nominatedNodeName": "n1"}}
     planned = written(tmp_path / "c.json", node("n1"), pod("first", "1"), promised)
@@ -324,7 +324,7 @@ def test_a_pod_keeps_the_room_that_it_was_promised(tmp_path: Path) -> None:
     assert "1 Insufficient cpu" in simulation.lives["a/first"].reason
 
 
-def test_whoever_has_to_go_for_a_promise_goes_at_the_start(tmp_path: Path) -> None:
+def test_victims_of_a_nomination_go_at_the_start(tmp_path: Path) -> None:
     """Nobody is evicted for a pod that waits for victims, which held their room for ever."""
     promised = pod("promised", "4", priority=10) | {"status": {"nominatedNodeName": "n1"}}
     victim = pod("victim", "4", nodeName="n1", priority=0)
@@ -384,7 +384,7 @@ def test_half_of_a_group_holds_nothing() -> None:
     }
 
 
-def test_a_group_is_placed_when_there_is_room_for_all_of_it() -> None:
+def test_a_group_is_placed_when_there_is_capacity_for_all_of_it() -> None:
     come = [(float(i), one, None) for i, one in enumerate(members(3))]
     planned = workload([node("n"), node("full")], (0.0, pod("first", "4"), 30.0), *come)
     simulation, _, result = run(planned, GROUPED)
@@ -786,7 +786,7 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
         ),
     ],
 )
-def test_what_is_no_workload_is_told_with_its_line(
+def test_what_is_no_workload_is_reported_with_its_line(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text)

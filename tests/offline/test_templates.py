@@ -54,7 +54,7 @@ def test_a_deployment_has_the_replica_set_that_its_pods_spread_by() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["many", -1, True, 10**9])
-def test_a_number_of_pods_that_is_none_is_told(wrong: object) -> None:
+def test_a_number_of_pods_that_is_none_is_reported(wrong: object) -> None:
     with pytest.raises(ManifestError, match=r"`web`: spec.replicas: want an int in 0..100000, got"):
         planned_objects(workload("Deployment", replicas=wrong))
 

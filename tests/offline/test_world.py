@@ -20,7 +20,7 @@ def test_placed_pods_count_on_their_node() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_finished_pods_take_no_room(phase: str) -> None:
+def test_finished_pods_take_no_capacity(phase: str) -> None:
     world = World.from_manifests([_node()], [_pod("p", phase=phase)])
     info = world.snapshot.infos[world.snapshot.slot_of["a"]]
     assert info is not None

@@ -26,7 +26,7 @@ def _problems(files: dict[str, str] | None = None, **arguments: str) -> list[str
     return [str(problem) for problem in refused.value.problems]
 
 
-def test_a_key_that_is_missing_is_told_with_the_edit() -> None:
+def test_a_key_that_is_missing_is_reported_with_the_edit() -> None:
     """Only the hook asked for it: `check` found nothing wrong, and then each pod failed."""
     profile = _PROFILE % ("{name: NodeMetadata}", "{name: NodeMetadata, args: {%s}}")
     (warning,) = build_bundle({"profile.yaml": profile % "metadataSource: Label"}).warnings

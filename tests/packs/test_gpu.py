@@ -48,7 +48,7 @@ async def _gpu_pod(client: ApiClient, namespace: str, name: str, **wants: str) -
     await client.create(resources.PODS, msgspec.json.encode(manifest), namespace=namespace)
 
 
-async def test_pods_are_told_their_gpus_and_a_new_scheduler_knows_them(
+async def test_pods_learn_their_gpus_and_a_new_scheduler_knows_them(
     control_plane: ControlPlane, world: World
 ) -> None:
     await _gpu_node(world, "n", 2)

@@ -221,7 +221,7 @@ def test_a_claim_that_belongs_to_another_fails_no_attempt(oracle: Oracle) -> Non
     assert _ours(scenario).best == ("n0",)
 
 
-def test_a_pod_that_a_pre_filter_gave_up_is_told_what_preemption_says(oracle: Oracle) -> None:
+def test_a_pod_that_a_pre_filter_gave_up_learns_what_preemption_says(oracle: Oracle) -> None:
     """kube-scheduler says `not found`: a plugin that was not asked before finds nothing after."""
     names = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in ("n0", "n1")]
     required = {"nodeSelectorTerms": [{"matchFields": names}]}

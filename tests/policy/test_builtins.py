@@ -232,7 +232,7 @@ def test_a_counter_that_cannot_be_counted_fails_its_hook(counter: str, want: str
     assert (verdict.file, verdict.line > 0) == ("x.star", True)
 
 
-def test_a_counter_without_a_list_around_it_is_told() -> None:
+def test_a_counter_without_a_list_around_it_is_reported() -> None:
     """It was taken for a dict by hook: `want a dict with the keys "filter" and "score"`."""
     text = "def counters(pod): return count_pods(None, labels = {}, namespaces = [])\n"
     ((verdict,),) = InProcessEvaluator(program_of(text)).evaluate([per_pod("counters")])

@@ -58,7 +58,7 @@ def test_text_that_does_not_parse(text: str, want: str) -> None:
         pytest.param("\tpass", "1: tabs are not allowed\nhint: indent by four spaces", id="a tab"),
     ],
 )
-def test_what_only_python_has_is_told_with_what_to_write_instead(line: str, want: str) -> None:
+def test_what_only_python_has_is_reported_with_what_to_write_instead(line: str, want: str) -> None:
     first, *rest = line.split("\n")
     text = "\n".join(["def f(y, z):", first if first[0] == "\t" else f"    {first}", *rest, ""])
     (problem,) = _found(text)
@@ -71,7 +71,7 @@ def test_what_only_python_has_is_told_with_what_to_write_instead(line: str, want
     assert problem.startswith(f"x.star:2:{at}:{message}")
 
 
-def test_all_that_only_python_has_is_told_at_once() -> None:
+def test_all_that_only_python_has_is_reported_at_once() -> None:
     text = "import re\n@wraps\ndef f():\n    try:\n        return 1\n    except:\n        pass\n"
     assert [problem.partition("\n")[0] for problem in _found(text)] == [
         "x.star:1:1: Starlark has no `import`",
@@ -144,7 +144,7 @@ _BLOCK = "a block begins with `:` at the end of the line, and is indented"
         ),
     ],
 )
-def test_what_other_languages_write_is_told_with_what_to_write_instead(
+def test_what_other_languages_write_is_reported_with_what_to_write_instead(
     line: str, want: str
 ) -> None:
     """It was `unexpected symbol '{' here`, and nothing more."""
@@ -161,7 +161,7 @@ def test_a_name_of_ones_own_hides_a_library() -> None:
     assert check_files({"x.star": text}) == []
 
 
-def test_a_test_without_its_loads_is_told_what_to_load() -> None:
+def test_a_test_without_its_loads_is_reported_with_what_to_load() -> None:
     """`cluster` was taken for `str`, and of `asserts` nothing was said."""
     text = "def test_it(): asserts.fits(cluster(), nodes)"
     assert [str(problem) for problem in check_files({"x_test.star": text})] == [
@@ -177,7 +177,7 @@ def test_a_test_without_its_loads_is_told_what_to_load() -> None:
     "line",
     ["load = 1", "load += 1", "x = load", "x = load(1)", "x = [load for load in []]", "x = y.load"],
 )
-def test_the_name_that_only_starlark_keeps_for_itself_is_told(line: str) -> None:
+def test_the_name_that_only_starlark_keeps_for_itself_is_reported(line: str) -> None:
     """Who measures load calls a variable so, and heard that a "(" was expected."""
     (problem,) = _found(f"def f(y):\n    {line}\n")
     assert problem.endswith("\nhint: `load` is the word for loading files: take another name")
@@ -635,7 +635,7 @@ def test_calls_and_names_that_may_be_sound_are_let_be(text: str) -> None:
     assert check_files({"x.star": text, "y.star": "f = max\n"}) == []
 
 
-def test_a_function_with_an_endless_default_is_told_without_it() -> None:
+def test_a_function_with_an_endless_default_is_reported_without_it() -> None:
     text = "def score(pod, node): return _f()\ndef _f(a, b = 1" + " + 1" * 400 + "): return a + b\n"
     (problem,) = check_files({"x.star": text})
     assert (problem.message, problem.hint) == ("_f() lacks `a`", "")

@@ -17,7 +17,7 @@ _calls = st.dictionaries(
 
 
 @given(_calls)
-def test_circles_of_calls_are_told_until_none_is_left(calls: dict[str, set[str]]) -> None:
+def test_circles_of_calls_are_reported_until_none_is_left(calls: dict[str, set[str]]) -> None:
     told: set[str] = set()
     for way in circles(calls):
         assert all(b in calls[a] for a, b in pairwise([*way, way[0]]))

@@ -54,7 +54,7 @@ def test_what_is_known_of_feasible_nodes_is_for_scores() -> None:
     assert _found("score", "x = counts[0].feasible_nodes") == []
 
 
-def test_a_field_that_is_like_none_is_told_those_that_there_are() -> None:
+def test_an_unknown_field_is_reported_with_the_known_ones() -> None:
     (problem,) = _found("filter", "x = counts[0].number")
     assert problem.endswith(f"no field `number`\nhint: want {NUMBERS}")
 

@@ -129,7 +129,7 @@ sources:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, problem: str) -> None:
+def test_what_is_wrong_is_reported_with_its_place(text: str, problem: str) -> None:
     _, problems = _read(text)
     assert any(found.startswith(problem) for found in problems), problems
 
@@ -239,7 +239,7 @@ READER = "def score(pod, node):\n    return 1 if node.facts['heat'] or node.fact
         ),
     ],
 )
-def test_facts_that_no_source_gives_are_told(sources: str, is_given: bool) -> None:
+def test_facts_that_no_source_gives_are_reported(sources: str, is_given: bool) -> None:
     """The policy decided as if nothing were known, and neither `check` nor `explain` said why."""
     runtime = HEAD.replace("facts:\n", f"facts: {{sources: {sources}}}\n")
     files = {"heat.star": READER, "profile.yaml": f"{PROFILE}---\n{runtime}"}
@@ -253,7 +253,7 @@ def test_facts_that_no_source_gives_are_told(sources: str, is_given: bool) -> No
     )
 
 
-def test_a_shipped_policy_without_its_facts_is_told_where_it_is_enabled() -> None:
+def test_a_shipped_policy_without_its_facts_is_reported_where_it_is_enabled() -> None:
     files = {"profile.yaml": PROFILE.replace("heat", "Congestion")}
     (warning,) = build_bundle(files).warnings
     assert str(warning).startswith("profile.yaml: `Congestion` reads facts that no source")

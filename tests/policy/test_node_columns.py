@@ -97,7 +97,7 @@ def test_what_is_updated_at_once_goes_on_one_by_one(paths: Sequence[str]) -> Non
     assert column.changes.since(version) == []
 
 
-def test_nodes_that_come_at_once_are_told_as_changes() -> None:
+def test_nodes_that_come_at_once_are_reported_as_changes() -> None:
     cache = _cluster()
     column = NodeColumn(Projector("node", ["name"]))
     column.update_all(cache.snapshot())

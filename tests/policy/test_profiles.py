@@ -176,7 +176,7 @@ def test_no_weight_is_weight_1() -> None:
     assert _weights(profile)["TaintToleration"] == 1, "also for a default that weighs 3"
 
 
-def test_a_policy_at_a_point_that_it_lacks_is_told_what_it_has() -> None:
+def test_a_policy_at_a_point_that_it_lacks_is_reported_with_those_that_it_has() -> None:
     profile = {"schedulerName": "s", "plugins": {"filter": {"enabled": _names("mine")}}}
     assert _errors(profile, mine="def score(pod, node):\n    return 1\n") == [
         'profiles[0].plugins.filter.enabled[0].name: plugin "mine" does not extend FilterPlugin '
@@ -396,7 +396,9 @@ def test_an_argument_in_both_spellings_is_there_twice() -> None:
         pytest.param("x_x", "want one of `risk_limit`, `top_5_share`, `zone`", id="two words"),
     ],
 )
-def test_an_unknown_argument_is_told_the_known_ones_as_it_is_spelt(name: str, hint: str) -> None:
+def test_an_unknown_argument_is_reported_with_the_known_ones_as_it_is_written(
+    name: str, hint: str
+) -> None:
     """A configuration in camelCase was told names in snake_case."""
     profile = {"schedulerName": "s", "pluginConfig": [{"name": "a", "args": {name: 1}}]}
     want = f"profiles[0].pluginConfig[0].args.{name}: unknown argument [{hint}]"

@@ -40,7 +40,7 @@ def _stripped(pod: Pod) -> Pod:
 
 
 @pytest.mark.parametrize("path", sorted(RECORDINGS.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_they_are_told_by_the_text_alone(path: Path) -> None:
+def test_they_are_found_by_the_text_alone(path: Path) -> None:
     fields = {name: field for name, field in POD_FIELDS.items() if field.is_spec}
     facts = Snapshot(ObjectStore())
     compared = 0

@@ -396,7 +396,7 @@ def test_the_test_that_loads_a_wrong_file_fails_at_its_line(tmp_path: Path) -> N
         ('without("x")', "no pod `x`"),
     ],
 )
-def test_a_name_that_is_not_there_is_told_with_those_that_are(
+def test_a_name_that_is_not_there_is_reported_with_those_that_are(
     root: Path, call: str, want: str
 ) -> None:
     test = f'def test_it():\n    load_manifests("fixtures/cluster.yaml").{call}\n'
@@ -413,7 +413,7 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(
         pytest.param('load_data(["a.csv"])', 'want a path, got ["a.csv"]', id="a list of data"),
     ],
 )
-def test_what_is_no_path_is_told(tmp_path: Path, call: str, want: str) -> None:
+def test_what_is_no_path_is_reported(tmp_path: Path, call: str, want: str) -> None:
     """Of a list it said that it "has no attribute 'endswith'"; without any there was a cluster."""
     (result,) = run(tmp_path, f"def test_it():\n    {call}\n")
     assert result.message == f"{call.partition('(')[0]}: {want}"
@@ -457,7 +457,9 @@ def test_data_is_read_from_yaml_json_and_csv(tmp_path: Path) -> None:
         ("b.yaml", None, "b.yaml: no such file or directory"),
     ],
 )
-def test_data_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: Any, want: str) -> None:
+def test_data_that_cannot_be_read_is_reported(
+    tmp_path: Path, name: str, text: Any, want: str
+) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(FixtureError, match="^" + want.replace("(", "[(]")):

@@ -104,7 +104,7 @@ CASES = (
 )
 
 
-def test_cases_of_a_table_are_told_one_by_one() -> None:
+def test_cases_of_a_table_are_reported_one_by_one() -> None:
     test = LOADS + CASES + 'test_it = cases(_check, {"one": {"length": 1}, "two": {"length": 2}})\n'
     results = run_tests_confined({"x.star": POLICY, "x_test.star": test})
     assert [(r.name, r.passed) for r in results] == [("test_it[one]", True), ("test_it[two]", True)]

@@ -238,7 +238,7 @@ def test_an_age_that_no_fact_has_is_refused(age: str) -> None:
     assert result.message == f"make_fact: want an age_seconds of at least 0, got {age}"
 
 
-def test_a_wrong_argument_is_told_once() -> None:
+def test_a_wrong_argument_is_reported_once() -> None:
     result = _failure(
         'def test_it():\n    asserts.fits(cluster(make_node()), make_pod(), args = {"other": 1})\n',
         "def filter(pod, node):\n    return None\n",

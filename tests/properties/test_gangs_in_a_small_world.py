@@ -170,7 +170,7 @@ def test_two_groups_that_fit_nowhere_do_not_wake_each_other_for_ever(world: Worl
     assert not world.turns(1), "nothing has changed, and they are tried again"
 
 
-def test_no_other_pod_is_decided_while_half_of_a_group_holds_room(world: World) -> None:
+def test_no_other_pod_is_decided_while_half_of_a_group_holds_capacity(world: World) -> None:
     world.add_node(make_node("n", cpu=3))
     group = _group(world, "a", 4)
     world.add(make_pod("single", cpu=3))  # comes between the pods of the group by its age

@@ -44,7 +44,7 @@ async def test_an_edit_that_was_taken_back_and_is_undone_is_the_sources_again() 
         assert b.describe()["active"]["origin"] == b.source.name
 
 
-async def test_a_configmap_that_is_made_anew_is_told_what_is_in_force() -> None:
+async def test_a_configmap_that_is_created_again_gets_an_event_of_what_is_in_force() -> None:
     """The new one has another uid: `kubectl describe` showed no event at all."""
     async with bench(GOOD) as b:
         offer(b, None)
@@ -54,7 +54,7 @@ async def test_a_configmap_that_is_made_anew_is_told_what_is_in_force() -> None:
         assert not b.describe()["source"]["gone"]
 
 
-async def test_a_change_of_labels_alone_is_not_told() -> None:
+async def test_a_change_of_labels_alone_is_not_reported() -> None:
     async with bench(GOOD) as b:
         await eventually(lambda: b.describe()["last_good"], what="the trial to end")
         offer(b, GOOD)

@@ -76,7 +76,7 @@ def test_what_is_kept_is_what_would_be_found(done: list[tuple[object, ...]]) -> 
     nominator.check_invariants()
 
 
-def test_a_reader_far_behind_looks_at_every_promise() -> None:
+def test_a_reader_far_behind_looks_at_every_nomination() -> None:
     cache, nominator, nominations = Cache(), Nominator(), Nominations()
     for name in NODES:
         cache.add_node(make_node(name))
@@ -91,7 +91,7 @@ def test_a_reader_far_behind_looks_at_every_promise() -> None:
     nominator.check_invariants()
 
 
-def test_a_promise_on_a_node_outside_the_pre_filters_choice_changes_no_reason() -> None:
+def test_a_nomination_on_a_node_outside_the_pre_filters_choice_changes_no_reason() -> None:
     choice = (
         'def pre_filter(pod):\n    return only_nodes(["n1"])\n\n'
         'def filter(pod, node):\n    return "full"\n'
@@ -108,7 +108,7 @@ def test_a_promise_on_a_node_outside_the_pre_filters_choice_changes_no_reason() 
     )
 
 
-def test_another_promise_on_the_same_node_is_another_question() -> None:
+def test_another_nomination_on_the_same_node_is_another_question() -> None:
     bundle = build_bundle({})
     scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
     cache, nominator = Cache(), Nominator()
@@ -130,7 +130,7 @@ def test_another_promise_on_the_same_node_is_another_question() -> None:
     assert decide(3) == "n"
 
 
-def test_eviction_is_tried_anew_where_the_promises_are_others() -> None:
+def test_eviction_is_tried_anew_where_the_nominations_are_others() -> None:
     bundle = build_bundle({})
     scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
     cache, nominator = Cache(), Nominator()

@@ -141,7 +141,7 @@ def promised(cache: Cache, node: str, **words: Any) -> tuple[Nominator, Pod]:
 
 
 @pytest.mark.parametrize(("priority", "is_kept_free"), [(99, True), (100, True), (101, False)])
-def test_promised_room_is_kept_from_pods_that_matter_no_more(
+def test_nominated_capacity_is_kept_from_pods_that_matter_no_more(
     priority: int, is_kept_free: bool
 ) -> None:
     scheduler, cache = make_scheduler(), full_cluster("a", priority=200)
@@ -150,7 +150,7 @@ def test_promised_room_is_kept_from_pods_that_matter_no_more(
     assert (scheduler.schedule(rival, cache.snapshot(), nominator).node is None) is is_kept_free
 
 
-def test_the_pod_itself_gets_what_it_was_promised() -> None:
+def test_the_pod_itself_gets_what_it_is_nominated_for() -> None:
     """Also where another node scores higher: that one was not made free for it."""
     scheduler, cache = make_scheduler(), full_cluster("a")
     nominator, pod = promised(cache, "a")
@@ -160,7 +160,7 @@ def test_the_pod_itself_gets_what_it_was_promised() -> None:
     assert scheduler.schedule(pod, cache.snapshot(), nominator).node == "empty"
 
 
-def test_a_promise_that_cannot_be_kept_is_not_waited_for() -> None:
+def test_a_nomination_that_cannot_be_kept_is_not_waited_for() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a", "b")
     nominator = Nominator()
     pod = urgent()
@@ -169,7 +169,7 @@ def test_a_promise_that_cannot_be_kept_is_not_waited_for() -> None:
     assert scheduler.schedule(pod, cache.snapshot(), nominator).node == "b"
 
 
-def test_promised_pods_count_for_anti_affinity() -> None:
+def test_nominated_pods_count_for_anti_affinity() -> None:
     """A filter over counters must see the promised pods in their domain."""
     scheduler, cache = make_scheduler(), Cache()
     cache.add_node(make_node("a", zone="z"))
@@ -192,7 +192,7 @@ def test_promised_pods_count_for_anti_affinity() -> None:
     assert explanation.rejected["a"].reasons == ("node(s) didn't match pod anti-affinity rules",)
 
 
-def test_promised_pods_spare_the_room_that_a_preemption_makes() -> None:
+def test_nominated_pods_spare_the_capacity_that_a_preemption_makes() -> None:
     """The victims of one preemptor make room for it, not for the next one."""
     scheduler, cache = make_scheduler(), full_cluster("a")
     nominator, _ = promised(cache, "a")
@@ -217,7 +217,7 @@ def test_nobody_is_evicted_while_a_victim_is_still_going() -> None:
     assert decision.nominated_node is None, "the promise holds"
 
 
-def test_a_promise_that_the_status_does_not_show_yet_is_waited_for() -> None:
+def test_a_nomination_that_the_status_does_not_show_yet_is_waited_for() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a", "b")
     cache.add_pod(
         make_pod("a-1", node="a", cpu="1", priority=0, terminating=True, status=VICTIM_STATUS)
@@ -235,7 +235,7 @@ def test_a_pod_that_goes_for_another_reason_does_not_stop_a_preemption() -> None
     assert scheduler.schedule(urgent(nominated="a"), cache.snapshot()).eviction is not None
 
 
-def test_a_promise_that_nothing_can_keep_is_taken_back() -> None:
+def test_a_nomination_that_nothing_can_keep_is_taken_back() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a", priority=1000)
     decision = scheduler.schedule(urgent(nominated="a"), cache.snapshot())
     assert decision.nominated_node == ""

@@ -92,7 +92,7 @@ def test_a_filter_over_counters_keeps_its_place_in_the_order(
     assert decide(files, cache).is_error is (order == ("raises", "counted"))
 
 
-def test_of_two_that_reject_before_a_failure_the_first_is_told() -> None:
+def test_of_two_that_reject_before_a_failure_the_first_is_reported() -> None:
     """What would have failed hid the first rejection from the second, which took its place."""
     cache = Cache()
     cache.add_node(make_node("n3", zone="z1", labels={"i": "3"}))
@@ -202,7 +202,7 @@ def counters(pod):
     ],
 )
 @pytest.mark.parametrize("parameters", ["pod, counts", "pod, cluster, counts"])
-def test_a_pre_filter_that_is_told_what_is_counted_may_say_all_that_others_may(
+def test_a_pre_filter_that_gets_counts_may_return_all_that_others_may(
     cache: Cache, answer: str, want: str, parameters: str
 ) -> None:
     """All but `skip()` went unheard: rejected pods were placed, filters were handed no state."""
@@ -229,7 +229,7 @@ def tie_key(pod, node):
 
 
 @pytest.mark.parametrize("parameters", ["pod, counts", "pod, cluster, counts"])
-def test_a_pre_score_that_is_told_what_is_counted_hands_on_to_the_score(
+def test_a_pre_score_that_gets_counts_passes_them_on_to_the_score(
     cache: Cache, parameters: str
 ) -> None:
     """It was heard only if the score itself was given counters, and then only to skip it."""

@@ -314,7 +314,7 @@ def test_volumes_are_made_where_the_driver_has_room() -> None:
         ),
     ],
 )
-def test_storage_that_the_claim_cannot_have_is_no_room(left: Json) -> None:
+def test_storage_that_the_claim_cannot_have_is_no_capacity(left: Json) -> None:
     case = Case(claim(storage_class="made", size="5Gi"), MADE, csi_driver(), left)
     assert case.verdicts(using("data"))["a"] == (NO_STORAGE,)
 

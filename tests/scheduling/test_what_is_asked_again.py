@@ -105,7 +105,7 @@ def test_a_node_that_is_still_full_is_not_scored() -> None:
     }
 
 
-def test_a_node_that_has_room_again_is_scored(world: _World) -> None:
+def test_a_node_that_has_capacity_again_is_scored(world: _World) -> None:
     placed = [world.place("8") for _ in range(3)]
     assert sorted(str(node) for node in placed) == ["n0", "n1", "n2"]
     assert world.place("8") is None

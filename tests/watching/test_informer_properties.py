@@ -54,7 +54,7 @@ def raw(obj: dict[str, Any]) -> msgspec.Raw:
 
 
 @given(STEPS)
-def test_handlers_mirror_the_server_and_are_told_each_change_once(
+def test_handlers_mirror_the_server_and_get_each_change_once(
     steps: list[tuple[str, str]],
 ) -> None:
     """The recorder itself refuses a repeated add, an update from elsewhere, a foreign delete."""

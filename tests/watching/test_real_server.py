@@ -47,7 +47,7 @@ def only(namespace: str, **more: Any) -> WatchOptions:
     return WatchOptions(namespace=namespace, **more)
 
 
-async def test_what_existed_and_what_changes_is_told(admin: ApiClient, namespace: str) -> None:
+async def test_what_existed_and_what_changes_is_reported(admin: ApiClient, namespace: str) -> None:
     await create(admin, namespace, *[f"m{i}" for i in range(5)])
     recorder = Recorder()
     options = only(namespace, page_size=2)
