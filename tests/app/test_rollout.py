@@ -574,6 +574,7 @@ async def in_force_after(app: App, revision: str) -> None:
     await eventually(lambda: app.rollout.active.bundle.revision != revision)
 
 
+@pytest.mark.slow("reloads under load")
 async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCluster) -> None:
     """Decisions go on while candidates are built, tested, tried and switched to."""
     pods = reloads = 0
@@ -604,6 +605,7 @@ async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCl
         await eventually(lambda: len(events(cluster, "Scheduled")) == pods)
 
 
+@pytest.mark.slow("runs two whole schedulers")
 async def test_a_standby_follows_what_the_leader_took_back(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
@@ -612,7 +614,7 @@ async def test_a_standby_follows_what_the_leader_took_back(
     def store(client: ApiClient) -> Store:
         return ConfigMapStore(client, NAMESPACE, NAME + SUFFIX)
 
-    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    lease = LeaseSettings(lease_duration=30.0, renew_deadline=20.0, retry_period=0.1)
     edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
     common: dict[str, Any] = {"from_config_map": True, "store": store, "lease": lease}
     async with (
@@ -636,7 +638,7 @@ async def test_a_standby_follows_what_the_leader_took_back(
 
 
 async def test_a_new_leader_tells_what_it_rejected_as_a_standby(cluster: DevCluster) -> None:
-    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    lease = LeaseSettings(lease_duration=30.0, renew_deadline=20.0, retry_period=0.1)
     edit(cluster, files("def score(pod, node:\n"))
     common: dict[str, Any] = {"from_config_map": True, "lease": lease}
     async with (

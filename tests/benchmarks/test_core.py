@@ -13,6 +13,7 @@ from benchmarks.workloads import WORKLOADS
 pytestmark = pytest.mark.timeout(120)
 
 
+@pytest.mark.slow("runs all groups and a profiler")
 def test_every_group_is_measured_and_written(tmp_path: Path) -> None:
     output, chart = tmp_path / "core.json", tmp_path / "core.png"
     result = CliRunner().invoke(

@@ -33,6 +33,7 @@ def runner() -> CaseRunner:
     return CaseRunner()
 
 
+@pytest.mark.budget(5, "all recorded answers of a kind")
 @pytest.mark.parametrize("name", COMPLETE)
 def test_every_recorded_answer_is_ours(runner: CaseRunner, name: str) -> None:
     outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in runner.run(s)]

@@ -80,7 +80,7 @@ _arrivals = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(arrivals=_arrivals, nodes=st.integers(0, 3))
 def test_no_node_is_overfull_and_no_pod_is_lost(arrivals: list[Any], nodes: int) -> None:
     planned = workload(

@@ -49,6 +49,7 @@ profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}, queueSort: 
         assert name in {e.policy for enabled in profile.points.values() for e in enabled}
 
 
+@pytest.mark.budget(6, "all tests of a folder of policies")
 @pytest.mark.parametrize("pack", FOLDERS)
 def test_the_tests_beside_the_policies_pass(pack: str) -> None:
     (files,) = read_policy_files([POLICIES / pack])

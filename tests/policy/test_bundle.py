@@ -174,7 +174,7 @@ def test_more_than_a_mebibyte_is_refused_with_its_size() -> None:
 
 def test_building_leaves_no_syntax_trees_to_the_garbage_collector() -> None:
     """A process that decides rarely looks for cycles, so each edit of a large file added to it."""
-    functions = "".join(f"def f{n}(a): return [a + 1]\n" for n in range(500))
+    functions = "".join(f"def f{n}(a): return [a + 1]\n" for n in range(200))
     files = {"a.star": functions + FILTER}
     build_bundle(files)
     gc.collect()
