@@ -88,13 +88,13 @@ class Rejections(Answers):
 
     def _place(self, value: Any) -> int:
         """The place of a rejection among the kinds of them."""
-        if type(value) is Verdict:
-            code, reasons = value.verdict, value.reasons
-        else:
-            code, reasons = "r", reasons_of(value)
-        key = (code, *reasons)
+        code, given = ("r", value) if type(value) is not Verdict else (value.verdict, value.reasons)
+        if type(given) is not list:
+            given = reasons_of(given)
+        key = (code, *given)
         place = self._known.get(key)
         if place is None:
+            reasons = reasons_of(given)
             place = self._known[key] = len(self._kinds)
             self._kinds.append([code, reasons])
         return place

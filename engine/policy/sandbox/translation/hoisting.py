@@ -11,6 +11,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from engine.language.resolve import free_names
 from engine.language.values import NONE, Atom, Items, Map, Site, Value
 from engine.policy.sandbox.translation.kinds import parts
 from engine.policy.sandbox.translation.state import Translation
@@ -87,7 +88,7 @@ class _Mover:
         if len(self._names) >= _MAX_HOISTED:
             return False
         # Variables, and what `:=` binds: in the node itself it is moved with it.
-        free = {name for name in _free(node) if name[0] in "vt"} - _named_in(node)
+        free = {name for name, _ in free_names(node) if name[0] in "vt"} - _named_in(node)
         if not free <= self._shared:
             return False
         held = _sites(self._translation, self._translation.types[node])
@@ -118,27 +119,6 @@ def _named_in(node: ast.AST) -> set[str]:
 
 def _is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
-
-
-def _free(node: ast.AST) -> set[str]:
-    """The names that *node* reads and does not bind itself."""
-    if isinstance(node, ast.Name):
-        return {node.id}
-    if isinstance(node, ast.NamedExpr):
-        return _free(node.value)
-    if isinstance(node, ast.Lambda):
-        return _free(node.body) - {argument.arg for argument in node.args.args}
-    if isinstance(node, ast.ListComp | ast.DictComp):
-        first = node.generators[0].iter
-        bound: set[str] = set()
-        found: set[str] = set()
-        for generator in node.generators:
-            bound |= _free(generator.target)
-            inner = [*generator.ifs, *([] if generator.iter is first else [generator.iter])]
-            found = found.union(*(_free(part) for part in inner))
-        made = [node.elt] if isinstance(node, ast.ListComp) else [node.key, node.value]
-        return (found.union(*(_free(part) for part in made)) - bound) | _free(first)
-    return set[str]().union(*(_free(part) for part in ast.iter_child_nodes(node)))
 
 
 def _sites(translation: Translation, type_: Value) -> set[Site]:

@@ -10,8 +10,20 @@ import ast
 import operator
 from typing import TYPE_CHECKING, Final
 
-from engine.language.values import BOOL, FLOAT, INT, NONE, STR, Atom, Items, Map, Tuple, Value
-from engine.policy.sandbox.translation.kinds import Untranslatable, join, names, only, parts
+from engine.language.values import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    STR,
+    Atom,
+    Items,
+    Map,
+    Tuple,
+    Value,
+    computed,
+)
+from engine.policy.sandbox.translation.kinds import NUMBER, Untranslatable, join, names, only, parts
 from engine.policy.sandbox.translation.state import Code, call
 
 if TYPE_CHECKING:
@@ -36,7 +48,7 @@ def unary(here: "Expressions", op: ast.unaryop, code: Code) -> Code:
     if isinstance(op, ast.USub) and not kinds & {"bool", "any"}:
         if type(code.value) is int:
             return here.known(-code.value)
-        return Code(ast.UnaryOp(ast.USub(), code.node), code.type & (INT | FLOAT))
+        return Code(ast.UnaryOp(ast.USub(), code.node), code.type & NUMBER)
     raise Untranslatable("an operator of one operand")
 
 
@@ -70,9 +82,7 @@ def binary(here: "Expressions", node: ast.expr, op: ast.operator, left: Code, ri
 
 
 def _arithmetic(op: ast.operator, left: Code, right: Code) -> Code:
-    numbers = INT | FLOAT
-    a, b = left.type & numbers, right.type & numbers
-    result = INT if a | b == INT else FLOAT if FLOAT in (a, b) else numbers
+    result = computed(left.type, right.type, is_division=isinstance(op, ast.Div))
     if right.type == INT and _is_neutral(left, op) and not isinstance(op, ast.Sub):
         return right
     if left.type == INT and _is_neutral(right, op):
@@ -88,11 +98,11 @@ def _arithmetic(op: ast.operator, left: Code, right: Code) -> Code:
                 call("h_bounded" if result == INT else "h_product", *_given(plain, result)), result
             )
         case ast.Div():
-            if FLOAT not in (a, b):
+            if FLOAT not in (left.type - NONE, right.type - NONE):
                 # As floats: Python divides large ints more exactly.
                 dividend = ast.BinOp(left.node, ast.Mult(), ast.Constant(1.0))
                 plain = ast.BinOp(dividend, ast.Div(), right.node)
-            return Code(plain, FLOAT)
+            return Code(plain, result)
         case ast.FloorDiv() | ast.Mod() if result == INT:
             return Code(plain, INT)
     raise Untranslatable("an operator that is not known for these types")
