@@ -39,6 +39,7 @@ class Listener:
         return None if reading is None else reading.value
 
 
+@pytest.mark.slow("starts Prometheus")
 async def test_series_become_facts_and_follow_the_target(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     load = Gauge("load", "Load.", ["node"], registry=registry)

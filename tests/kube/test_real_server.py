@@ -248,6 +248,7 @@ async def test_a_frozen_server_times_out_requests_and_watches(
         assert await client.request("GET", "/version")
 
 
+@pytest.mark.slow("starts the real control plane")
 async def test_servers_die_with_their_process(tmp_path: Path) -> None:
     """Killed without a chance to clean up, the parent leaves no server behind."""
     code = (

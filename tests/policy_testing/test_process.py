@@ -4,6 +4,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from engine.policy_testing.process import LOADING, MIB, run_tests_confined
@@ -21,6 +22,7 @@ def test_results_are_those_of_the_tests() -> None:
     assert (results[1].got, results[1].want, results[1].line) == ('{"a": 1}', '{"a": 2}', 5)
 
 
+@pytest.mark.slow("computes until it is killed")
 def test_a_test_that_cannot_be_interrupted_fails_and_the_others_run() -> None:
     """One built-in call may take for ever: only killing the process ends it."""
     stuck = "def test_a_stuck():\n    for i in range(100):\n        sorted(range(10000000))\n"
@@ -51,6 +53,7 @@ def test_files_that_take_all_memory_while_they_load_fail() -> None:
     assert [result.passed for result in run_tests_confined(files)] == [False]
 
 
+@pytest.mark.slow("computes until it is killed")
 def test_the_whole_run_has_a_deadline() -> None:
     stuck = "".join(
         f"def test_{i}():\n    for i in range(100):\n        sorted(range(10000000))\n"
@@ -82,6 +85,7 @@ def test_a_run_is_over_soon_after_it_is_told_to_stop() -> None:
     assert not any(result.passed for result in results)
 
 
+@pytest.mark.slow("runs all tests of the shipped policies")
 def test_all_tests_of_the_shipped_policies_pass_behind_the_walls() -> None:
     """Whatever the engine loads late must be there before files are closed to it."""
     policies = Path(__file__).parents[2] / "policies" / "kubernetes"

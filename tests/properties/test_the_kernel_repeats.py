@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -230,6 +231,7 @@ def played(steps: Sequence[Step]) -> list[Any]:
     return play.said
 
 
+@pytest.mark.budget(6, "random events, twice")
 @given(steps=STEPS)
 @settings(max_examples=60)
 def test_the_same_events_give_the_same_instructions(steps: list[Step]) -> None:

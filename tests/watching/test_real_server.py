@@ -219,6 +219,7 @@ def _reader_role(namespace: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow("starts the real control plane")
 async def test_an_api_that_the_cluster_lacks_is_empty() -> None:
     """A cluster without dynamic resource allocation has no `resource.k8s.io`."""
     with ControlPlane(apiserver_args=["--runtime-config=resource.k8s.io/v1=false"]) as plane:
