@@ -311,6 +311,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload(Cluster(), arrivals, changes, departures)
 
 
+@pytest.mark.budget(6, "random workloads, twice")
 @given(workload=workloads())
 @settings(max_examples=40)
 def test_the_simulation_does_what_the_scheduler_does(workload: Workload) -> None:
