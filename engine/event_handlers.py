@@ -42,10 +42,10 @@ class ObjectReporter:
 
 
 class SampledHandler:
-    """Passes changes on to *handler* and times one in sixteen, by kind of change.
+    """Passes changes to *handler*, and times one of sixteen by kind of change.
 
     Args:
-        handler: What handles them.
+        handler: Handles them.
         kind: The Kubernetes kind of the object: `Pod`, `Node`.
         seconds: Takes the durations, labelled `PodAdd`, `PodUpdate`, `PodDelete`.
         clock: Time.
@@ -61,30 +61,21 @@ class SampledHandler:
 
     def on_add(self, obj: Any) -> None:
         """An object appeared."""
-        self._seen += 1
-        if self._seen & _SAMPLE_MASK:
-            self._handler.on_add(obj)
-            return
-        started = self._clock.monotonic()
-        self._handler.on_add(obj)
-        self._added.observe(self._clock.monotonic() - started)
+        self._call(self._added, self._handler.on_add, obj)
 
     def on_update(self, old: Any, new: Any) -> None:
         """An object changed."""
-        self._seen += 1
-        if self._seen & _SAMPLE_MASK:
-            self._handler.on_update(old, new)
-            return
-        started = self._clock.monotonic()
-        self._handler.on_update(old, new)
-        self._updated.observe(self._clock.monotonic() - started)
+        self._call(self._updated, self._handler.on_update, old, new)
 
     def on_delete(self, obj: Any) -> None:
         """An object is gone."""
+        self._call(self._deleted, self._handler.on_delete, obj)
+
+    def _call(self, seconds: Histogram, handle: Callable[..., None], *objects: Any) -> None:
         self._seen += 1
         if self._seen & _SAMPLE_MASK:
-            self._handler.on_delete(obj)
+            handle(*objects)
             return
         started = self._clock.monotonic()
-        self._handler.on_delete(obj)
-        self._deleted.observe(self._clock.monotonic() - started)
+        handle(*objects)
+        seconds.observe(self._clock.monotonic() - started)

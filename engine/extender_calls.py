@@ -1,8 +1,8 @@
-"""Sends the questions of a scheduling cycle, and bindings, to the configured extenders.
+"""Calls the configured extenders for scheduling cycles and bindings.
 
-Owns which extender is asked what, in which order, and what its failures cost, as in kube-scheduler:
-filters one after the other, each seeing the nodes that the one before let through; priorities all
-at once. Merging is `scheduling.extender_merging`'s, the bodies are `scheduling.extender_messages`'.
+Owns which extender is called with what, in which order, and how its failures are handled, as in
+kube-scheduler: filters in sequence, each with the nodes that the previous one accepted; priorities
+in parallel. Merging is `scheduling.extender_merging`'s, the bodies `scheduling.extender_messages`'.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _SKIPPED: Final = "Skipping extender as it returned error and has ignorable flag
 
 
 class _Broken:
-    """Stands for an extender whose settings cannot be used: every request fails and says so."""
+    """Replaces the client of an extender with unusable settings: every request fails with them."""
 
     def __init__(self, error: ExtenderError) -> None:
         self._error = error
@@ -68,7 +68,7 @@ class ExtenderCalls:
     """Calls the extenders of the policies in force.
 
     Args:
-        metrics, clock: Measure.
+        metrics, clock: Record the duration and the result of each call.
     """
 
     def __init__(self, *, metrics: Metrics, clock: Clock) -> None:
@@ -79,10 +79,10 @@ class ExtenderCalls:
         self._texts = messages.NodeTexts()
 
     def use(self, extenders: Sequence[Extender]) -> None:
-        """Call *extenders*, in this order, from the next question on.
+        """Call *extenders*, in this order, from the next request on.
 
-        A client whose settings have not changed is kept, with its connections; others end when
-        their requests are answered.
+        A client with unchanged settings is kept, with its connections; others are closed when their
+        requests are answered.
         """
         before, self._clients = self._clients, {}
         for extender in extenders:
@@ -98,10 +98,10 @@ class ExtenderCalls:
         for client in clients.values():
             await client.close()
 
-    # --- questions of the scheduling cycle ----------------------------------------------------
+    # --- scheduling cycle ---------------------------------------------------------------------
 
     async def answer(self, question: Question) -> Answer:
-        """The answer of all extenders together. Never raises for an extender."""
+        """The merged answer of all extenders. Failures of extenders are part of it, not raised."""
         if isinstance(question, ExtenderFilter):
             return await self.filter(question)
         if isinstance(question, ExtenderPrioritize):
@@ -109,7 +109,7 @@ class ExtenderCalls:
         return await self.preempt(question)
 
     async def filter(self, question: ExtenderFilter) -> FilterAnswer:
-        """One extender after the other, until no node is left."""
+        """Call the extenders in sequence, until no node is left."""
         merge = FilterMerge(question.infos)
         for extender in self._interested(question.pod, lambda e: e.filter_verb):
             if not merge.left:
@@ -127,11 +127,11 @@ class ExtenderCalls:
         return merge.answer()
 
     async def prioritize(self, question: ExtenderPrioritize) -> PrioritizeAnswer:
-        """All extenders at once; one that fails has no opinion."""
-        asked = self._interested(question.pod, lambda e: e.prioritize_verb)
-        answers = await asyncio.gather(*(self._prioritize(e, question) for e in asked))
+        """Call the extenders in parallel; one that fails contributes no scores."""
+        interested = self._interested(question.pod, lambda e: e.prioritize_verb)
+        answers = await asyncio.gather(*(self._prioritize(e, question) for e in interested))
         by_extender: dict[str, tuple[int, ...]] = {}
-        for extender, totals in zip(asked, answers, strict=True):
+        for extender, totals in zip(interested, answers, strict=True):
             if totals is not None:
                 name = extender.name
                 before = by_extender.get(name, (0,) * len(totals))
@@ -157,7 +157,7 @@ class ExtenderCalls:
         return weighed(extender, scores, question.infos)
 
     async def preempt(self, question: ExtenderPreempt) -> PreemptAnswer:
-        """One extender after the other, until no candidate is left."""
+        """Call the extenders in sequence, until no candidate is left."""
         victims = question.victims
         for extender in self._interested(question.pod, lambda e: e.preempt_verb):
             if not victims:
@@ -179,10 +179,10 @@ class ExtenderCalls:
     # --- binding ------------------------------------------------------------------------------
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
-        """True if an extender has bound *pod*; False if that is left to others.
+        """Have the extender that binds *pod* bind it. False if the caller is to bind it.
 
-        False if no extender binds such pods, or if the one that does failed and may be ignored.
-        Raises `ExtenderError` if it failed otherwise: then the pod may be bound or not.
+        That is the case if no extender binds it, or if the one that does failed and is ignorable.
+        Raises `ExtenderError` if another one failed: the pod may be bound or not.
         """
         for extender in self._interested(pod, lambda e: e.bind_verb):
             try:
@@ -206,10 +206,10 @@ class ExtenderCalls:
         return False
 
     def binds(self, pod: Pod) -> bool:
-        """True if an extender binds *pod*."""
+        """Whether an extender binds *pod*."""
         return bool(self._extenders) and bool(self._interested(pod, lambda e: e.bind_verb))
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def _interested(self, pod: Pod, verb: Callable[[Extender], str]) -> list[Extender]:
         return [e for e in self._extenders if verb(e) and is_interested(e, pod)]
@@ -229,15 +229,15 @@ class ExtenderCalls:
         *,
         repeatable: bool = True,
     ) -> T:
-        """Send *body*, *read* the answer. Raises `ExtenderError`."""
+        """Send *body* and decode the answer with *read*. Raises `ExtenderError`."""
         started = self._clock.monotonic()
         result = "error"
         client = self._clients.get(extender)
-        if client is None:  # its policies were replaced while this attempt was under way
+        if client is None:  # its policies were replaced during this attempt
             client = _make_client(extender)
             client.retire()
         elif isinstance(client, _Broken):
-            with contextlib.suppress(ExtenderError):  # its files may be there by now
+            with contextlib.suppress(ExtenderError):  # its files may exist by now
                 client = self._clients[extender] = ExtenderClient(extender)
         try:
             answer = read(await client.send(verb, body, repeatable=repeatable))
@@ -258,11 +258,11 @@ def _make_client(extender: Extender) -> ExtenderClient | _Broken:
 
 
 class ExtenderBinder:
-    """Binds through the extender that is configured to bind the pod, else through the API server.
+    """Binds a pod through the extender that is configured for it, else through the API server.
 
     Args:
-        calls: Asks the extenders.
-        binder: Binds the other pods, and knows where a pod is.
+        calls: Calls the extenders.
+        binder: Binds the other pods, and reads where a pod is bound.
     """
 
     def __init__(self, calls: ExtenderCalls, binder: Binder) -> None:
@@ -270,12 +270,12 @@ class ExtenderBinder:
         self._binder = binder
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Put *pod* on *node_name*. Raises `BindingError` like `Binder.bind`."""
+        """Bind *pod* to *node_name*. Raises `BindingError` like `Binder.bind`."""
         self._binder.check_may_act()
         try:
             is_bound = await self._calls.bind(pod, node_name)
         except ExtenderError as error:
-            # It may have bound the pod all the same, before its answer was lost.
+            # It may have bound the pod before its answer was lost.
             if await self._binder.is_bound(pod, node_name):
                 return
             raise BindingRefused(str(error)) from error
@@ -296,14 +296,14 @@ async def decided_asking(
     ask: Callable[[Question], Awaitable[Answer]],
     monotonic: Callable[[], float],
 ) -> list[Instruction]:
-    """The result of a decision of the kernel, with *ask* awaited for each of its questions."""
+    """Run a decision of the kernel, awaiting *ask* for each of its questions."""
     try:
         question = next(decision)
         while True:
             try:
                 answer = await ask(question)
             except Exception as error:
-                question = decision.throw(error)  # it knows whose attempt this costs
+                question = decision.throw(error)  # the attempt of its pod fails
             else:
                 question = decision.send(Reply(answer, monotonic()))
     except StopIteration as end:

@@ -2,8 +2,8 @@
 
 Owns what is written and that it is written only when it changes; the API server itself sets the
 condition to True when a pod is bound. The newest state of a pod replaces one that still waits to
-be sent, and a binding makes both pointless. What cannot be written now is written later, for as
-long as the pod waits: autoscalers go by it, and the pod may not be tried again for minutes.
+be sent, and a binding makes both obsolete. A failed write is repeated for as long as the pod is
+pending: autoscalers read the condition, and the pod may not be tried again for minutes.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _WantedStatus:
     """The wanted status of a pod. An empty reason keeps the condition, None the nomination."""
 
     reason: str
@@ -52,21 +52,21 @@ class _State:
     generation: int
     nominated: str | None
 
-    def over(self, older: "_State | None") -> "_State":
+    def over(self, older: "_WantedStatus | None") -> "_WantedStatus":
         """This state, with what it does not set taken from *older*."""
         if older is None:
             return self
-        said = self if self.reason else older
+        newer = self if self.reason else older
         nominated = older.nominated if self.nominated is None else self.nominated
-        return _State(said.reason, said.message, said.generation, nominated)
+        return _WantedStatus(newer.reason, newer.message, newer.generation, nominated)
 
 
 @dataclass(frozen=True, slots=True)
 class _Retry:
-    """A state that could not be written, and when it is worth another try."""
+    """A state that could not be written, and when to try again."""
 
     pod: Pod
-    state: _State
+    state: _WantedStatus
     due: float
 
 
@@ -96,7 +96,7 @@ class PodStatusUpdater:
         self._metrics = metrics
         self._sleep = sleep
         self._rng = random.Random()
-        self._waiting: dict[str, tuple[Pod, _State]] = {}
+        self._waiting: dict[str, tuple[Pod, _WantedStatus]] = {}
         # A pod is in one of the two at most. The last delay of each stays until its state is
         # written.
         self._retries: dict[str, _Retry] = {}
@@ -105,12 +105,12 @@ class PodStatusUpdater:
         self._sent: dict[str, asyncio.Event] = {}  # set when its request is answered, or given up
         # What was last written by this process, so that a pod retried before the informer shows
         # our own patch is not patched again.
-        self._written: dict[str, _State] = {}
+        self._written: dict[str, _WantedStatus] = {}
 
     def report(
         self, pod: Pod, *, reason: str, message: str, nominated_node: str | None = None
     ) -> None:
-        """Write into *pod*'s status why it is not bound yet; nothing if it says so already.
+        """Write into *pod*'s status why it is not bound yet, unless it is there already.
 
         Args:
             pod: As the informer last showed it.
@@ -119,17 +119,17 @@ class PodStatusUpdater:
             nominated_node: New nominated node, "" to clear it, None to keep it.
         """
         generation = pod.manifest.metadata.generation
-        self._say(pod, _State(reason, message, generation, nominated_node))
+        self._request(pod, _WantedStatus(reason, message, generation, nominated_node))
 
     def nominate(self, pod: Pod, node_name: str) -> None:
-        """Say in *pod*'s status that *node_name* is nominated for it ("": none any more)."""
-        self._say(pod, _State("", "", 0, node_name))
+        """Write *node_name* into *pod*'s status as its nominated node; "" clears it."""
+        self._request(pod, _WantedStatus("", "", 0, node_name))
 
     async def flush(self, uid: str) -> None:
-        """Write what waits for this pod now, even if bindings are under way.
+        """Write the queued status of this pod now, even while bindings are in progress.
 
-        For what has to be on record before something else is done. A failure is reported and
-        goes no further.
+        For a status that has to be stored before something else is done. A failure is logged, not
+        raised.
         """
         while uid in self._waiting:
             under_way = self._writing.get(uid)
@@ -139,50 +139,50 @@ class PodStatusUpdater:
                 await under_way.wait()
 
     def withdraw(self, uid: str) -> bool:
-        """Drop what still waits to be written for this pod; False if a request is on its way."""
+        """Drop the queued status of this pod; False if a request is in flight."""
         is_waiting = self._waiting.pop(uid, None) is not None
         if self._retries.pop(uid, None) is not None or is_waiting:
             self._metrics.status_patches.labels("superseded").inc()
         return uid not in self._sent
 
     async def withdrawn(self, uid: str) -> None:
-        """Return when no write of this pod's status can arrive any more."""
+        """Return once no request about this pod's status is queued or in flight."""
         while not self.withdraw(uid):
             await self._sent[uid].wait()
 
-    def _say(self, pod: Pod, state: _State) -> None:
+    def _request(self, pod: Pod, state: _WantedStatus) -> None:
         waiting = self._waiting.get(pod.uid)
         if waiting is not None:
-            # A newer state must not lose what still waits and what it does not set itself.
+            # A newer state keeps those fields of the queued one that it does not set.
             self._waiting[pod.uid] = (pod, state.over(waiting[1]))
             return
-        put_off = self._retries.pop(pod.uid, None)
-        if put_off is not None:
-            state = state.over(put_off.state)
-        if self._says_already(pod, state):
+        retry = self._retries.pop(pod.uid, None)
+        if retry is not None:
+            state = state.over(retry.state)
+        if self._is_current(pod, state):
             return
         if state.nominated == self._nominated(pod):
             state = replace(state, nominated=None)
         if not self._submit(pod, state):
             self._metrics.status_patches.labels("failed").inc()
-            self._later(pod, state)
+            self._retry_later(pod, state)
 
-    def _submit(self, pod: Pod, state: _State) -> bool:
-        """Queue the write of *state*; False if too much waits already."""
+    def _submit(self, pod: Pod, state: _WantedStatus) -> bool:
+        """Queue the write of *state*; False if the queue is full."""
         if not self._writer.submit(functools.partial(self._write, pod.uid), urgent=True):
             return False
         self._waiting[pod.uid] = (pod, state)
         return True
 
-    def _later(self, pod: Pod, state: _State) -> None:
-        """Keep what cannot be written now; `retry` writes it."""
+    def _retry_later(self, pod: Pod, state: _WantedStatus) -> None:
+        """Keep a state that cannot be written now, for `retry`."""
         before = self._pauses.get(pod.uid)
         pause = FIRST_PAUSE if before is None else min(LONGEST_PAUSE, 2 * before)
         self._pauses[pod.uid] = pause
         self._retries[pod.uid] = _Retry(pod, state, self._clock.monotonic() + pause)
 
     def retry(self) -> None:
-        """Write what could not be written, after a delay; to be called about once a second."""
+        """Write the states that are due for another attempt; to be called about once a second."""
         now = self._clock.monotonic()
         for uid, kept in [*self._retries.items()]:
             if kept.due <= now:
@@ -191,18 +191,18 @@ class PodStatusUpdater:
                 del self._retries[uid]
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of a pod that was bound or deleted, and what still waits for it."""
+        """Drop all state of a pod that was bound or deleted, and its queued status."""
         self.withdraw(uid)
         self._written.pop(uid, None)
         self._pauses.pop(uid, None)
 
     def seen(self, old: Pod, new: Pod) -> None:
-        """Take in a new version of a pending pod: what others overwrote has to be written again."""
+        """Note a new version of a pending pod: a status that others overwrote is written again."""
         written = self._written.get(new.uid)
         if written is not None and _shows(old, written) and not _shows(new, written):
             del self._written[new.uid]
 
-    def _says_already(self, pod: Pod, state: _State) -> bool:
+    def _is_current(self, pod: Pod, state: _WantedStatus) -> bool:
         written = self._written.get(pod.uid)
         if state.nominated is not None and state.nominated != self._nominated(pod):
             return False
@@ -217,7 +217,7 @@ class PodStatusUpdater:
         return _shows(pod, replace(state, nominated=None))
 
     def _nominated(self, pod: Pod) -> str:
-        """What the API server has as *pod*'s nominated node, as far as is known here."""
+        """The nominated node of *pod* in the API server, as far as is known here."""
         written = self._written.get(pod.uid)
         if written is not None and written.nominated is not None:
             return written.nominated
@@ -225,7 +225,7 @@ class PodStatusUpdater:
 
     async def _write(self, uid: str) -> None:
         if uid in self._writing:
-            return  # the write under way takes the newest text
+            return  # the write in progress takes the newest state
         ended = self._writing[uid] = asyncio.Event()
         try:
             await self._write_newest(uid)
@@ -237,7 +237,7 @@ class PodStatusUpdater:
         wait = _FIRST_WAIT
         tries = 1 if uid in self._pauses else _TRIES
         for attempt in range(1, tries + 1):
-            # Taken again at each try: meanwhile there may be news, or the pod may be bound.
+            # Read again at each attempt: there may be a newer state, or the pod may be bound.
             waiting = self._waiting.get(uid)
             if waiting is None:
                 return
@@ -252,16 +252,16 @@ class PodStatusUpdater:
                     await self._sleep(floor + wait * (0.5 + self._rng.random()))
                     wait *= 2
                     continue
-                # A newer state may have come meanwhile, or the pod may be bound.
+                # There may be a newer state by now, or the pod may be bound.
                 newest = self._waiting.pop(uid, None)
                 is_gone = isinstance(error, NotFound) or _has_another_uid(error)
                 self._metrics.status_patches.labels("gone" if is_gone else "failed").inc()
                 if not is_gone:
-                    # A server that is away fails them all, again and again: one stands for many.
+                    # An unavailable server fails all of them repeatedly: one warning is enough.
                     write = log.debug if may_pass and self._pauses else log.warning
                     write("Cannot report on a pod", pod=pod.key, reason=str(error), again=may_pass)
                 if may_pass and newest is not None:
-                    self._later(*newest)
+                    self._retry_later(*newest)
                 else:
                     self._pauses.pop(uid, None)
                 return
@@ -274,13 +274,13 @@ class PodStatusUpdater:
             if now_waiting[1] == state:
                 del self._waiting[uid]
                 return
-            # A newer state came while this one was on its way.
+            # A newer state was requested while this one was in flight.
             del self._waiting[uid]
             if not self._submit(*now_waiting):
-                self._later(*now_waiting)
+                self._retry_later(*now_waiting)
             return
 
-    async def _send(self, pod: Pod, state: _State) -> None:
+    async def _send(self, pod: Pod, state: _WantedStatus) -> None:
         answered = self._sent[pod.uid] = asyncio.Event()
         try:
             await self._client.patch(
@@ -295,7 +295,7 @@ class PodStatusUpdater:
             del self._sent[pod.uid]
             answered.set()
 
-    def _patch(self, pod: Pod, state: _State) -> bytes:
+    def _patch(self, pod: Pod, state: _WantedStatus) -> bytes:
         """A strategic merge patch: conditions merge by type, the uid is a precondition."""
         status: dict[str, Any] = {}
         if state.reason:
@@ -304,7 +304,7 @@ class PodStatusUpdater:
             status["nominatedNodeName"] = state.nominated or None
         return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
 
-    def _condition(self, pod: Pod, state: _State) -> dict[str, Any]:
+    def _condition(self, pod: Pod, state: _WantedStatus) -> dict[str, Any]:
         condition: dict[str, Any] = {
             "type": POD_SCHEDULED,
             "status": "False",
@@ -325,8 +325,8 @@ class PodStatusUpdater:
         return condition
 
 
-def _shows(pod: Pod, state: _State) -> bool:
-    """Whether the status of *pod* says what *state* says."""
+def _shows(pod: Pod, state: _WantedStatus) -> bool:
+    """Whether the status of *pod* equals *state*."""
     if state.nominated is not None and state.nominated != pod.nominated_node_name:
         return False
     return not state.reason or any(
@@ -339,5 +339,5 @@ def _shows(pod: Pod, state: _State) -> bool:
 
 
 def _has_another_uid(error: ApiError) -> bool:
-    """True if the patch was refused because another pod has taken the name: it carries the uid."""
+    """Whether the patch was rejected because another pod has the name now: it carries the uid."""
     return isinstance(error, Invalid) and "metadata.uid: " in error.message

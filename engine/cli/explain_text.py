@@ -59,7 +59,7 @@ def _verdicts(console: Console, result: PodExplanation) -> None:
     table = Table("policy", "reason", title="What rejects nodes", title_justify="left")
     table.add_column("nodes", justify="right")
     table.add_column("such as")
-    table.add_column("said by")
+    table.add_column("source")
     rejecting = [verdicts for verdicts in result.verdicts if verdicts.rejects]
     for verdicts in rejecting:
         name = verdicts.policy
