@@ -153,7 +153,7 @@ def _taint() -> dict[str, str]:
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_an_empty_cluster_is_said_to_be_one(cluster: DevCluster) -> None:
+async def test_an_empty_cluster_is_reported_as_one(cluster: DevCluster) -> None:
     async with scheduler(cluster):
         cluster.create(make_pod("web"))
         want = "no nodes available to schedule pods"
@@ -188,7 +188,7 @@ async def test_a_gated_pod_waits_for_its_gates(cluster: DevCluster) -> None:
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_a_pod_that_leaves_makes_room_for_the_one_that_waits(cluster: DevCluster) -> None:
+async def test_a_pod_that_leaves_frees_capacity_for_the_one_that_waits(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1", cpu="1"), make_pod("first", cpu="1"))
     async with scheduler(cluster):
         await eventually(lambda: node_of(cluster, "first"))
@@ -238,7 +238,7 @@ async def test_amounts_that_make_no_sense_cost_only_their_pod(
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_the_endpoints_tell_what_is_going_on(cluster: DevCluster) -> None:
+async def test_the_endpoints_show_what_is_going_on(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"), make_pod("web"))
     address = ("127.0.0.1", 0)
     async with scheduler(cluster, metrics_address=address) as app, aiohttp.ClientSession() as http:

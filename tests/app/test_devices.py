@@ -130,8 +130,8 @@ async def test_a_pod_whose_node_goes_while_its_device_is_prepared_looks_for_anot
         cluster.create(device_class())
         for name in ("a", "b"):
             cluster.create(node(name))
-            said = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
-            cluster.create(resource_slice(name, {"name": "g0", **said}))
+            answer = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+            cluster.create(resource_slice(name, {"name": "g0", **answer}))
         make_claim(cluster, "c")
         async with scheduler(cluster) as app:
             cluster.create(manifest("p", "c"))
@@ -279,5 +279,5 @@ async def test_devices_stand_for_an_extended_resource() -> None:
         for name in placements(cluster):
             found = cluster.get("pods", name)
             assert found is not None
-            told = found["status"]["extendedResourceClaimStatus"]
-            assert cluster.get("resourceclaims", told["resourceClaimName"]) is not None
+            reported = found["status"]["extendedResourceClaimStatus"]
+            assert cluster.get("resourceclaims", reported["resourceClaimName"]) is not None

@@ -431,7 +431,7 @@ async def test_a_binding_that_fails_is_left_to_others_only_if_it_may_be_ignored(
             assert not await calls.bind(make_pod(), "a")
 
 
-async def test_an_extender_is_not_told_to_bind_when_the_lease_may_have_run_out() -> None:
+async def test_an_extender_is_not_called_to_bind_when_the_lease_may_have_run_out() -> None:
     async with SmallExtender(bind=lambda _: {"Error": ""}) as extender:
         panel = Panel(Extender(url_prefix=extender.url, bind_verb="bind"))
         async with panel as calls, ApiClient(Endpoint("http://127.0.0.1:1")) as client:

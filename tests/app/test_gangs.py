@@ -230,7 +230,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_frees_its_group(world: World
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_new_policies_decide_anew_about_pods_that_wait(world: World) -> None:
+async def test_new_policies_decide_again_about_pods_that_wait(world: World) -> None:
     await world.node("a", cpu=2)
     await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
     shelf = Shelf(patient(600))
@@ -274,7 +274,7 @@ async def test_a_stop_does_not_wait_in_permit_and_leaves_the_pods_to_the_next(
         await world.places("slow-0", "slow-1")
 
 
-async def test_who_loses_the_lease_binds_nobody_any_more(world: World) -> None:
+async def test_a_scheduler_that_loses_the_lease_binds_no_more_pods(world: World) -> None:
     await world.node("a", cpu=2)
     await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
     lease = LeaseSettings(namespace=world.namespace, name="gangs")
@@ -295,7 +295,7 @@ async def test_who_loses_the_lease_binds_nobody_any_more(world: World) -> None:
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_a_pod_that_somebody_else_binds_while_it_waits_is_let_go(world: World) -> None:
+async def test_a_pod_that_another_client_binds_while_it_waits_is_let_go(world: World) -> None:
     await world.node("a", cpu=2)
     await world.node("b", cpu=2)
     await world.pods("slow", 0, labels={"example.com/group": "slow"})

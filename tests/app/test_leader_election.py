@@ -27,7 +27,7 @@ class Bench:
         self.cluster = cluster
         self.client = client
         self.clock = clock
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def elector(self, identity: str) -> LeaderElector:
         return LeaderElector(
@@ -35,7 +35,7 @@ class Bench:
             LeaseSettings(name="starsched", namespace="kube-system"),
             identity=identity,
             clock=self.clock,
-            on_transition=lambda _about, note: self.told.append(note),
+            on_transition=lambda _about, note: self.reported.append(note),
             sleep=self.sleep,
             rng=random.Random(1),
         )
@@ -73,7 +73,7 @@ async def test_the_first_to_come_leads(bench: Bench) -> None:
     assert bench.lease["holderIdentity"] == "one"
     assert bench.lease["leaseDurationSeconds"] == 15
     assert bench.lease["leaseTransitions"] == 0
-    assert bench.told == ["one became leader"]
+    assert bench.reported == ["one became leader"]
 
 
 async def test_a_standby_waits_until_the_lease_has_not_moved_for_its_duration(
@@ -98,7 +98,7 @@ async def test_a_released_lease_is_taken_at_the_next_try(bench: Bench) -> None:
     started = bench.clock.monotonic()
     await second.acquire()
     assert bench.clock.monotonic() - started < 3
-    assert bench.told == ["one became leader", "one stopped leading", "two became leader"]
+    assert bench.reported == ["one became leader", "one stopped leading", "two became leader"]
 
 
 async def test_a_lease_is_released_although_a_renewal_was_broken_off(bench: Bench) -> None:
@@ -132,7 +132,7 @@ async def test_a_lease_is_released_although_acquiring_it_was_broken_off(
     assert not one.is_leading
 
 
-async def test_a_lease_that_somebody_took_is_not_released(bench: Bench) -> None:
+async def test_a_lease_that_another_replica_took_is_not_released(bench: Bench) -> None:
     first = bench.elector("one")
     await first.acquire()
     bench.clock.advance(60)
@@ -312,7 +312,7 @@ async def test_an_answer_that_is_no_lease_is_a_failed_try() -> None:
             await keeping
 
 
-async def test_a_count_of_transitions_at_its_end_keeps_nobody_from_leading(
+async def test_a_count_of_transitions_at_its_end_prevents_no_leader(
     control_plane: ControlPlane, admin: ApiClient, namespace: str
 ) -> None:
     settings = LeaseSettings(name="starsched", namespace=namespace)

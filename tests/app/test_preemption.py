@@ -85,12 +85,12 @@ class World:
         found: Json = await self.until(is_bound, f"{name} to be bound")
         return found
 
-    async def told(self, name: str, message: str) -> None:
-        async def is_told() -> bool:
-            said = condition(await self.cluster.pod(name), "PodScheduled")
-            return said is not None and said.get("message") == message
+    async def reported(self, name: str, message: str) -> None:
+        async def is_reported() -> bool:
+            answer = condition(await self.cluster.pod(name), "PodScheduled")
+            return answer is not None and answer.get("message") == message
 
-        await self.until(is_told, f"{name} to be told {message}")
+        await self.until(is_reported, f"{name} to be told {message}")
 
     async def events(self, reason: str, count: int = 1) -> list[Json]:
         async def are_there() -> list[Json]:
@@ -156,10 +156,10 @@ async def test_the_right_pods_go_and_the_urgent_one_comes(world: World) -> None:
         }
         # The preemptor is told, and waits.
         urgent = await world.nominated("urgent", "n1")
-        said = condition(urgent, "PodScheduled")
-        assert said is not None
-        assert (said["status"], said["reason"]) == ("False", "Unschedulable")
-        assert said["message"] == NO_ROOM.format(2, 2)
+        answer = condition(urgent, "PodScheduled")
+        assert answer is not None
+        assert (answer["status"], answer["reason"]) == ("False", "Unschedulable")
+        assert answer["message"] == NO_ROOM.format(2, 2)
         (event,) = await world.events("Preempted")
         assert (event["type"], event["action"]) == ("Normal", "Preempting")
         assert event["note"] == f"Preempted by pod {urgent['metadata']['uid']} on node n1"
@@ -290,8 +290,8 @@ async def test_a_terminating_victim_is_not_deleted_again(world: World) -> None:
         refusal = "preemption: not eligible due to a terminating pod on the nominated node."
 
         async def is_ineligible() -> bool:
-            said = condition(await cluster.pod("urgent"), "PodScheduled")
-            return said is not None and said["message"].endswith(refusal)
+            answer = condition(await cluster.pod("urgent"), "PodScheduled")
+            return answer is not None and answer["message"].endswith(refusal)
 
         await world.until(is_ineligible, "the second attempt")
         after = await cluster.pod("low")
@@ -315,7 +315,7 @@ async def test_a_nomination_that_does_not_help_is_cleared(world: World) -> None:
         await cluster.create(pod("intruder", on="n1", cpu="4", priority="highest"))
         await cluster.end_pod("low")
         await world.nominated("urgent", "")
-        await world.told(
+        await world.reported(
             "urgent",
             "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
             "0/1 nodes are available: 1 No preemption victims found for incoming pod.",

@@ -84,8 +84,8 @@ def _outcome(cluster: DevCluster, app: App, pod: Json) -> str:
             return info.name
     now = cluster.get("pods", metadata["name"], metadata["namespace"])
     assert now is not None
-    if promised := (now.get("status") or {}).get("nominatedNodeName"):
-        return f"evicts for {promised}"
+    if nominated := (now.get("status") or {}).get("nominatedNodeName"):
+        return f"evicts for {nominated}"
     for event in harness.events(cluster, "FailedScheduling"):
         if event["regarding"]["uid"] == metadata["uid"]:
             return str(event["note"])

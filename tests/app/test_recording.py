@@ -197,7 +197,7 @@ async def decide(cluster: DevCluster, app: App, names: list[str]) -> None:
     await eventually(lambda: all(harness.node_of(cluster, name) for name in names))
 
 
-async def test_what_containers_are_told_is_not_recorded(
+async def test_the_configuration_of_containers_is_not_recorded(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
     recorder = make_recorder(tmp_path, compress=False)
@@ -312,7 +312,7 @@ def test_a_checkpoint_waits_for_what_is_held_for_pods_on_their_way(
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(
+async def test_a_log_that_cannot_keep_up_starts_again_and_says_so(
     cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = make_recorder(tmp_path)
@@ -394,7 +394,7 @@ async def test_a_garbled_entry_is_reported_with_its_place(
     (file,) = log_files(tmp_path)
     lines = file.read_bytes().splitlines(keepends=True)
 
-    def told(command: str, event: str, old: bytes, new: bytes) -> str:
+    def reported(command: str, event: str, old: bytes, new: bytes) -> str:
         at = next(i for i, line in enumerate(lines) if b'"e":"%s"' % event.encode() in line)
         garbled = re.sub(old, lambda _: new, lines[at], count=1)
         assert garbled != lines[at]
@@ -408,15 +408,15 @@ async def test_a_garbled_entry_is_reported_with_its_place(
         return error.removeprefix(place)
 
     for command in ("replay", "diff", "simulate"):
-        assert "utf-8" in told(command, "pending", b"default", b"def\xffult")
-        assert "Expected `object`" in told(command, "pending", b'"spec":{', b'"spec":1,"x":{')
+        assert "utf-8" in reported(command, "pending", b"default", b"def\xffult")
+        assert "Expected `object`" in reported(command, "pending", b'"spec":{', b'"spec":1,"x":{')
     for command in ("replay", "diff"):
-        assert "Expected `object`" in told(
+        assert "Expected `object`" in reported(
             command, "decision", b'"verdict":{', b'"verdict":1,"x":{'
         )
-        assert "names no node" in told(command, "pod", b'"nodeName":"[^"]*"', b'"nodeName":""')
-        assert "no pending pod" in told(command, "assume", b'"uid":"[^"]*"', b'"uid":"x"')
-        assert "want one of the kinds" in told(command, "object", b'"kind":"', b'"kind":"un')
+        assert "names no node" in reported(command, "pod", b'"nodeName":"[^"]*"', b'"nodeName":""')
+        assert "no pending pod" in reported(command, "assume", b'"uid":"[^"]*"', b'"uid":"x"')
+        assert "want one of the kinds" in reported(command, "object", b'"kind":"', b'"kind":"un')
 
 
 async def test_other_policies_are_compared_on_the_recorded_states(
@@ -433,10 +433,10 @@ async def test_other_policies_are_compared_on_the_recorded_states(
     arguments = ["replay", str(log), "--policies", str(policies), "--output", "json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1, result.output
-    said = msgspec.json.decode(result.stdout)
-    assert said["decisions"] == 10
-    assert 0 < len(said["differences"]) < 10
-    for difference in said["differences"]:
+    answer = msgspec.json.decode(result.stdout)
+    assert answer["decisions"] == 10
+    assert 0 < len(answer["differences"]) < 10
+    for difference in answer["differences"]:
         assert difference["recorded"]["node"] == "node-2"
         assert difference["replayed"]["node"] == "node-1"
         assert difference["notes"] == []

@@ -67,9 +67,11 @@ async def test_no_stage_takes_less_than_no_time(cluster: DevCluster) -> None:
                 before = app.rollout.active.bundle.revision
                 edit(cluster, {"mine.star": f'"""Edit {number}."""\n' + prefer("node-1")})
                 await eventually(partial(_is_replaced, app, before))
-    told = [line for line in lines if line["event"] == "Policies in force"]
-    took = [line[f"{stage}_ms"] for line in told for stage in ("check", "test", "load", "trial")]
-    assert len(told) == 8
+    reported = [line for line in lines if line["event"] == "Policies in force"]
+    took = [
+        line[f"{stage}_ms"] for line in reported for stage in ("check", "test", "load", "trial")
+    ]
+    assert len(reported) == 8
     assert not [one for one in took if math.copysign(1, one) < 0]
 
 
@@ -288,8 +290,10 @@ async def test_what_is_probably_not_meant_is_reported_with_the_acceptance(
     async with scheduler(cluster, from_config_map=True) as app:
         await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 1)
         revision = app.rollout.active.bundle.revision
-        [told] = [event["note"] for event in events(cluster, "PolicyAccepted")]
-        assert told.startswith(f"revision {revision} is in force (1 files); warning: mine: not a ")
+        [reported] = [event["note"] for event in events(cluster, "PolicyAccepted")]
+        assert reported.startswith(
+            f"revision {revision} is in force (1 files); warning: mine: not a "
+        )
         [warning] = app.rollout.describe()["active"]["warnings"]
         assert (warning["file"], warning["line"]) == ("mine", 0)
         assert warning["message"].startswith("not a policy file: want `*.star` or one of ")
@@ -430,7 +434,7 @@ _RUNTIME = (
 )
 
 
-async def test_a_revision_that_fails_in_force_is_taken_back_and_not_tried_again(
+async def test_a_revision_that_fails_in_force_is_rolled_back_and_not_tried_again(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
     def store(_client: ApiClient) -> Store:
@@ -468,7 +472,7 @@ async def test_a_revision_that_fails_in_force_is_taken_back_and_not_tried_again(
         ),
     ],
 )
-async def test_what_is_asked_beside_a_decision_counts_as_one_when_it_fails(
+async def test_what_is_evaluated_outside_of_a_decision_counts_as_one_when_it_fails(
     cluster: DevCluster, hook: str
 ) -> None:
     """Pods that a gate failed for were never tried, so nothing was counted against the edit.
@@ -526,7 +530,7 @@ async def test_a_failing_policy_costs_its_pods_an_attempt_and_is_named(
         assert metric(app, "starsched_policy_failures_total", **labels) >= 1
 
 
-async def said(cluster: DevCluster, name: str, want: str) -> None:
+async def answer(cluster: DevCluster, name: str, want: str) -> None:
     await eventually(lambda: condition(cluster, name).get("message") == want)
 
 
@@ -542,7 +546,7 @@ async def test_a_pod_gated_by_a_policy_says_so(cluster: DevCluster) -> None:
         await eventually(lambda: node_of(cluster, "fine"))
         want = "gated by policy `mine`: no team is named"
         for name in ("early", "late"):
-            await said(cluster, name, want)
+            await answer(cluster, name, want)
             assert condition(cluster, name)["reason"] == "SchedulingGated"
         await eventually(lambda: len(events(cluster, "FailedScheduling")) == 2)
         assert metric(app, "scheduler_pending_pods", queue="gated") == 2
@@ -606,7 +610,7 @@ async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCl
 
 
 @pytest.mark.slow("runs two whole schedulers")
-async def test_a_standby_follows_what_the_leader_took_back(
+async def test_a_standby_follows_what_the_leader_rolled_back(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
     """It judged the candidate for itself, without load; the leader knew better."""
@@ -637,7 +641,7 @@ async def test_a_standby_follows_what_the_leader_took_back(
         assert bad in standby.rollout.describe()["rolled_back"]
 
 
-async def test_a_new_leader_tells_what_it_rejected_as_a_standby(cluster: DevCluster) -> None:
+async def test_a_new_leader_reports_what_it_rejected_as_a_standby(cluster: DevCluster) -> None:
     lease = LeaseSettings(lease_duration=30.0, renew_deadline=20.0, retry_period=0.1)
     edit(cluster, files("def score(pod, node:\n"))
     common: dict[str, Any] = {"from_config_map": True, "lease": lease}

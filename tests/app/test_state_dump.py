@@ -23,8 +23,8 @@ def test_what_one_side_alone_has_is_named() -> None:
     cache.add_node(make_node("gone"))
     cache.add_pod(make_pod("gone", node="gone"))
     cache.add_pod(make_pod("elsewhere", node="unknown"))
-    told = [make_pod("new", node="n")]
-    assert mismatches(cache, [make_node("n")], told) == {
+    reported = [make_pod("new", node="n")]
+    assert mismatches(cache, [make_node("n")], reported) == {
         "nodes": {"missed": ["n"], "redundant": ["gone"]},
         "pods": {"missed": ["default/new"], "redundant": ["default/elsewhere", "default/gone"]},
     }

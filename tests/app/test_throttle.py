@@ -71,7 +71,7 @@ async def cluster() -> AsyncIterator[DevCluster]:
         yield cluster
 
 
-def crowd(cluster: DevCluster, count: int = PODS, **words: str) -> None:
+def many_pods(cluster: DevCluster, count: int = PODS, **words: str) -> None:
     """Pods of the slow profile, each one unlike the others."""
     cluster.create(
         *(
@@ -94,7 +94,7 @@ async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
     async with scheduler(cluster, from_config_map=True) as app:
         await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
         label_nodes(cluster, "yes")
-        crowd(cluster)
+        many_pods(cluster)
         lost = {"policy": "slow", "profile": "slow"}
         waits = []
         for i in range(6):
@@ -114,8 +114,10 @@ async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
         throttled = "throttled: filter() of policy `slow` took too long for other pods"
         await eventually(lambda: len(events(cluster, "Throttled")) >= PODS / 2)
         assert {event["note"] for event in events(cluster, "Throttled")} == {throttled}
-        told = [condition(cluster, f"s{i}") for i in range(PODS)]
-        assert ("Throttled", throttled) in {(one.get("reason"), one.get("message")) for one in told}
+        reported = [condition(cluster, f"s{i}") for i in range(PODS)]
+        assert ("Throttled", throttled) in {
+            (one.get("reason"), one.get("message")) for one in reported
+        }
         assert metric(app, "starsched_policy_lost_seconds_total", **lost) >= DEADLINE
         waiting = {"plugin": "Throttle", "profile": "slow"}
         assert metric(app, "scheduler_unschedulable_pods", **waiting) >= PODS / 2
@@ -133,7 +135,7 @@ async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
         pytest.param("group_of(pod)", id="group"),
     ],
 )
-async def test_an_edit_that_loses_time_is_taken_back_though_few_pods_failed(
+async def test_an_edit_that_loses_time_is_rolled_back_though_few_pods_failed(
     cluster: DevCluster, hook: str
 ) -> None:
     edit(cluster, files(NEVER, "1s"))
@@ -144,7 +146,7 @@ async def test_an_edit_that_loses_time_is_taken_back_though_few_pods_failed(
             text += "\ndef permit(pod, group):\n    return None\n"
         edit(cluster, files(text, "1s"))
         await eventually(lambda: app.rollout.active.bundle.revision != good)
-        crowd(cluster, 10, slow="yes")
+        many_pods(cluster, 10, slow="yes")
         await eventually(lambda: events(cluster, "PolicyRolledBack"), seconds=40)
         (event,) = events(cluster, "PolicyRolledBack")
         assert "decisions ran into limits and took " in event["note"]
@@ -152,7 +154,7 @@ async def test_an_edit_that_loses_time_is_taken_back_though_few_pods_failed(
         await eventually(lambda: len(placements(cluster)) == 10)
 
 
-async def test_an_edit_is_not_taken_back_for_the_time_that_another_policy_loses(
+async def test_an_edit_is_not_rolled_back_for_the_time_that_another_policy_loses(
     cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was as slow before: going back would help nobody, and no edit could come into force."""
@@ -170,7 +172,7 @@ async def test_an_edit_is_not_taken_back_for_the_time_that_another_policy_loses(
         edit(cluster, files(slow, "1s", other=NEVER + "# edited\n"))
         await eventually(lambda: app.rollout.active.bundle.revision != before)
         after = app.rollout.active.bundle.revision
-        crowd(cluster, 5, slow="yes")
+        many_pods(cluster, 5, slow="yes")
         lost = {"policy": "slow", "profile": "slow"}
         await eventually(
             lambda: metric(app, "starsched_policy_lost_seconds_total", **lost) > 1.5, seconds=40

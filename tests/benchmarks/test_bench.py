@@ -111,7 +111,7 @@ def test_a_small_run_measures_kube_scheduler_and_writes_everything(tmp_path: Pat
 
 @pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
-def test_a_small_run_measures_ours_beside_the_ceiling(tmp_path: Path) -> None:
+def test_a_small_run_measures_ours_next_to_the_ceiling(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     result = CliRunner().invoke(
         bench.main,

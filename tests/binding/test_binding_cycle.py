@@ -151,11 +151,13 @@ async def test_the_log_of_each_attempt_says_why_it_was_made(bench: Bench) -> Non
         bench.queue.activate([queued.uid])
         bench.place(pod=queued.pod, is_known_to_server=False)
         await bench.settle()
-    said = [(line["event"], line["tried_because"]) for line in lines if "tried_because" in line]
-    assert said == [("Cannot schedule pod", "new pod"), ("Bound pod", "activated")]
+    answer = [(line["event"], line["tried_because"]) for line in lines if "tried_because" in line]
+    assert answer == [("Cannot schedule pod", "new pod"), ("Bound pod", "activated")]
 
 
-async def test_the_room_of_a_failed_binding_wakes_who_waits_for_it(bench: Bench) -> None:
+async def test_the_capacity_of_a_failed_binding_wakes_the_pods_that_wait_for_it(
+    bench: Bench,
+) -> None:
     waiting = make_pod("waiting", cpu="4")
     bench.add(waiting)
     rejected = bench.queue.pop()
@@ -399,7 +401,7 @@ async def test_giving_up_a_binding_that_was_sent_leaves_what_was_made_for_the_po
     assert bench.cache.get_pod(queued.uid) is None
 
 
-async def test_what_a_plugin_does_beside_the_decisions_may_fail(bench: Bench) -> None:
+async def test_what_a_plugin_does_during_decisions_may_fail(bench: Bench) -> None:
     done: list[str] = []
 
     async def works() -> None:
@@ -495,7 +497,7 @@ async def test_a_cycle_that_is_given_up_waits_no_longer(bench: Bench) -> None:
     assert (bench.cycle.in_flight, bench.cycle.at_work) == (0, 0)
 
 
-async def test_draining_does_not_wait_for_somebody_elses_work(bench: Bench) -> None:
+async def test_draining_does_not_wait_for_the_work_of_others(bench: Bench) -> None:
     """A stop took all of its ten seconds while one pod waited for a volume, and kept the lease."""
     patient = Provisioned([])
     bench.place(reserves=((patient, None),))

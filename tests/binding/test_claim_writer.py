@@ -157,7 +157,7 @@ async def test_a_second_pod_of_an_allocated_claim_is_added_to_its_users(site: Si
     assert {c.uid for c in got.status.reserved_for} == {first.uid, second.uid}
 
 
-async def test_a_change_that_does_not_matter_is_written_over_by_nobody(site: Site) -> None:
+async def test_a_change_that_does_not_matter_is_not_overwritten(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")
     pod = await site.pod("p", "one")
@@ -254,7 +254,7 @@ async def test_a_failed_attempt_gives_its_reservation_back(site: Site) -> None:
     assert got.allocation is not None
 
 
-async def test_an_idle_allocation_in_the_way_is_taken_back(site: Site) -> None:
+async def test_an_idle_allocation_in_the_way_is_deallocated(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")
     elsewhere = {
@@ -276,11 +276,11 @@ async def test_an_idle_allocation_in_the_way_is_taken_back(site: Site) -> None:
     status = site.plugin.filter(state, info)
     assert status is not None
     assert status.reasons == ("resourceclaim not available on the node",)
-    said = site.plugin.post_filter(state, pod, {site.node: status}, site.world.snapshot)
-    assert said is not None
-    assert said.message == "deallocation of ResourceClaim completed"
-    assert said.action is not None
-    await said.action()
+    answer = site.plugin.post_filter(state, pod, {site.node: status}, site.world.snapshot)
+    assert answer is not None
+    assert answer.message == "deallocation of ResourceClaim completed"
+    assert answer.action is not None
+    await answer.action()
     assert (await site.watch("one")).allocation is None
     await site.plugin.pre_bind(site.place(pod), pod, site.node)
     assert (await site.read("one")).is_reserved_for(pod.uid)
@@ -365,15 +365,15 @@ async def test_extended_resources_get_a_claim_of_their_own(site: Site) -> None:
     state = site.place(pod)
     await site.plugin.pre_bind(state, pod, site.node)
     raw = await site.client.get(PODS, "p", site.namespace)
-    told = json.loads(raw)["status"]["extendedResourceClaimStatus"]
-    assert told["requestMappings"] == [
+    reported = json.loads(raw)["status"]["extendedResourceClaimStatus"]
+    assert reported["requestMappings"] == [
         {
             "containerName": "main",
             "resourceName": resource,
             "requestName": "container-0-request-0",
         }
     ]
-    name = told["resourceClaimName"]
+    name = reported["resourceClaimName"]
     got = await site.read(name)
     assert name.startswith("p-extended-resources-")
     assert got.allocation is not None
@@ -403,11 +403,11 @@ async def test_a_claim_that_an_earlier_attempt_left_is_deleted(site: Site) -> No
     status = plugin.filter(again, info)
     assert status is not None
     assert status.reasons == ("cannot schedule extended resource claim",)
-    said = plugin.post_filter(again, pod, {site.node: status}, site.world.snapshot)
-    assert said is not None
-    assert said.message == "deletion of ResourceClaim completed"
-    assert said.action is not None
-    await said.action()
+    answer = plugin.post_filter(again, pod, {site.node: status}, site.world.snapshot)
+    assert answer is not None
+    assert answer.message == "deletion of ResourceClaim completed"
+    assert answer.action is not None
+    await answer.action()
     with pytest.raises(NotFound):
         await site.read(left.metadata.name)
 

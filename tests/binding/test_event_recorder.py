@@ -115,7 +115,7 @@ async def test_an_event_names_the_other_object_that_has_to_do_with_it(bench: Ben
     assert second["related"]["name"] == "third"
 
 
-async def test_what_happens_once_is_one_event_whoever_tells_of_it(bench: Bench) -> None:
+async def test_what_happens_once_is_one_event_whichever_component_reports_it(bench: Bench) -> None:
     """Two schedulers may find a pod bound as both wanted; kubectl showed it bound twice."""
     bench.fail("Successfully assigned", repeats=False)
     bench.clock.advance(1)
@@ -141,7 +141,7 @@ async def test_repeats_become_a_series_of_one_event(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("moved", [-7200.0, 7200.0], ids=["back", "forward"])
-async def test_a_time_of_day_that_is_set_anew_neither_ends_nor_silences_a_series(
+async def test_a_time_of_day_that_is_set_again_neither_ends_nor_silences_a_series(
     bench: Bench, moved: float
 ) -> None:
     """Set back by two hours, the repeats of the next two hours were not written."""
@@ -264,7 +264,7 @@ async def test_an_event_that_expired_while_the_server_was_busy_is_created_again(
     assert len(bench.api.events) == 1
 
 
-async def test_flushing_ends_in_time_and_tells_what_is_left(bench: Bench) -> None:
+async def test_flushing_ends_in_time_and_returns_what_is_left(bench: Bench) -> None:
     bench.is_busy = True
     bench.api.script["event"] = [Refuse(500)] * 100
 

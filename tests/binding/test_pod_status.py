@@ -57,20 +57,20 @@ def web(**words: Any) -> Pod:
 
 
 def condition(reason: str, message: str) -> dict[str, Any]:
-    said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-    return {"conditions": [said]}
+    answer = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"conditions": [answer]}
 
 
 async def test_the_condition_is_a_strategic_patch_with_the_uid(bench: Bench) -> None:
     await bench.report(web())
     (patch,) = bench.patches
     assert patch["metadata"] == {"uid": "u1"}
-    (said,) = patch["status"]["conditions"]
-    assert said["type"] == "PodScheduled"
-    assert said["status"] == "False"
-    assert said["reason"] == "Unschedulable"
-    assert said["message"] == "no room"
-    assert said["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+    (answer,) = patch["status"]["conditions"]
+    assert answer["type"] == "PodScheduled"
+    assert answer["status"] == "False"
+    assert answer["reason"] == "Unschedulable"
+    assert answer["message"] == "no room"
+    assert answer["lastTransitionTime"] == "2023-11-14T22:13:20Z"
 
 
 async def test_the_same_words_are_not_written_twice(bench: Bench) -> None:
@@ -81,7 +81,7 @@ async def test_the_same_words_are_not_written_twice(bench: Bench) -> None:
     assert len(bench.patches) == 2
 
 
-async def test_what_the_pod_says_already_is_not_written(bench: Bench) -> None:
+async def test_what_the_status_shows_already_is_not_written(bench: Bench) -> None:
     """After a restart nothing is remembered; the pod itself tells."""
     await bench.report(web(status=condition("Unschedulable", "no room")))
     assert bench.patches == []
@@ -118,7 +118,7 @@ async def test_a_nomination_that_the_pod_has_is_not_written(bench: Bench) -> Non
     assert bench.patches == []
 
 
-async def test_a_nomination_that_somebody_else_wrote_is_cleared(bench: Bench) -> None:
+async def test_a_nomination_that_another_client_wrote_is_cleared(bench: Bench) -> None:
     """What this process last wrote says nothing of a nomination that it left alone."""
     await bench.report(web())
     await bench.report(web(nominated="node-1"), nominated_node="")
@@ -146,7 +146,7 @@ async def test_news_of_the_nomination_and_of_the_condition_join(bench: Bench) ->
         pytest.param({"status": {"conditions": []}}, id="nothing"),
     ],
 )
-async def test_what_others_overwrote_is_said_again(
+async def test_what_others_overwrote_is_written_again(
     bench: Bench, overwritten: dict[str, Any]
 ) -> None:
     """Preemption evicted for a pod whose nomination was not on record any more."""
@@ -226,7 +226,7 @@ async def test_another_pod_of_that_name_is_left_alone(bench: Bench) -> None:
 def shown(bench: Bench) -> list[str]:
     """The messages of the pod's conditions, as the server has them."""
     conditions = bench.api.pods["web"].get("status", {}).get("conditions", [])
-    return [said["message"] for said in conditions]
+    return [answer["message"] for answer in conditions]
 
 
 async def later(bench: Bench, seconds: float) -> None:
@@ -237,7 +237,7 @@ async def later(bench: Bench, seconds: float) -> None:
         assert await bench.writer.flush(5) == 0
 
 
-async def test_what_no_server_took_is_said_when_there_is_one(bench: Bench) -> None:
+async def test_what_no_server_accepted_is_written_when_there_is_one(bench: Bench) -> None:
     """The pod may not be tried again for five minutes: no autoscaler saw it until then."""
     bench.api.script["status"] = [Refuse(503)] * 6
     await bench.report(web())
@@ -257,7 +257,7 @@ async def test_it_is_tried_less_and_less(bench: Bench) -> None:
     assert metric(bench, "failed") == len(bench.patches) - 3  # the first four count as one
 
 
-async def test_the_newest_words_are_said_in_the_end(bench: Bench) -> None:
+async def test_the_newest_message_is_written_in_the_end(bench: Bench) -> None:
     bench.api.script["status"] = [Refuse(503)] * 5
     await bench.report(web(), "old", nominated_node="node-1")
     await bench.report(web(), "new")
@@ -287,7 +287,7 @@ async def test_what_must_be_on_record_first_is_not_waited_for_for_ever(bench: Be
     assert bench.api.pods["web"]["status"]["nominatedNodeName"] == "node-1"
 
 
-async def test_words_that_found_no_place_are_said_later(bench: Bench) -> None:
+async def test_a_message_that_did_not_fit_the_queue_is_written_later(bench: Bench) -> None:
     while bench.writer.submit(lambda: asyncio.sleep(0)):
         pass
     bench.status.report(web(), reason="Unschedulable", message="no room")

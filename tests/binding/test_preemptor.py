@@ -332,17 +332,19 @@ async def test_a_victim_that_is_gone_needs_no_eviction(bench: Bench, kind: str) 
     assert bench.notes("Preempted") == []
 
 
-@pytest.mark.parametrize("is_told", [False, True])
-async def test_another_pod_of_the_victim_s_name_is_left_alone(bench: Bench, is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [False, True])
+async def test_another_pod_of_the_victim_s_name_is_left_alone(
+    bench: Bench, is_reported: bool
+) -> None:
     """It came after the decision; the server knows, even if the watch is behind."""
     message = "default-scheduler: preempting to accommodate a higher priority pod"
-    told = {
+    reported = {
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "PreemptionByScheduler",
         "message": message,
     }
-    victim = bench.victim("idle", status={"conditions": [told] if is_told else []})
+    victim = bench.victim("idle", status={"conditions": [reported] if is_reported else []})
     bench.unseen.add(victim.uid)
     bench.api.add_pod("idle", "another-uid", nodeName="node-1")
     bench.attempt(victim)
@@ -400,7 +402,7 @@ async def test_the_first_failure_keeps_the_others_from_starting(bench: Bench) ->
     assert bench.deleted == ["v0"]
 
 
-async def test_an_exception_that_nobody_expected_costs_one_attempt(bench: Bench) -> None:
+async def test_an_exception_that_is_unexpected_costs_one_attempt(bench: Bench) -> None:
     def burst(_: str) -> bool:
         raise RuntimeError("a bug")
 
@@ -411,7 +413,7 @@ async def test_an_exception_that_nobody_expected_costs_one_attempt(bench: Bench)
     assert bench.place_of(queued) == "backoff"
 
 
-async def test_nothing_is_evicted_when_somebody_else_may_lead(bench: Bench) -> None:
+async def test_nothing_is_evicted_when_another_replica_may_lead(bench: Bench) -> None:
     bench.may_act = False
     queued = bench.attempt(bench.victim("idle"))
     await bench.settle()
@@ -564,7 +566,7 @@ async def test_two_preemptors_do_not_wait_for_each_other(bench: Bench) -> None:
     await bench.settle()
 
 
-async def test_a_preemptor_is_not_tried_while_another_one_makes_room_on_its_node(
+async def test_a_preemptor_is_not_tried_while_another_one_frees_capacity_on_its_node(
     bench: Bench,
 ) -> None:
     """Its own victims are gone, but the node has to hold both: it would evict pods elsewhere.
@@ -605,7 +607,7 @@ async def test_preemptors_on_one_node_are_let_go_by_the_last_of_them(bench: Benc
     assert [bench.place_of(one) for one in (waits, quick, slow)] == ["backoff"] * 3
 
 
-async def test_a_preemption_elsewhere_holds_nobody(bench: Bench) -> None:
+async def test_a_preemption_elsewhere_holds_back_no_pod(bench: Bench) -> None:
     held = Hold()
     bench.api.script["delete b"] = [held]
     a = bench.victim("a")

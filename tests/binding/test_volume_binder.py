@@ -302,7 +302,7 @@ async def test_waiting_ends_with_the_pod(bench: Bench) -> None:
     assert await failing == 'binding volumes: pod does not exist any more: pod "p" not found'
 
 
-async def test_waiting_ends_when_somebody_else_binds_the_pod(bench: Bench) -> None:
+async def test_waiting_ends_when_another_client_binds_the_pod(bench: Bench) -> None:
     """It went on for ten minutes, and kept its volumes from others."""
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
@@ -335,7 +335,9 @@ async def test_waiting_ends_with_the_claim(bench: Bench) -> None:
     )
 
 
-async def test_a_volume_that_somebody_took_meanwhile_is_not_taken_from_them(bench: Bench) -> None:
+async def test_a_volume_that_another_client_took_meanwhile_is_not_taken_from_them(
+    bench: Bench,
+) -> None:
     name = bench.name("disk")
     await bench.create(VOLUMES, volume(name))
     await bench.create(CLAIMS, claim())

@@ -127,17 +127,17 @@ def test_an_index_follows_every_change() -> None:
     assert store.indexed("configmaps", _group, "y") == []
 
 
-def test_a_listener_is_told_of_every_change_until_it_has_enough() -> None:
+def test_a_listener_is_notified_of_every_change_until_it_has_enough() -> None:
     store = ObjectStore()
-    told: list[tuple[Any, Any]] = []
-    stop = store.listen("configmaps", lambda old, new: told.append((old, new)))
+    reported: list[tuple[Any, Any]] = []
+    stop = store.listen("configmaps", lambda old, new: reported.append((old, new)))
     one, two = _text("a", None), _text("a", "x")
     store.put("configmaps", one)
     store.put("configmaps", two)
     store.delete("configmaps", "a")
     store.delete("configmaps", "a")
     store.put("services", one)
-    assert told == [(None, one), (one, two), (two, None)]
+    assert reported == [(None, one), (one, two), (two, None)]
     stop()
     store.put("configmaps", one)
-    assert len(told) == 3
+    assert len(reported) == 3

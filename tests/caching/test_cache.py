@@ -111,7 +111,7 @@ def test_an_update_of_an_unknown_pod_adds_it(cache: Cache) -> None:
     assert cpu_on(cache, "n1") == 1000
 
 
-def test_a_pod_made_anew_under_its_name_takes_the_old_one_s_place(cache: Cache) -> None:
+def test_a_pod_created_again_under_its_name_takes_the_old_one_s_place(cache: Cache) -> None:
     cache.add_pod(pod("old", node="n1"))
     cache.add_pod(pod("new", node="n2", cpu="2"))
     assert (cpu_on(cache, "n1"), cpu_on(cache, "n2")) == (0, 2000)
@@ -119,7 +119,7 @@ def test_a_pod_made_anew_under_its_name_takes_the_old_one_s_place(cache: Cache) 
     assert (cpu_on(cache, "n2"), cache.pod_count) == (2000, 1)
 
 
-def test_an_assumed_pod_made_anew_is_another_pod(cache: Cache) -> None:
+def test_an_assumed_pod_created_again_is_another_pod(cache: Cache) -> None:
     cache.assume(pod("old"), "n1")
     cache.assume(pod("new"), "n2")
     assert (cache.is_assumed("old"), cache.is_assumed("new")) == (False, True)

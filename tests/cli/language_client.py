@@ -56,7 +56,7 @@ class LanguageClient:
         try:
             if kind is None:
                 self.ask("shutdown", None)
-                self.tell("exit", None)
+                self.notify("exit", None)
                 assert self._server.wait(20) == 0
         finally:
             self._server.kill()
@@ -77,9 +77,9 @@ class LanguageClient:
             },
         )
         self.capabilities = answer["capabilities"]
-        self.tell("initialized", {})
+        self.notify("initialized", {})
 
-    def tell(self, method: str, params: Any) -> None:
+    def notify(self, method: str, params: Any) -> None:
         """Send a notification."""
         assert self._server.stdin is not None
         message = {"jsonrpc": "2.0", "method": method, "params": params}
@@ -112,13 +112,13 @@ class LanguageClient:
         """Open a file with *text*; its URI."""
         uri = (self.root / name).as_uri()
         document = {"uri": uri, "languageId": "starlark", "version": 1, "text": text}
-        self.tell("textDocument/didOpen", {"textDocument": document})
+        self.notify("textDocument/didOpen", {"textDocument": document})
         return uri
 
     def change(self, uri: str, version: int, text: str) -> None:
         """Write the whole text anew."""
         document = {"uri": uri, "version": version}
-        self.tell(
+        self.notify(
             "textDocument/didChange",
             {"textDocument": document, "contentChanges": [{"text": text}]},
         )

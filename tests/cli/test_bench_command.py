@@ -77,8 +77,8 @@ def measured(*arguments: object) -> dict[str, Any]:
     result = bench(*arguments, "--output", "json")
     assert result.exit_code in (0, 1), result.output
     assert result.stdout, result.output
-    said: dict[str, Any] = json.loads(result.stdout)
-    return said
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
 
 
 @pytest.mark.slow("starts programs")
@@ -89,8 +89,8 @@ def test_operations_and_times_are_reported_with_the_hottest_lines(tmp_path: Path
     assert "disk.star:7" in result.stdout
     assert "total += 1 if key == other else 0" in result.stdout
     assert "\x1b" not in result.stdout
-    said = measured(directory)
-    [cost] = said["hooks"]
+    answer = measured(directory)
+    [cost] = answer["hooks"]
     assert (cost["policy"], cost["hook"]) == ("disk", "score")
     assert cost["lines"][0]["line"] == 7
     assert cost["lines"][0]["runs"] == 9  # three labels, each with each
@@ -111,8 +111,8 @@ def test_the_same_input_gives_the_same_operations(tmp_path: Path) -> None:
 
 @pytest.mark.slow("starts programs")
 def test_every_hook_of_a_policy_is_reached_by_the_generated_cluster(tmp_path: Path) -> None:
-    said = measured(policies(tmp_path / "p", EVERY, "every"), "--nodes", 30, "--pods", 60)
-    assert {cost["hook"] for cost in said["hooks"]} == {
+    answer = measured(policies(tmp_path / "p", EVERY, "every"), "--nodes", 30, "--pods", 60)
+    assert {cost["hook"] for cost in answer["hooks"]} == {
         "group_of",
         "queue_key",
         "pre_enqueue",
@@ -122,8 +122,8 @@ def test_every_hook_of_a_policy_is_reached_by_the_generated_cluster(tmp_path: Pa
         "tie_key",
         "annotate",
     }
-    assert said["not_asked"] == []
-    assert all(cost["failures"] == 0 for cost in said["hooks"])
+    assert answer["not_asked"] == []
+    assert all(cost["failures"] == 0 for cost in answer["hooks"])
 
 
 @pytest.mark.slow("starts programs")
@@ -142,8 +142,8 @@ def test_a_hook_that_ends_the_sandbox_each_time_is_named_and_not_measured(tmp_pa
 @pytest.mark.slow("starts programs")
 def test_names_choose_what_is_measured(tmp_path: Path) -> None:
     directory = policies(tmp_path / "p", SHORT)
-    said = measured(directory, "--policy", "NodeResourcesFit", "--hook", "filter")
-    assert [(c["policy"], c["hook"]) for c in said["hooks"]] == [("NodeResourcesFit", "filter")]
+    answer = measured(directory, "--policy", "NodeResourcesFit", "--hook", "filter")
+    assert [(c["policy"], c["hook"]) for c in answer["hooks"]] == [("NodeResourcesFit", "filter")]
     result = bench(directory, "--policy", "disc")
     assert result.exit_code == 2
     assert "did you mean `disk`?" in result.output
@@ -154,7 +154,7 @@ def test_names_choose_what_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("starts programs")
-def test_a_snapshot_without_pending_pods_is_decided_anew(tmp_path: Path) -> None:
+def test_a_snapshot_without_pending_pods_is_decided_again(tmp_path: Path) -> None:
     def node(name: str) -> dict[str, Any]:
         room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
         labels = {"disk": name}
@@ -241,11 +241,11 @@ def test_a_revision_is_read_as_the_directory_would_be(tmp_path: Path) -> None:
 @pytest.mark.slow("starts programs")
 def test_a_read_that_defeats_reuse_counts_although_a_call_costs_no_more(tmp_path: Path) -> None:
     before, after = policies(tmp_path / "a", SHORT), policies(tmp_path / "b", NAMED)
-    said = measured(after, "--compare", before, "--fail-over", "200%")
-    [change] = said["changes"]
+    answer = measured(after, "--compare", before, "--fail-over", "200%")
+    [change] = answer["changes"]
     assert change["operations"] < 2
     assert change["operations_per_pod"] > 5
-    assert "operations per pod" in said["exceeded"][0]
+    assert "operations per pod" in answer["exceeded"][0]
 
 
 @pytest.mark.slow("starts programs")

@@ -206,9 +206,9 @@ def test_a_file_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.yaml").write_text(NODE + POD)
-    said = error_of(run(*(argument.format("absent.yaml") for argument in arguments)))
-    assert "absent.yaml" in said
-    assert "no such" in said or "does not exist" in said
+    answer = error_of(run(*(argument.format("absent.yaml") for argument in arguments)))
+    assert "absent.yaml" in answer
+    assert "no such" in answer or "does not exist" in answer
 
 
 def _go_where_files_are(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_a_place_that_cannot_be_written_is_named(
 
 
 @pytest.mark.parametrize("name", ["x.star", "runtime.yaml"])
-def test_a_configuration_beside_the_policies_has_to_be_one(tmp_path: Path, name: str) -> None:
+def test_a_configuration_next_to_the_policies_has_to_be_one(tmp_path: Path, name: str) -> None:
     """Whatever lay there was taken for the one that counts anyway, and there was none."""
     (tmp_path / "x.star").write_text("def filter(pod, node):\n    return None\n")
     (tmp_path / "runtime.yaml").write_text(
@@ -326,8 +326,8 @@ def test_two_outputs_want_a_file_each(
 def test_a_log_that_is_another_says_what_it_is(tmp_path: Path, head: str, got: str) -> None:
     path = tmp_path / "decisions-000001.jsonl"
     path.write_text(head)
-    said = error_of(run("replay", path))
-    assert said == f"{path}:1: want a decision log of format 1, got {got}"
+    answer = error_of(run("replay", path))
+    assert answer == f"{path}:1: want a decision log of format 1, got {got}"
 
 
 _plain = st.recursive(

@@ -87,7 +87,7 @@ def test_fix_takes_out_unused_loads_and_touches_nothing_else(tmp_path: Path) -> 
     assert (tmp_path / "b.star").read_text() == SHIFT
 
 
-def test_a_file_with_errors_is_not_linted_beside_them(tmp_path: Path) -> None:
+def test_a_file_with_errors_is_not_linted_as_well(tmp_path: Path) -> None:
     (tmp_path / "a.star").write_text(UNUSED + "X = missing\n")
     code, output = check(tmp_path)
     assert code == 1
@@ -125,7 +125,7 @@ def test_the_shared_functions_have_no_warning() -> None:
     assert lint_files(files) == []
 
 
-def test_a_profile_is_checked_alone_whatever_lies_beside_it(tmp_path: Path) -> None:
+def test_a_profile_is_checked_alone_whatever_lies_next_to_it(tmp_path: Path) -> None:
     profile = tmp_path / "profile.yaml"
     head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     plugins = "profiles: [{plugins: {multiPoint: {enabled: [{name: mine}]}}}]\n"

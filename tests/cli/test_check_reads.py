@@ -180,7 +180,7 @@ def test_names_of_fields_are_whole_where_they_are_piped(tmp_path: Path) -> None:
     assert "maintenance.example.com/until-when-it-is-over" in text
 
 
-def test_what_hooks_read_beside_a_broken_file_is_said_to_be_unknown(tmp_path: Path) -> None:
+def test_what_hooks_read_next_to_a_broken_file_is_reported_as_unknown(tmp_path: Path) -> None:
     """The table was empty, and nothing said why."""
     (tmp_path / "p.star").write_text("def filter(pod, node):\n    return None\n")
     (tmp_path / "q.star").write_text("def filter(pod\n")

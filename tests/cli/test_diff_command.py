@@ -70,19 +70,19 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
     result = diff(both, one, "--on", snapshot, "--output", "json")
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    kinds = [change["kind"] for change in said["changes"]]
+    answer = json.loads(result.stdout)
+    kinds = [change["kind"] for change in answer["changes"]]
     # Three are on each of the two nodes; of four cores, one is free on the first.
     assert kinds.count("now pending") == 2
-    assert kinds.count("moved") == said["moved"] == 2
-    assert said["pending_more"] == 2
-    pending = said["metrics"]["pending"]
+    assert kinds.count("moved") == answer["moved"] == 2
+    assert answer["pending_more"] == 2
+    pending = answer["metrics"]["pending"]
     assert (pending["before"], pending["after"], pending["margin"]) == (0, 2, None)
-    assert said["metrics"]["cpu used at the end"]["difference"] == pytest.approx(-2 / 8)
+    assert answer["metrics"]["cpu used at the end"]["difference"] == pytest.approx(-2 / 8)
     # The other way round.
-    said = json.loads(diff(one, both, "--on", snapshot, "--output", "json").stdout)
-    assert said["pending_more"] == -2
-    assert [c["kind"] for c in said["changes"]].count("now placed") == 2
+    answer = json.loads(diff(one, both, "--on", snapshot, "--output", "json").stdout)
+    assert answer["pending_more"] == -2
+    assert [c["kind"] for c in answer["changes"]].count("now placed") == 2
 
 
 @pytest.mark.slow("computes for long")
@@ -97,8 +97,8 @@ def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) ->
     assert result.exit_code == 1, result.output
     assert "3 pods: 3 now gone without a node\n" in result.output
     assert "exceeded: 3 more are pending or never got a node, want at most 2" in result.output
-    said = json.loads(diff("builtin", none, "--on", events, "--output", "json").stdout)
-    assert said["metrics"]["never got a node"]["difference"] == 3
+    answer = json.loads(diff("builtin", none, "--on", events, "--output", "json").stdout)
+    assert answer["metrics"]["never got a node"]["difference"] == 3
 
 
 @pytest.mark.slow("computes for long")
@@ -124,10 +124,10 @@ def test_pods_of_the_start_that_other_policies_evict_are_reported(tmp_path: Path
         only = policies(tmp_path / name, name)
         text = (only / "only.star").read_text()
         (only / "only.star").write_text(text.replace("if node", "if pod.priority == 0 or node"))
-        said = json.loads(diff("builtin", only, "--on", cluster, "--output", "json").stdout)
-        changes = [tuple(one.values())[:4] for one in said["changes"]]
+        answer = json.loads(diff("builtin", only, "--on", cluster, "--output", "json").stdout)
+        changes = [tuple(one.values())[:4] for one in answer["changes"]]
         assert found in changes
-        assert said["moved"] == sum(kind == "moved" for kind, *_ in changes) <= said["pods"]
+        assert answer["moved"] == sum(kind == "moved" for kind, *_ in changes) <= answer["pods"]
 
 
 @pytest.mark.slow("computes for long")
@@ -186,9 +186,9 @@ def test_a_dump_of_a_config_map_is_a_set_of_policies(snapshot: Path, tmp_path: P
     data = {path.name: path.read_text() for path in directory.iterdir()}
     dump.write_text(yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "p"}, "data": data}))
     result = diff(dump, directory, "--on", snapshot, "--output", "json")
-    said = json.loads(result.stdout)
-    assert said["before"] == said["after"]
-    assert said["changes"] == []
+    answer = json.loads(result.stdout)
+    assert answer["before"] == answer["after"]
+    assert answer["changes"] == []
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     record(log)
     one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
-    said = json.loads(diff("builtin", both, "--on", log, "--output", "json").stdout)
-    assert (said["pods"], said["changes"]) == (4, [])
+    answer = json.loads(diff("builtin", both, "--on", log, "--output", "json").stdout)
+    assert (answer["pods"], answer["changes"]) == (4, [])
     result = diff("builtin", one, "--on", log, "--max-moved", 0)
-    assert f"{said['pods']} decisions: " in result.output  # a pod may have several
+    assert f"{answer['pods']} decisions: " in result.output  # a pod may have several
     assert result.exit_code == 1, result.output
     assert "n2 -> n1" in result.output
     assert diff("builtin", one, "--on", log, "--seeds", 2).exit_code == 2

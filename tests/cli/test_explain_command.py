@@ -196,11 +196,11 @@ def test_a_policy_that_fails_is_reported_once_and_not_among_those_without_object
     silent = [line for line in result.output.splitlines() if line.startswith("No objection")]
     assert "NodeResourcesFit" in silent[0]
     assert "broken" not in silent[0]
-    said = json.loads(run("a/there", cluster, f"--policies={policies}", "--output=json").output)
-    assert [one["policy"] for one in said["verdicts"] if one["failed"]] == ["broken"]
+    answer = json.loads(run("a/there", cluster, f"--policies={policies}", "--output=json").output)
+    assert [one["policy"] for one in answer["verdicts"] if one["failed"]] == ["broken"]
 
 
-def test_warnings_of_the_policies_are_told_beside_the_answer(cluster: str, tmp_path: Path) -> None:
+def test_warnings_of_the_policies_are_printed_with_the_answer(cluster: str, tmp_path: Path) -> None:
     """A policy that no profile names says nothing; who explains a pod looks for why it does."""
     policies = tmp_path / "policies"
     policies.mkdir()

@@ -87,8 +87,8 @@ def kubeconfig(
 
 def scores(result: Result, policy: str, nodes: list[str]) -> list[Any]:
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    found = {row["node"]: row["scores"].get(policy) for row in said["ranking"]}
+    answer = json.loads(result.stdout)
+    found = {row["node"]: row["scores"].get(policy) for row in answer["ranking"]}
     return [None if found[name] is None else found[name]["normalized"] for name in nodes]
 
 
@@ -99,9 +99,9 @@ def test_a_snapshot_explains_what_policies_with_facts_decided(
     source = f"--policies=configmap:{namespace}/policies"
     written = run("snapshot", str(file), kubeconfig, source, "--output=json")
     assert written.exit_code == 0, written.output
-    said = json.loads(written.stdout)
-    assert said["facts"] == [f"configmap:{namespace}/loads", "learned:pod-outcomes"]
-    assert "cannot be asked" in next(v for k, v in said["missing"].items() if "prometheus" in k)
+    answer = json.loads(written.stdout)
+    assert answer["facts"] == [f"configmap:{namespace}/loads", "learned:pod-outcomes"]
+    assert "cannot be asked" in next(v for k, v in answer["missing"].items() if "prometheus" in k)
     assert "hunter2" not in file.read_text()
 
     policies = f"--policies={tmp_path / 'policies'}"
@@ -146,7 +146,7 @@ def test_a_simulation_goes_by_the_facts_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("computes for long")
-def test_diff_and_sweep_tell_as_simulate_does_which_facts_are_missing(tmp_path: Path) -> None:
+def test_diff_and_sweep_report_as_simulate_does_which_facts_are_missing(tmp_path: Path) -> None:
     """Their results were as if nothing were measured, and they said nothing of it."""
     profile = tmp_path / "profile.yaml"
     profile.write_text(PROFILE.format(namespace="n", port=1))
@@ -157,8 +157,8 @@ def test_diff_and_sweep_tell_as_simulate_does_which_facts_are_missing(tmp_path: 
     )
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "profile.yaml").write_text(profile.read_text())
-    said = run("simulate", str(cluster), f"--config={profile}").stderr
-    assert "no facts are known from configmap:n/loads" in said
+    answer = run("simulate", str(cluster), f"--config={profile}").stderr
+    assert "no facts are known from configmap:n/loads" in answer
     compared = run("diff", "builtin", str(tmp_path / "b"), f"--on={cluster}")
     swept = run(
         *("sweep", str(cluster), f"--to={tmp_path / 'out'}", f"--config={profile}", "--jobs=1"),
@@ -166,4 +166,4 @@ def test_diff_and_sweep_tell_as_simulate_does_which_facts_are_missing(tmp_path: 
     )
     assert swept.exit_code == compared.exit_code == 0, compared.output + swept.output
     for result in (compared, swept):
-        assert result.stderr == said
+        assert result.stderr == answer

@@ -59,18 +59,18 @@ def test_programs_read_what_would_change(tmp_path: Path) -> None:
     ugly.write_text("x=1\n")
     broken.write_text("x=(\n")
     code, output = fmt(tmp_path, "--diff", "--output", "json")
-    said = json.loads(output)
-    assert (code, said["files"], said["changed"]) == (2, 2, [str(ugly)])
-    assert said["problems"] == [f"{broken}:1: '(' was never closed"]
-    assert said["diffs"][str(ugly)].endswith("-x=1\n+x = 1")
+    answer = json.loads(output)
+    assert (code, answer["files"], answer["changed"]) == (2, 2, [str(ugly)])
+    assert answer["problems"] == [f"{broken}:1: '(' was never closed"]
+    assert answer["diffs"][str(ugly)].endswith("-x=1\n+x = 1")
     assert fmt("-", "--output", "json", stdin="x=1\n")[0] == 2
 
 
-def test_what_does_not_parse_is_reported_as_check_tells_it(tmp_path: Path) -> None:
+def test_what_does_not_parse_is_reported_as_check_reports_it(tmp_path: Path) -> None:
     """It was `a.star:2: invalid syntax`, without a column or what to write."""
     (tmp_path / "a.star").write_text("def f(x):\n    return !x\n")
-    said = f"{tmp_path}/a.star:2:12: Parse error: invalid input `!`\nhint: write `not`\n"
-    assert fmt(tmp_path) == (2, said + "1 file(s): changed 0\n")
+    answer = f"{tmp_path}/a.star:2:12: Parse error: invalid input `!`\nhint: write `not`\n"
+    assert fmt(tmp_path) == (2, answer + "1 file(s): changed 0\n")
     assert fmt("-", stdin="x = 1\ny++\n")[1].startswith("<stdin>:2:4: Parse error: unexpected")
 
 
@@ -83,8 +83,8 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     for text in ("kind:   Node\n", "cpu: 4Gi\n"):
         path.write_text(text)
-        said = f"Error: {path}: want a `*.star` file, or a directory with some\n"
-        assert fmt(path) == (2, said)
+        answer = f"Error: {path}: want a `*.star` file, or a directory with some\n"
+        assert fmt(path) == (2, answer)
         assert path.read_text() == text
 
 
@@ -120,8 +120,8 @@ def test_a_file_that_is_no_text_is_reported_with_its_line(command: str, tmp_path
     path.write_bytes(b'"""A."""\n\xff\xfe\n')
     result = CliRunner().invoke(main, [command, str(tmp_path)])
     assert result.exit_code == 2
-    said = "want UTF-8 text, got other bytes: 0xff at offset 9"
-    assert result.output == f"Error: {path}:2: {said}\n"
+    answer = "want UTF-8 text, got other bytes: 0xff at offset 9"
+    assert result.output == f"Error: {path}:2: {answer}\n"
 
 
 @pytest.mark.parametrize("command", ["check", "test"])

@@ -61,7 +61,7 @@ def test_a_file_is_what_was_written(tmp_path: Path, before: str, after: str) -> 
     assert link.is_symlink()
 
 
-def test_a_file_that_has_no_room_to_grow_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_has_no_space_to_grow_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("before")
     with room_for(4096), pytest.raises(OSError, match="large") as caught:
@@ -69,7 +69,7 @@ def test_a_file_that_has_no_room_to_grow_stays_as_it_is(tmp_path: Path) -> None:
     assert (path.read_text(), caught.value.filename) == ("before", str(path))
 
 
-def test_of_a_new_file_without_room_nothing_is_left(tmp_path: Path) -> None:
+def test_of_a_new_file_without_space_nothing_is_left(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with room_for(4096), pytest.raises(OSError, match="large"):
         write_file(path, LONG)

@@ -121,9 +121,9 @@ def ran(lines: list[str]) -> list[str]:
 
 def save(path: Path, text: str) -> None:
     """Save as many editors do: write beside the file, then put it in its place."""
-    beside = path.with_name(f".{path.name}.swp")
-    beside.write_text(text)
-    beside.replace(path)
+    neighbour = path.with_name(f".{path.name}.swp")
+    neighbour.write_text(text)
+    neighbour.replace(path)
 
 
 def test_a_change_runs_the_tests_that_stand_on_it_and_no_other(

@@ -88,7 +88,7 @@ def record(
     nodes: list[str],
     there: dict[str, str],
     wants: list[str],
-    promised: dict[str, str] | None = None,
+    nominated: dict[str, str] | None = None,
 ) -> None:
     """A run of a scheduler: pods that are there, that are promised a node, and that come."""
     run = RecordedKernel(directory, clock)
@@ -96,7 +96,7 @@ def record(
         run.node(Node.from_plain(node(name)))
     for name, on in there.items():
         run.pod(None, placed(name, on))
-    for name, on in (promised or {}).items():
+    for name, on in (nominated or {}).items():
         run.kernel.queue.nominator.nominate(Pod.from_plain(pod(name)), on)
     for name in wants:
         pending = Pod.from_plain(pod(name))
@@ -109,13 +109,13 @@ def record(
 
 def test_a_pod_that_is_nominated_when_the_log_begins_wants_one(tmp_path: Path) -> None:
     """It was left out, and said to be a pod that others placed."""
-    record(tmp_path / "log", VirtualClock(BEGAN), ["n"], {}, ["p", "q"], promised={"p": "n"})
+    record(tmp_path / "log", VirtualClock(BEGAN), ["n"], {}, ["p", "q"], nominated={"p": "n"})
     got = read_workload(tmp_path / "log")
     assert summary(got)["stays"] == [(0.0, "p", None), (10.0, "q", None)]
     assert got.cluster.missing == {}
 
 
-def test_what_goes_while_nobody_records_is_gone_afterwards(tmp_path: Path) -> None:
+def test_what_is_deleted_while_nothing_records_is_gone_afterwards(tmp_path: Path) -> None:
     """Pods and nodes that went between two runs of a scheduler stayed, and nothing was said."""
     log, clock = tmp_path / "log", VirtualClock(BEGAN)
     record(log, clock, ["n1", "n2"], {"old": "n1", "kept": "n2"}, ["a", "b"])
@@ -131,10 +131,10 @@ def test_what_goes_while_nobody_records_is_gone_afterwards(tmp_path: Path) -> No
         "changes": [(100.0, "n2", False), (100.0, "n3", True)],
         "departures": [(100.0, "default/old")],
     }  # fmt: skip
-    told = run("simulate", log).stderr
+    reported = run("simulate", log).stderr
     assert (
         "1 changes of other objects, or of pods placed by other schedulers; what happened in 1"
-        in told
+        in reported
     )
 
 
@@ -151,8 +151,8 @@ def test_a_log_whose_first_checkpoint_is_cut_off_begins_with_the_next(tmp_path: 
 
 
 def test_facts_are_those_that_the_first_decision_saw(log: Path) -> None:
-    (said,) = read_workload(log).cluster.facts
-    assert said.document == {
+    (answer,) = read_workload(log).cluster.facts
+    assert answer.document == {
         "nodes": {"n1": {"heat": {"value": 60, "text": "60", "time": BEGAN - 30}}},
         "pairs": {"web": {"n1": {"load": {"value": 1, "text": "1"}}}},
     }
@@ -161,13 +161,18 @@ def test_facts_are_those_that_the_first_decision_saw(log: Path) -> None:
 def test_a_log_is_simulated(log: Path) -> None:
     result = run("simulate", log, "--output=json")
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert (said["arrived"], said["placed"], said["completed"], said["nodes"]) == (3, 2, 1, 3)
-    assert said["seconds"] == 30.0
+    answer = json.loads(result.stdout)
+    assert (answer["arrived"], answer["placed"], answer["completed"], answer["nodes"]) == (
+        3,
+        2,
+        1,
+        3,
+    )
+    assert answer["seconds"] == 30.0
 
 
 @pytest.mark.slow("computes for long")
-def test_diff_simulates_a_log_if_it_is_told_to(log: Path, tmp_path: Path) -> None:
+def test_diff_simulates_a_log_on_request(log: Path, tmp_path: Path) -> None:
     second = policies(tmp_path / "second", "n2")
     wanted = ("diff", policies(tmp_path / "first", "n1"), second, "--on", log, "--output=json")
     both = run(*wanted, "--simulate", "--seeds=2")
@@ -254,8 +259,8 @@ def test_every_command_says_where_a_log_is_cut_off(log: Path, tmp_path: Path, co
     words = {"LOG": str(log), "OUT": str(tmp_path / "out")}
     result = run(*(words.get(word, word) for word in command.split()))
     assert result.exit_code == 0, result.output
-    said = f"{cut}:{len(lines)}: it ends in the middle of an entry, which is ignored\n"
-    assert result.stderr.count(said) == 1
+    answer = f"{cut}:{len(lines)}: it ends in the middle of an entry, which is ignored\n"
+    assert result.stderr.count(answer) == 1
 
 
 def damaged(log: Path, how: str) -> str:
@@ -299,8 +304,8 @@ def test_an_empty_file_of_a_log_is_reported(log: Path, number: int) -> None:
     file.write_bytes(b"")
     result = run("replay", log, "--output=json")
     assert json.loads(result.stdout)["cutOff"] == [f"{file}:1"]
-    said = f"{file}:1: it ends in the middle of an entry, which is ignored\n"
-    assert said in run("simulate", log).stderr
+    answer = f"{file}:1: it ends in the middle of an entry, which is ignored\n"
+    assert answer in run("simulate", log).stderr
 
 
 def test_entries_in_another_order_are_reported(log: Path) -> None:
@@ -308,8 +313,8 @@ def test_entries_in_another_order_are_reported(log: Path) -> None:
     at = next(i for i, line in enumerate(lines) if b'"e":"decision"' in line)
     swapped = [lines[at + 2], lines[at + 1]]
     first.write_bytes(b"".join([*lines[: at + 1], *swapped, *lines[at + 3 :]]))
-    said = run("replay", log).stderr
-    assert f"{first}:{at + 3}: entry {at + 2} comes after entry {at + 3}\n" in said
+    answer = run("replay", log).stderr
+    assert f"{first}:{at + 3}: entry {at + 2} comes after entry {at + 3}\n" in answer
 
 
 def test_a_whole_log_lacks_nothing(log: Path) -> None:
@@ -319,7 +324,7 @@ def test_a_whole_log_lacks_nothing(log: Path) -> None:
     assert json.loads(run("replay", log, "--output=json").stdout)["missing"] == []
 
 
-def test_a_file_that_is_unpacked_beside_itself_counts_once(log: Path) -> None:
+def test_a_file_that_is_unpacked_next_to_itself_counts_once(log: Path) -> None:
     """Its decisions were there twice."""
     want = json.loads(run("replay", log, "--output=json").stdout)
     packed = (log / "decisions-000001.jsonl.gz").read_bytes()
@@ -338,12 +343,12 @@ def test_a_log_that_cannot_be_read_is_a_log_all_the_same(
     cut = tmp_path / "decisions-000009.jsonl"
     cut.write_bytes(text[:40])
     before = [command, "builtin", "builtin", "--on"] if command == "diff" else [command]
-    for path, said in (
+    for path, answer in (
         (other, f"{other}:1: want a decision log of format 1, got format 2\n"),
         (cut, f"{cut}:1: want a whole checkpoint, the log ends before it does\n"),
     ):
         result = CliRunner().invoke(main, [*before, str(path)])
-        assert (result.exit_code, result.stderr) == (2, f"Error: {said}")
+        assert (result.exit_code, result.stderr) == (2, f"Error: {answer}")
 
 
 def test_a_log_without_a_whole_checkpoint_decides_nothing(log: Path) -> None:

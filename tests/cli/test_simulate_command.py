@@ -201,12 +201,12 @@ def test_a_pod_that_takes_the_place_of_another_one_is_reported(
     ]
     events = tmp_path / "events.jsonl"
     events.write_text("\n".join(map(json.dumps, lines)))
-    told = "arrived again while still present; the later one replaces it: Pod `a/p0`\n"
+    reported = "arrived again while still present; the later one replaces it: Pod `a/p0`\n"
     result = run(cluster, str(events), "--output=json")
-    assert told in result.stderr
+    assert reported in result.stderr
     assert json.loads(result.stdout)["replaced"] == ["a/p0"]
     arguments = ["diff", "builtin", "builtin", "--on", cluster, "--on", str(events)]
-    assert told in CliRunner().invoke(main, arguments).stderr
+    assert reported in CliRunner().invoke(main, arguments).stderr
 
 
 def test_pods_that_leave_their_name_to_the_server_are_each_one(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_standard_input_and_pipes_are_read(cluster: str) -> None:
         assert "3 pods: 1 placed, 2 pending" in result.stdout, result.stderr
 
 
-def test_so_many_nodes_that_nobody_has_them_are_refused(cluster: str) -> None:
+def test_so_many_nodes_that_no_cluster_has_them_are_refused(cluster: str) -> None:
     """They were made, one after another, until memory was full."""
     result = run(cluster, "--nodes=+99999999999")
     assert result.exit_code == 2

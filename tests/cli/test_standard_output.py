@@ -52,7 +52,7 @@ def pipe_that_nobody_reads() -> Iterator[int]:
 
 @pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_pipe_that_nobody_reads_ends_it_in_silence(command: list[str]) -> None:
+def test_a_pipe_that_is_not_read_ends_it_in_silence(command: list[str]) -> None:
     with pipe_that_nobody_reads() as writer:
         assert run(writer, *command) == (1, "")
 
@@ -85,7 +85,7 @@ def test_the_scheduler_starts_with_what_is_open(closed: str, tmp_path: Path) -> 
     assert done.returncode == 2  # no kubeconfig
 
 
-def test_what_is_wrong_with_the_input_is_told_all_the_same() -> None:
+def test_what_is_wrong_with_the_input_is_reported_all_the_same() -> None:
     with open("/dev/full", "wb") as full:
         got = run(full.fileno(), "check", "missing.star")
     assert got == (2, "Error: missing.star: no such file or directory\n")

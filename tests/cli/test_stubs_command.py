@@ -214,12 +214,12 @@ def test_what_passes_is_changed_only_where_types_are_missing(tmp_path: Path) -> 
         {"id": 2, "result": None},
         {"method": "ä", "params": [1]},
     ]
-    told = io.BytesIO()
+    reported = io.BytesIO()
     for message in sent:
-        write_message(told, message)
-    told.seek(0)
+        write_message(reported, message)
+    reported.seek(0)
     heard = io.BytesIO()
-    assert serve(["cat"], told, heard) == 0
+    assert serve(["cat"], reported, heard) == 0
     heard.seek(0)
     got = list(iter(lambda: read_message(heard), None))
     types = "def score(pod, node):  # type: (Pod, Node) -> Any\n"

@@ -76,14 +76,14 @@ def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: P
     assert "4 results, 2 of them new" in again.output
     assert table(to) == rows
     # The same results in another form: nothing is computed.
-    told = json.loads(sweep(snapshot, to, "--seeds", "2", *AS_PARQUET).stdout)
-    assert told["new"] == 0
-    assert told["table"] == str(to / "results.parquet")
-    parquet = pyarrow.parquet.read_table(told["table"])
+    reported = json.loads(sweep(snapshot, to, "--seeds", "2", *AS_PARQUET).stdout)
+    assert reported["new"] == 0
+    assert reported["table"] == str(to / "results.parquet")
+    parquet = pyarrow.parquet.read_table(reported["table"])
     assert [{name: str(v) for name, v in row.items()} for row in parquet.to_pylist()] == rows
     assert str(parquet.schema.field("empty nodes").type) == "double"
     assert str(parquet.schema.field("seed").type) == "int64"
-    assert [one["metrics"]["empty nodes"] for one in told["results"]] == [0, 0, 3, 3]
+    assert [one["metrics"]["empty nodes"] for one in reported["results"]] == [0, 0, 3, 3]
     # Another workload is another input.
     items = [node("n0"), pod("p0")]
     snapshot.write_text(json.dumps({"kind": "List", "items": items}))
@@ -172,7 +172,7 @@ def test_a_dask_cluster_that_goes_away_ends_a_sweep(snapshot: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("grid", "said"),
+    ("grid", "answer"),
     [
         ("NodeResourcesFit=1", "want `Plugin.argument=value,value`"),
         ("NodeResourcesFit.scoringStrategy.type=Sideways", "Sideways"),
@@ -180,16 +180,16 @@ def test_a_dask_cluster_that_goes_away_ends_a_sweep(snapshot: Path, tmp_path: Pa
     ],
 )
 def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(
-    snapshot: Path, tmp_path: Path, grid: str, said: str
+    snapshot: Path, tmp_path: Path, grid: str, answer: str
 ) -> None:
     result = sweep(snapshot, tmp_path / "out", grid=grid)
     assert result.exit_code == 2, result.output
-    assert said in result.output
+    assert answer in result.output
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("grid", "said"),
+    ("grid", "answer"),
     [
         pytest.param(
             "NodeResourcesFit.scoringStrategy.type=Sideways",
@@ -210,8 +210,8 @@ def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(
         pytest.param("NodeResourcesFit.x= ", ".x: want values, got none", id="no value"),
     ],
 )
-def test_what_is_wrong_with_an_argument_is_told_of_its_option(
-    snapshot: Path, tmp_path: Path, grid: str, said: str
+def test_what_is_wrong_with_an_argument_is_reported_with_its_option(
+    snapshot: Path, tmp_path: Path, grid: str, answer: str
 ) -> None:
     """It was told for each profile, with the line in a text that nobody has seen."""
     config = tmp_path / "config.yaml"
@@ -219,7 +219,7 @@ def test_what_is_wrong_with_an_argument_is_told_of_its_option(
     config.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}))
     result = sweep(snapshot, tmp_path / "out", "--config", str(config), grid=grid)
     assert result.exit_code == 2
-    assert result.output.endswith(f"Error: --set NodeResourcesFit{said}\n"), result.output
+    assert result.output.endswith(f"Error: --set NodeResourcesFit{answer}\n"), result.output
 
 
 def test_an_argument_that_is_set_twice_is_refused(snapshot: Path, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_an_argument_that_is_set_twice_is_refused(snapshot: Path, tmp_path: Path
 
 
 @pytest.mark.slow("starts programs")
-def test_an_argument_is_one_however_it_is_spelt(snapshot: Path, tmp_path: Path) -> None:
+def test_an_argument_is_one_however_it_is_written(snapshot: Path, tmp_path: Path) -> None:
     """In both spellings it was two, of which the last one counted."""
     other = GRID.replace("scoringStrategy", "scoring_strategy")
     result = sweep(snapshot, tmp_path / "out", "--set", other)
@@ -286,7 +286,7 @@ def test_every_combination_and_seed_is_a_point(snapshot: Path) -> None:
         Axis.parse("=1")
 
 
-def test_another_version_computes_results_anew(
+def test_another_version_computes_results_again(
     snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results of before an upgrade stood beside those of after it, as if they were comparable."""
@@ -337,11 +337,11 @@ def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
         wait_until(lambda: log.exists() and log.stat().st_size, seconds=SECONDS)
         os.killpg(process.pid, sent)  # as a terminal does
         assert process.stderr is not None
-        said = process.stderr.read()
+        answer = process.stderr.read()
         assert process.wait(SECONDS) == 130
     lines = len(log.read_bytes().splitlines())
     assert 0 < lines < many
-    assert said == (
+    assert answer == (
         f"interrupted: {lines} of {many} results are in {log}; "
         "the same command continues from there\n"
     )

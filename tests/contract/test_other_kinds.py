@@ -73,7 +73,7 @@ async def test_a_claim_is_pending_and_protected(api: Api) -> None:
     await api.patch(f"{path}/a", {"metadata": {"finalizers": None}}, MERGE)
 
 
-async def test_a_volume_is_pending_until_somebody_says_otherwise(api: Api) -> None:
+async def test_a_volume_is_pending_until_another_client_says_otherwise(api: Api) -> None:
     name = api.unique("volume")
     path = "/api/v1/persistentvolumes"
     spec = {

@@ -93,7 +93,7 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(
     assert leftovers == []
 
 
-def test_an_incomplete_set_is_built_anew(build: ModuleType, tmp_path: Path, log: Path) -> None:
+def test_an_incomplete_set_is_built_again(build: ModuleType, tmp_path: Path, log: Path) -> None:
     fake_go(tmp_path / "bin", log)
     build.cache_dir().mkdir(parents=True)
     (build.cache_dir() / "etcd").write_text("old")

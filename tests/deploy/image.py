@@ -238,10 +238,10 @@ def _look_for_libraries_beside(program: Path, folder: str) -> None:
     The folder may be closed to the image's user, and the sandbox of policies starts a Python with
     an empty environment, so no variable can say where to look.
     """
-    known, beside = folder.encode(), b"$ORIGIN/../lib"
-    if len(beside) <= len(known):
+    known, neighbour = folder.encode(), b"$ORIGIN/../lib"
+    if len(neighbour) <= len(known):
         # In place: texts in the program may become shorter, not longer.
-        text = program.read_bytes().replace(known + b"\0", beside.ljust(len(known) + 1, b"\0"))
+        text = program.read_bytes().replace(known + b"\0", neighbour.ljust(len(known) + 1, b"\0"))
         program.write_bytes(text)
 
 

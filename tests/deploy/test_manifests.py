@@ -142,7 +142,7 @@ def test_the_scheduler_watches_the_config_map_that_is_made(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_last_good_policies_have_a_place_whose_content_nobody_applies(folder: str) -> None:
+def test_the_last_good_policies_have_a_place_whose_content_no_manifest_sets(folder: str) -> None:
     last_good = pick(render(folder), "ConfigMap", "starsched-policies-last-good")
     assert "data" not in last_good
 

@@ -174,7 +174,7 @@ def test_timestamps_come_from_the_clock() -> None:
     assert got(cluster, "pods", "a")["metadata"] == meta
 
 
-def test_a_pod_stays_after_its_grace_until_somebody_removes_it() -> None:
+def test_a_pod_stays_after_its_grace_until_another_client_removes_it() -> None:
     clock = VirtualClock()
     cluster = DevCluster(clock=clock)
     cluster.create(make_pod("a", nodeName="n"))

@@ -32,10 +32,10 @@ def block(language: str) -> str:
 
 
 def test_helix_starts_the_bridge_for_starlark() -> None:
-    said = tomllib.loads(block("toml"))
-    server = said["language-server"]["starsched"]
+    answer = tomllib.loads(block("toml"))
+    server = answer["language-server"]["starsched"]
     assert [server["command"], *server["args"]] == COMMAND
-    [language] = said["language"]
+    [language] = answer["language"]
     assert (language["name"], language["language-servers"]) == ("starlark", ["starsched"])
     assert language["roots"] == ["typings"]
 

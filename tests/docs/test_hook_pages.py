@@ -41,7 +41,7 @@ def test_every_hook_has_a_page_and_every_page_a_hook() -> None:
 
 
 @pytest.mark.parametrize("hook", sorted(HOOKS))
-def test_a_page_tells_the_parameters_in_their_order(hook: str) -> None:
+def test_a_page_lists_the_parameters_in_their_order(hook: str) -> None:
     text = page(hook)
     assert f"\n`{hook}({signature(hook)})`\n" in text
     rows = text.partition("| parameter |")[2].partition("\n\n")[0]

@@ -151,8 +151,8 @@ def _walk(shell: Shell, tmp_path: Path, *, is_compared: bool) -> int:
             path.write_text(text, encoding="utf-8")
         elif block["language"] == "sh":
             got, code = shell.run(text)
-            said = re.search(r"# exit code (\d+)", text)
-            assert code == (int(said[1]) if said else 0), f"{text}\n{got}"
+            answer = re.search(r"# exit code (\d+)", text)
+            assert code == (int(answer[1]) if answer else 0), f"{text}\n{got}"
             steps += 1
         else:
             assert block["language"] == "text"

@@ -154,7 +154,7 @@ _AFFINITY = {
     ],
 )
 @pytest.mark.parametrize("configured", [False, True], ids=["built-in", "configured"])
-async def test_what_no_request_tells_rejects_nobody(
+async def test_what_no_request_contains_rejects_no_pod(
     tmp_path: Path, words: dict[str, Any], configured: bool
 ) -> None:
     """Without a watch nothing is known of claims and of pods on nodes: those pods never fitted."""
@@ -185,8 +185,8 @@ facts: {sources: [{annotations: {keys: {heat: example.com/heat}}}]}
     with structlog.testing.capture_logs() as logs:
         async with extender(folder):
             pass
-    told = [line["event"] for line in logs if line["log_level"] == "warning"]
-    assert told == ["No facts are known without --watch"]
+    reported = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert reported == ["No facts are known without --watch"]
 
 
 @pytest.mark.slow("runs a whole scheduler")
@@ -197,8 +197,8 @@ async def test_an_extender_without_a_say_is_reported(tmp_path: Path) -> None:
         async with extender(folder) as running:
             write(folder, {"prefer.star": PREFER})
             await eventually(lambda: running.app.rollout.describe()["active"]["files"] != [])
-    told = [line["event"] for line in logs if line["log_level"] == "warning"]
-    assert told == ["No policy filters or scores"]
+    reported = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert reported == ["No policy filters or scores"]
 
 
 async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
@@ -258,7 +258,7 @@ def score(pod, node):
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_an_edit_that_loses_time_is_taken_back(tmp_path: Path) -> None:
+async def test_an_edit_that_loses_time_is_rolled_back(tmp_path: Path) -> None:
     """Few requests failed of many, each after its two seconds: kube-scheduler waited for them."""
     runtime = """apiVersion: starsched.dev/v1
 kind: PolicyRuntime
@@ -381,7 +381,7 @@ async def test_an_edit_answers_the_next_request_and_a_broken_one_changes_nothing
         assert answer["FailedNodes"] == {"b": "too slow"}
 
 
-async def test_health_metrics_and_policies_are_served_beside(folder: Path) -> None:
+async def test_health_metrics_and_policies_are_served_as_well(folder: Path) -> None:
     async with extender(folder) as running:
         await running.post("filter", with_nodes(POD, *NODES))
         for path in ("/healthz", "/livez", "/readyz"):

@@ -243,7 +243,7 @@ def annotated_pod(cluster: DevCluster, key: str) -> dict[str, Any]:
     return cluster.get("pods", "new", "default") or {}
 
 
-async def test_nothing_is_answered_before_the_sources_of_facts_have_spoken(
+async def test_nothing_is_answered_before_the_sources_of_facts_have_reported(
     cluster: DevCluster, client: ApiClient, tmp_path: Path
 ) -> None:
     """An extender answered as if nobody had measured anything, for as long as that took."""

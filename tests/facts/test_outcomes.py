@@ -158,7 +158,7 @@ def test_a_pod_that_starts_late_counts_after_a_restart() -> None:
         pytest.param("", "Unknown", True, id="its node says nothing"),
     ],
 )
-def test_a_pod_that_is_told_to_end_counts_nothing(reason: str, phase: str, counts: bool) -> None:
+def test_a_pod_that_is_deleted_counts_nothing(reason: str, phase: str, counts: bool) -> None:
     """Whatever exits with 143 when a roll-out ends it failed, for its kubelet: on every node."""
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
     terminated = {"finishedAt": _time(60), "exitCode": 143}

@@ -63,30 +63,32 @@ async def test_series_become_facts_and_follow_the_target(tmp_path: Path) -> None
     try:
         with prometheus(tmp_path, f"127.0.0.1:{port}") as real:
             source = PrometheusSource(replace(plain, url=real.url))
-            told = Listener()
-            running = asyncio.ensure_future(source.run(told))
+            reported = Listener()
+            running = asyncio.ensure_future(source.run(reported))
             try:
-                await eventually(lambda: told.value(("node", "a")) == 25.0, what="load of a")
-                b = told.last["node", "b"]["load"]
+                await eventually(lambda: reported.value(("node", "a")) == 25.0, what="load of a")
+                b = reported.last["node", "b"]["load"]
                 assert (b.value, b.text) == (None, "NaN")
-                assert told.value(("node", "127.0.0.1"), "heat") == 60
-                assert told.value(CLUSTER, "nodes") == 2
-                assert told.value(CLUSTER, "broken") is None
+                assert reported.value(("node", "127.0.0.1"), "heat") == 60
+                assert reported.value(CLUSTER, "nodes") == 2
+                assert reported.value(CLUSTER, "broken") is None
                 assert source.failures > 0
                 load.labels("a").set(0.5)
-                await eventually(lambda: told.value(("node", "a")) == 50.0, what="a new value")
+                await eventually(lambda: reported.value(("node", "a")) == 50.0, what="a new value")
                 # Without the server the last answer stays, with its time.
                 await asyncio.to_thread(real.stop)
-                count, before = told.count, told.last["node", "a"]["load"]
-                await eventually(lambda: told.count > count + 1, what="another round")
-                assert told.last["node", "a"]["load"].value == before.value
-                stopped_at = told.last["node", "a"]["load"].measured_at
-                await eventually(lambda: told.count > count + 2, what="another round")
-                assert told.last["node", "a"]["load"].measured_at == stopped_at
+                count, before = reported.count, reported.last["node", "a"]["load"]
+                await eventually(lambda: reported.count > count + 1, what="another round")
+                assert reported.last["node", "a"]["load"].value == before.value
+                stopped_at = reported.last["node", "a"]["load"].measured_at
+                await eventually(lambda: reported.count > count + 2, what="another round")
+                assert reported.last["node", "a"]["load"].measured_at == stopped_at
                 # It comes back.
                 load.labels("a").set(0.75)
                 await asyncio.to_thread(real.start)
-                await eventually(lambda: told.value(("node", "a")) == 75.0, what="the new server")
+                await eventually(
+                    lambda: reported.value(("node", "a")) == 75.0, what="the new server"
+                )
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
@@ -261,7 +263,7 @@ async def _serve(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @pytest.mark.parametrize("fault", ["hang", "500", "redirect", "garbage", "cut"])
-async def test_a_query_that_fails_keeps_what_was_said_and_is_asked_again(fault: str) -> None:
+async def test_a_query_that_fails_keeps_its_last_answer_and_is_repeated(fault: str) -> None:
     asked: list[str] = []
     state = {"fault": ""}
     over = asyncio.Event()
@@ -287,17 +289,17 @@ async def test_a_query_that_fails_keeps_what_was_said_and_is_asked_again(fault: 
         timeout=SECOND / 5,
         queries=(FactQuery("load", "q"),),
     )
-    source, told = PrometheusSource(config), Listener()
-    running = asyncio.ensure_future(source.run(told))
+    source, reported = PrometheusSource(config), Listener()
+    running = asyncio.ensure_future(source.run(reported))
     try:
-        await eventually(lambda: told.value(("node", "a")) is not None)
+        await eventually(lambda: reported.value(("node", "a")) is not None)
         state["fault"] = fault
         await eventually(lambda: source.failures >= 2, what="failures")
-        assert told.value(("node", "a")) is not None
+        assert reported.value(("node", "a")) is not None
         assert "/elsewhere" not in asked
         state["fault"] = ""
         newest = len(asked)
-        await eventually(lambda: (told.value(("node", "a")) or 0) > newest, what="a new answer")
+        await eventually(lambda: (reported.value(("node", "a")) or 0) > newest, what="a new answer")
     finally:
         over.set()
         running.cancel()
@@ -305,7 +307,7 @@ async def test_a_query_that_fails_keeps_what_was_said_and_is_asked_again(fault: 
         await runner.cleanup()
 
 
-async def test_a_query_that_hangs_keeps_nobody_waiting() -> None:
+async def test_a_query_that_hangs_delays_no_start() -> None:
     """The queries went one after the other, each behind the time-out of those before it."""
     asked = 0
     is_hanging, over = False, asyncio.Event()
@@ -324,13 +326,13 @@ async def test_a_query_that_hangs_keeps_nobody_waiting() -> None:
         timeout=SECOND * 60,
         queries=(FactQuery("slow", "slow"), FactQuery("load", "load")),
     )
-    source, told = PrometheusSource(config, late_seconds=0.05), Listener()
-    running = asyncio.ensure_future(source.run(told))
+    source, reported = PrometheusSource(config, late_seconds=0.05), Listener()
+    running = asyncio.ensure_future(source.run(reported))
     try:
-        await eventually(lambda: told.value(("node", "a")) is not None)
-        assert told.value(("node", "a"), "slow") is not None, "said first is said by all"
+        await eventually(lambda: reported.value(("node", "a")) is not None)
+        assert reported.value(("node", "a"), "slow") is not None, "said first is said by all"
         is_hanging, newest = True, asked
-        await eventually(lambda: told.value(("node", "a")) > newest, what="what does not hang")
+        await eventually(lambda: reported.value(("node", "a")) > newest, what="what does not hang")
         assert source.failures == 0
     finally:
         over.set()
@@ -339,7 +341,7 @@ async def test_a_query_that_hangs_keeps_nobody_waiting() -> None:
         await runner.cleanup()
 
 
-async def test_a_source_tells_of_an_answer_about_nothing() -> None:
+async def test_a_source_reports_an_answer_about_nothing() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(body=_answer(_series("1", instance="a:9100")))
 

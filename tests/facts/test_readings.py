@@ -103,7 +103,9 @@ def test_a_document_says_all_kinds_of_facts() -> None:
         pytest.param([], "want an object, got []", id="no object"),
     ],
 )
-def test_a_part_of_the_wrong_shape_is_told_of_and_the_rest_counts(given: Any, problem: str) -> None:
+def test_a_part_of_the_wrong_shape_is_reported_and_the_rest_counts(
+    given: Any, problem: str
+) -> None:
     whole = {**given, "cluster": {"x": 1}} if isinstance(given, dict) else given
     document = read_plain(whole)
     assert len(document.problems) == 1

@@ -161,7 +161,7 @@ async def test_a_config_map_is_followed_through_bad_edits(cluster: DevCluster) -
         await eventually(lambda: _heat(app) is None)
 
 
-async def test_a_broken_key_of_a_config_map_keeps_what_it_said(cluster: DevCluster) -> None:
+async def test_a_broken_key_of_a_config_map_keeps_its_last_values(cluster: DevCluster) -> None:
     """The facts of a key that one writer broke were gone when another key was good."""
     source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
     cluster.create(config_map(_files(COOL, source)), _node("a"))
@@ -221,7 +221,7 @@ async def test_a_source_that_may_not_be_watched_is_counted(
         await eventually(lambda: sum(app.facts.failures().values()) >= 2, what="failures")
 
 
-async def test_nothing_is_decided_before_the_sources_have_spoken(cluster: DevCluster) -> None:
+async def test_nothing_is_decided_before_the_sources_have_reported(cluster: DevCluster) -> None:
     """A scheduler that started decided about the first pods as if no fact were known."""
     source = "{configMap: {namespace: default, name: heat}}"
     cluster.create(config_map(_files(COOL, source)), _node("a"))
@@ -238,7 +238,7 @@ async def test_nothing_is_decided_before_the_sources_have_spoken(cluster: DevClu
         assert not events(cluster, "FailedScheduling")
 
 
-async def test_a_config_map_that_is_not_there_keeps_nobody_waiting(cluster: DevCluster) -> None:
+async def test_a_config_map_that_is_not_there_delays_no_start(cluster: DevCluster) -> None:
     source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
     cluster.create(config_map(_files(COOL, source)), _node("a"))
     async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
@@ -306,7 +306,7 @@ async def test_a_rejected_pod_is_tried_again_when_a_fact_is_too_old(
 # --- files -----------------------------------------------------------------------------------
 
 
-class _Told:
+class _Reports:
     def __init__(self) -> None:
         self.last: Mapping[Subject, Readings] | None = None
 
@@ -318,11 +318,11 @@ class _Told:
 
 
 @pytest.fixture
-async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, _Told]]:
-    path, told = tmp_path / "inner" / "facts.json", _Told()
+async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, _Reports]]:
+    path, reported = tmp_path / "inner" / "facts.json", _Reports()
     source = FileSource(FileFacts(str(path)), SystemClock(), poll_seconds=0.05)
-    running = asyncio.ensure_future(source.run(told))
-    yield path, told
+    running = asyncio.ensure_future(source.run(reported))
+    yield path, reported
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -335,36 +335,36 @@ def _put(path: Path, text: str, at: float = 100.0) -> None:
     scratch.replace(path)
 
 
-async def test_a_file_is_followed_from_before_it_is_there(file: tuple[Path, _Told]) -> None:
-    path, told = file
-    await eventually(lambda: told.last == {}, what="nothing")
+async def test_a_file_is_followed_from_before_it_is_there(file: tuple[Path, _Reports]) -> None:
+    path, reported = file
+    await eventually(lambda: reported.last == {}, what="nothing")
     _put(path, '{"cluster": {"price": 1}}')
-    await eventually(lambda: told.price() == 1)
-    assert told.last == {CLUSTER: {"price": Reading(1, "1", 100.0)}}
+    await eventually(lambda: reported.price() == 1)
+    assert reported.last == {CLUSTER: {"price": Reading(1, "1", 100.0)}}
     _put(path, '{"cluster": {"price": 2}}', at=200.0)
-    await eventually(lambda: told.price() == 2)
+    await eventually(lambda: reported.price() == 2)
     _put(path, "broken", at=300.0)
     _put(path, '{"cluster": {"price": 3}}', at=400.0)
-    await eventually(lambda: told.price() == 3)
+    await eventually(lambda: reported.price() == 3)
     path.unlink()
-    await eventually(lambda: told.last == {}, what="nothing")
+    await eventually(lambda: reported.last == {}, what="nothing")
 
 
-async def test_a_broken_file_keeps_what_was_said(file: tuple[Path, _Told]) -> None:
-    path, told = file
+async def test_a_broken_file_keeps_its_last_values(file: tuple[Path, _Reports]) -> None:
+    path, reported = file
     _put(path, '{"cluster": {"price": 1}}')
-    await eventually(lambda: told.price() == 1)
+    await eventually(lambda: reported.price() == 1)
     _put(path, "{", at=200.0)
     _put(path.with_name("other.json"), "{}", at=300.0)
     _put(path, '{"cluster": {"price": 1, "more": 1}}', at=400.0)
-    await eventually(lambda: told.last is not None and "more" in told.last[CLUSTER])
+    await eventually(lambda: reported.last is not None and "more" in reported.last[CLUSTER])
 
 
 async def test_a_file_that_becomes_readable_is_read_and_trouble_is_reported_once(
-    file: tuple[Path, _Told], monkeypatch: pytest.MonkeyPatch
+    file: tuple[Path, _Reports], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its stamp stays the same where only its permissions change, and it was never read again."""
-    path, told = file
+    path, reported = file
     refused = 0
 
     def refuse(given: Path) -> tuple[bytes, float]:
@@ -377,22 +377,22 @@ async def test_a_file_that_becomes_readable_is_read_and_trouble_is_reported_once
         _put(path, '{"cluster": {"price": 1}}')
         await eventually(lambda: refused >= 3)
     assert [line["event"] for line in logs] == ["Cannot read facts"]
-    await eventually(lambda: told.price() == 1)
+    await eventually(lambda: reported.price() == 1)
 
 
 async def test_a_named_pipe_is_refused_and_a_file_in_its_place_is_read(
     tmp_path: Path,
 ) -> None:
     """Reading it waited for a writer, for ever, in a thread that kept the process from ending."""
-    path, told = tmp_path / "facts.json", _Told()
+    path, reported = tmp_path / "facts.json", _Reports()
     os.mkfifo(path)
     source = FileSource(FileFacts(str(path)), SystemClock(), poll_seconds=0.05)
     with structlog.testing.capture_logs() as logs:
-        running = asyncio.ensure_future(source.run(told))
+        running = asyncio.ensure_future(source.run(reported))
         try:
             await eventually(lambda: source.failures, what="a refusal")
             _put(path, '{"cluster": {"price": 1}}')
-            await eventually(lambda: told.price() == 1)
+            await eventually(lambda: reported.price() == 1)
         finally:
             # A writer that comes and goes lets go of who waits.
             with contextlib.suppress(OSError):
@@ -423,22 +423,22 @@ def _large(price: int) -> str:
     return json.dumps({"cluster": {"price": price}, "nodes": {"a": {"text": "x" * 100_000}}})
 
 
-async def test_a_large_file_is_read_beside_the_loop(
-    file: tuple[Path, _Told], monkeypatch: pytest.MonkeyPatch
+async def test_a_large_file_is_read_in_a_thread(
+    file: tuple[Path, _Reports], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of 8 MB held up every decision, binding and renewal of the lease for seconds."""
-    path, told = file
+    path, reported = file
     reading = _Reading()
     monkeypatch.setattr(sources, "read_document", reading)
     _put(path, _large(1))
     await eventually(lambda: reading.on_loop)
     _put(path, _large(2), at=200.0)
     reading.may_end.set()
-    await eventually(lambda: told.price() == 2)
+    await eventually(lambda: reported.price() == 2)
     assert not any(reading.on_loop)
 
 
-async def test_large_documents_of_a_config_map_are_read_beside_the_loop_in_order(
+async def test_large_documents_of_a_config_map_are_read_in_a_thread_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Any] = []
@@ -459,16 +459,16 @@ async def test_large_documents_of_a_config_map_are_read_beside_the_loop_in_order
     def holding(text: str) -> ConfigMap:
         return decode(ConfigMap, json.dumps({"data": {"f.json": text}}).encode())
 
-    reading, told, prices = _Reading(), _Told(), list[Any]()
+    reading, reported, prices = _Reading(), _Reports(), list[Any]()
 
-    def tell(readings: Mapping[Subject, Readings]) -> None:
-        told(readings)
-        prices.append(told.price())
+    def record(readings: Mapping[Subject, Readings]) -> None:
+        reported(readings)
+        prices.append(reported.price())
 
     monkeypatch.setattr(sources, "read_document", reading)
     monkeypatch.setattr(sources, "Informer", _Informer)
     source = ConfigMapSource(ConfigMapFacts("ns", "facts"), cast(Any, None), SystemClock())
-    running = asyncio.ensure_future(source.run(tell))
+    running = asyncio.ensure_future(source.run(record))
     try:
         await eventually(lambda: made)
         handlers = made[0].handlers
@@ -480,7 +480,7 @@ async def test_large_documents_of_a_config_map_are_read_beside_the_loop_in_order
         handlers.on_add(holding(_large(2)))
         handlers.on_update(None, holding('{"cluster": {"price": 3}}'))
         reading.may_end.set()
-        await eventually(lambda: told.price() == 3)
+        await eventually(lambda: reported.price() == 3)
         assert prices == [1, None, 3]
         assert reading.on_loop == [False, True]
         assert not source.is_reading
@@ -548,7 +548,7 @@ class _Unreadable(NoLearnedStore):
 async def test_what_cannot_be_read_is_reported_once(
     cluster: DevCluster,
 ) -> None:
-    learned_store, told = _Unreadable(), _Told()
+    learned_store, reported = _Unreadable(), _Reports()
     async with ApiClient(Endpoint(server=cluster.url)) as client:
         source = LearnedSource(
             OutcomeLearner(PodOutcomes(), ()),
@@ -560,8 +560,8 @@ async def test_what_cannot_be_read_is_reported_once(
             load_again_seconds=0.0,
         )
         with structlog.testing.capture_logs() as logs:
-            running = asyncio.ensure_future(source.run(told))
-            await eventually(lambda: told.last == {}, what="nothing")
+            running = asyncio.ensure_future(source.run(reported))
+            await eventually(lambda: reported.last == {}, what="nothing")
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
     assert [line["event"] for line in logs].count("Cannot read what was learned") == 1

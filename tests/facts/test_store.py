@@ -21,7 +21,7 @@ def test_a_later_source_wins_and_leaves_what_it_does_not_say() -> None:
     assert store.node("a", 0.0).own == {"x": Fact(1, "1"), "y": Fact(1, "1")}
 
 
-def test_replacing_tells_what_changed() -> None:
+def test_replacing_returns_what_changed() -> None:
     store = FactStore()
     assert store.replace(0, {A: {"x": _r(1)}, CLUSTER: {"x": _r(1)}}) == {A, CLUSTER}
     assert store.replace(0, {A: {"x": _r(1)}, CLUSTER: {"x": _r(2)}}) == {CLUSTER}

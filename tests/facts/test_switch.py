@@ -97,8 +97,8 @@ async def test_an_edit_that_adds_a_source_waits_for_what_it_says_first() -> None
             assert app.rollout.active.bundle.revision == before
             server.may_answer.set()
             await eventually(lambda: node_of(cluster, "p") == "a" == node_of(cluster, "q"))
-            told = {event["note"] for event in events(cluster, "FailedScheduling")}
-            assert not any("no known heat" in note for note in told), told
+            reported = {event["note"] for event in events(cluster, "FailedScheduling")}
+            assert not any("no known heat" in note for note in reported), reported
 
 
 # --- live facts alone ------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Replica:
         self.process.terminate()
         return self.process.wait(seconds)
 
-    def told(self, text: str) -> bool:
+    def reported(self, text: str) -> bool:
         """True if the log has *text*."""
         return text in self.log.read_text(encoding="utf-8", errors="replace")
 

@@ -146,7 +146,7 @@ async def test_a_pod_that_comes_again_under_its_name_is_another_pod(cluster: Dev
         await all_placed(cluster, app, 1)
 
 
-async def test_a_pod_bound_by_somebody_else_meanwhile_is_theirs(cluster: DevCluster) -> None:
+async def test_a_pod_bound_by_another_client_meanwhile_is_theirs(cluster: DevCluster) -> None:
     async with scheduler(cluster) as app:
         hold = cluster.faults.hang(**bindings(times=1))
         cluster.create(make_pod("web"))
@@ -159,7 +159,7 @@ async def test_a_pod_bound_by_somebody_else_meanwhile_is_theirs(cluster: DevClus
         assert node_of(cluster, "web") == other
 
 
-async def test_two_that_bind_a_pod_to_the_same_node_tell_of_it_once(cluster: DevCluster) -> None:
+async def test_two_that_bind_a_pod_to_the_same_node_report_it_once(cluster: DevCluster) -> None:
     """As when a lease is taken from a leader whose binding is on its way: both told of it."""
     async with scheduler(cluster) as one, scheduler(cluster) as other:
         hold = cluster.faults.hang(**bindings(times=1))
@@ -189,7 +189,7 @@ async def test_a_node_that_goes_while_pods_are_bound_to_it(cluster: DevCluster) 
         assert chosen not in [n for p, n in placements(cluster).items() if p != "web"]
 
 
-async def test_hanging_watches_are_given_up_and_opened_anew(cluster: DevCluster) -> None:
+async def test_hanging_watches_are_given_up_and_opened_again(cluster: DevCluster) -> None:
     """The scheduler's own time-out is minutes; what counts is that nothing is lost meanwhile."""
     async with scheduler(cluster) as app:
         cluster.stall_watches("pods")
@@ -229,7 +229,7 @@ async def test_a_sandbox_killed_at_any_point_costs_attempts_and_no_pods(
         assert metric(app, "starsched_sandbox_restarts_total") > 3
 
 
-async def test_an_error_is_reported_and_taken_back(cluster: DevCluster) -> None:
+async def test_an_error_is_reported_and_cleared(cluster: DevCluster) -> None:
     async with scheduler(cluster, initial_backoff=0.2, max_backoff=0.4):
         refusal = cluster.faults.fail(403, message="not now", **bindings(times=None))
         cluster.create(make_pod("web"))

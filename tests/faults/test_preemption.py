@@ -69,10 +69,10 @@ async def test_killed_while_a_victim_is_evicted(
         late = "2026-06-01T00:00:00Z"
         await cluster.create(node("n2"), pod("low-2", on="n2", cpu="4", priority="low", start=late))
     with Replica(kubeconfig, tmp_path / "second.log") as second:
-        await eventually(lambda: second.told("In sync"), what="the second to know the cluster")
+        await eventually(lambda: second.reported("In sync"), what="the second to know the cluster")
         if applied:
             why = "not eligible due to a terminating pod on the nominated node."
-            await eventually(lambda: second.told(why), what="the second to wait")
+            await eventually(lambda: second.reported(why), what="the second to wait")
         await eventually(lambda: terminating(server) == {"low-1"}, what="the victim to go")
         await cluster.end_pod("low-1")
         await eventually(lambda: node_of(server, "urgent") == "n1", what="the preemptor to come")
@@ -118,6 +118,6 @@ async def test_an_eviction_that_the_server_refuses_for_a_while_is_done_in_the_en
         await cluster.create(pod("urgent", cpu="4", priority="high"))
         await eventually(lambda: terminating(server) == {"low"}, what="the victim to go")
         assert refused.hits == 7
-        assert replica.told("Cannot evict all victims; trying the preemptor again")
+        assert replica.reported("Cannot evict all victims; trying the preemptor again")
         await cluster.end_pod("low")
         await eventually(lambda: node_of(server, "urgent") == "n1", what="the preemptor to come")

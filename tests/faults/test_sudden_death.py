@@ -74,7 +74,7 @@ async def test_killed_between_assume_and_bind(
     found = placements(cluster)
     assert bool(found) is applied
     with Replica(kubeconfig, tmp_path / "second.log") as second:
-        await eventually(lambda: second.told("In sync"), what="the second to know the cluster")
+        await eventually(lambda: second.reported("In sync"), what="the second to know the cluster")
         await eventually(lambda: len(placements(cluster)) == 6, what="six pods to be placed")
         assert await asyncio.to_thread(second.terminate) == 0
     assert len(set(placements(cluster).values())) == 6, "two pods on one node"
@@ -124,7 +124,7 @@ async def test_the_sandbox_is_killed_while_it_decides(cluster: DevCluster) -> No
         assert len(killed) > 5, "the sandbox was hardly killed"
 
 
-async def test_a_gate_that_nobody_could_judge_is_asked_again(cluster: DevCluster) -> None:
+async def test_a_gate_that_failed_is_asked_again(cluster: DevCluster) -> None:
     """Pods that came while no sandbox started waited five minutes whatever happened."""
     gate = 'def pre_enqueue(pod):\n    return None if pod.labels.get("n") else "no n"\n'
     cluster.create(namespace())
@@ -137,8 +137,8 @@ async def test_a_gate_that_nobody_could_judge_is_asked_again(cluster: DevCluster
             # Its answer for one pod says nothing of the next.
             names.append(f"p{len(names)}")
             cluster.create(make_pod(names[-1], labels={"n": names[-1]}))
-            told = [condition(cluster, name).get("message", "") for name in names]
-            return any("gated by policy" in text for text in told)
+            reported = [condition(cluster, name).get("message", "") for name in names]
+            return any("gated by policy" in text for text in reported)
 
         async with _without_sandboxes():
             await eventually(is_one_gated)
@@ -179,8 +179,8 @@ async def test_a_sort_key_that_failed_is_asked_for_again(
         assert metric(app, "scheduler_queue_incoming_pods_total", **reordered) > 0
         hung.release()
         await eventually(lambda: len(events(cluster, "Scheduled")) == len(names) + 1)
-        told = sorted(events(cluster, "Scheduled"), key=lambda event: event["eventTime"])
-        got = [event["regarding"]["name"] for event in told]
+        reported = sorted(events(cluster, "Scheduled"), key=lambda event: event["eventTime"])
+        got = [event["regarding"]["name"] for event in reported]
         assert got == ["first", *reversed(names)]
 
 
@@ -217,13 +217,13 @@ async def test_a_standby_takes_over_from_a_leader_that_dies(
     ):
         cluster.create(make_pod("first", cpu="1"))
         await eventually(lambda: node_of(cluster, "first"), what="the first pod")
-        await eventually(lambda: one.told("default/first") or two.told("default/first"))
-        leader, standby = (one, two) if one.told("default/first") else (two, one)
-        assert not standby.told("default/first"), "both scheduled"
+        await eventually(lambda: one.reported("default/first") or two.reported("default/first"))
+        leader, standby = (one, two) if one.reported("default/first") else (two, one)
+        assert not standby.reported("default/first"), "both scheduled"
         leader.kill()
         cluster.create(make_pod("second", cpu="1"))
         await eventually(lambda: node_of(cluster, "second"), what="the standby to take over")
-        await eventually(lambda: standby.told("default/second"))
+        await eventually(lambda: standby.reported("default/second"))
         # Asked to stop, it gives the lease back and ends well.
         assert await asyncio.to_thread(standby.terminate) == 0
         assert not cluster.list("leases")[0]["spec"].get("holderIdentity")

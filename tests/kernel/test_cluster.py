@@ -203,7 +203,7 @@ def is_aside(bench: Bench, name: str) -> bool:
 
 
 @pytest.mark.parametrize(("priority", "want"), [(0, False), (5, False), (6, True)])
-def test_a_nominated_pod_that_is_deleted_makes_room_for_pods_up_to_its_priority(
+def test_a_nominated_pod_that_is_deleted_frees_capacity_for_pods_up_to_its_priority(
     bench: Bench, priority: int, want: bool
 ) -> None:
     low(bench, priority=priority)
@@ -216,7 +216,7 @@ def test_a_nominated_pod_that_is_deleted_makes_room_for_pods_up_to_its_priority(
 
 
 @pytest.mark.parametrize("nominated", [None, "node-2"])
-def test_a_pod_that_others_nominate_elsewhere_or_nowhere_makes_room_and_looks_again(
+def test_a_pod_that_others_nominate_elsewhere_or_nowhere_frees_capacity_and_looks_again(
     bench: Bench, nominated: str | None
 ) -> None:
     low(bench)
@@ -231,7 +231,7 @@ def test_a_pod_that_others_nominate_elsewhere_or_nowhere_makes_room_and_looks_ag
 
 
 @pytest.mark.parametrize("change", [{"cpu": "1"}, {"labels": {"app": "other"}}])
-def test_a_nominated_pod_that_changes_makes_room_for_those_that_waited_for_it(
+def test_a_nominated_pod_that_changes_frees_capacity_for_those_that_waited_for_it(
     bench: Bench, change: dict[str, Any]
 ) -> None:
     """A pod may be resized and relabelled before it has a node, and what it was promised counts."""
@@ -261,7 +261,7 @@ def test_a_nominated_pod_whose_status_changes_wakes_nobody(bench: Bench) -> None
     bench.check()
 
 
-def test_a_pod_that_is_being_deleted_makes_room_when_its_nomination_is_cleared(
+def test_a_pod_that_is_being_deleted_frees_capacity_when_its_nomination_is_cleared(
     bench: Bench,
 ) -> None:
     """A finalizer may keep it for ever, and nothing but its status says that it wants a node."""
@@ -276,7 +276,7 @@ def test_a_pod_that_is_being_deleted_makes_room_when_its_nomination_is_cleared(
     bench.check()
 
 
-def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> None:
+def test_a_nominated_pod_that_is_bound_elsewhere_frees_capacity(bench: Bench) -> None:
     """kube-scheduler tells nobody here (kubernetes/kubernetes#134859)."""
     bench.add_node(make_node("node-2"))
     low(bench)
@@ -289,7 +289,7 @@ def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> Non
     bench.check()
 
 
-def test_a_nominated_pod_that_is_bound_there_makes_no_room(bench: Bench) -> None:
+def test_a_nominated_pod_that_is_bound_there_frees_no_capacity(bench: Bench) -> None:
     low(bench)
     nominated = web(cpu="4", priority=5, nominated="node-1")
     bench.add(nominated)

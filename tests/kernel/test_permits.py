@@ -147,13 +147,13 @@ def test_a_pod_that_waits_says_on_which_node_for_whom_how_long_and_what_for() ->
     world.wait(0.5)
     assert reported(world) == []
     world.wait(0.5)
-    said = "waiting on node `n` for policy `mine`, 1m30s at most: the licence server is asked"
-    assert reported(world) == [("web", "WaitingOnPermit", said)]
+    answer = "waiting on node `n` for policy `mine`, 1m30s at most: the licence server is asked"
+    assert reported(world) == [("web", "WaitingOnPermit", answer)]
     world.wait(62.0)
     assert len(reported(world)) == 1
 
 
-def test_what_a_pod_waits_for_is_told_again_when_it_changes_but_not_all_the_time() -> None:
+def test_what_a_pod_waits_for_is_reported_again_when_it_changes_but_not_all_the_time() -> None:
     files = {"patient.star": PATIENT.replace("args.seconds", "600, str(group.pod_count)")}
     world = decided(grown(World(files)), labelled("g-0", "g"))
     world.wait(1.0)
@@ -161,9 +161,9 @@ def test_what_a_pod_waits_for_is_told_again_when_it_changes_but_not_all_the_time
         decided(world, labelled(f"g-{number}", "g"))
         world.wait(5.0)
     world.wait(60.0)
-    said = "waiting on node `n` for policy `patient`, 10m0s at most: {}"
+    answer = "waiting on node `n` for policy `patient`, 10m0s at most: {}"
     told = [note for name, _, note in reported(world) if name == "g-0"]
-    assert told == [said.format(1), said.format(4)]
+    assert told == [answer.format(1), answer.format(4)]
 
 
 def test_a_group_that_lets_go_says_why() -> None:
@@ -195,7 +195,7 @@ def test_a_pod_that_is_bound_elsewhere_while_it_waits_is_not_bound_here() -> Non
     assert counted.node_name == "elsewhere"
 
 
-def test_what_plugins_hold_is_let_go_in_reverse_when_leave_is_refused() -> None:
+def test_what_plugins_hold_is_let_go_in_reverse_when_permit_rejects() -> None:
     world = grown(World(patient()))
     undone: list[tuple[str, Any]] = []
 
@@ -253,7 +253,7 @@ def test_a_rejected_pod_releases_all_that_wait_and_spares_the_others_their_turn(
     assert [state(world, pod)["queue"] for pod in pods] == ["unschedulable"] * 4
 
 
-def test_a_rejected_pod_that_is_not_needed_releases_nobody() -> None:
+def test_a_rejected_pod_that_is_not_needed_releases_no_pod() -> None:
     world = grown(World(), cpu=3)
     pods = [member("a-0", "a", 2, 1, 0), member("a-1", "a", 2, 9, 0), member("a-2", "a", 2, 1, 0)]
     decided(world, *pods)
@@ -374,7 +374,7 @@ def test_a_pod_whose_label_changes_changes_its_group() -> None:
         pytest.param({}, True, id="to none"),
     ],
 )
-def test_one_that_changes_its_group_while_it_waits_is_decided_anew(
+def test_one_that_changes_its_group_while_it_waits_is_decided_again(
     labels: dict[str, str], bound: bool
 ) -> None:
     """It kept its node for as long as its old group would have: none of the new one was asked."""

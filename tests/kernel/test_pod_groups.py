@@ -75,14 +75,14 @@ class Bench:
         return sum(len(self.groups.pending_in(key)) for key in keys)
 
 
-def crowd() -> list[Pod]:
+def many_pods() -> list[Pod]:
     return [make_pod(f"p{i}", uid=f"u{i}", labels={"group": "g"}) for i in range(60)]
 
 
-def test_a_crowd_is_not_asked_about_one_after_the_other() -> None:
+def test_many_pods_are_not_grouped_one_by_one() -> None:
     """Each took the deadline as soon as it was seen, before anything else was looked at."""
     bench = Bench()
-    for pod in crowd():
+    for pod in many_pods():
         bench.groups.put(pod)
     assert bench.lost == [2.0]
     bench.run(60)
@@ -91,14 +91,14 @@ def test_a_crowd_is_not_asked_about_one_after_the_other() -> None:
 
 def test_so_it_is_when_policies_come_into_force() -> None:
     bench = Bench()
-    bench.groups.use(bench.scheduler, crowd)
+    bench.groups.use(bench.scheduler, many_pods)
     assert bench.lost == [2.0]
 
 
 def test_all_are_in_their_group_once_it_can_be_said() -> None:
     """A pod was in no group until it changed, if nobody could say so when it came."""
     bench = Bench()
-    for pod in crowd():
+    for pod in many_pods():
         bench.groups.put(pod)
     bench.evaluator.is_slow = False
     bench.run(75)
@@ -110,9 +110,9 @@ def test_all_are_in_their_group_once_it_can_be_said() -> None:
 
 def test_a_pod_that_is_gone_is_not_asked_about() -> None:
     bench = Bench()
-    for pod in crowd():
+    for pod in many_pods():
         bench.groups.put(pod)
-    for pod in crowd():
+    for pod in many_pods():
         bench.groups.remove(pod.uid)
     bench.run(60)
     assert bench.lost == [2.0]
@@ -120,7 +120,7 @@ def test_a_pod_that_is_gone_is_not_asked_about() -> None:
 
 def test_what_asks_for_the_group_learns_why_it_is_not_known() -> None:
     bench = Bench()
-    first, second, *_ = crowd()
+    first, second, *_ = many_pods()
     bench.groups.put(first)
     (enabled,) = bench.scheduler.hooks.grouping()["default-scheduler"]
     answer = bench.groups.state_of(enabled, second)

@@ -490,15 +490,15 @@ def test_a_certificate_that_cannot_be_loaded_is_reported_once(
     trusted = Path(shutil.copy(control_plane.ca_file, tmp_path))
     endpoint = Endpoint(server="https://host", ca_file=str(trusted))
     tls = TlsContext(endpoint)
-    told = []
+    reported = []
     for number in (1, 2):
         trusted.write_text("half", encoding="utf-8")
         os.utime(trusted, ns=(number, number))
         with structlog.testing.capture_logs() as logs:
             tls.follow(endpoint)
             tls.follow(endpoint)
-        told += [entry["event"] for entry in logs]
-    assert told == ["Could not reload the certificate authority"] * 2
+        reported += [entry["event"] for entry in logs]
+    assert reported == ["Could not reload the certificate authority"] * 2
 
 
 def test_a_client_certificate_is_loaded_again_when_its_file_changes(

@@ -160,7 +160,7 @@ def test_what_is_no_answer_is_a_lost_connection_that_is_not_used_again(text: byt
     assert talk.owner.freed == 0
 
 
-def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
+def test_unsolicited_bytes_close_the_connection() -> None:
     talk = Talk()
     exchange = talk.ask()
     talk.hear(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\n")
@@ -283,7 +283,7 @@ async def test_closing_leaves_nothing_open_however_far_a_connection_is(
 
 
 @asynccontextmanager
-async def crowd(client: ApiClient) -> AsyncIterator[list[Connection]]:
+async def many_pods(client: ApiClient) -> AsyncIterator[list[Connection]]:
     for _ in range(2):
         await asyncio.gather(*(client.request("GET", "/healthz") for _ in range(8)))
     pool = client._transport._pool  # type: ignore[attr-defined]  # what no caller needs to see
@@ -295,7 +295,7 @@ async def test_later_connections_go_on_from_the_first_tls_session(
 ) -> None:
     async with ApiClient(control_plane.endpoint()) as client:
         await client.request("GET", "/healthz")
-        async with crowd(client) as connections:
+        async with many_pods(client) as connections:
             resumed = [c.tls is not None and c.tls.session_reused for c in connections]
     assert len(resumed) > 1
     assert resumed.count(False) == 1  # the first

@@ -129,5 +129,5 @@ def test_nobody_waits_for_hours_because_a_proxy_asks_for_it() -> None:
         pytest.param(ConnectionLost("l", sent=False), False, id="refused connection"),
     ],
 )
-def test_an_error_tells_if_a_write_may_have_happened(error: ApiError, want: bool) -> None:
+def test_an_error_shows_whether_a_write_may_have_happened(error: ApiError, want: bool) -> None:
     assert error.may_have_taken_effect is want

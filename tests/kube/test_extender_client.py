@@ -303,7 +303,7 @@ def _serial(seen: list[Any]) -> Any:
         (ExtenderTls(cert_data=b"no PEM", key_data=b"no PEM"), "tls: "),
     ],
 )
-def test_tls_settings_that_cannot_be_used_are_said_at_once(tls: ExtenderTls, want: str) -> None:
+def test_tls_settings_that_cannot_be_used_are_reported_at_once(tls: ExtenderTls, want: str) -> None:
     with pytest.raises(ExtenderError, match="couldn't build extenders") as caught:
         _client("https://127.0.0.1:1", tls=tls)
     assert want in str(caught.value)

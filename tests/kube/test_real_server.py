@@ -189,7 +189,9 @@ async def test_a_compacted_continue_token_is_gone(own_control_plane: ControlPlan
     assert caught.value.continue_token
 
 
-async def test_a_watch_tells_changes_and_ends_when_asked(admin: ApiClient, namespace: str) -> None:
+async def test_a_watch_reports_changes_and_ends_when_asked(
+    admin: ApiClient, namespace: str
+) -> None:
     created = json.loads(await admin.create(CONFIG_MAPS, config_map("a"), namespace))
     version = created["metadata"]["resourceVersion"]
     await admin.patch(CONFIG_MAPS, "a", b'{"data":{"x":"y"}}', namespace)

@@ -59,10 +59,10 @@ async def test_the_work_does_not_go_on_after_a_fault() -> None:
     assert work.cancelled()
 
 
-async def test_work_of_many_parts_ends_without_a_word_when_nobody_waits_any_more() -> None:
+async def test_work_of_many_parts_ends_without_a_word_when_nothing_waits_any_more() -> None:
     """A scheduler that was stopped before it was in sync logged an error with a traceback."""
-    loop, said = asyncio.get_running_loop(), list[Any]()
-    loop.set_exception_handler(lambda _, context: said.append(context))
+    loop, answer = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: answer.append(context))
     background = Background()
     parts = asyncio.gather(_for_ever(), _for_ever())
     waiting = asyncio.ensure_future(background.unless_broken(parts))
@@ -71,7 +71,7 @@ async def test_work_of_many_parts_ends_without_a_word_when_nobody_waits_any_more
     del parts, waiting
     gc.collect()
     await asyncio.sleep(0)
-    assert said == []
+    assert answer == []
 
 
 async def test_all_tasks_have_ended_after_cancelling() -> None:

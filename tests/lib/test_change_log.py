@@ -19,7 +19,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_a_reader_gets_every_change_or_is_told_to_start_over(
+def test_a_reader_gets_every_change_or_has_to_start_over(
     steps: list[int | list[int] | str],
 ) -> None:
     log: ChangeLog[int] = ChangeLog(LEAST)

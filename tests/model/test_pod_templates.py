@@ -26,8 +26,8 @@ words = st.fixed_dictionaries(
 )
 
 
-def text(owner: str, number: int, **said: Any) -> bytes:
-    manifest = pod_manifest(f"{owner}-{number}", uid=f"u-{number}", **said)
+def text(owner: str, number: int, **answer: Any) -> bytes:
+    manifest = pod_manifest(f"{owner}-{number}", uid=f"u-{number}", **answer)
     if owner:
         reference = {"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
         manifest["metadata"]["ownerReferences"] = [reference]
@@ -38,7 +38,7 @@ def text(owner: str, number: int, **said: Any) -> bytes:
 @given(st.lists(st.tuples(owners, words), max_size=12))
 def test_a_pod_is_what_its_text_says(pods: list[tuple[str, dict[str, Any]]]) -> None:
     decode = PodTemplates().decode
-    texts = [text(owner, number, **said) for number, (owner, said) in enumerate(pods)]
+    texts = [text(owner, number, **answer) for number, (owner, answer) in enumerate(pods)]
     shared = [decode(raw) for raw in texts]
     for raw, pod in zip(texts, shared, strict=True):  # after all of them: none changed another
         alone = Pod.from_raw(raw)

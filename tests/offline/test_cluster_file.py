@@ -27,8 +27,8 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"name": name, "namespace": "a"}, "spec": spec}
 
 
-def test_what_containers_are_told_is_left_out() -> None:
-    told = {
+def test_the_configuration_of_containers_is_left_out() -> None:
+    reported = {
         "env": [{"name": "PASSWORD", "value": "hunter2"}],
         "envFrom": [{"secretRef": {"name": "hunter2"}}],
         "args": ["--password=hunter2"],
@@ -37,7 +37,7 @@ def test_what_containers_are_told_is_left_out() -> None:
         "livenessProbe": {"httpGet": {"httpHeaders": [{"value": "hunter2"}]}},
     }
     kept = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    spec = {name: [kept | told] for name in ("containers", "initContainers")}
+    spec = {name: [kept | reported] for name in ("containers", "initContainers")}
     manifest = pod() | {
         "metadata": {
             "name": "p",

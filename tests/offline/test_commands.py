@@ -112,7 +112,7 @@ def test_warnings_are_no_errors(tmp_path: Path) -> None:
         pytest.param(f"{'x' * 249}.star", False, id="longer"),
     ],
 )
-def test_check_tells_names_that_no_config_map_takes(
+def test_check_reports_names_that_no_config_map_takes(
     tmp_path: Path, name: str, is_key: bool
 ) -> None:
     """They ran from a directory; `kubectl create configmap` was the first to refuse them."""
@@ -136,7 +136,7 @@ def test_check_uses_the_configuration_it_is_given(tmp_path: Path) -> None:
     assert "`y`" in result.output
 
 
-def test_the_configuration_may_lie_beside_the_policies(tmp_path: Path) -> None:
+def test_the_configuration_may_lie_next_to_the_policies(tmp_path: Path) -> None:
     """Of a file named with it there were "no problems", of the directory that it is there twice."""
     path = _write(tmp_path / "p", x=POLICY)
     config = tmp_path / "p" / "profile.yaml"
@@ -321,7 +321,7 @@ def test_list_names_every_test_and_runs_none(tmp_path: Path) -> None:
     assert _test(path, "--list", "--run", "nothing").exit_code == 2
 
 
-def test_data_of_tests_may_lie_beside_policies(tmp_path: Path) -> None:
+def test_data_of_tests_may_lie_next_to_policies(tmp_path: Path) -> None:
     test = (
         'load("@std/testing.star", "asserts", "load_manifests", "make_pod")\n\n'
         'def test_it():\n    nodes = load_manifests("nodes_test.yaml").cluster\n'

@@ -146,12 +146,12 @@ def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
     ]
     got = explained(nodes, pod(cpu="2500m", nodeSelector={"disk": "ssd"}), names=["hopeless"])
     assert (got.outcome, got.feasible, got.nodes) == ("unschedulable", 0, 5)
-    said = {(r.policy, r.text): r.nodes for r in got.remedies}
-    assert said["NodeResourcesFit", "small lacks 500m cpu"] == 1
-    assert said["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
-    assert said["NodeAffinity", "nodes do not meet `disk=ssd`"] == 1
-    assert said["NodeUnschedulable", "uncordon cordoned"] == 1
-    assert said["NodeResourcesFit", "leave this policy out"] == 1
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["NodeResourcesFit", "small lacks 500m cpu"] == 1
+    assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
+    assert answer["NodeAffinity", "nodes do not meet `disk=ssd`"] == 1
+    assert answer["NodeUnschedulable", "uncordon cordoned"] == 1
+    assert answer["NodeResourcesFit", "leave this policy out"] == 1
     assert got.asked[0].rejections == {
         "TaintToleration": ("node(s) had untolerated taint(s)",),
         "NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",),
@@ -174,14 +174,14 @@ def test_a_cordon_with_its_taint_is_one_thing_to_lift() -> None:
         node("full", cpu=0, taints=[cordon], cordoned=True),
     ]
     got = explained(nodes, pod())
-    said = {(r.policy, r.text): r.nodes for r in got.remedies}
-    assert said["NodeUnschedulable", "uncordon cordoned"] == 1
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["NodeUnschedulable", "uncordon cordoned"] == 1
     only, both = {"effect": "NoSchedule", "key": cordon["key"], "operator": "Exists"}, TAINT["key"]
     tolerated = f"tolerate `{cordon['key']}:NoSchedule`"
-    assert said["TaintToleration", tolerated] == 1
+    assert answer["TaintToleration", tolerated] == 1
     # Who tolerates both tolerates the one: it was said of a single node.
-    assert said["TaintToleration", f"tolerate `gpu=yes:NoSchedule` and {tolerated[9:]}"] == 2
-    assert not any(text == "leave this policy out" for _, text in said)
+    assert answer["TaintToleration", f"tolerate `gpu=yes:NoSchedule` and {tolerated[9:]}"] == 2
+    assert not any(text == "leave this policy out" for _, text in answer)
     # And it is so.
     assert explained([node("cordoned"), *nodes[1:]], pod()).feasible == 1
     assert explained(nodes, pod(tolerations=[only])).feasible == 1
@@ -197,8 +197,8 @@ def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
     }
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     got = explained([node("n"), node("m")], pod(affinity=affinity))
-    said = {(r.policy, r.text): r.nodes for r in got.remedies}
-    assert said["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
 
 
 NAME = {"key": "metadata.name", "operator": "NotIn", "values": ["n"]}
@@ -236,11 +236,11 @@ def test_what_no_label_can_bring_about_does_not_help(
 ) -> None:
     """It was counted as if a label would do."""
     got = explained([node("n")], pod(nodeSelector=selector, affinity=required(**term)))
-    told = [r.nodes for r in got.remedies if r.text.startswith("nodes do not meet")]
-    assert told == [want]
+    reported = [r.nodes for r in got.remedies if r.text.startswith("nodes do not meet")]
+    assert reported == [want]
 
 
-def test_room_that_is_kept_for_others_is_lacking() -> None:
+def test_capacity_that_is_kept_for_others_is_lacking() -> None:
     """The room of a promised pod was taken for free, so what lacks was too little, or nothing."""
     urgent = {**pod("urgent", cpu="3", priority=10), "status": {"nominatedNodeName": "n"}}
     urgent["metadata"] = {"name": "urgent", "uid": "urgent"}
@@ -253,9 +253,9 @@ def test_nodes_that_a_pre_filter_leaves_out_are_rejected_by_it() -> None:
     name = {"key": "metadata.name", "operator": "In", "values": ["own"]}
     nodes = [node("own", taints=[TAINT]), node("other", cpu=1)]
     got = explained(nodes, pod(cpu="2", affinity=required(matchFields=[name])), names=["other"])
-    said = {(r.policy, r.text): r.nodes for r in got.remedies}
-    assert said["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
-    assert said["NodeResourcesFit", "other lacks 1 cpu"] == 0
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
+    assert answer["NodeResourcesFit", "other lacks 1 cpu"] == 0
     assert got.asked[0].rejections == {
         "NodeAffinity": ("node(s) didn't satisfy plugin(s) [NodeAffinity]",),
         "NodeResourcesFit": ("Insufficient cpu",),
@@ -275,8 +275,8 @@ def test_a_pod_learns_which_policy_keeps_its_victims() -> None:
         f"0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 {sentence}."
     )
     assert any(one.startswith(f"`{sentence}`: ") for one in got.words)
-    said = {r.policy: (r.text, r.nodes) for r in got.remedies}
-    assert said["keeps"] == (
+    answer = {r.policy: (r.text, r.nodes) for r in got.remedies}
+    assert answer["keeps"] == (
         "evict less urgent pods that it keeps: its victim_key says None of them",
         1,
     )
@@ -314,11 +314,11 @@ def test_a_gated_pod_says_which_policy_gates_it() -> None:
 
 
 def test_capacity_that_another_pod_is_nominated_for_is_taken() -> None:
-    promised = Pod.from_plain(
+    nominated = Pod.from_plain(
         {**pod("first", "3", priority=5), "status": {"nominatedNodeName": "n"}}
     )
     assert explained([node("n")], pod(cpu="2")).outcome == "placed"
-    assert explained([node("n")], pod(cpu="2"), pending=[promised]).outcome == "unschedulable"
+    assert explained([node("n")], pod(cpu="2"), pending=[nominated]).outcome == "unschedulable"
 
 
 @pytest.mark.parametrize(
@@ -334,15 +334,15 @@ def test_a_pod_with_a_nomination_needs_no_score(hook: str) -> None:
     bundle = build_bundle({"broken.star": f"{hook}\n"})
     evaluator = InProcessEvaluator(bundle.program)
     nodes = [node("a"), node("b")]
-    promised = Pod.from_plain({**pod(), "status": {"nominatedNodeName": "b"}})
-    got = explain(bundle, evaluator, Cluster(nodes=nodes).world(), promised)
+    nominated = Pod.from_plain({**pod(), "status": {"nominatedNodeName": "b"}})
+    got = explain(bundle, evaluator, Cluster(nodes=nodes).world(), nominated)
     assert (got.outcome, got.node) == ("placed", "b")
     assert got.why == (
         "the pod is nominated to `b` (status.nominatedNodeName), whatever the scores",
     )
     assert explained(nodes, pod(), bundle=bundle).outcome == "failed"
     decision = Scheduler(bundle, evaluator).schedule(
-        promised, Cluster(nodes=nodes).world().snapshot
+        nominated, Cluster(nodes=nodes).world().snapshot
     )
     assert decision.node == "b"
 
@@ -365,22 +365,22 @@ def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() ->
 
 def test_a_pod_that_waits_in_permit_says_so() -> None:
     """Only "not called here" was reported, although the pod itself says what it waits for."""
-    said = "waiting on node `a` for policy `mine`, 30s at most: the licence"
+    answer = "waiting on node `a` for policy `mine`, 30s at most: the licence"
     condition = {"type": "PodScheduled", "status": "False", "reason": "WaitingOnPermit"}
-    waiting = {**pod(), "status": {"conditions": [{**condition, "message": said}]}}
+    waiting = {**pod(), "status": {"conditions": [{**condition, "message": answer}]}}
     got = explained([node("a")], waiting)
-    assert f"a scheduler has a node for it and reports: {said}" in got.notes
+    assert f"a scheduler has a node for it and reports: {answer}" in got.notes
 
 
 def test_a_pod_that_is_throttled_says_so() -> None:
     """Alone it fits, and nothing but its condition tells why it is not tried."""
-    said = "throttled: filter() of policy `mine` took too long for other pods"
+    answer = "throttled: filter() of policy `mine` took too long for other pods"
     condition = {"type": "PodScheduled", "status": "False", "reason": "Throttled"}
     got = explained(
-        [node("a")], {**pod(), "status": {"conditions": [condition | {"message": said}]}}
+        [node("a")], {**pod(), "status": {"conditions": [condition | {"message": answer}]}}
     )
     assert got.outcome == "placed"
-    assert f"a scheduler does not try it for now and reports: {said}" in got.notes
+    assert f"a scheduler does not try it for now and reports: {answer}" in got.notes
 
 
 @pytest.mark.parametrize(

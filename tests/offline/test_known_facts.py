@@ -49,22 +49,22 @@ def own(cache: Cache) -> dict[str, Fact]:
 
 
 def test_a_fact_is_as_old_as_it_was_when_the_snapshot_was_taken() -> None:
-    cache, said = Cache(), loads(load={"value": 7, "time": 3478})
-    assert show_facts(cache, FactsConfig((LOADS,)), [said], taken_at=TAKEN_AT) == ()
+    cache, answer = Cache(), loads(load={"value": 7, "time": 3478})
+    assert show_facts(cache, FactsConfig((LOADS,)), [answer], taken_at=TAKEN_AT) == ()
     assert own(cache) == {"load": Fact(7, "7", 120)}
 
 
 def test_what_was_too_old_for_the_scheduler_is_not_there() -> None:
-    cache, said = Cache(), loads(load={"value": 7, "time": 3478}, heat={"value": 1, "time": 3599})
+    cache, answer = Cache(), loads(load={"value": 7, "time": 3478}, heat={"value": 1, "time": 3599})
     config = FactsConfig((LOADS,), max_age=timedelta(seconds=60))
-    show_facts(cache, config, [said], taken_at=TAKEN_AT)
+    show_facts(cache, config, [answer], taken_at=TAKEN_AT)
     assert own(cache).keys() == {"heat"}
 
 
 def test_without_a_time_of_its_own_a_cluster_is_seen_as_of_the_newest_fact() -> None:
     cache = Cache()
-    said = loads(load={"value": 7, "time": 1000}, heat={"value": 1, "time": 1030})
-    show_facts(cache, FactsConfig((LOADS,)), [said])
+    answer = loads(load={"value": 7, "time": 1000}, heat={"value": 1, "time": 1030})
+    show_facts(cache, FactsConfig((LOADS,)), [answer])
     assert {name: fact.age_seconds for name, fact in own(cache).items()} == {"load": 30, "heat": 0}
 
 
@@ -90,7 +90,7 @@ def test_the_later_source_wins_as_in_the_scheduler(sources: Any, want: int) -> N
     assert own(cache)["heat"].value == want
 
 
-def test_what_nobody_configured_is_shown_below_what_is_configured() -> None:
+def test_what_is_not_configured_is_shown_below_what_is_configured() -> None:
     cache = Cache()
     extra = FactsDocument("file:/somewhere.json", {"nodes": {"n": {"load": 1, "cost": 5}}})
     show_facts(cache, FactsConfig((LOADS,)), [loads(load=2), extra])
@@ -103,9 +103,9 @@ def test_sources_of_which_nothing_is_known_are_named() -> None:
 
 
 def test_a_document_that_is_none_is_refused() -> None:
-    said = FactsDocument("file:/x.json", {"knots": {}})
+    answer = FactsDocument("file:/x.json", {"knots": {}})
     with pytest.raises(ManifestError, match=r"file:/x\.json: knots: unknown section"):
-        show_facts(Cache(), FactsConfig(), [said])
+        show_facts(Cache(), FactsConfig(), [answer])
 
 
 def test_facts_go_through_a_snapshot_file(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_facts_go_through_a_snapshot_file(tmp_path: Path) -> None:
     assert own(world.cache)["load"].value == 4
 
 
-def test_a_facts_document_beside_manifests_is_one_of_the_cluster(tmp_path: Path) -> None:
+def test_a_facts_document_next_to_manifests_is_one_of_the_cluster(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text('{"cluster": {"price": 12}}')
     cluster = read_cluster(path)
@@ -159,8 +159,8 @@ _readings = st.dictionaries(
 
 
 @given(st.dictionaries(_subjects, _readings, max_size=5))
-def test_what_sources_say_is_the_same_after_it_was_written(said: dict[Subject, Readings]) -> None:
-    text = msgspec.json.encode(document_of(said))
+def test_what_sources_say_is_the_same_after_it_was_written(answer: dict[Subject, Readings]) -> None:
+    text = msgspec.json.encode(document_of(answer))
     document = read_plain(msgspec.json.decode(text))
     assert document.problems == []
-    assert document.readings == said
+    assert document.readings == answer

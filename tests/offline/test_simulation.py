@@ -317,8 +317,8 @@ def written(path: Path, *manifests: dict[str, Any]) -> Workload:
 
 def test_a_pod_keeps_the_capacity_that_it_is_nominated_for(tmp_path: Path) -> None:
     """Promises of pending pods were read and dropped, so the first of the file took the room."""
-    promised = pod("promised", "4") | {"status": {"nominatedNodeName": "n1"}}
-    planned = written(tmp_path / "c.json", node("n1"), pod("first", "1"), promised)
+    nominated = pod("promised", "4") | {"status": {"nominatedNodeName": "n1"}}
+    planned = written(tmp_path / "c.json", node("n1"), pod("first", "1"), nominated)
     simulation, _, _ = run(planned)
     assert simulation.lives["a/promised"].node == "n1"
     assert "1 Insufficient cpu" in simulation.lives["a/first"].reason
@@ -326,14 +326,14 @@ def test_a_pod_keeps_the_capacity_that_it_is_nominated_for(tmp_path: Path) -> No
 
 def test_victims_of_a_nomination_go_at_the_start(tmp_path: Path) -> None:
     """Nobody is evicted for a pod that waits for victims, which held their room for ever."""
-    promised = pod("promised", "4", priority=10) | {"status": {"nominatedNodeName": "n1"}}
+    nominated = pod("promised", "4", priority=10) | {"status": {"nominatedNodeName": "n1"}}
     victim = pod("victim", "4", nodeName="n1", priority=0)
     victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    simulation, _, result = run(written(tmp_path / "c.json", node("n1"), victim, promised))
+    simulation, _, result = run(written(tmp_path / "c.json", node("n1"), victim, nominated))
     assert (simulation.lives["a/promised"].node, result.evictions) == ("n1", 0)
 
 
-def test_what_an_evicted_pod_was_promised_once_is_no_promise_to_the_next_one(
+def test_the_nomination_of_an_evicted_pod_does_not_pass_to_its_replacement(
     tmp_path: Path,
 ) -> None:
     old = pod("old", "4", owned=True, nodeName="n1", priority=0)
@@ -516,7 +516,7 @@ def test_more_nodes_have_all_that_filters_look_at() -> None:
     assert run(planned)[2].placed == 2
 
 
-def test_more_nodes_take_nobody_s_name() -> None:
+def test_more_nodes_take_no_existing_name() -> None:
     """They took the place of the nodes of an earlier try: as many as before were left."""
     planned = workload([node("n"), node("extra-1")])
     planned.changes.append(NodeChange(5.0, "extra-3", node_of(node("extra-3"))))

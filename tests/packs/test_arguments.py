@@ -40,8 +40,8 @@ def test_a_key_that_is_missing_is_reported_with_the_edit() -> None:
 
 def test_of_several_policies_the_one_with_the_argument_is_named() -> None:
     """Both were told of as `@std/arguments.star:14:9: scale: ...`."""
-    told = _problems(KubeRL="scale: 0", Congestion="scale: 200", Peaks="models: {a: {k1: 1}}")
-    assert [f"{one.split(':')[0]}:{one.split(':', 2)[2]}" for one in told] == [
+    reported = _problems(KubeRL="scale: 0", Congestion="scale: 200", Peaks="models: {a: {k1: 1}}")
+    assert [f"{one.split(':')[0]}:{one.split(':', 2)[2]}" for one in reported] == [
         "@congestion/congestion.star: scale: want a number above 0 and at most 100, got 200",
         "@reward/kube_rl.star: scale: want a number above 0 and at most 100, got 0",
         "@trimaran/peaks.star: models.a.k2: want a number, got None",
@@ -59,5 +59,5 @@ want_one_of("mode", args.mode, ["a", "b"])
 def filter(pod, node):
     return None
 """
-    (told,) = _problems({"mine.star": text}, mine="mode: c")
-    assert told == "mine.star:5: mode: want a or b, got `c`"
+    (reported,) = _problems({"mine.star": text}, mine="mode: c")
+    assert reported == "mine.star:5: mode: want a or b, got `c`"

@@ -86,13 +86,13 @@ def test_the_workloads_of_the_example_are_placed_by_its_profile(pack: str, tmp_p
     result = CliRunner().invoke(
         main, ["simulate", str(cluster), *files, "--config", config, "--output", "json"]
     )
-    said = json.loads(result.stdout)
-    assert said["arrived"] > 1
+    answer = json.loads(result.stdout)
+    assert answer["arrived"] > 1
     # One workload of riya shows its gate: two pods of a group that wants three.
     gated = {"less than minAvailable: pods in group (2) < minAvailable (3)": 2}
-    waiting = {one["reason"]: one["pods"] for one in said["reasons"]}
+    waiting = {one["reason"]: one["pods"] for one in answer["reasons"]}
     assert waiting == (gated if pack == "riya" else {})
-    assert said["placed"] == said["arrived"] - sum(waiting.values())
+    assert answer["placed"] == answer["arrived"] - sum(waiting.values())
 
 
 @pytest.mark.slow("compares much")

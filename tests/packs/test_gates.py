@@ -99,8 +99,8 @@ class Pods:
                 continue
             count, wanted = len(list(self.group_of(key))), self.wanted(pod)
             conditions = pod["status"].get("conditions") or [{}]
-            told = few.format(count=count, wanted=wanted)
-            if count >= wanted or told not in conditions[0].get("message", ""):
+            reported = few.format(count=count, wanted=wanted)
+            if count >= wanted or reported not in conditions[0].get("message", ""):
                 found.append(key)
         return found
 

@@ -60,10 +60,10 @@ async def test_pods_learn_their_gpus_and_a_new_scheduler_knows_them(
         return placed and (pod["metadata"].get("annotations") or {}).get(f"{GPU}index")
 
     async def gets(name: str, want: str) -> None:
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return bool(await index(name) == want)
 
-        await world.eventually(is_told)
+        await world.eventually(is_reported)
 
     async with scheduler_at(control_plane.endpoint(), stages=stages):
         await _gpu_pod(world.client, world.namespace, "a", count="1", milli="600")

@@ -148,9 +148,9 @@ class Runner:
             assert time.monotonic() < deadline, f"the scheduler does not see {nodes} nodes"
             await self._cluster.create(new_pod(_SCOUT, nodeSelector={_SCOUT: "nowhere"}))
             await self._wait_decided(_SCOUT)
-            told = condition(await self._cluster.pod(_SCOUT), "PodScheduled")
-            assert told is not None, f"a node is labelled `{_SCOUT}`"
-            seen = told["message"].startswith(f"0/{nodes} nodes ")
+            reported = condition(await self._cluster.pod(_SCOUT), "PodScheduled")
+            assert reported is not None, f"a node is labelled `{_SCOUT}`"
+            seen = reported["message"].startswith(f"0/{nodes} nodes ")
             await self._cluster.end_pod(_SCOUT)
 
     async def _wait_decided(self, name: str) -> None:
@@ -195,9 +195,11 @@ class Runner:
         for name, pod in pods.items():
             node = pod["spec"].get("nodeName")
             if not node:
-                told = [e for e in events if e["regarding"].get("uid") == pod["metadata"]["uid"]]
-                outcome.pending[name] = _pending(pod, told)
-                outcome.last_notes[name] = told[-1]["note"] if told else ""
+                reported = [
+                    e for e in events if e["regarding"].get("uid") == pod["metadata"]["uid"]
+                ]
+                outcome.pending[name] = _pending(pod, reported)
+                outcome.last_notes[name] = reported[-1]["note"] if reported else ""
             elif name not in {p["metadata"]["name"] for p in workload.placed}:
                 outcome.placed[name] = node if workload.nodes_are_certain else ""
         victims = {e["regarding"]["name"] for e in events if e["reason"] == "Preempted"}
@@ -211,12 +213,12 @@ def _pending(pod: Json, events: Sequence[Json]) -> Json:
     notes = [
         (e["type"], e["reason"], e["action"], e["note"], e["reportingController"]) for e in events
     ]
-    said = condition(pod, "PodScheduled")
-    if said and said["reason"] == SCHEDULING_GATED and said["message"] != _BY_THE_API:
+    answer = condition(pod, "PodScheduled")
+    if answer and answer["reason"] == SCHEDULING_GATED and answer["message"] != _BY_THE_API:
         # Ours tells of pods that a plugin gates, kube-scheduler leaves them without a word.
         return {"condition": None, "event": None, "nominated": None}
     return {
-        "condition": said,
+        "condition": answer,
         # The first: kube-scheduler counts later ones up under the words of the first, whatever
         # they say.
         "event": notes[0] if notes else None,
@@ -234,7 +236,7 @@ def stale(outcome: Outcome) -> list[str]:
 
 
 def _victim(seen: Json | None, name: str, events: Iterable[Json], names: Mapping[str, str]) -> Json:
-    told = []
+    reported = []
     for event in events:
         if event["reason"] == "Preempted" and event["regarding"]["name"] == name:
             note = event["note"]
@@ -242,10 +244,10 @@ def _victim(seen: Json | None, name: str, events: Iterable[Json], names: Mapping
                 note = note.replace(uid, f"<{other}>")
             # Who needs the room is in ours as `related` too; kube-scheduler 1.36 means to write
             # it, but hands over what has no reference.
-            told.append((event["type"], event["action"], note))
+            reported.append((event["type"], event["action"], note))
     return {
         "condition": condition(seen, "DisruptionTarget") if seen else None,
-        "events": told,
+        "events": reported,
         "is_terminating": bool(seen and seen["metadata"].get("deletionTimestamp")),
     }
 

@@ -51,7 +51,7 @@ profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}, queueSort: 
 
 @pytest.mark.budget(6, "all tests of a folder of policies")
 @pytest.mark.parametrize("pack", FOLDERS)
-def test_the_tests_beside_the_policies_pass(pack: str) -> None:
+def test_the_tests_next_to_the_policies_pass(pack: str) -> None:
     (files,) = read_policy_files([POLICIES / pack])
     bundle = build_bundle(dict(files.texts), None)
     reader = DirectoryFiles(POLICIES / pack)
@@ -62,7 +62,7 @@ def test_the_tests_beside_the_policies_pass(pack: str) -> None:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_policy_has_a_test_beside_it(path: Path) -> None:
+def test_every_policy_has_a_test_next_to_it(path: Path) -> None:
     test = path.with_name(f"{path.stem}_test.star")
     assert f'"""Tests for {path.name}."""' in test.read_text()
 
@@ -77,9 +77,9 @@ def test_every_policy_says_what_it_does_with_which_hooks(path: Path) -> None:
         for p in build_bundle({path.name: path.read_text()}, None).policies.values()
         if p.module == path.name
     ]
-    said = doc.replace("\n", " ")
-    assert set(said.split("Hooks: ")[1].split(". ")[0].split(", ")) == set(policy.hooks)
-    assert "Reads: " in said
+    answer = doc.replace("\n", " ")
+    assert set(answer.split("Hooks: ")[1].split(". ")[0].split(", ")) == set(policy.hooks)
+    assert "Reads: " in answer
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

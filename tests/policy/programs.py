@@ -15,9 +15,9 @@ def program_of(
     files: Mapping[str, str] | None = None,
 ) -> Program:
     """A program of one policy `x.star`; *files* are beside it, by stem."""
-    beside = {f"{stem}.star": other for stem, other in (files or {}).items()}
+    neighbour = {f"{stem}.star": other for stem, other in (files or {}).items()}
     instances = (Instance("x", "x.star", args or {}),)
-    return Program({"x.star": text, **beside}, instances, limits or Limits())
+    return Program({"x.star": text, **neighbour}, instances, limits or Limits())
 
 
 def per_pod(hook: str, pod: dict[str, Any] | None = None, **extra: Any) -> Call:

@@ -109,7 +109,7 @@ def test_all_that_only_python_has_is_reported_at_once() -> None:
         ),
     ],
 )
-def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) -> None:
+def test_what_is_not_python_either_is_reported_briefly(text: str, want: str) -> None:
     assert _found(text) == [want]
 
 
@@ -558,7 +558,7 @@ def test_a_file_is_meant_by_its_name_wherever_it_is(wanted: str, meant: str) -> 
     assert problem.endswith(f"hint: did you mean `{meant}`?")
 
 
-def test_so_many_hints_that_nobody_reads_them_are_left_out() -> None:
+def test_too_many_hints_are_left_out() -> None:
     """Each is sought among all names: a minute for 2,000 of them."""
     text = "".join(f"def _f{n}(): return _g{n}\n" for n in range(300))
     found = _found(text)

@@ -18,12 +18,12 @@ _calls = st.dictionaries(
 
 @given(_calls)
 def test_circles_of_calls_are_reported_until_none_is_left(calls: dict[str, set[str]]) -> None:
-    told: set[str] = set()
+    reported: set[str] = set()
     for way in circles(calls):
         assert all(b in calls[a] for a, b in pairwise([*way, way[0]]))
-        assert not told & set(way)
-        told |= set(way)
-    rest = {name: called - told for name, called in calls.items() if name not in told}
+        assert not reported & set(way)
+        reported |= set(way)
+    rest = {name: called - reported for name, called in calls.items() if name not in reported}
     TopologicalSorter(rest).prepare()  # raises `CycleError` if there is one
 
 

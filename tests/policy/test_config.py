@@ -206,7 +206,7 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_path_and_place(text: str, want: str) -> None:
+def test_what_is_wrong_is_reported_with_its_path_and_place(text: str, want: str) -> None:
     assert want in _problems(HEAD + text)
 
 

@@ -114,9 +114,9 @@ def test_data_that_no_connection_can_be_made_with_is_refused(
         _extenders(f"extenders: [{{{URL}, tlsConfig: {{{tls}}}}}]")
     assert str(caught.value).startswith("c.yaml:3:")
     assert want in str(caught.value)
-    for told in (given[name] for name in names.values()):
-        assert _base64(told)[:20] not in str(caught.value)
-        assert told.decode()[30:50] not in str(caught.value)
+    for reported in (given[name] for name in names.values()):
+        assert _base64(reported)[:20] not in str(caught.value)
+        assert reported.decode()[30:50] not in str(caught.value)
 
 
 def test_a_certificate_without_a_key_is_not_looked_at() -> None:
@@ -188,7 +188,7 @@ def test_a_timeout_of_zero_is_the_default_and_a_negative_one_is_none(
         ("httpTimeout: soon", "extenders[0].httpTimeout: want a duration"),
     ],
 )
-def test_what_is_wrong_with_an_extender_is_said_with_its_path(text: str, want: str) -> None:
+def test_what_is_wrong_with_an_extender_is_reported_with_its_path(text: str, want: str) -> None:
     with pytest.raises(PolicyErrors) as caught:
         _extenders(f"extenders: [{{{URL}, {text}}}]")
     (problem,) = caught.value.problems

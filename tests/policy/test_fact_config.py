@@ -202,7 +202,7 @@ def test_the_loads():
     nodes = cluster(_node("a", 30, 10), _node("b", 30, 121), make_node("c"), _node("d", "x", 1))
     asserts.scores(nodes, make_pod(), {"a": 70, "b": 50, "c": 50, "d": 50})
 
-def test_a_load_of_which_nobody_said_when_it_was_measured():
+def test_a_load_without_a_time_of_measurement():
     asserts.scores(cluster(_node("e", 30, None)), make_pod(), {"e": 50})
 '''
     bundle = build_bundle({"load.star": policy, "load_test.star": test})
@@ -259,7 +259,7 @@ def test_a_shipped_policy_without_its_facts_is_reported_where_it_is_enabled() ->
     assert str(warning).startswith("profile.yaml: `Congestion` reads facts that no source")
 
 
-def test_a_runtime_beside_the_configuration_of_the_command_line_counts() -> None:
+def test_a_runtime_next_to_the_configuration_of_the_command_line_counts() -> None:
     """It was read, and forgotten: the facts that it names were None for ever."""
     runtime = HEAD.replace("facts:\n", "facts: {sources: [{annotations: {prefix: x/}}]}\n")
     given = decode_configuration(f"{PROFILE}---\n{runtime}", "given.yaml")

@@ -62,12 +62,12 @@ def test_all_at_once_and_one_by_one_are_the_same(paths: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("whole", [EVERYTHING, "pod_annotations"])
-def test_what_is_there_when_it_is_named_is_there_beside_the_whole_too(whole: str) -> None:
+def test_what_is_there_when_it_is_named_is_there_with_the_whole_too(whole: str) -> None:
     """A hook that also handed its node on found no annotations of pods on any node."""
     snapshot = _cluster().snapshot()
     info = snapshot.info("n0")
-    told = Projector("node", [whole, "pod_annotations[index-]"]).project(info, snapshot)
-    assert b'"pod_annotations":{"index-":[{"index-0":"0\\n"},{"index-0":"3\\n"}]}' in told
+    reported = Projector("node", [whole, "pod_annotations[index-]"]).project(info, snapshot)
+    assert b'"pod_annotations":{"index-":[{"index-0":"0\\n"},{"index-0":"3\\n"}]}' in reported
 
 
 def test_no_nodes_have_no_projections() -> None:

@@ -313,7 +313,7 @@ def test_who_makes_or_scores_placements_is_accepted_with_a_warning(point: str, n
     assert [one for one in warnings if f"`{name}`" in one and "without effect" in one], warnings
 
 
-def test_a_disabled_name_that_nobody_knows_is_a_warning() -> None:
+def test_a_disabled_name_that_is_unknown_is_a_warning() -> None:
     plugins = {"filter": {"disabled": _names("NodeNam")}}
     warnings = _bundle({"schedulerName": "s", "plugins": plugins}).warnings
     assert any("no plugin or policy file `NodeNam` to disable" in str(w) for w in warnings)

@@ -98,7 +98,7 @@ def test_what_is_no_answer_costs_the_process_and_its_call(
         assert 1 <= evaluator.restarts <= 4
 
 
-def test_a_failure_beside_numbers_is_not_an_answer_without_a_verdict(
+def test_a_failure_next_to_numbers_is_not_an_answer_without_a_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The failure excused a null, and was left out: a pod's place in the queue was None."""

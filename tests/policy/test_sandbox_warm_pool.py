@@ -53,7 +53,7 @@ def test_another_one_is_made_ready_after_it_was_taken(pool: WarmPool) -> None:
         assert pool.pid != ready
 
 
-def test_one_that_cannot_be_made_ready_costs_nobody_anything(
+def test_one_that_cannot_be_made_ready_has_no_cost(
     pool: WarmPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no more processes or threads may be started, an evaluation failed for a reserve."""

@@ -192,7 +192,7 @@ async def test_versions_of_a_mounted_config_map_are_never_mixed(tmp_path: Path) 
                 assert len(seen) == 1
 
 
-async def test_a_directory_that_is_made_anew_is_followed(tmp_path: Path) -> None:
+async def test_a_directory_that_is_created_again_is_followed(tmp_path: Path) -> None:
     directory = tmp_path / "policies"
     async with _listening(_source(directory, 0.05)) as listener:
         assert (await listener.next()).files is None

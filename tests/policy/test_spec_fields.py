@@ -58,8 +58,8 @@ def test_they_are_found_by_the_text_alone(path: Path) -> None:
 @pytest.mark.parametrize("name", [n for n in PodSpec.__struct_fields__ if n not in LEFT_OUT])
 def test_nothing_else_of_a_specification_is_left_out(name: str) -> None:
     pod = Pod.from_plain({"metadata": {"name": "p"}, "spec": {"containers": []}})
-    said = msgspec.structs.replace(pod.manifest.spec, **{name: "something"})
-    manifest = msgspec.structs.replace(pod.manifest, spec=said)
+    answer = msgspec.structs.replace(pod.manifest.spec, **{name: "something"})
+    manifest = msgspec.structs.replace(pod.manifest, spec=answer)
     changed = Pod.from_manifest(pod.manifest)
     changed.manifest = manifest
     assert spec_text(changed) != spec_text(pod)

@@ -69,7 +69,7 @@ def test_the_whole_run_has_a_deadline() -> None:
     assert not results[0].passed
 
 
-def test_a_run_is_over_soon_after_it_is_told_to_stop() -> None:
+def test_a_run_is_over_soon_after_it_is_stopped() -> None:
     """A scheduler that was stopped while it tested an edit was there until all tests had run."""
     stuck = "def test_a_stuck():\n    for i in range(100):\n        sorted(range(10000000))\n"
     stop = threading.Timer(1.5, lambda: None)
@@ -158,7 +158,7 @@ def test_tests_whose_files_did_not_come_along_are_skipped_and_said_so() -> None:
     ] * 2
 
 
-def test_data_beside_the_tests_comes_along() -> None:
+def test_data_next_to_the_tests_comes_along() -> None:
     test = (
         LOADS
         + 'load("@std/testing.star", "load_data", "load_manifests")\n'

@@ -214,15 +214,15 @@ def policy_texts(draw: st.DrawFn) -> str:
         *(["counts"] if with_counts else []),
     ]
     tail = "".join(f", {name}" for name in params)
-    is_told = False
+    takes_counts = False
     if with_counts and hooks & {"filter", "score"}:
-        is_told = draw(st.booleans())
+        takes_counts = draw(st.booleans())
         counters = draw(st.lists(st.sampled_from(_COUNTERS), min_size=2, max_size=2))
         lines += ["def counters(pod):", f"    return [{', '.join(counters)}]", ""]
     counts = _OF_COUNTS if with_counts else ()
     if "pre_filter" in hooks:
-        lines += [f"def pre_filter(pod, cluster{', counts' if is_told else ''}):"]
-        if is_told:
+        lines += [f"def pre_filter(pod, cluster{', counts' if takes_counts else ''}):"]
+        if takes_counts:
             lines += ["    if counts and counts[0].is_empty:", '        return reject("was alone")']
         if draw(st.booleans()):
             verdict = draw(
@@ -265,10 +265,10 @@ def policy_texts(draw: st.DrawFn) -> str:
         ]
     if "pre_score" in hooks:
         lines += [
-            f"def pre_score(pod, cluster{', counts' if is_told else ''}):",
+            f"def pre_score(pod, cluster{', counts' if takes_counts else ''}):",
             *(
                 ["    if counts and counts[0].is_empty:", "        return skip()"]
-                if is_told
+                if takes_counts
                 else []
             ),
             f"    if {condition(_OF_POD)}:",

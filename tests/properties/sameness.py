@@ -123,7 +123,7 @@ def assert_same(
     cache: Cache,
     nominator: Nominator,
     pods: Sequence[Pod],
-    anew: "tuple[Cache, Nominator]",
+    rebuilt: "tuple[Cache, Nominator]",
     evaluator: Evaluator,
     bundle: Bundle | None = None,
 ) -> list[Decision]:
@@ -133,17 +133,17 @@ def assert_same(
     scheduler without reuse decides by if that is another one. Raises `AssertionError` with every
     difference.
     """
-    other, promises = anew
+    other, nominations = rebuilt
     result = []
     for pod in pods:
         fresh = without_reuse(bundle or remembers.bundle, evaluator, remembers.hooks.groups)
-        want = fresh.explain(pod, other.snapshot(), promises)
+        want = fresh.explain(pod, other.snapshot(), nominations)
         decision = remembers.schedule(pod, cache.snapshot(), nominator)
         # How often it explains must not matter either.
         found = remembers.explain(pod, cache.snapshot(), nominator)
         lines = differences(explained(found), explained(want), "explain")
         short, long = decided(decision), decided(want.decision)
-        if promises.node_of(pod.uid) is not None:
+        if nominations.node_of(pod.uid) is not None:
             # Whoever takes what was promised does not look on.
             short["feasible"], short["ignored"] = long["feasible"], long["ignored"]
         lines += differences(short, long, "schedule")

@@ -227,9 +227,9 @@ class SmallCluster:
         """A resize in place, a relabelling, or the beginning of its end."""
         old = self.pods[uid]
         self.pod_words[uid] |= words
-        told = dict(self.pod_words[uid])
-        namespace = told.pop("namespace")
-        pod = make_pod(old.name, namespace, uid=uid, **{**told, "node": old.node_name})
+        reported = dict(self.pod_words[uid])
+        namespace = reported.pop("namespace")
+        pod = make_pod(old.name, namespace, uid=uid, **{**reported, "node": old.node_name})
         self.pods[uid] = pod
         self.cache.update_pod(pod)
 
@@ -237,7 +237,7 @@ class SmallCluster:
         """A placed pod is gone."""
         self.cache.remove_pod(self.pods.pop(uid))
 
-    def promise(self, pod: Pod, node: str) -> None:
+    def nomination(self, pod: Pod, node: str) -> None:
         """*pod* was promised *node*; the oldest of three promises is taken back."""
         if len(self._promised) > 2:
             self.nominator.remove(self._promised.pop(0)[0].uid)
@@ -245,7 +245,7 @@ class SmallCluster:
         self._promised.append((pod, node))
 
     @property
-    def promised(self) -> list[Pod]:
+    def nominated(self) -> list[Pod]:
         """The pods that were promised a node."""
         return [pod for pod, _ in self._promised]
 
@@ -291,7 +291,7 @@ class SmallCluster:
 
     # --- anew ----------------------------------------------------------------------------------
 
-    def anew(self) -> tuple[Cache, Nominator]:
+    def rebuilt(self) -> tuple[Cache, Nominator]:
         """The same cluster, filled in another order: no slot in common with `cache`."""
         cache = Cache()
         self._tell_facts(cache)

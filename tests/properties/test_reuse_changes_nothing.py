@@ -369,7 +369,7 @@ class _Sameness(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(sorted(PODS)), priority=st.sampled_from(PRIORITIES))
     def a_node_is_promised(self, data: st.DataObject, kind: str, priority: int) -> None:
         pod = self.cluster.new_pod(kind, priority=priority)
-        self.cluster.promise(pod, data.draw(st.sampled_from(sorted(self.cluster.nodes))))
+        self.cluster.nomination(pod, data.draw(st.sampled_from(sorted(self.cluster.nodes))))
 
     @rule(data=st.data())
     def policies_are_switched(self, data: st.DataObject) -> None:
@@ -423,10 +423,10 @@ class _Sameness(RuleBasedStateMachine):
     def a_pod_is_decided(self, kind: str, namespace: str, priority: int, place: str) -> None:
         self._decide(self.cluster.new_pod(kind, namespace, priority=priority), place)
 
-    @precondition(lambda self: self.cluster.promised)
+    @precondition(lambda self: self.cluster.nominated)
     @rule(data=st.data())
     def a_promised_pod_is_decided(self, data: st.DataObject) -> None:
-        self._decide(data.draw(st.sampled_from(self.cluster.promised)), "none")
+        self._decide(data.draw(st.sampled_from(self.cluster.nominated)), "none")
 
     @invariant()
     def the_next_kind_is_decided(self) -> None:
@@ -444,7 +444,7 @@ class _Sameness(RuleBasedStateMachine):
             cluster.cache,
             cluster.nominator,
             [pod],
-            cluster.anew(),
+            cluster.rebuilt(),
             self.reference,
             self.whole,
         )

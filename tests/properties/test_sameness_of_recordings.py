@@ -50,11 +50,11 @@ def test_recorded_questions_are_decided_alike(path: Path) -> None:
     for scenario in read_scenarios(path):
         scheduler, evaluator = kept.of(scenario)
         world = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
-        anew = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
+        rebuilt = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
         known = {profile.scheduler_name for profile in scheduler.bundle.profiles}
         pods = [pod for pod in _readable(scenario) if pod.scheduler_name in known]
         nobody = Nominator()
-        assert_same(scheduler, world.cache, nobody, pods, (anew.cache, nobody), evaluator)
+        assert_same(scheduler, world.cache, nobody, pods, (rebuilt.cache, nobody), evaluator)
         asked += len(pods)
     assert asked >= 1
 
@@ -80,8 +80,8 @@ def test_the_openb_trace_is_decided_alike() -> None:
         if number % EVERY:
             decision = scheduler.schedule(pod, cache.snapshot())
         else:
-            anew = _cache_of(nodes, placed), nobody
-            (decision,) = assert_same(scheduler, cache, nobody, [pod], anew, evaluator)
+            rebuilt = _cache_of(nodes, placed), nobody
+            (decision,) = assert_same(scheduler, cache, nobody, [pod], rebuilt, evaluator)
             compared += 1
         if decision.node is not None:
             placed.append(cache.assume(pod, decision.node))

@@ -133,7 +133,7 @@ class Play:
     """A kernel and what the steps of a stream do to it."""
 
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.instructed: list[Any] = []
         cache = Cache()
         self.kernel = Kernel(
             cache, make_plugins(cache.objects), metrics=Metrics(CollectorRegistry())
@@ -151,7 +151,7 @@ class Play:
         self.take(self.kernel.handle(event, self.now))
 
     def take(self, instructions: list[Instruction]) -> None:
-        self.said.append(plain(instructions))
+        self.instructed.append(plain(instructions))
         for one in instructions:
             if isinstance(one, Bind):
                 self.bindings.append(one.placement)
@@ -228,7 +228,7 @@ def played(steps: Sequence[Step]) -> list[Any]:
     play = Play()
     for name, *arguments in steps:
         getattr(play, name)(*arguments)
-    return play.said
+    return play.instructed
 
 
 @pytest.mark.budget(6, "random events, twice")
@@ -245,11 +245,11 @@ class Simulated(Simulation):
     """A simulation that writes its instructions down."""
 
     def __init__(self, *arguments: Any) -> None:
-        self.said: list[Any] = []
+        self.instructed: list[Any] = []
         super().__init__(*arguments)
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
-        self.said += plain(instructions)
+        self.instructed += plain(instructions)
         super()._carry_out(instructions)
 
 
@@ -320,8 +320,9 @@ def test_the_simulation_does_what_the_scheduler_does(workload: Workload) -> None
     simulated.run()
     scheduled = Scheduled(bundle, evaluator, workload)
     scheduled.run()
-    for number, (got, want) in enumerate(zip(scheduled.said, simulated.said, strict=False)):
+    pairs = zip(scheduled.instructed, simulated.instructed, strict=False)
+    for number, (got, want) in enumerate(pairs):
         assert got == want, f"instruction {number}"
-    assert len(scheduled.said) == len(simulated.said)
+    assert len(scheduled.instructed) == len(simulated.instructed)
     simulated.kernel.check_invariants()
     scheduled.app.kernel.check_invariants()

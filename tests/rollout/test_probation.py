@@ -43,7 +43,7 @@ class Bench:
     def __init__(self, first: Mapping[str, str], *more: Kept, **waits: Any) -> None:
         self.source = Source(first)
         self.store = Kept()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.metrics = Metrics(CollectorRegistry())
         self.rollout = Rollout(
             source=self.source,
@@ -55,14 +55,14 @@ class Bench:
             ),
             world=World(),
             on_switch=lambda *_: None,
-            write_event=self._tell,
+            write_event=self._record,
             metrics=self.metrics,
             clock=SystemClock(),
             **{"sleep": no_time, **waits},
         )
 
-    def _tell(self, _about: object, _kind: str, reason: str, _note: str, revision: str) -> None:
-        self.told.append(f"{reason} {revision}")
+    def _record(self, _about: object, _kind: str, reason: str, _note: str, revision: str) -> None:
+        self.reported.append(f"{reason} {revision}")
 
     @property
     def revision(self) -> str:

@@ -98,9 +98,9 @@ def test_victims_are_those_that_run() -> None:
 
 def test_candidates_are_nodes_with_their_pods() -> None:
     text = "def candidate_key(node, victims, violations):\n    return 10 // (len(victims) - 2)\n"
-    crowd = [make_pod(f"p{i}", node="a") for i in range(3)]
-    assert rehearsed(text, small(*crowd))[0] == []
-    (failure,), _ = rehearsed(text, small(*crowd[:2]))
+    many_pods = [make_pod(f"p{i}", node="a") for i in range(3)]
+    assert rehearsed(text, small(*many_pods))[0] == []
+    (failure,), _ = rehearsed(text, small(*many_pods[:2]))
     assert failure.hook == "candidate_key"
 
 

@@ -19,28 +19,28 @@ def offer(b: Bench, texts: dict[str, str] | None) -> None:
     b.source.offer(Offer(texts, reference=MAP))
 
 
-def is_told(b: Bench, *want: str) -> Callable[[], bool]:
-    return lambda: b.told[-len(want) :] == list(want)
+def is_reported(b: Bench, *want: str) -> Callable[[], bool]:
+    return lambda: b.reported[-len(want) :] == list(want)
 
 
-async def test_a_rejected_edit_that_is_undone_is_told_to_be_in_force() -> None:
+async def test_a_rejected_edit_that_is_undone_is_reported_as_in_force() -> None:
     """The last event on the ConfigMap went on saying that it was rejected."""
     async with bench(GOOD) as b:
         offer(b, BROKEN)
         await eventually(lambda: b.describe()["last_rejected"])
         offer(b, GOOD)
-        await eventually(is_told(b, f"PolicyAccepted {revision_of(GOOD)}"))
+        await eventually(is_reported(b, f"PolicyAccepted {revision_of(GOOD)}"))
         assert b.describe()["last_rejected"] is None
 
 
-async def test_an_edit_that_was_taken_back_and_is_undone_is_the_sources_again() -> None:
+async def test_an_edit_that_was_rolled_back_and_is_undone_is_the_sources_again() -> None:
     async with bench(GOOD) as b:
         await b.edit(BAD)
         b.decide(5, FAILURE)
         await eventually(b.is_in_force(GOOD))
         assert b.describe()["active"]["origin"] == "rolled-back"
         offer(b, GOOD)
-        await eventually(is_told(b, f"PolicyAccepted {revision_of(GOOD)}"))
+        await eventually(is_reported(b, f"PolicyAccepted {revision_of(GOOD)}"))
         assert b.describe()["active"]["origin"] == b.source.name
 
 
@@ -48,9 +48,9 @@ async def test_a_configmap_that_is_created_again_gets_an_event_of_what_is_in_for
     """The new one has another uid: `kubectl describe` showed no event at all."""
     async with bench(GOOD) as b:
         offer(b, None)
-        await eventually(is_told(b, "PolicySourceGone "))
+        await eventually(is_reported(b, "PolicySourceGone "))
         offer(b, GOOD)
-        await eventually(is_told(b, f"PolicyAccepted {revision_of(GOOD)}"))
+        await eventually(is_reported(b, f"PolicyAccepted {revision_of(GOOD)}"))
         assert not b.describe()["source"]["gone"]
 
 
@@ -60,36 +60,36 @@ async def test_a_change_of_labels_alone_is_not_reported() -> None:
         offer(b, GOOD)
         unchanged = b.metrics.policy_reloads.labels("unchanged")
         await eventually(lambda: unchanged._value.get() == 1)
-        assert b.told == []
+        assert b.reported == []
 
 
-async def test_a_new_leader_tells_of_an_edit_that_the_one_before_did_not_see() -> None:
+async def test_a_new_leader_reports_an_edit_that_the_one_before_did_not_see() -> None:
     async with bench(GOOD, is_active=False) as b:
         b.store.last_good = LastGood(revision_of(GOOD), GOOD)
         offer(b, BAD)
         await eventually(b.is_in_force(BAD))
         await b.rollout.lead()
-        assert b.told == [f"PolicyAccepted {revision_of(BAD)}"]
+        assert b.reported == [f"PolicyAccepted {revision_of(BAD)}"]
         assert b.store.last_good.revision == revision_of(BAD)
 
 
-async def test_a_new_leader_does_not_tell_again_what_the_one_before_has_saved() -> None:
+async def test_a_new_leader_does_not_report_again_what_the_one_before_has_saved() -> None:
     async with bench(GOOD, is_active=False) as b:
         offer(b, BAD)
         await eventually(b.is_in_force(BAD))
         b.store.last_good = LastGood(revision_of(BAD), BAD)
         await b.rollout.lead()
-        assert b.told == []
+        assert b.reported == []
 
 
-async def test_a_new_leader_says_that_what_the_one_before_took_back_is_not_in_force() -> None:
+async def test_a_new_leader_says_that_what_the_one_before_rolled_back_is_not_in_force() -> None:
     """It took over the policies and not the verdict: its metric said that all was well."""
     async with bench(GOOD, is_active=False) as b:
         offer(b, BAD)
         await eventually(b.is_in_force(BAD))
         b.store.last_good = LastGood(revision_of(GOOD), GOOD, (revision_of(BAD),))
         await b.rollout.lead()
-        await eventually(is_told(b, f"PolicyRejected {revision_of(BAD)}"))
+        await eventually(is_reported(b, f"PolicyRejected {revision_of(BAD)}"))
         assert b.revision == revision_of(GOOD)
         assert b.metrics.last_reload_ok._value.get() == 0
 
@@ -98,9 +98,9 @@ async def test_a_new_leader_says_that_the_source_is_gone() -> None:
     async with bench(GOOD, is_active=False) as b:
         offer(b, None)
         await eventually(lambda: b.describe()["source"]["gone"])
-        assert b.told == []
+        assert b.reported == []
         await b.rollout.lead()
-        await eventually(is_told(b, "PolicySourceGone "))
+        await eventually(is_reported(b, "PolicySourceGone "))
 
 
 @pytest.mark.parametrize("more", [(), (Kept(),)], ids=["the only one", "one of two"])

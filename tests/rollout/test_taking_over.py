@@ -239,7 +239,7 @@ async def test_an_edit_turns_out_to_be_rolled_back_during_its_stages() -> None:
     assert store.last_good == kept
 
 
-async def test_what_the_last_leader_took_back_is_not_forgotten_with_what_a_standby_accepted() -> (
+async def test_what_the_last_leader_rolled_back_is_not_forgotten_with_what_a_standby_accepted() -> (
     None
 ):
     """It was saved over by what the standby had not been able to save while it was one."""

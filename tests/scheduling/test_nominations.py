@@ -38,13 +38,13 @@ def looked_up_anew(
 ) -> dict[int, tuple[Pod, ...]]:
     found = {}
     for name, slot in snapshot.slot_of.items():
-        beside = [
+        neighbour = [
             other
             for other in nominator.pods_on(name)
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
-        if beside:
-            found[slot] = tuple(beside)
+        if neighbour:
+            found[slot] = tuple(neighbour)
     return found
 
 
@@ -130,7 +130,7 @@ def test_another_nomination_on_the_same_node_is_another_question() -> None:
     assert decide(3) == "n"
 
 
-def test_eviction_is_tried_anew_where_the_nominations_are_others() -> None:
+def test_eviction_is_tried_again_where_the_nominations_are_others() -> None:
     bundle = build_bundle({})
     scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
     cache, nominator = Cache(), Nominator()

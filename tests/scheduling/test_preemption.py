@@ -241,7 +241,7 @@ def test_a_nomination_that_nothing_can_keep_is_taken_back() -> None:
     assert decision.nominated_node == ""
 
 
-def test_without_nodes_there_is_no_promise() -> None:
+def test_without_nodes_there_is_no_nomination() -> None:
     decision = make_scheduler().schedule(urgent(nominated="a"), Cache().snapshot())
     assert decision.message() == "no nodes available to schedule pods"
     assert decision.nominated_node == ""
@@ -427,7 +427,7 @@ def victim_key(pod):
 '''
 
 
-def test_a_policy_that_fails_evicts_nobody() -> None:
+def test_a_policy_that_fails_evicts_no_pod() -> None:
     scheduler, cache = make_scheduler({"broken.star": BROKEN}), full_cluster("a")
     decision = scheduler.schedule(urgent(), cache.snapshot())
     assert decision.eviction is None

@@ -114,7 +114,7 @@ def score(pod, node):
 """
 
 
-def test_a_failing_score_costs_the_attempt_unless_the_runtime_is_told_to_go_on(
+def test_a_failing_score_costs_the_attempt_unless_it_is_ignorable(
     cache: Cache,
 ) -> None:
     files = {"bad.star": SCORE_RAISES, "p.yaml": only("bad", "NodeResourcesFit")}
@@ -386,7 +386,7 @@ def score(pod, node, counts):
 
 
 @pytest.mark.parametrize("hook", _FAILING_EACH_IN_ITS_WAY)
-def test_which_failure_is_told_is_no_matter_of_what_came_first(hook: str) -> None:
+def test_which_failure_is_reported_does_not_depend_on_the_order(hook: str) -> None:
     """It was that of the node, pod or score that happened to be looked at first."""
     files = {"a.star": _FAILING_EACH_IN_ITS_WAY[hook], "p.yaml": only("DefaultPreemption", "a")}
     messages = set()

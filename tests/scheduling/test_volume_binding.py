@@ -192,7 +192,7 @@ def test_a_pod_goes_where_its_bound_volumes_are() -> None:
     assert case.verdicts(using("data")) == {"a": (WRONG_NODE,), "b": ()}
 
 
-def test_a_bound_volume_that_is_gone_is_said() -> None:
+def test_a_bound_volume_that_is_gone_is_reported() -> None:
     case = Case(claim(volume="disk"))
     assert case.verdicts(using("data")) == dict.fromkeys("ab", (NO_SUCH_VOLUME,))
 
@@ -288,7 +288,7 @@ def test_volumes_are_made_where_the_class_allows() -> None:
     assert case.verdicts(using("data"))["a"] == (NO_VOLUME,)
 
 
-def test_volumes_are_made_where_the_driver_has_room() -> None:
+def test_volumes_are_made_where_the_driver_has_capacity() -> None:
     left = [capacity("a", "1Gi", node="a"), capacity("b", "10Gi", node="b")]
     objects = [claim(storage_class="made", size="5Gi"), MADE]
     case = Case(*objects, csi_driver(), *left)
@@ -359,7 +359,7 @@ def test_what_is_reserved_is_not_given_to_the_next_pod() -> None:
     assert case.verdicts(using("one"))["a"] == ()
 
 
-def test_what_is_taken_back_is_there_again() -> None:
+def test_what_is_unreserved_is_available_again() -> None:
     case = Case(claim("one"), claim("two"), LOCAL, volume())
     pod = using("one")
     state = case.reserve(pod, "a")
@@ -464,7 +464,7 @@ async def test_nothing_is_written_for_claims_that_are_bound() -> None:
     assert case.writer.plans == []
 
 
-async def test_ten_minutes_are_waited_unless_told_otherwise() -> None:
+async def test_ten_minutes_are_waited_by_default() -> None:
     case = Case(claim(), LOCAL, volume())
     pod = using("data")
     await case.plugin.pre_bind(case.reserve(pod, "a"), pod, "a")

@@ -89,7 +89,7 @@ async def test_pages_are_plain_json(url: str) -> None:
     assert '"revision": "abc"' in text
 
 
-async def test_a_crowd_of_silent_connections_leaves(url: str) -> None:
+async def test_many_silent_connections_are_closed(url: str) -> None:
     """Whoever reached the port could take all descriptors, and the API server with them."""
     host, _, port = url.removeprefix("http://").partition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]

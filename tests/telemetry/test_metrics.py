@@ -45,7 +45,7 @@ def test_only_the_revision_in_force_is_shown() -> None:
     assert metrics.registry.get_sample_value(info, {"revision": "aaa"}) is None
 
 
-def test_sizes_are_read_when_somebody_asks() -> None:
+def test_sizes_are_read_when_they_are_scraped() -> None:
     metrics = Metrics(CollectorRegistry())
     sizes = {"active": 0.0}
     metrics.pull_gauges("scheduler_pending_pods", "Pending pods.", "queue", lambda: sizes)

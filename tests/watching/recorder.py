@@ -35,7 +35,7 @@ class Recorder:
     """Keeps its own mirror, so an effect that is lost or told twice fails at once."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []  # what, name, resourceVersion
+        self.reported: list[tuple[str, str, str]] = []  # what, name, resourceVersion
         self.mirror: dict[str, Plain] = {}  # by uid
         self._changed = asyncio.Event()
 
@@ -43,27 +43,27 @@ class Recorder:
         uid = obj["metadata"]["uid"]
         assert uid not in self.mirror, f"added twice: {obj}"
         self.mirror[uid] = obj
-        self._tell("add", obj)
+        self._record("add", obj)
 
     def on_update(self, old: Plain, new: Plain) -> None:
         uid = new["metadata"]["uid"]
         assert self.mirror[uid] is old, f"updated from a version never told: {old}"
         assert version_of(old) != version_of(new), f"updated to the same: {new}"
         self.mirror[uid] = new
-        self._tell("update", new)
+        self._record("update", new)
 
     def on_delete(self, obj: Plain) -> None:
         assert self.mirror.pop(obj["metadata"]["uid"]) is obj, f"deleted another version: {obj}"
-        self._tell("delete", obj)
+        self._record("delete", obj)
 
-    def _tell(self, what: str, obj: Plain) -> None:
-        self.told.append((what, name_of(obj), version_of(obj)))
+    def _record(self, what: str, obj: Plain) -> None:
+        self.reported.append((what, name_of(obj), version_of(obj)))
         self._changed.set()
 
     @property
     def words(self) -> list[str]:
         """`["add a", "delete a"]`."""
-        return [f"{what} {name}" for what, name, _ in self.told]
+        return [f"{what} {name}" for what, name, _ in self.reported]
 
     async def until(self, is_true: Callable[[], bool], timeout: float = 30.0) -> None:  # noqa: ASYNC109
         """Return when a change made *is_true* hold."""
@@ -72,7 +72,7 @@ class Recorder:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def until_told(self, *words: str) -> None:
+    async def until_reported(self, *words: str) -> None:
         """Return when exactly *words* were told."""
         await self.until(lambda: len(self.words) >= len(words))
         assert self.words == list(words)

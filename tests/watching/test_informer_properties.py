@@ -95,10 +95,10 @@ def test_handlers_mirror_the_server_and_get_each_change_once(
     deliver()
 
     assert informer.counts.handler_errors == 0
-    told = {obj["metadata"]["name"]: obj for obj in recorder.mirror.values()}
-    assert told == {obj["metadata"]["name"]: obj for obj in informer.values()}
+    reported = {obj["metadata"]["name"]: obj for obj in recorder.mirror.values()}
+    assert reported == {obj["metadata"]["name"]: obj for obj in informer.values()}
     for name, obj in server.objects.items():
         if not obj["malformed"]:
-            assert told[name] == obj
-    for name, obj in told.items():  # nothing that is gone, nor another object of that name
+            assert reported[name] == obj
+    for name, obj in reported.items():  # nothing that is gone, nor another object of that name
         assert server.objects[name]["metadata"]["uid"] == obj["metadata"]["uid"]

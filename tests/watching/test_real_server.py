@@ -57,7 +57,7 @@ async def test_what_existed_and_what_changes_is_reported(admin: ApiClient, names
         await admin.patch(CONFIG_MAPS, "m1", b'{"data":{"x":"y"}}', namespace)
         await admin.delete(CONFIG_MAPS, "m2", namespace)
         await create(admin, namespace, "m2")
-        await recorder.until_told(
+        await recorder.until_reported(
             *[f"add m{i}" for i in range(5)], "update m1", "delete m2", "add m2"
         )
 
@@ -71,7 +71,7 @@ async def test_a_pod_that_ends_is_deleted_by_the_selector(admin: ApiClient, name
         await informer.wait_synced()
         patch = b'{"status":{"phase":"Succeeded"}}'
         await admin.patch(PODS, "done", patch, namespace, subresource="status")
-        await recorder.until_told("add done", "add running", "delete done")
+        await recorder.until_reported("add done", "add running", "delete done")
     again = Recorder()
     async with running(admin, again, PODS, options) as informer:
         await informer.wait_synced()
@@ -85,7 +85,7 @@ async def test_a_watch_goes_on_when_the_server_closes_it(admin: ApiClient, names
         await informer.wait_synced()
         await eventually(lambda: informer.counts.watches >= 3)
         await create(admin, namespace, "a")
-        await recorder.until_told("add a")
+        await recorder.until_reported("add a")
         assert informer.counts.lists == 1
     assert sleeper.delays == []
 
@@ -116,7 +116,7 @@ async def test_killing_the_server_loses_and_repeats_nothing(
             assert informer.counts.failures > 0
 
 
-async def test_compaction_leads_to_a_list_that_tells_the_difference(
+async def test_compaction_leads_to_a_list_that_reports_the_difference(
     own_control_plane: ControlPlane,
 ) -> None:
     """While the informer is kept from reconnecting, its place in history is compacted away."""
@@ -126,7 +126,7 @@ async def test_compaction_leads_to_a_list_that_tells_the_difference(
         options = only("default")
         async with running(client, recorder, CONFIG_MAPS, options, sleep=sleeper) as informer:
             await informer.wait_synced()
-            told = len(recorder.told)
+            reported = len(recorder.reported)
             sleeper.gate.clear()
             sleeper.asleep.clear()
             own_control_plane.kill_apiserver()
@@ -146,7 +146,7 @@ async def test_compaction_leads_to_a_list_that_tells_the_difference(
             sleeper.gate.set()
 
             await recorder.until(lambda: "delete gone" in recorder.words)
-            assert sorted(recorder.words[told:]) == [
+            assert sorted(recorder.words[reported:]) == [
                 "add again",
                 "add new",
                 "delete again",
@@ -200,7 +200,7 @@ async def test_a_forbidden_resource_waits_for_its_role(
         for path, body in _reader_role(namespace):
             control_plane.create_if_missing(path, body)
         sleeper.gate.set()
-        await asyncio.gather(required.until_told("add a"), optional.until_told("add a"))
+        await asyncio.gather(required.until_reported("add a"), optional.until_reported("add a"))
 
 
 def _reader_role(namespace: str) -> list[tuple[str, dict[str, Any]]]:
@@ -231,7 +231,7 @@ async def test_an_api_that_the_cluster_lacks_is_empty() -> None:
 
 
 @pytest.mark.parametrize("levels", [900, 1000, 5000])
-async def test_what_somebody_nests_deep_costs_no_other_object(
+async def test_an_object_that_is_nested_deep_costs_no_other_object(
     admin: ApiClient, namespace: str, levels: int
 ) -> None:
     """Parameters of a claim may nest thousands of levels; that ended the scheduler, for ever."""
@@ -325,4 +325,4 @@ async def test_a_list_of_many_pages_is_complete(
         async with running(client, recorder, NODES) as informer:
             await informer.wait_synced()
             assert len(informer) == count
-        assert [name for _, name, _ in recorder.told] == [f"node-{i:04}" for i in range(count)]
+        assert [name for _, name, _ in recorder.reported] == [f"node-{i:04}" for i in range(count)]

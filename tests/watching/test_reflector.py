@@ -55,8 +55,8 @@ async def test_objects_of_the_list_come_first_then_events() -> None:
         server.client() as client,
         running(client, recorder) as informer,
     ):
-        await recorder.until_told("add a", "add b", "add c", "update a", "delete b")
-        assert recorder.told[-1] == ("delete", "b", "2")  # as last told, not as it ended
+        await recorder.until_reported("add a", "add b", "add c", "update a", "delete b")
+        assert recorder.reported[-1] == ("delete", "b", "2")  # as last told, not as it ended
         assert versions_watched(server) == ["list", "5"]
         assert informer.resource_version == "8"
         assert sorted(map(name_of, informer.values())) == ["a", "c"]
@@ -90,7 +90,7 @@ async def test_has_synced_only_after_every_handler_saw_the_whole_first_list() ->
     ):
         assert not informer.has_synced
         await informer.wait_synced()
-        await recorder.until_told("add a", "add b", "add c")
+        await recorder.until_reported("add a", "add b", "add c")
     assert seen == [("a", False), ("b", False), ("c", True)]
     assert synced == [2]
 
@@ -103,7 +103,7 @@ async def test_an_empty_list_is_in_sync() -> None:
         running(client, recorder) as informer,
     ):
         await informer.wait_synced()
-    assert recorder.told == []
+    assert recorder.reported == []
 
 
 async def test_a_watch_that_closes_goes_on_from_the_last_event() -> None:
@@ -119,7 +119,7 @@ async def test_a_watch_that_closes_goes_on_from_the_last_event() -> None:
         server.client() as client,
         running(client, recorder, sleep=sleeper),
     ):
-        await recorder.until_told("add a", "update a", "update a")
+        await recorder.until_reported("add a", "update a", "update a")
         assert versions_watched(server) == ["list", "5", "7", "9"]
     assert sleeper.delays == []  # closing is not a failure
 
@@ -141,7 +141,7 @@ async def test_a_lost_watch_goes_on_from_the_last_whole_event_if_the_server_know
         server.client() as client,
         running(client, recorder, sleep=sleeper),
     ):
-        await recorder.until_told("add a", "update a")
+        await recorder.until_reported("add a", "update a")
         assert versions_watched(server) == ["list", "5", "6?", "6"]
     assert len(sleeper.delays) == 1
 
@@ -162,7 +162,7 @@ async def test_a_broken_watch_goes_on_from_the_last_whole_event(step: Step) -> N
         server.client() as client,
         running(client, recorder, sleep=sleeper),
     ):
-        await recorder.until_told("add a", "update a")
+        await recorder.until_reported("add a", "update a")
         assert versions_watched(server) == ["list", "5", "6"]
     assert len(sleeper.delays) == 1
 
@@ -181,7 +181,7 @@ async def test_garbage_twice_at_the_same_place_leads_to_a_list() -> None:
         server.client() as client,
         running(client, recorder, sleep=Sleeper()) as informer,
     ):
-        await recorder.until_told("add a", "update a")
+        await recorder.until_reported("add a", "update a")
         assert versions_watched(server) == ["list", "5", "5", "list", "7"]
         assert informer.counts.malformed == 2
 
@@ -194,7 +194,7 @@ async def test_garbage_twice_at_the_same_place_leads_to_a_list() -> None:
         pytest.param(watch(bookmark(7), gone_event()), id="by event, later"),
     ],
 )
-async def test_gone_lists_again_and_tells_only_what_changed(step: Step) -> None:
+async def test_gone_lists_again_and_reports_only_what_changed(step: Step) -> None:
     steps = [
         page(5, [item("same", 1), item("changed", 2), item("gone", 3), item("again", 4, "one")]),
         step,
@@ -237,7 +237,7 @@ async def test_gone_again_right_after_the_list_waits() -> None:
         server.client() as client,
         running(client, recorder, sleep=sleeper),
     ):
-        await recorder.until_told("add a")
+        await recorder.until_reported("add a")
     assert len(sleeper.delays) == 1
 
 
@@ -254,7 +254,7 @@ async def test_a_list_compacted_between_pages_is_taken_in_one_answer() -> None:
         server.client() as client,
         running(client, recorder) as informer,
     ):
-        await recorder.until_told("add a", "add b", "add c", "delete b", "update a")
+        await recorder.until_reported("add a", "add b", "add c", "delete b", "update a")
         assert "limit=500" in server.asked[0]
         assert "limit" not in server.asked[2]
         assert versions_watched(server)[-1] == "9"
@@ -277,7 +277,7 @@ async def test_a_list_that_breaks_off_is_not_watched_from() -> None:
         running(client, recorder, sleep=sleeper) as informer,
     ):
         await informer.wait_synced()
-        await recorder.until_told("add a", "add b", "add c")
+        await recorder.until_reported("add a", "add b", "add c")
         assert versions_watched(server)[-1] == "7"
     assert len(sleeper.delays) == 1
 
@@ -322,7 +322,7 @@ async def test_a_refused_watch_honours_retry_after_and_keeps_its_place() -> None
         server.client() as client,
         running(client, recorder, sleep=sleeper),
     ):
-        await recorder.until_told("add a")
+        await recorder.until_reported("add a")
         assert versions_watched(server) == ["list", "5", "5"]
     assert sleeper.delays == [11]
 
@@ -343,7 +343,7 @@ async def test_waits_grow_while_it_fails_and_start_again_when_it_works() -> None
             server.client() as client,
             running(client, recorder, sleep=sleeper),
         ):
-            await recorder.until_told("add a", "add b")
+            await recorder.until_reported("add a", "add b")
     for delay, full in zip(sleeper.delays, [0.5, 1, 2, 4, 0.5], strict=True):
         assert full / 2 <= delay <= full
     loud = [(log["event"], log["log_level"]) for log in logs if log["log_level"] != "debug"]
@@ -364,7 +364,7 @@ async def test_a_watch_that_closes_at_once_is_not_hammered() -> None:
         server.client() as client,
         running(client, recorder, sleep=sleeper),
     ):
-        await recorder.until_told("add a")
+        await recorder.until_reported("add a")
     assert len(sleeper.delays) == 2
 
 
@@ -384,7 +384,7 @@ async def test_a_hung_watch_is_noticed_and_goes_on() -> None:
         server.client() as client,
         running(client, recorder, options=options, sleep=sleeper),
     ):
-        await recorder.until_told("add a", "add b")
+        await recorder.until_reported("add a", "add b")
         assert versions_watched(server)[:6] == ["list", "5", "6?", "6", "6?", "6"]
 
 
@@ -396,7 +396,7 @@ async def test_a_hung_list_is_noticed() -> None:
         server.client() as client,
         running(client, recorder, options=WatchOptions(list_timeout=0.1), sleep=Sleeper()),
     ):
-        await recorder.until_told("add a")
+        await recorder.until_reported("add a")
 
 
 async def test_a_watch_without_a_word_leads_to_a_list() -> None:
@@ -452,7 +452,7 @@ async def test_a_version_from_the_future_leads_to_a_list() -> None:
         server.client() as client,
         running(client, recorder, sleep=Sleeper()),
     ):
-        await recorder.until_told("add a", "update a", "update a")
+        await recorder.until_reported("add a", "update a", "update a")
         assert versions_watched(server) == ["list", "100", "list", "5"]
 
 
@@ -511,7 +511,7 @@ async def test_a_malformed_object_is_skipped_counted_and_logged() -> None:
             server.client() as client,
             running(client, recorder) as informer,
         ):
-            await recorder.until_told("add a", "add b", "add c")
+            await recorder.until_reported("add a", "add b", "add c")
             assert informer.counts.malformed == 6
             assert informer.has_synced
             assert versions_watched(server) == ["list", "5"]
@@ -556,8 +556,8 @@ async def test_an_object_that_becomes_malformed_stays_as_it_was_until_it_is_dele
         server.client() as client,
         running(client, recorder),
     ):
-        await recorder.until_told("add a", "update a", "delete a")
-        assert [version for _, _, version in recorder.told] == ["1", "7", "7"]
+        await recorder.until_reported("add a", "update a", "delete a")
+        assert [version for _, _, version in recorder.reported] == ["1", "7", "7"]
 
 
 async def test_a_malformed_object_of_a_known_name_replaces_the_old_one() -> None:
@@ -573,10 +573,10 @@ async def test_a_malformed_object_of_a_known_name_replaces_the_old_one() -> None
         server.client() as client,
         running(client, recorder),
     ):
-        await recorder.until_told("add a", "delete a", "add a")
+        await recorder.until_reported("add a", "delete a", "add a")
 
 
-async def test_a_handler_that_raises_costs_nobody_else() -> None:
+async def test_a_handler_that_raises_costs_no_other_handler() -> None:
     def fail(*_: Plain) -> None:
         raise RuntimeError("broken handler")
 
@@ -594,7 +594,7 @@ async def test_a_handler_that_raises_costs_nobody_else() -> None:
                 client, recorder, handlers=[broken, recorder], on_synced=fail, handler_errors=4
             ) as informer,
         ):
-            await recorder.until_told("add a", "update a", "delete a")
+            await recorder.until_reported("add a", "update a", "delete a")
             assert informer.has_synced
     failures = [log for log in logs if log["event"] == "Handler failed"]
     assert len(failures) == 4
@@ -648,9 +648,9 @@ async def test_an_absent_optional_resource_is_empty_and_logged_once(
             ) as informer,
         ):
             await informer.wait_synced()
-            assert recorder.told == []
+            assert recorder.reported == []
             assert informer.state in ("absent", "listing")
-            await recorder.until_told("add a")
+            await recorder.until_reported("add a")
     assert all(50 <= delay <= 100 for delay in sleeper.delays[before:])
     assert len(sleeper.delays) == before + 3
     assert [log["event"] for log in logs].count("Cannot be listed, treated as empty") == 1
@@ -679,7 +679,7 @@ async def test_an_optional_resource_that_goes_away(status: int, want: list[str])
         server.client() as client,
         running(client, recorder, options=WatchOptions(optional=True), sleep=Sleeper()),
     ):
-        await recorder.until_told(*want)
+        await recorder.until_reported(*want)
 
 
 async def test_other_failures_of_an_optional_resource_are_failures() -> None:
@@ -711,7 +711,7 @@ async def test_selectors_and_namespace_reach_list_and_watch() -> None:
         server.client() as client,
         running(client, recorder, options=options),
     ):
-        await recorder.until_told("add a", "add b")
+        await recorder.until_reported("add a", "add b")
     for request in server.requests:
         assert request.path == "/api/v1/namespaces/web/pods"
         assert request.query["fieldSelector"] == "status.phase!=Failed"

@@ -9,7 +9,7 @@ from tests.parity.generator.devices import Devices
 from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.groups import add_groups, budgets, namespaces
 from tests.parity.generator.nodes import node
-from tests.parity.generator.pods import placed, pod, promised, start_preemption
+from tests.parity.generator.pods import nominated, placed, pod, start_preemption
 from tests.parity.generator.traits import PARTS, THEMES, Traits, themes, traits_of
 from tests.parity.generator.volumes import Storage
 
@@ -91,7 +91,7 @@ def _nominate(
     """Let some pods wait for a node that they were promised, of the incoming ones too."""
     placed_pods = list(pods)
     pods += [
-        promised(draw, pod(draw, f"w{i:02}", names, traits), draw.pick(*names))
+        nominated(draw, pod(draw, f"w{i:02}", names, traits), draw.pick(*names))
         for i in draw.several(3, 1)
     ]
     for each in incoming:

@@ -75,7 +75,7 @@ def placed(draw: Draw, made: Plain, node_name: str, traits: Traits) -> Plain:
     return made
 
 
-def promised(draw: Draw, made: Plain, node_name: str) -> Plain:
+def nominated(draw: Draw, made: Plain, node_name: str) -> Plain:
     """*made* as it waits for the room that was made for it on a node."""
     made["spec"].pop("nodeName", None)
     made["spec"]["priority"] = draw.pick(*PRIORITIES)

@@ -74,7 +74,7 @@ def theirs(answer: Json) -> Json:
     return made
 
 
-def test_pods_with_claims_hear_what_kube_scheduler_tells_them() -> None:
+def test_pods_with_claims_get_the_reasons_of_kube_scheduler() -> None:
     lines = [json.loads(line) for line in DATA.read_text().splitlines()]
     different = []
     said: set[str] = set()
