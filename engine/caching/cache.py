@@ -61,15 +61,11 @@ class Cache:
     # --- nodes -------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> None:
-        """Add *node*, with the pods that came before it."""
+        """Add *node*, or replace it by this version; pods that came before it are on it."""
         info = self._infos.get(node.name)
         if info is None or info.node is None:
             self._node_count += 1
         self._put((self._new_info(node.name) if info is None else info).with_node(node))
-
-    def update_node(self, node: Node) -> None:
-        """Replace *node* by this version of it; an unknown one is added."""
-        self.add_node(node)
 
     def remove_node(self, name: str) -> None:
         """Forget the node; its pods stay until their own deletions come."""
@@ -136,10 +132,6 @@ class Cache:
             self._drop(pod.uid)
             return
         self._place(pod)
-
-    def update_pod(self, pod: Pod) -> None:
-        """Update a placed pod to this version; an unknown one is added. Raises like `add_pod`."""
-        self.add_pod(pod)
 
     def remove_pod(self, pod: Pod) -> None:
         """Stop counting the pod of *pod*'s uid, assumed or not; unknown ones are ignored."""

@@ -10,14 +10,15 @@ import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_option import known_profile, read_bundle
+from engine.cli.policy_paths import config_option
 from engine.cli.policy_sets import read_other
+from engine.cli.progress_bar import progress_bar
 from engine.language.hooks import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
@@ -86,11 +87,7 @@ class _Share(click.ParamType[float]):
     metavar="NAME",
     help="Decide every arriving pod by this profile (a `schedulerName`).",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration, for policies without one.",
-)
+@config_option()
 @click.option(
     "--compare",
     "other",
@@ -119,13 +116,7 @@ class _Share(click.ParamType[float]):
     show_default=True,
     help="How many lines of each hook to print, the hottest first.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@output_option("How to print it.")
 def bench_command(policies: str, other: str | None, **options: Any) -> None:
     """Measure every hook of POLICIES: operations and microseconds, per node, call and pod.
 
@@ -235,15 +226,7 @@ def _measured(
 ) -> list[Subject]:
     """The sets with their costs; their sandboxes are gone."""
     given = _workload(options)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar()
     with contextlib.ExitStack() as open_sets, progress:
         asking = progress.add_task("measuring", total=len(sets))
         subjects = []

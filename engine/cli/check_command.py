@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from engine.cli.input_error import input_errors
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
 from engine.language.syntax import parse, with_loaded
@@ -31,13 +31,7 @@ _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 @click.command("check", short_help="Report every problem of policy files.")
 @command_paths
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the problems.",
-)
+@output_option("How to print the problems.")
 @click.option(
     "--reads",
     is_flag=True,

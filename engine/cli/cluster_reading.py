@@ -5,18 +5,16 @@ read.
 """
 
 import datetime
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.cluster_option import connect
 from engine.cli.input_error import input_errors
+from engine.cli.progress_bar import progress_bar
 from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
@@ -85,14 +83,7 @@ async def _read(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     items: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
-    progress = Progress(
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed} objects"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar("objects")
     async with await connect(kubeconfig, context) as client:
         with progress:
             bar = progress.add_task("reading", total=None)

@@ -1,17 +1,15 @@
 """`starsched conformance`: compare our answers with recorded ones of kube-scheduler."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.input_error import InputError
 from engine.cli.input_path import InputPath
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
+from engine.cli.progress_bar import progress_bar
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.conformance import (
     Agreement,
@@ -31,13 +29,7 @@ from engine.offline.conformance import (
     type=InputPath(dir_okay=False),
     metavar="FILE...",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the outcome.",
-)
+@output_option("How to print the outcome.")
 def conformance_command(files: tuple[Path, ...], output: str) -> None:
     """Decide every incoming pod of recorded scenarios with the shipped policies.
 
@@ -73,15 +65,7 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
 def _run(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]:
     runner = CaseRunner()
     # On stderr, so that stdout can be redirected; silent unless it is a terminal.
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar()
     outcomes: dict[Path, list[Outcome]] = {}
     with progress:
         for path, found in scenarios.items():

@@ -24,6 +24,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from engine.app import App, Settings
+from engine.cli.json_output import output_option
 from engine.devcluster import DevCluster, example_cluster, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
@@ -94,13 +95,7 @@ class DemoFailed(Exception):
 
 @click.command("demo", short_help="Show everything on a cluster in memory.")
 @click.option("--keep", is_flag=True, help="Leave everything running until Ctrl-C or SIGTERM.")
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the demo.",
-)
+@output_option("How to print the demo.")
 def demo_command(keep: bool, output: str) -> None:
     """Start a cluster in memory with the scheduler, place pods, and edit the policy live.
 

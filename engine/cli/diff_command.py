@@ -9,14 +9,15 @@ import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from engine.cli.file_notes import report_damage, report_replaced, report_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_option import known_profile, read_bundle
+from engine.cli.policy_paths import config_option
+from engine.cli.progress_bar import progress_bar
 from engine.offline.decision_log import Damage, is_log, read_log
 from engine.offline.event_words import in_words
 from engine.offline.workload import read_workload
@@ -64,11 +65,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     is_flag=True,
     help="Simulate a recorded log as a workload, instead of deciding each of its decisions again.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration, for policies without one.",
-)
+@config_option()
 @click.option(
     "--profile",
     metavar="NAME",
@@ -93,13 +90,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     metavar="N",
     help="Fail if, in any run, more than N additional pods are pending or never got a node.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@output_option("How to print it.")
 def diff_command(before: str, after: str, **options: Any) -> None:
     """Decide the same input with the policies A and with the policies B, and compare.
 
@@ -163,15 +154,7 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
         workload = workload.decided_as(options["profile"])
     count: int = options["seeds"]
     seeds: list[int | None] = [None] if count == 1 else list(range(1, count + 1))
-    progress = Progress(
-        TextColumn("seeds"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar()
     runs = []
     with progress:
         bar = progress.add_task("seeds", total=count)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from engine.cli.input_error import input_errors
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.policy.profiles import RUNTIME_PLUGINS
 from engine.policy.shipped import KUBERNETES, pack_modules, shipped_files, snake_case
@@ -21,13 +21,7 @@ from engine.policy.shipped import KUBERNETES, pack_modules, shipped_files, snake
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the files there instead of printing them; existing files are left alone.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print what was written, or the text itself.",
-)
+@output_option("How to print what was written, or the text itself.")
 def eject_command(name: str, with_test: bool, directory: Path | None, output: str) -> None:
     """Print the built-in policy NAME, as plugin (NodeResourcesFit) or file (node_resources_fit).
 

@@ -13,7 +13,7 @@ from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.file_notes import report_missing, report_repeated
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.explanation import PodExplanation, explain
@@ -57,13 +57,7 @@ PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
     show_default=True,
     help="How many feasible nodes to show.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@output_option("How to print it.")
 def explain_command(pod: str | None, filename: Path | None, **options: Any) -> None:
     """Explain what policies decide about POD (`namespace/name`, or `name` if there is only one).
 

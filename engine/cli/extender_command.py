@@ -11,7 +11,7 @@ import click
 import structlog
 
 from engine.cli.cluster_option import cluster_options, connect
-from engine.cli.policy_paths import CONFIGMAP_PREFIX, read_config
+from engine.cli.policy_paths import CONFIGMAP_PREFIX, config_option, read_config
 from engine.cli.serving import (
     choose_source,
     handle_signals,
@@ -43,11 +43,9 @@ log = structlog.get_logger(component="extender")
     help="Where policies come from: a directory (watched), `configmap:NAMESPACE/NAME` (watched "
     "through the API server), or `builtin` for the built-in ones alone.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration whose profiles say which policies run, used instead of one "
-    "among the policies. Read once.",
+@config_option(
+    "A KubeSchedulerConfiguration whose profiles say which policies run, used instead of one among "
+    "the policies. Read once."
 )
 @click.option(
     "--builtin/--no-builtin",

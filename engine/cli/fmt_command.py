@@ -9,7 +9,7 @@ import click
 
 from engine.cli.format_diff import format_diff
 from engine.cli.input_error import InputError, input_errors, reason_of
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.lib.directories import files_in, walk
 from engine.offline.text_places import not_utf8
@@ -28,13 +28,7 @@ _VAGUE = ": invalid syntax"
 )
 @click.option("--check", is_flag=True, help="Change nothing; exit code 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print what was changed.",
-)
+@output_option("How to print what was changed.")
 def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -> None:
     """Format Starlark files: spaces, quotes, indentation and blank lines.
 

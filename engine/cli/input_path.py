@@ -27,6 +27,12 @@ class InputPath(click.Path):
         return standard_input() if found == Path("-") else found
 
 
+#: Adds WORKLOAD to a command: paths of which a workload is made.
+workload_argument = click.argument(
+    "workload", nargs=-1, required=True, type=InputPath(), metavar="WORKLOAD..."
+)
+
+
 def standard_input() -> Path:
     """The path of the standard input, for what was given as `-`.
 

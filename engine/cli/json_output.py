@@ -1,12 +1,26 @@
-"""The JSON output of commands: one document.
+"""The JSON output of commands, one document, and the option `--output` that asks for it.
 
 Owns how file names that are not UTF-8 are written; the content is each command's.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 import msgspec
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def output_option(text: str) -> Callable[[Command], Command]:
+    """Add `--output`, text or JSON, to a command; *text* is its help."""
+    return click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help=text,
+    )
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from engine.cli.input_error import input_errors
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.offline.scaffold import EITHER, HOOKS, new_policy
 from engine.policy.documents import did_you_mean
@@ -34,13 +34,7 @@ _LONGEST = 63
     default=Path(),
     help="Write the files there instead of here.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print what was written.",
-)
+@output_option("How to print what was written.")
 def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     """Write the policy NAME.star and its test NAME_test.star, which pass check and test.
 

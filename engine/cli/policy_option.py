@@ -1,22 +1,26 @@
 """The options `--policies` and `--config` of commands that decide without a cluster."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from engine.cli.input_error import InputError
 from engine.cli.input_path import standard_input
-from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, load_problems, read_config
+from engine.cli.policy_paths import (
+    CONFIGMAP_PREFIX,
+    Command,
+    build,
+    config_option,
+    load_problems,
+    read_config,
+)
 from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
 from engine.policy.file_names import STARLARK_SUFFIX, SUFFIXES
 from engine.policy.source import no_text
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 BUILTIN = "builtin"
 _LIVE = "\nhint: what `kubectl get configmap NAME -o yaml` prints will do, as a file"
@@ -24,11 +28,7 @@ _LIVE = "\nhint: what `kubectl get configmap NAME -o yaml` prints will do, as a 
 
 def policy_options(function: Command) -> Command:
     """Add `--policies` and `--config` to a command."""
-    function = click.option(
-        "--config",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="A KubeSchedulerConfiguration, for policies without one.",
-    )(function)
+    function = config_option()(function)
     return click.option(
         "--policies",
         default=BUILTIN,

@@ -28,11 +28,16 @@ def command_paths(function: Command) -> Command:
     function = click.argument(
         "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATHS..."
     )(function)
+    return config_option("A KubeSchedulerConfiguration, for files without one.")(function)
+
+
+def config_option(
+    text: str = "A KubeSchedulerConfiguration, for policies without one.",
+) -> Callable[[Command], Command]:
+    """Add `--config`, a file, to a command; *text* is its help."""
     return click.option(
-        "--config",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="A KubeSchedulerConfiguration, for files without one.",
-    )(function)
+        "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help=text
+    )
 
 
 def read_paths(paths: tuple[Path, ...]) -> list[PolicyFiles]:

@@ -1,20 +1,19 @@
 """`starsched replay`: decide a recorded log again."""
 
 import datetime
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_option import read_bundle
+from engine.cli.policy_paths import config_option
+from engine.cli.progress_bar import progress_bar
 from engine.offline.decision_log import Damage, read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.entries import Entry
@@ -32,18 +31,8 @@ _SHOWN = 10
     help="Decide with the policies of this directory or file with a ConfigMap, or `builtin`, "
     "instead of the recorded ones: then the differences are the result.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration for `--policies` without one.",
-)
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@config_option("A KubeSchedulerConfiguration for `--policies` without one.")
+@output_option("How to print it.")
 def replay_command(log: Path, policies: str | None, config: Path | None, output: str) -> None:
     """Decide again what the decision log LOG records: a file, or a directory of `run --record`.
 
@@ -98,14 +87,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
 
 def watched(replayer: Replayer, log: Path, damage: Damage) -> Iterator[Outcome]:
     """The outcomes of *log*, with a progress bar on a terminal."""
-    progress = Progress(
-        TextColumn("replaying"),
-        TextColumn("{task.completed} decisions"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar("decisions")
     with progress:
         bar = progress.add_task("replaying", total=None)
         for outcome in replayer.outcomes(read_log(log, damage)):

@@ -23,7 +23,7 @@ from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.durations import DURATION, duration_text
 from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import version
-from engine.cli.policy_paths import read_config
+from engine.cli.policy_paths import config_option, read_config
 from engine.cli.serving import (
     choose_learned_store,
     choose_source,
@@ -81,11 +81,7 @@ _GC_PATIENCE: Final = 120.0
     help="Where policies come from: a directory (watched), `configmap:NAMESPACE/NAME` (watched "
     "through the API server), or `builtin` for the built-in ones alone.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration, used instead of one among the policies. Read once.",
-)
+@config_option("A KubeSchedulerConfiguration, used instead of one among the policies. Read once.")
 @state_dir_option
 @lease_options
 @click.option(
@@ -106,8 +102,9 @@ _GC_PATIENCE: Final = 120.0
 @click.option(
     "--max-bindings-in-flight",
     type=click.IntRange(min=1),
-    default=None,
-    help="Most bindings in flight to the API server. Default: 96.",
+    default=MOST_IN_FLIGHT,
+    show_default=True,
+    help="Most bindings in flight to the API server.",
 )
 @click.option(
     "--record",
@@ -157,7 +154,7 @@ def run_command(**options: Any) -> None:
     address = listen_address(options["metrics_address"])
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
-    _allow_open_files(options["max_bindings_in_flight"] or MOST_IN_FLIGHT)
+    _allow_open_files(options["max_bindings_in_flight"])
     gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
@@ -257,7 +254,7 @@ async def _choose_parts(
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
-        bindings=options["max_bindings_in_flight"] or MOST_IN_FLIGHT,
+        bindings=options["max_bindings_in_flight"],
         configuration=shown_configuration(config, lease),
     )
     learned_store = choose_learned_store(options["policies"], client, options["state_dir"])

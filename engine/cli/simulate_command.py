@@ -9,16 +9,16 @@ from typing import Any, Final
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from engine.cli.file_notes import report_replaced, report_workload
 from engine.cli.input_error import input_errors, require_places
-from engine.cli.input_path import InputPath
-from engine.cli.json_output import print_json
+from engine.cli.input_path import workload_argument
+from engine.cli.json_output import output_option, print_json
 from engine.cli.line_chart import line_chart
 from engine.cli.output_file import write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
+from engine.cli.progress_bar import progress_bar
 from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
@@ -33,13 +33,7 @@ _MOST_NODES: Final = 100_000
 
 
 @click.command("simulate", short_help="Schedule a workload in virtual time.")
-@click.argument(
-    "workload",
-    nargs=-1,
-    required=True,
-    type=InputPath(),
-    metavar="WORKLOAD...",
-)
+@workload_argument
 @policy_options
 @click.option(
     "--profile",
@@ -80,13 +74,7 @@ _MOST_NODES: Final = 100_000
     type=click.Path(path_type=Path, dir_okay=False),
     help="Draw usage and waiting pods over time; FILE ends in .svg.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the result.",
-)
+@output_option("How to print the result.")
 def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Schedule the pods of WORKLOAD in virtual time, and report the result.
 
@@ -159,15 +147,7 @@ def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -
 
 
 def _run(bundle: Bundle, workload: Workload, recorder: Recorder, *, retries: bool) -> Simulation:
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar()
     evaluator = InProcessEvaluator(bundle.program)
     with progress:
         bar = progress.add_task("pods", total=len(workload.arrivals))

@@ -11,7 +11,7 @@ from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_live
 from engine.cli.fact_reading import FactsAt, facts_config, read_facts
 from engine.cli.input_error import InputError, require_places
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import real_place, replacing, write_file
 from engine.facts.collection import FactsDocument
 from engine.offline.cluster_file import snapshot_bytes
@@ -32,13 +32,7 @@ from engine.telemetry.logs import configure_logging
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Directory in which the scheduler keeps learned facts, if it uses one.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print what was written.",
-)
+@output_option("How to print what was written.")
 def snapshot_command(
     file: Path,
     kubeconfig: Path | None,

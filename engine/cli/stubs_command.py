@@ -9,7 +9,7 @@ import click
 
 from engine.cli.editor_bridge import serve
 from engine.cli.input_error import input_errors
-from engine.cli.json_output import print_json
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.offline.stubs import stub_text
 
@@ -32,13 +32,7 @@ CURRENT, STALE = 0, 1
     metavar="COMMAND",
     help="Be a language server on stdin and stdout: COMMAND, with types added to parameters.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print what was written, or found.",
-)
+@output_option("How to print what was written, or found.")
 def stubs_command(
     directory: Path, prints: bool, check: bool, server: str | None, output: str
 ) -> None:

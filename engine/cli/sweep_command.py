@@ -20,15 +20,15 @@ from typing import Any, Final
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.file_notes import report_workload
 from engine.cli.input_error import InputError, input_errors, reason_of
-from engine.cli.input_path import InputPath, kept_copy
-from engine.cli.json_output import print_json
+from engine.cli.input_path import kept_copy, workload_argument
+from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import naming, write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import is_among, read_config
+from engine.cli.progress_bar import progress_bar
 from engine.cli.supervised_worker import PolicyEndedError
 from engine.cli.supervisor import INTERRUPTED
 from engine.cli.sweep_reports import (
@@ -56,13 +56,7 @@ _PIPE_WIDTH: Final = 160
 
 
 @click.command("sweep", short_help="Simulate a grid of arguments and seeds.")
-@click.argument(
-    "workload",
-    nargs=-1,
-    required=True,
-    type=InputPath(),
-    metavar="WORKLOAD...",
-)
+@workload_argument
 @policy_options
 @click.option(
     "--set",
@@ -106,13 +100,7 @@ _PIPE_WIDTH: Final = 160
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Number of processes. Default: one per core."
 )
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the results: means by combination, or every result.",
-)
+@output_option("How to print the results: means by combination, or every result.")
 def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Simulate WORKLOAD with every combination of the values of `--set`, and every seed.
 
@@ -338,15 +326,7 @@ def _submit(pool: Executor, point: Point) -> Future[Measured]:
 
 
 def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[Measured]:
-    progress = Progress(
-        TextColumn("simulations"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+    progress = progress_bar()
     with naming(path), path.open("ab") as log, progress:
         bar = progress.add_task("simulations", total=len(points))
         waiting = [_submit(pool, point) for point in points]

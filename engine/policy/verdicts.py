@@ -373,11 +373,6 @@ class VerdictMemo:
             self._bytes -= table.codes.nbytes + len(table.pod) + len(table.extra)
 
     @property
-    def table_count(self) -> int:
-        """How many tables are held."""
-        return len(self._tables)
-
-    @property
     def memory_bytes(self) -> int:
         """Bytes of all tables together, with what they answer."""
         return self._bytes

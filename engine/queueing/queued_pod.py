@@ -32,7 +32,6 @@ class QueuedPod:
         rejectors: The plugins that rejected it in its last attempt.
         gated_by: The plugin that does not let it into the active queue, if any.
         gate_reason: What that plugin said.
-        was_flushed: It was last retried because of the flush, which a good hint would have saved.
         place: Where it is; changed by the queue only.
         moved_at: When it came to its place (monotonic seconds).
         traits: What events mean to it depends on this (`unschedulable_pods.traits`), with the
@@ -50,7 +49,6 @@ class QueuedPod:
     rejectors: frozenset[str] = frozenset()
     gated_by: str | None = None
     gate_reason: str = ""
-    was_flushed: bool = False
     place: Place = Place.UNKNOWN
     moved_at: float = 0.0
     _moves: list[_Move] = field(default_factory=list)

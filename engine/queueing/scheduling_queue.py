@@ -250,7 +250,6 @@ class SchedulingQueue:
         queued.timestamp = self._clock.monotonic()
         queued.sequence = self._next()
         queued.sort_key = self._key_of(queued.pod)
-        queued.was_flushed = False
         queued.rejectors = rejectors
         if trigger is Trigger.FAILED:
             queued.error_count += 1
@@ -367,7 +366,6 @@ class SchedulingQueue:
         moved = len(expired)
         now = self._clock.monotonic()
         for queued in self._places.unschedulable.held_since(now - self._max_unschedulable):
-            queued.was_flushed = True
             moved += self._places.move(queued, Trigger.TIMED_OUT) not in SET_ASIDE
         return moved
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from engine.framework.status import Code, Status
+from engine.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -41,11 +41,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
         if self.pre_filter is not None:
             names.add(self.pre_filter.plugin)
         return frozenset(names)
-
-    @property
-    def is_resolvable(self) -> bool:
-        """True if removing pods could help on at least one node."""
-        return any(status.code is Code.UNSCHEDULABLE for status in self.rejections)
 
     def message(self) -> str:
         """The text of the event, as kube-scheduler's FitError.

@@ -74,7 +74,7 @@ def test_the_informer_confirms_an_assumed_pod_and_its_version_counts(cache: Cach
 def test_a_confirmed_pod_is_not_forgotten(cache: Cache) -> None:
     """The answer to a binding was lost, the watch saw it bound, then the binding cycle undid."""
     cache.assume(pod(), "n1")
-    cache.update_pod(pod(node="n1"))
+    cache.add_pod(pod(node="n1"))
     assert not cache.forget("u")
     assert cpu_on(cache, "n1") == 1000
 
@@ -99,7 +99,7 @@ def test_an_assumed_pod_that_is_deleted_counts_nowhere(cache: Cache) -> None:
 def test_events_may_be_repeated(cache: Cache) -> None:
     for _ in range(3):
         cache.add_pod(pod(node="n1"))
-        cache.update_pod(pod(node="n1"))
+        cache.add_pod(pod(node="n1"))
     assert (cpu_on(cache, "n1"), cache.pod_count) == (1000, 1)
     for _ in range(3):
         cache.remove_pod(pod(node="n1"))
@@ -107,7 +107,7 @@ def test_events_may_be_repeated(cache: Cache) -> None:
 
 
 def test_an_update_of_an_unknown_pod_adds_it(cache: Cache) -> None:
-    cache.update_pod(pod(node="n1"))
+    cache.add_pod(pod(node="n1"))
     assert cpu_on(cache, "n1") == 1000
 
 
@@ -129,7 +129,7 @@ def test_an_assumed_pod_created_again_is_another_pod(cache: Cache) -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_came_to_its_end_holds_nothing(cache: Cache, phase: str) -> None:
     cache.add_pod(pod(node="n1"))
-    cache.update_pod(make_pod("p", cpu="1", uid="u", node="n1", phase=phase))
+    cache.add_pod(make_pod("p", cpu="1", uid="u", node="n1", phase=phase))
     assert (cpu_on(cache, "n1"), cache.pod_count) == (0, 0)
 
 
@@ -181,7 +181,7 @@ def test_a_pod_may_be_assumed_on_a_node_that_is_gone_by_then(cache: Cache) -> No
 def test_node_events_may_be_repeated(cache: Cache) -> None:
     for _ in range(2):
         cache.add_node(make_node("n3"))
-        cache.update_node(make_node("n3", cpu="8"))
+        cache.add_node(make_node("n3", cpu="8"))
     assert cache.node_count == 3
     for _ in range(2):
         cache.remove_node("n3")

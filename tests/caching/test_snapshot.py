@@ -17,7 +17,7 @@ def test_a_node_keeps_its_slot_while_it_exists() -> None:
     cache = cache_with("a", "b", "c")
     cache.remove_node("a")
     cache.add_pod(make_pod(node="c"))
-    cache.update_node(make_node("b", cpu="8"))
+    cache.add_node(make_node("b", cpu="8"))
     snapshot = cache.snapshot()
     assert snapshot.slot_of == {"b": 1, "c": 2}
     assert snapshot.infos[0] is None
@@ -101,7 +101,7 @@ def test_images_are_counted_over_nodes() -> None:
     cache.add_node(make_node("a", images={"x": 1, "y": 1}))
     cache.add_node(make_node("b", images={"x": 1}))
     assert cache.snapshot().image_nodes == {"x": 2, "y": 1}
-    cache.update_node(make_node("a", images={"z": 1}))
+    cache.add_node(make_node("a", images={"z": 1}))
     assert cache.snapshot().image_nodes == {"x": 1, "z": 1}
     cache.remove_node("b")
     assert cache.snapshot().image_nodes == {"z": 1}
@@ -112,10 +112,10 @@ def test_the_image_generation_grows_with_images_and_with_the_number_of_nodes_onl
     cache = Cache()
     cache.add_node(make_node("a", images={"x": 1}))
     generation = cache.snapshot().image_generation
-    cache.update_node(make_node("a", cpu="8", images={"x": 1}))
+    cache.add_node(make_node("a", cpu="8", images={"x": 1}))
     cache.add_pod(make_pod(node="a"))
     assert cache.snapshot().image_generation == generation
-    cache.update_node(make_node("a", images={"x": 1, "y": 1}))
+    cache.add_node(make_node("a", images={"x": 1, "y": 1}))
     grown = cache.snapshot().image_generation
     assert grown > generation
     cache.add_node(make_node("b"))

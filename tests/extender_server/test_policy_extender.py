@@ -69,7 +69,7 @@ def test_a_candidate_costs_the_same_however_many_nodes_there_are() -> None:
 
 def test_a_policy_that_fails_on_any_node_fails_the_request() -> None:
     world = _full(2)
-    world.cache.update_node(builders.make_node("n1", labels={"state": "broken"}))
+    world.cache.add_node(builders.make_node("n1", labels={"state": "broken"}))
     with pytest.raises(PoliciesFailed, match=r"alone\.star"):
         _extender().process_preemption(
             builders.make_pod("new"), world.cache.snapshot(), _candidates(1)

@@ -178,7 +178,7 @@ class SmallCluster:
         self.node_words[name] = merged
         node = make_node(name, **merged)
         self.nodes[name] = node
-        self.cache.update_node(node)
+        self.cache.add_node(node)
 
     def remove_node(self, name: str) -> None:
         """A node goes; its pods stay for now."""
@@ -231,7 +231,7 @@ class SmallCluster:
         namespace = reported.pop("namespace")
         pod = make_pod(old.name, namespace, uid=uid, **{**reported, "node": old.node_name})
         self.pods[uid] = pod
-        self.cache.update_pod(pod)
+        self.cache.add_pod(pod)
 
     def remove_pod(self, uid: str) -> None:
         """A placed pod is gone."""

@@ -52,7 +52,7 @@ class CacheBesideADict(RuleBasedStateMachine):
 
     @rule(name=NODES, image=st.sampled_from(["x", "y"]))
     def add_or_update_node(self, name: str, image: str) -> None:
-        self.cache.update_node(make_node(name, images={image: 1}))
+        self.cache.add_node(make_node(name, images={image: 1}))
         self.nodes[name] = image
 
     @rule(name=NODES)

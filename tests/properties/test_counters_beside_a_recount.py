@@ -163,7 +163,7 @@ class CountersBesideARecount(RuleBasedStateMachine):
             terminating=terminating,
         )
         self.pods[uid] = pod
-        self.cache.update_pod(pod)
+        self.cache.add_pod(pod)
 
     @rule(data=st.data())
     def remove_pod(self, data: st.DataObject) -> None:

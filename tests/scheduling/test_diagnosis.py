@@ -50,8 +50,3 @@ def test_rejectors_are_all_policies_that_rejected() -> None:
         "NodeResourcesFit",
         "TaintToleration",
     }
-
-
-def test_only_unschedulable_nodes_can_be_helped_by_removing_pods() -> None:
-    assert Diagnosis(3, rejections={CPU: 1, TAINT: 2}).is_resolvable
-    assert not Diagnosis(3, rejections={TAINT: 3}).is_resolvable

@@ -118,7 +118,7 @@ def test_a_new_policy_may_come_while_a_node_changes() -> None:
     """
     cache = cluster()
     before, *_ = decided(bundle_of(), cache)
-    cache.update_node(make_node("n5", zone="z2", labels={"i": "5", "disk": "ssd"}))
+    cache.add_node(make_node("n5", zone="z2", labels={"i": "5", "disk": "ssd"}))
     cache.add_pod(make_pod("other", node="n4"))
     fast = 'def filter(pod, node):\n    return None if node.labels.get("disk") else "slow"\n'
     full = "def score(pod, node):\n    return 100 - node.pod_count\n"

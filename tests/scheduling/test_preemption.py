@@ -345,9 +345,9 @@ def test_a_pod_that_is_kept_counts_in_the_dry_run() -> None:
 def test_a_pod_that_is_kept_no_more_is_evicted_for_the_next_one_of_the_class() -> None:
     scheduler, cache = keeping(weak("a1", uid="a1", labels=KEPT), weak("a2", labels=KEPT))
     assert scheduler.schedule(urgent("one"), cache.snapshot()).eviction is None
-    cache.update_pod(weak("a1", uid="a1"))
+    cache.add_pod(weak("a1", uid="a1"))
     assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a1"]
-    cache.update_pod(weak("a1", uid="a1", labels=KEPT))
+    cache.add_pod(weak("a1", uid="a1", labels=KEPT))
     assert scheduler.schedule(urgent("three"), cache.snapshot()).eviction is None
 
 

@@ -67,7 +67,7 @@ def _not_given(names: list[str], node: ast.Call) -> str:
         if in_turn > len(node.args):
             return f"{_places(in_turn)}, and is given {len(node.args)}"
         for name in names:
-            if _is_number(name) and _is_beyond(name, len(node.args)):
+            if _is_number(name) and (len(name) > 9 or int(name) >= len(node.args)):
                 return f"`{{{short(name)}}}`, and is given {len(node.args)}, counted from 0"
     given = {keyword.arg for keyword in node.keywords}
     for name in names:
@@ -78,12 +78,6 @@ def _not_given(names: list[str], node: ast.Call) -> str:
 
 def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
-
-
-def _is_beyond(digits: str, count: int) -> bool:
-    """True if the number is *count* or more. Python does not convert thousands of digits."""
-    digits = digits.lstrip("0")
-    return len(digits) > len(str(count)) or int(digits or "0") >= count
 
 
 def _percent(source: PolicySource, node: ast.BinOp, text: str) -> Iterator[Finding]:

@@ -1,0 +1,28 @@
+"""The progress bar of commands that take long: on standard error, and only on a terminal."""
+
+import sys
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+
+def progress_bar(unit: str = "") -> Progress:
+    """A progress bar; with *unit*, a count of such things whose total is not known."""
+    counted: list[ProgressColumn] = [BarColumn(), MofNCompleteColumn()]
+    if unit:
+        counted = [TextColumn(f"{{task.completed}} {unit}")]
+    return Progress(
+        TextColumn("{task.description}"),
+        *counted,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
