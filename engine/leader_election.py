@@ -113,7 +113,6 @@ class LeaderElector:
         clock: Judges when others' leases expire, by the time since we saw them change: clocks of
             other machines are never compared with ours.
         on_transition: Called with the lease's reference and a text, for an event.
-        on_leader: Called with each new holder's identity.
         sleep, rng: Waits and their jitter.
     """
 
@@ -125,7 +124,6 @@ class LeaderElector:
         identity: str,
         clock: Clock,
         on_transition: Callable[[Reference, str], None] | None = None,
-        on_leader: Callable[[str], None] | None = None,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
@@ -134,7 +132,6 @@ class LeaderElector:
         self.identity = identity
         self._clock = clock
         self._on_transition = on_transition
-        self._on_leader = on_leader
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._seen: _Lease | None = None
@@ -366,8 +363,6 @@ class LeaderElector:
             self._holder = holder
             if holder:
                 log.info("New leader", lease=self._lease_name, identity=holder)
-                if self._on_leader is not None:
-                    self._on_leader(holder)
 
     def _write_event(self, what: str) -> None:
         if self._on_transition is None:

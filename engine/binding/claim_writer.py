@@ -41,7 +41,6 @@ MOST_TRIES: Final = 6
 #: nodes and pods go.
 POLL_SECONDS: Final = 1.0
 
-Sleep = Callable[[float], Awaitable[None]]
 Json = dict[str, Any]
 
 
@@ -55,8 +54,6 @@ class DeviceClaimWriter:
         recorder: Writes events of pods that wait for devices; None writes none.
         may_act: False when another replica may be leading: a pod is given no devices then, and
             nothing is taken back from it.
-        sleep: Waits between tries.
-        rng: Jitter of the waits.
     """
 
     def __init__(
@@ -67,16 +64,13 @@ class DeviceClaimWriter:
         clock: Clock,
         recorder: EventRecorder | None = None,
         may_act: Callable[[], bool] = yes,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
     ) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
         self._recorder = recorder
         self._may_act = may_act
-        self._sleep = sleep
-        self._rng = rng or random.Random()
+        self._rng = random.Random()
         self._tasks: set[asyncio.Task[None]] = set()
         # By the uids of the claim and of the pod: those of the tasks that take a reservation back.
         # Without a pod: those that take the whole allocation.
@@ -146,7 +140,7 @@ class DeviceClaimWriter:
                 if not may_pass or tries == MOST_TRIES:
                     raise PreBindError(f"{doing}: {_text(error)}") from error
                 log.debug("Writing a claim again", claim=claim.key, reason=str(error))
-                await self._sleep(backoff.next(error.retry_after))
+                await asyncio.sleep(backoff.next(error.retry_after))
 
     async def _reserve_once(
         self,
@@ -410,7 +404,7 @@ class DeviceClaimWriter:
                 )
                 if not may_pass or tries == MOST_TRIES:
                     raise
-                await self._sleep(backoff.next(error.retry_after))
+                await asyncio.sleep(backoff.next(error.retry_after))
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -32,9 +32,7 @@ class DeferredWriter:
     Args:
         clock: Measures how long a write has waited.
         is_busy: True while bindings should have the API server to themselves.
-        concurrency: Most writes in flight while bindings leave capacity.
         capacity: Most writes that wait; `submit` refuses more.
-        patience: Seconds after which a waiting write is sent although it is busy.
         sleep: Waits between two looks at *is_busy*.
     """
 
@@ -43,16 +41,12 @@ class DeferredWriter:
         *,
         clock: Clock,
         is_busy: Callable[[], bool],
-        concurrency: int = CONCURRENCY,
         capacity: int = CAPACITY,
-        patience: float = PATIENCE,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._clock = clock
         self._is_busy = is_busy
-        self._concurrency = concurrency
         self._capacity = capacity
-        self._patience = patience
         self._sleep = sleep
         self._urgent: deque[tuple[float, Write]] = deque()
         self._waiting: deque[tuple[float, Write]] = deque()
@@ -115,8 +109,8 @@ class DeferredWriter:
     def _most_now(self) -> int:
         """How many writes may be in flight."""
         if self._is_flushing or not self._is_busy():
-            return self._concurrency
-        return int(len(self) > 0 and self._oldest_wait() >= self._patience)
+            return CONCURRENCY
+        return int(len(self) > 0 and self._oldest_wait() >= PATIENCE)
 
     def _oldest_wait(self) -> float:
         heads = [queue[0][0] for queue in (self._urgent, self._waiting) if queue]

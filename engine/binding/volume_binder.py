@@ -59,16 +59,13 @@ class VolumeBinder:
         client: The API server.
         cache: What the watches have brought.
         clock: Measures how long a binding has been waited for.
-        rng: Jitter of the waits between tries.
     """
 
-    def __init__(
-        self, client: ApiClient, cache: Cache, *, clock: Clock, rng: random.Random | None = None
-    ) -> None:
+    def __init__(self, client: ApiClient, cache: Cache, *, clock: Clock) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
-        self._rng = rng or random.Random()
+        self._rng = random.Random()
         self._waiting: dict[str, set[asyncio.Event]] = {}  # by the key of a claim or volume
         for kind in (VOLUMES, CLAIMS):
             cache.objects.listen(kind, self._changed)

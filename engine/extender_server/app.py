@@ -25,7 +25,7 @@ from engine.extender_server.server import (
 from engine.extender_server.worlds import RequestWorld, WatchedWorld, World
 from engine.kube.client import ApiClient
 from engine.lib.background import Background, cancelled
-from engine.lib.clock import Clock, SystemClock
+from engine.lib.clock import SystemClock
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
@@ -81,7 +81,6 @@ class ExtenderApp:
         stages: Builds, tests and loads them.
         store: Where the last good ones are kept.
         settings: See there.
-        clock: Time.
     """
 
     def __init__(
@@ -92,10 +91,9 @@ class ExtenderApp:
         stages: CandidateStages,
         store: Store | None = None,
         settings: ExtenderSettings | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self.settings = settings if settings is not None else ExtenderSettings()
-        self._clock = clock if clock is not None else SystemClock()
+        self._clock = SystemClock()
         self._stop = asyncio.Event()
         self._background = Background()
         self.ports = _Ports()

@@ -278,12 +278,11 @@ class ApiClient:
         namespace: str | None = None,
         *,
         body: bytes | None = None,
-        params: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # passed on
     ) -> bytes:
         """Delete an object; *body* is a `DeleteOptions` (preconditions, grace period)."""
         path = resource.path(namespace, name)
-        return await self.request("DELETE", path, body=body, params=params, timeout=timeout)
+        return await self.request("DELETE", path, body=body, timeout=timeout)
 
     async def bind(
         self,

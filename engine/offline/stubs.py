@@ -121,11 +121,11 @@ def _class(name: str, fields: _Fields, doc: str = "") -> str:
     return "\n".join(lines)
 
 
-def _quoted(doc: str, indent: str = "    ") -> str:
-    """*doc* as a docstring; for one of several lines *indent* is what stands before it."""
+def _quoted(doc: str) -> str:
+    """*doc* as a docstring of something that is indented by four spaces."""
     escaped = doc.replace("\\", "\\\\").replace('"""', r"\"\"\"")
     if "\n" in escaped:
-        return f'"""{textwrap.indent(escaped, indent).lstrip()}\n{indent}"""'
+        return f'"""{textwrap.indent(escaped, "    ").lstrip()}\n    """'
     return f'"""{escaped} """' if escaped.endswith('"') else f'"""{escaped}"""'
 
 

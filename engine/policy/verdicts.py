@@ -37,7 +37,10 @@ SCORE_NONE: Final = NO_SCORE
 _INHERITED_PART: Final = 4
 
 
-# Bytes of the questions whose answers are kept, of those about a pod alone.
+# Bytes of all tables together.
+_CAPACITY_BYTES: Final = 64 << 20
+# Questions whose answers are kept of those about a pod alone, and their bytes.
+_MOST_SINGLES: Final = 16_384
 _MOST_SINGLE_BYTES: Final = 32 << 20
 
 Question = TypeVar("Question", bound=tuple[object, ...])
@@ -133,22 +136,16 @@ class VerdictMemo:
     Args:
         evaluator: Where unanswered questions go.
         policy_names: By instance, for the statuses.
-        capacity_bytes: Bound on the memory of all tables together.
     """
 
     def __init__(
         self,
         evaluator: Evaluator,
         policy_names: Sequence[str],
-        *,
-        capacity_bytes: int = 64 << 20,
-        single_capacity: int = 16_384,
     ) -> None:
         self.reasons = Reasons()
         self._evaluator = evaluator
         self._policy_names = policy_names
-        self._capacity_bytes = capacity_bytes
-        self._single_capacity = single_capacity
         self._tables: OrderedDict[tuple[int, str, bytes, bytes, int], Table] = OrderedDict()
         self._bytes = 0
         self._singles: OrderedDict[tuple[int, str, bytes, bytes], Any] = OrderedDict()
@@ -193,7 +190,7 @@ class VerdictMemo:
             copy = table.copy(instances[instance], column.epoch)
             self._bytes += copy.codes.nbytes + len(pod) + len(extra)
             kept.append(((copy.instance, hook, pod, extra, id(column)), copy))
-            if self._bytes > self._capacity_bytes // _INHERITED_PART:
+            if self._bytes > _CAPACITY_BYTES // _INHERITED_PART:
                 break
         self._tables.update(reversed(kept))
 
@@ -247,7 +244,7 @@ class VerdictMemo:
             else:
                 known.move_to_end(question)
                 result.append(known[question])
-        while len(known) > self._single_capacity or (
+        while len(known) > _MOST_SINGLES or (
             self.single_bytes > _MOST_SINGLE_BYTES and len(known) > 1
         ):
             self.single_bytes -= _size_of(known.popitem(last=False)[0])
@@ -368,7 +365,7 @@ class VerdictMemo:
         return True
 
     def _evict(self) -> None:
-        while self._bytes > self._capacity_bytes and len(self._tables) > 1:
+        while self._bytes > _CAPACITY_BYTES and len(self._tables) > 1:
             _, table = self._tables.popitem(last=False)
             self._bytes -= table.codes.nbytes + len(table.pod) + len(table.extra)
 

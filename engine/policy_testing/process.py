@@ -51,7 +51,6 @@ def run_tests_confined(
     seconds: float = TEST_SECONDS,
     total_seconds: float = 120.0,
     address_space: int = ADDRESS_SPACE,
-    monotonic: Callable[[], float] = time.monotonic,
     is_stopped: Callable[[], bool] = never,
 ) -> list[PolicyTestResult]:
     """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
@@ -62,17 +61,17 @@ def run_tests_confined(
     or are not understood within memory and time, are failed results of the name `LOADING`, one per
     problem.
     """
-    deadline = monotonic() + total_seconds
+    deadline = time.monotonic() + total_seconds
     results: list[PolicyTestResult] = []
     while True:
         done = [f"{result.file}::{result.name}" for result in results]
         request = Request(dict(user_files), config, seconds, address_space, done)
-        child = _Child(request, deadline, monotonic, is_stopped)
+        child = _Child(request, deadline, is_stopped)
         try:
             is_done = child.collect(results)
         finally:
             child.kill()
-        if is_done or monotonic() > deadline or is_stopped():
+        if is_done or time.monotonic() > deadline or is_stopped():
             for one in results:
                 if one.skipped:
                     log.warning("Skipped test", file=one.file, test=one.name, reason=one.skipped)
@@ -86,12 +85,10 @@ class _Child:
         self,
         request: Request,
         deadline: float,
-        monotonic: Callable[[], float],
         is_stopped: Callable[[], bool],
     ) -> None:
         self._request = request
         self._deadline = deadline
-        self._monotonic = monotonic
         self._is_stopped = is_stopped
         self._buffer = b""
         self._process = subprocess.Popen(
@@ -115,7 +112,7 @@ class _Child:
         running: Announcement | None = None
         while True:
             patience = _START_SECONDS if running is None else self._request.seconds + _GRACE_SECONDS
-            line = self._read_line(min(self._deadline, self._monotonic() + patience))
+            line = self._read_line(min(self._deadline, time.monotonic() + patience))
             if line is None or not line:
                 results.append(self._blame(running, is_late=line is None))
                 return running is None
@@ -157,7 +154,7 @@ class _Child:
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                left = until - self._monotonic()
+                left = until - time.monotonic()
                 if left <= 0 or self._is_stopped():
                     return None
                 if not selector.select(min(left, _LOOK_SECONDS)):

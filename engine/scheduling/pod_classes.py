@@ -5,16 +5,18 @@ Owns how many are kept: they are bounded by the memory of their vectors.
 
 import itertools
 from collections import OrderedDict
+from typing import Final
 
 from engine.model.pod import Pod
 from engine.scheduling.pod_class import PodClass
+
+_CAPACITY_BYTES: Final = 96 << 20
 
 
 class PodClasses:
     """The classes seen lately, bounded by the memory of their vectors."""
 
-    def __init__(self, capacity_bytes: int = 96 << 20) -> None:
-        self._capacity_bytes = capacity_bytes
+    def __init__(self) -> None:
         self._classes: OrderedDict[tuple[object, ...], PodClass] = OrderedDict()
 
     def get(self, key: tuple[object, ...]) -> PodClass | None:
@@ -40,9 +42,7 @@ class PodClasses:
     def trim(self) -> None:
         """Drop the least recently used classes beyond the bound (the newest always stays)."""
         total = sum(c.nbytes for c in self._classes.values())
-        while (total > self._capacity_bytes or len(self._classes) > 8192) and len(
-            self._classes
-        ) > 1:
+        while (total > _CAPACITY_BYTES or len(self._classes) > 8192) and len(self._classes) > 1:
             _, dropped = self._classes.popitem(last=False)
             total -= dropped.nbytes
 

@@ -80,10 +80,10 @@ class CacheBesideADict(RuleBasedStateMachine):
         if was_assumed:
             del self.pods[name + uid]
 
-    @rule(name=NAMES, uid=UIDS, cpu=CPUS, node=NODES, is_update=st.booleans())
-    def see_placed(self, name: str, uid: str, cpu: int, node: str, is_update: bool) -> None:
+    @rule(name=NAMES, uid=UIDS, cpu=CPUS, node=NODES)
+    def see_placed(self, name: str, uid: str, cpu: int, node: str) -> None:
         pod = self.make(name, uid, cpu, node)
-        (self.cache.update_pod if is_update else self.cache.add_pod)(pod)
+        self.cache.add_pod(pod)
         self.count(pod, node, cpu, is_assumed=False)
 
     @rule(name=NAMES, uid=UIDS)

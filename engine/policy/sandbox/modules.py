@@ -123,9 +123,7 @@ class Modules:
                 raise
         return frozen
 
-    def instantiate(
-        self, path: str, arguments: starlark.FrozenModule, natives: Natives | None = None
-    ) -> starlark.FrozenModule:
+    def instantiate(self, path: str, arguments: starlark.FrozenModule) -> starlark.FrozenModule:
         """Run the file at *path* afresh with these arguments. Raises `PolicyErrors`."""
         self._loading.append(path)
         try:
@@ -135,7 +133,7 @@ class Modules:
                 if self._refusal(path, needed) is None:
                     self.load(needed)
             module = starlark.Module()
-            for name, native in {**self._natives.get(path, {}), **(natives or {})}.items():
+            for name, native in self._natives.get(path, {}).items():
                 module.add_callable(name, native)
             self._prepare(module, arguments)
             starlark.eval_with(
