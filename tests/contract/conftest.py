@@ -2,7 +2,7 @@
 
 import secrets
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
@@ -20,6 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         call = getattr(item, "callspec", None)
         if call and {"api", "breakable"} & call.params.keys() and "real" in call.params.values():
             item.add_marker(pytest.mark.slow("starts the real control plane"))
+            if "breakable" in call.params:
+                # One worker starts the module's server.
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 async def _embedded(cluster: DevCluster, session: aiohttp.ClientSession) -> Api:
@@ -51,12 +54,19 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
             cluster.store.check_invariants()
 
 
+@pytest.fixture(scope="module")
+def breakable_plane() -> Iterator[ControlPlane]:
+    """A real API server and etcd for one module, to restart and to compact."""
+    with ControlPlane() as plane:
+        yield plane
+
+
 @pytest.fixture(params=SERVERS)
 async def breakable(request: pytest.FixtureRequest) -> AsyncIterator[Breakable]:
-    """Like `api`, but of the test's own."""
+    """Like `api`, but of the test's own, or the module's where it is the real one."""
     async with aiohttp.ClientSession() as session:
         if request.param == "real":
-            yield _breakable_real(request.getfixturevalue("own_control_plane"), session)
+            yield _breakable_real(request.getfixturevalue("breakable_plane"), session)
             return
         async with DevCluster(token="secret") as cluster:
             yield await _breakable_embedded(cluster, session)

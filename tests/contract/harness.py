@@ -228,7 +228,7 @@ class Api:
 
 @dataclass
 class Breakable:
-    """A server of the test's own, to restart and to compact."""
+    """A server to restart and to compact, which other tests may have done before."""
 
     api: Api
     compact: Callable[[], Awaitable[None]]
