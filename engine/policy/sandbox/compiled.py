@@ -139,8 +139,7 @@ class CompiledHook:
             raise Untranslatable("types that do not settle")
         if shared.nodes * _STEPS_PER_NODE > self._steps // 2:
             raise Untranslatable("a hook that may take too many steps")
-        *others, hook = shared.functions
-        functions = _called(others, hook)
+        *functions, hook = shared.functions
         entry = [f"v_{name}" for name in self._entry]
         given = [f"v_{name}" for name in self._shared]
         before, body = hoisted(hook.body, frozenset(given), shared)
@@ -248,16 +247,6 @@ def _parameter(name: str, schema: SchemaTypes) -> Value:
     if found == OPAQUE:
         raise Untranslatable(f"parameter `{name}`")
     return found
-
-
-def _called(functions: Sequence[ast.FunctionDef], hook: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """Those of *functions* that *hook* still calls; each comes after those that it calls."""
-    found = [hook]
-    for function in reversed(functions):
-        names = {part.id for one in found for part in ast.walk(one) if isinstance(part, ast.Name)}
-        if function.name in names:
-            found.append(function)
-    return found[:0:-1]
 
 
 def _compiled(tree: ast.Module, path: str) -> CodeType:

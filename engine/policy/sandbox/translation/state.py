@@ -54,15 +54,11 @@ Variables = dict[str, Variable]
 
 @dataclass
 class Spec:
-    """One function for arguments of certain types (and of certain constants).
-
-    `only` is the expression that it is, if it is nothing else.
-    """
+    """One function for arguments of certain types (and of certain constants)."""
 
     name: str
     result: Value = NOTHING
     result_value: Any = UNKNOWN
-    only: ast.expr | None = None
     changes: set[Site] = field(default_factory=set)
     cost: int = 0
 
@@ -98,11 +94,6 @@ class Translation:
         """A name for a value within one expression."""
         self.temporaries += 1
         return f"t{self.temporaries}"
-
-    def became(self, before: ast.expr, after: ast.expr) -> None:
-        """*after* is a copy of *before*, and has its type."""
-        if before in self.types:
-            self.types[after] = self.types[before]
 
     def put(self, sites: Sites, item: Value) -> None:
         """Something of type *item* goes into the lists of *sites*."""

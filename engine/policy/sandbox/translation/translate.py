@@ -454,18 +454,8 @@ def _call_function(block: Block, function: Function, arguments: Sequence[Code]) 
     plain = all(isinstance(code.node, ast.Name | ast.Constant) for code in arguments)
     if spec.result_value is not UNKNOWN and plain:
         return Code(shared.constant(spec.result_value), spec.result, spec.result_value)
-    given = {
-        f"v_{param}": code.node
-        for param, code in zip(params, arguments, strict=True)
-        if not code.is_known
-    }
-    if (
-        spec.only is not None
-        and tidy.can_inline(spec.only, given)
-        and (block.expressions.can_bind or not tidy.binds_names(spec.only))
-    ):
-        return Code(tidy.inlined(spec.only, given, shared.fresh, shared.became), spec.result)
-    return Code(call(spec.name, *given.values()), spec.result)
+    unknown = [code.node for code in arguments if not code.is_known]
+    return Code(call(spec.name, *unknown), spec.result)
 
 
 def translate_function(
@@ -493,10 +483,6 @@ def translate_function(
     if is_constant and values[0] is not UNKNOWN and only_returns(body):
         spec.result_value = values[0]
     body = tidy.without_dead_stores(body)
-    if only_returns(body) and not block.changes:
-        (answer,) = body
-        assert isinstance(answer, ast.Return)
-        spec.only = answer.value
     spec.changes = block.changes
     spec.cost = shared.nodes - before + 1
     pairs = zip(params, arguments, strict=True)
