@@ -179,11 +179,10 @@ class ApiClient:
         await self._authorize(request)
         try:
             return await self._transport.send(request)
-        except Unauthorized as error:
+        except Unauthorized:
             # Nothing was carried out. Try again if there is a fresher credential.
             if not await self._has_new_credential(request):
                 raise
-            error.has_new_credential = True
         return await self._transport.send(request)
 
     async def _authorize(self, request: Request) -> None:
@@ -458,8 +457,8 @@ class ApiClient:
                         if b'"ERROR"' in line:
                             _raise_if_error(line, label)
                         yield line
-        except Unauthorized as error:
-            error.has_new_credential = await self._has_new_credential(request)
+        except Unauthorized:
+            await self._has_new_credential(request)  # the next stream begins with it
             raise
         if parts:
             raise ConnectionLost("the stream ended inside an event", sent=True, request=label)

@@ -81,13 +81,7 @@ class ApiError(Exception):
 
 
 class Unauthorized(ApiError):
-    """401: the credentials are missing, wrong or expired.
-
-    Attributes:
-        has_new_credential: The client has found another credential since; try again at once.
-    """
-
-    has_new_credential: bool = False
+    """401: the credentials are missing, wrong or expired."""
 
 
 class Forbidden(ApiError):

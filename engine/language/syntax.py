@@ -193,16 +193,17 @@ def stored_names(node: ast.AST) -> Iterator[str]:
             yield part.id
 
 
+def assignments(root: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Each `name = value` under *root*: the name and the value."""
+    for node in walk(root):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+
+
 def set_once(function: ast.FunctionDef) -> dict[str, ast.expr]:
     """The names that *function* assigns to in exactly one place, each with the value there."""
     times = Counter(stored_names(function))
-    return {
-        node.targets[0].id: node.value
-        for node in walk(function)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and times[node.targets[0].id] == 1
-    }
+    return {name: value for name, value in assignments(function) if times[name] == 1}
 
 
 def has_star(nodes: Iterable[ast.expr]) -> bool:

@@ -69,7 +69,6 @@ class Life:
         reason: Why its last attempt failed; empty if none did, or once it is placed.
         errors: How many attempts in a row ended in an error.
         is_lost: It was evicted, and no controller recreates it.
-        is_ours: A profile has its `schedulerName`.
     """
 
     wants: Pod
@@ -82,7 +81,6 @@ class Life:
     is_lost: bool = False
     has_failed: bool = False
     errors: int = 0
-    is_ours: bool = True
     reserves: tuple[tuple[Reserver, Any], ...] = field(default=(), repr=False)
 
     @property
@@ -340,7 +338,6 @@ class Simulation:
     def _want(self, pod: Pod, life: Life) -> None:
         """Add the pod to the queue if it has a profile."""
         if self._scheduler.profile_of(pod) is None:
-            life.is_ours = False
             life.reason = f"no profile is called `{pod.scheduler_name}`"
             return
         self._report(ObjectChanged(PODS, None, pod))

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.language.syntax import local_names, set_once, shown, text_of, walk, written
+from engine.language.syntax import assignments, local_names, set_once, shown, text_of, walk, written
 from engine.policy.lint.calls import needing_a_value
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.view_fields import RECORDS
@@ -232,13 +232,7 @@ def _is_asked(needs: Needs, function: ast.FunctionDef, owner: ast.expr, key: ast
 
 def _wraps(function: ast.FunctionDef, call: ast.Call) -> str:
     """The `int` or `float` that *call*, or the name of its value, is given to."""
-    names = {
-        node.targets[0].id
-        for node in walk(function)
-        if isinstance(node, ast.Assign)
-        and node.value is call
-        and isinstance(node.targets[0], ast.Name)
-    }
+    names = {name for name, value in assignments(function) if value is call}
     for node in walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
             given = node.args[0]

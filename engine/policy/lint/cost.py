@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.language.hooks import hook_of
 from engine.language.resolve import bound_to, parameters_of
-from engine.language.syntax import children, loads_of, parse, shown, walk
+from engine.language.syntax import assignments, children, loads_of, parse, shown
 from engine.language.table import Effect, builtins
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
@@ -99,9 +99,8 @@ class _Walker:
             return self._found[key]
         self._found[key] = set()  # what a function that calls itself would add
         names = dict(given)
-        for part in walk(node):
-            if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
-                names.setdefault(part.targets[0].id, _name(part.value, names))
+        for assigned, value in assignments(node):
+            names.setdefault(assigned, _name(value, names))
         found: set[Product] = set()
         for statement in node.body:
             found |= self._visit(module, statement, names, depth)

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from engine.language.syntax import text_of, walk
+from engine.language.syntax import assignments, text_of, walk
 from engine.policy.lint.finding import PolicySource
 
 # What a hook may ask for first, to leave the nodes without a domain out.
@@ -56,11 +56,7 @@ def _leaves_nodes_out(
     source: PolicySource, counters: ast.FunctionDef, hook: str, index: int
 ) -> bool:
     """Whether each list that *counters* returns, but for empty ones, has such a counter there."""
-    assigned = {
-        node.targets[0].id: node.value
-        for node in walk(counters)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
+    assigned = dict(assignments(counters))
     leaves_out = False
     for node in walk(counters):
         if not isinstance(node, ast.Return):

@@ -10,6 +10,7 @@ from typing import Final
 
 from engine.language.syntax import (
     alternatives,
+    assignments,
     loads_of,
     may_fall_through,
     own_returns,
@@ -55,11 +56,11 @@ def _keys(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding]:
     keys: list[ast.expr | None] = []
     for value in returned:
         keys += value.keys if isinstance(value, ast.Dict) else []
+    for name, assigned in assignments(counters):
+        keys += assigned.keys if name in names and isinstance(assigned, ast.Dict) else []
     for node in walk(counters):
         target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id in names and isinstance(node, ast.Assign):
-            keys += node.value.keys if isinstance(node.value, ast.Dict) else []
-        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             keys += [target.slice] if target.value.id in names else []
     for key in keys:
         text = text_of(key) if key is not None else None
@@ -253,12 +254,6 @@ def _is_returned(function: ast.FunctionDef | None, call: ast.Call) -> bool:
         return False
     returned = [one.value for one in own_returns(function) if one.value is not None]
     names = {node.id for value in returned for node in walk(value) if isinstance(node, ast.Name)}
-    assigned = {
-        id(node.value)
-        for node in walk(function)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and node.targets[0].id in names
-    }
+    assigned = {id(value) for name, value in assignments(function) if name in names}
     inside = {id(node) for value in returned for node in alternatives(value)}
     return id(call) in assigned | inside

@@ -10,6 +10,7 @@ from typing import Final
 
 from engine.language.hooks import AMONG_PREFIX, Hook, hook_of
 from engine.language.syntax import (
+    assignments,
     local_names,
     may_fall_through,
     own_returns,
@@ -140,11 +141,9 @@ def _empty(
 ) -> Iterator[Finding]:
     """A list of reasons that has none in it where the pod fits."""
     lists = {
-        node.targets[0].id
-        for node in walk(function)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and (isinstance(node.value, ast.ListComp) or ast.unparse(node.value) in ("[]", "list()"))
+        name
+        for name, value in assignments(function)
+        if isinstance(value, ast.ListComp) or ast.unparse(value) in ("[]", "list()")
     }
     lists -= {
         node.id

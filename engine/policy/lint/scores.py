@@ -15,6 +15,7 @@ from typing import Final
 from engine.language.resolve import bound_to, parameters_of
 from engine.language.syntax import (
     alternatives,
+    assignments,
     local_names,
     may_fall_through,
     number_of,
@@ -131,10 +132,9 @@ def _compared(function: ast.FunctionDef) -> Iterator[ast.expr]:
 def _behind(function: ast.FunctionDef) -> Iterator[ast.expr]:
     """What the names are set to that *function* compares by size, and the parts of that."""
     names = {part.id for part in _compared(function) if isinstance(part, ast.Name)}
-    for node in walk(function):
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id in names and isinstance(node, ast.Assign):
-            yield from (part for part in walk(node.value) if isinstance(part, ast.expr))
+    for name, value in assignments(function):
+        if name in names:
+            yield from (part for part in walk(value) if isinstance(part, ast.expr))
 
 
 def _path(node: ast.expr) -> str:

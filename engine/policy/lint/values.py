@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Iterator
 from typing import Final
 
-from engine.language.syntax import number_of, shown, text_of, walk
+from engine.language.syntax import assignments, number_of, shown, text_of, walk
 from engine.language.typing import kind_of
 from engine.language.values import NONE_TYPE, element_type
 from engine.policy.lint.absent import Needs, lint_absent, lint_elements
@@ -312,11 +312,7 @@ def _zero(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding]:
         for part in walk(test)
         if isinstance(part, ast.expr)
     }
-    values = {
-        node.targets[0].id: node.value
-        for node in walk(function)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
+    values = dict(assignments(function))
     for node in walk(function):
         if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, _DIVIDES):
             continue

@@ -72,7 +72,6 @@ class Block:
         self.returns: list[Code] = []
         self.changes: set[Site] = set()
         self.loops: list[_Loop] = []
-        self.depth = 0
         self.expressions = Expressions(self)
 
     # --- values that the hook makes itself ----------------------------------------------------
@@ -372,9 +371,7 @@ class Block:
             before_nodes = self.shared.nodes
             self.variables = dict(start)
             target = self.target(node.target, Code(ast.Constant(None), item))
-            self.depth += 1
             body = self.run(node.body)
-            self.depth -= 1
             self.loops.pop()
             again = merged(start, merged(loop.again, self.variables))
             assert again is not None
