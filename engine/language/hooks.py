@@ -126,7 +126,11 @@ class Hook:
     @property
     def may_reject(self) -> bool:
         """True if one of its verdicts keeps the pod from being placed."""
-        return any("reject()" in form.kinds or "a reason" in form.said for form in self.forms)
+        return self.may_return("reject()") or any("a reason" in form.said for form in self.forms)
+
+    def may_return(self, kind: str) -> bool:
+        """True if one of its forms is of this kind, such as `list` or `state()`."""
+        return any(kind in form.kinds for form in self.forms)
 
     @property
     def may_return_none(self) -> bool:

@@ -8,6 +8,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from engine.language.hooks import ENTRIES
 from engine.language.syntax import (
     alternatives,
     assignments,
@@ -23,16 +24,12 @@ from engine.policy.lint.finding import Finding, PolicySource
 
 # Whose counters a hook is given, and whose state.
 _COUNTS_OF: Final[Mapping[str, str]] = {
-    "pre_filter": "filter",
-    "filter": "filter",
-    "pre_score": "score",
-    "score": "score",
+    hook.name: hook.name.removeprefix("pre_") for hook in ENTRIES if "counts" in hook.parameters
 }
 _STATE_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "filter": ("pre_filter",),
-    "pre_score": ("pre_filter",),
-    "score": ("pre_filter", "pre_score"),
-    "score_all": ("pre_filter", "pre_score"),
+    hook.name: tuple(one.name for one in ENTRIES[:place] if one.may_return("state()"))
+    for place, hook in enumerate(ENTRIES)
+    if "state" in hook.parameters
 }
 _KEYS: Final = ("filter", "score")
 

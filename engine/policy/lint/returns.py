@@ -57,7 +57,7 @@ def lint_returns(source: PolicySource) -> Iterator[Finding]:
             helps = "" if kind == "verdict" else hints.get(kind, hints.get("", ""))
             yield source.finding("wrong-return", place, text, helps, is_error=True)
         yield from _missing(source, hook, name, function)
-        if hook.name in ("filter", "permit"):
+        if hook.may_reject and hook.may_return("list"):
             yield from _empty(source, name, function, want)
     for function in source.functions.values():
         yield from _thrown_away(source, function)
