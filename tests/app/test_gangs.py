@@ -256,7 +256,7 @@ async def test_new_policies_take_the_node_back_from_a_pod_that_they_let_not_in(
         async def names_none() -> bool:
             return "nominatedNodeName" not in (await world.pod("slow-0"))["status"]
 
-        await world.eventually(names_none, seconds=5)
+        await world.eventually(names_none)
 
 
 @pytest.mark.slow("runs a whole scheduler")

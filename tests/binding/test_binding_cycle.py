@@ -503,7 +503,7 @@ async def test_draining_does_not_wait_for_the_work_of_others(bench: Bench) -> No
     bench.place(reserves=((patient, None),))
     await patient.has_begun.wait()
     bench.place("other")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await bench.cycle.drain(10) == 1
     assert bench.api.pods["other"]["spec"]["nodeName"] == "node-1"
 

@@ -310,7 +310,7 @@ async def test_waiting_ends_when_another_client_binds_the_pod(bench: Bench) -> N
     await eventually(lambda: bench.waits_for("data"))
     bench.cache.add_pod(pod.with_node("other"))
     why = 'binding volumes: pod "p" is on node "other", bound by another component'
-    assert await asyncio.wait_for(failing, 5) == why
+    assert await asyncio.wait_for(failing, 20) == why
 
 
 async def test_waiting_ends_with_the_node(bench: Bench) -> None:
