@@ -458,6 +458,7 @@ class App:
             to_do.ReportBound: self.outcomes.bound,
             to_do.ReportFailure: self.outcomes.failed,
             to_do.ReportWaiting: self.outcomes.waiting,
+            to_do.ReportGroupReleased: self.outcomes.group_released,
             to_do.ReportGate: self._report_gate,
             to_do.ReportThrottled: self._report_throttled,
             to_do.ReportDeleting: self.outcomes.deleting,

@@ -22,6 +22,7 @@ from engine.kernel.instructions import (
     ReportDeleting,
     ReportFailure,
     ReportGate,
+    ReportGroupReleased,
     ReportNomination,
     ReportThrottled,
     ReportWaiting,
@@ -176,6 +177,16 @@ class AttemptOutcomes:
             reason=WAITING_REASON,
             message=report.text,
             nominated_node=placement.node,
+        )
+
+    def group_released(self, report: ReportGroupReleased) -> None:
+        """Log that the pods of a group have released their nodes."""
+        log.info(
+            "Released the nodes of a pod group",
+            group=report.group,
+            profile=report.profile,
+            waited=report.waited,
+            rejected=report.rejected,
         )
 
     def gated(self, report: ReportGate) -> None:

@@ -76,6 +76,18 @@ class ReportWaiting(msgspec.Struct, frozen=True):
     placement: Placement
 
 
+class ReportGroupReleased(msgspec.Struct, frozen=True):
+    """A pod group (`namespace/name`) cannot be placed whole: its pods have released their nodes.
+
+    `waited` is how many waited in permit, `rejected` how many others were rejected.
+    """
+
+    group: str
+    profile: str
+    waited: int
+    rejected: int
+
+
 class ReportGate(msgspec.Struct, frozen=True):
     """A policy keeps a pod out of the queue; `has_failed`: because it gave no answer."""
 
@@ -190,6 +202,7 @@ Instruction: TypeAlias = (
     | ReportBound
     | ReportFailure
     | ReportWaiting
+    | ReportGroupReleased
     | ReportGate
     | ReportThrottled
     | ReportDeleting

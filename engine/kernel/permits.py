@@ -25,11 +25,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import structlog
-
 from engine.caching.cache import Cache
 from engine.kernel.attempts import Attempts
-from engine.kernel.instructions import Bind, Instruction, ReportWaiting
+from engine.kernel.instructions import Bind, Instruction, ReportGroupReleased, ReportWaiting
 from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.lib.clock import Clock
 from engine.lib.durations import go_duration
@@ -43,8 +41,6 @@ from engine.queueing.transitions import Trigger
 from engine.scheduling.placement import Placement, Rejection
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
-
-log = structlog.get_logger(component="permit")
 
 #: Seconds that a pod waits at most, whatever a policy says.
 MOST_SECONDS: Final = 900.0
@@ -225,7 +221,6 @@ class Permits:
                     self._ask_again(key)
             return
         entry.has_waited = True
-        log.debug("Pod waits in permit", pod=pod.key, policies=sorted(entry.waits))
         for key in groups:
             if key not in self._group_attempts:
                 self._group_attempts[key] = _GroupAttempt()
@@ -554,12 +549,9 @@ class Permits:
         if attempt.has_outsiders:
             for entry in entries:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
-        log.info(
-            "Released the nodes of a pod group",
-            group=f"{key.namespace}/{key.name}",
-            profile=key.scheduler_name,
-            waited=len(entries),
-            rejected=len(attempt.failed),
+        group = f"{key.namespace}/{key.name}"
+        self._out.append(
+            ReportGroupReleased(group, key.scheduler_name, len(entries), len(attempt.failed))
         )
 
     def _fail_untried(self, pods: Iterable[QueuedPod], rejection: Rejection) -> None:

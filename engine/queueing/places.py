@@ -44,7 +44,6 @@ class Places:
         clock: Time.
         backoff: Holds the pods in backoff, and says which have to go there.
         pre_enqueue: The gate that keeps a pod out of the active queue, or None.
-        on_ready: Called whenever a pod has become poppable.
         on_incoming: Called with the queue and the trigger's label for each pod that enters a queue.
         on_ungated: Called with each pod whose gate has opened.
     """
@@ -55,7 +54,6 @@ class Places:
         backoff: BackoffQueue,
         *,
         pre_enqueue: Callable[[Pod], Gate | None],
-        on_ready: Callable[[], None],
         on_incoming: Callable[[str, str], None],
         on_ungated: Callable[[Pod], None],
     ) -> None:
@@ -72,7 +70,6 @@ class Places:
         }
         self._clock = clock
         self._pre_enqueue = pre_enqueue
-        self._on_ready = on_ready
         self._on_incoming = on_incoming
         self._on_ungated = on_ungated
         self._known: dict[str, QueuedPod] = {}
@@ -157,15 +154,11 @@ class Places:
             return place
         if came_from is _GATED and gate is None:
             self._on_ungated(queued.pod)
-        is_active = place is _ACTIVE
-        if is_active and queued.initial_attempt_at is None:
+        if place is _ACTIVE and queued.initial_attempt_at is None:
             queued.initial_attempt_at = now
         held_by.add(queued)
         label = trigger.label or (cause.event if cause is not None else "")
         self._on_incoming(place.label, label)
-        # `pop` may take a rejected pod out of backoff early, but not one that met an error.
-        if is_active or (place is _BACKOFF and queued.rejectors):
-            self._on_ready()
         return place
 
     def counts(self) -> dict[str, int]:

@@ -35,10 +35,6 @@ from engine.queueing.unschedulable_pods import UnschedulablePods
 _FREES_CAPACITY: Final = frozenset({"UpdatePodScaleDown", "UpdatePodLabel"})
 
 
-def _nothing() -> None:
-    """The default of `on_ready`."""
-
-
 def _uncounted(queue: str, event: str) -> None:
     """The default of `on_incoming`."""
 
@@ -63,7 +59,6 @@ class SchedulingQueue:
         max_backoff: The longest backoff in seconds; 0 switches backoff off.
         max_unschedulable: After so many seconds a rejected pod is tried again in any case.
         hints: Which events are worth a retry; may be replaced through `rekey`.
-        on_ready: Called whenever a pod has become poppable.
         on_incoming: Called with the queue and the trigger's label for each pod that enters a queue.
     """
 
@@ -77,7 +72,6 @@ class SchedulingQueue:
         max_backoff: float = 10.0,
         max_unschedulable: float = 300.0,
         hints: Hints | None = None,
-        on_ready: Callable[[], None] = _nothing,
         on_incoming: Callable[[str, str], None] = _uncounted,
     ) -> None:
         self.nominator = Nominator(self._on_nomination_lost)
@@ -91,7 +85,6 @@ class SchedulingQueue:
             clock,
             BackoffQueue(clock, initial_backoff, max_backoff),
             pre_enqueue=pre_enqueue,
-            on_ready=on_ready,
             on_incoming=on_incoming,
             on_ungated=self._ungated,
         )

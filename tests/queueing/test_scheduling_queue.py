@@ -38,18 +38,13 @@ class Bench:
 
     def __init__(self, **words: Any) -> None:
         self.clock = VirtualClock()
-        self.ready = 0
         self.incoming: list[tuple[str, str]] = []
         settings: dict[str, Any] = {"key_of": by_priority, "pre_enqueue": gates, **words}
         self.queue = SchedulingQueue(
             self.clock,
-            on_ready=self._on_ready,
             on_incoming=lambda queue, event: self.incoming.append((queue, event)),
             **settings,
         )
-
-    def _on_ready(self) -> None:
-        self.ready += 1
 
     def pop(self) -> QueuedPod:
         queued = self.queue.pop()
@@ -119,15 +114,13 @@ def test_nothing_to_try_is_nothing() -> None:
     assert Bench().queue.pop() is None
 
 
-def test_on_ready_is_called_for_each_pod_that_becomes_poppable() -> None:
+def test_a_gated_pod_is_not_poppable_and_a_rejected_one_in_backoff_is() -> None:
     bench = Bench()
     bench.queue.add(make_pod("gated", gates=["a"]))
-    assert (bench.ready, bench.queue.has_poppable) == (0, False)
+    assert not bench.queue.has_poppable
     bench.reject(make_pod("b"))
-    ready = bench.ready
-    assert ready > 0
+    assert not bench.queue.has_poppable
     bench.queue.move(NODE_ADD, None, big_node())  # to backoff: `pop` may take it early
-    assert bench.ready == ready + 1
     assert bench.queue.has_poppable
 
 
@@ -135,9 +128,8 @@ def test_a_pod_with_an_error_is_not_poppable_until_its_wait_is_over() -> None:
     bench = Bench()
     bench.queue.add(make_pod())
     queued = bench.pop()
-    ready = bench.ready
     bench.queue.requeue(queued)
-    assert (bench.ready, bench.queue.has_poppable, bench.queue.pop()) == (ready, False, None)
+    assert (bench.queue.has_poppable, bench.queue.pop()) == (False, None)
     assert bench.after(1.0) == 0
     assert bench.after(1.0) == 1
     assert bench.pop() is queued
