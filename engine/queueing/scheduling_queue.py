@@ -380,7 +380,8 @@ class SchedulingQueue:
             uids: The pods.
             to_front: Try them before all others, those too that are active: for pods that only make
                 sense together. Pods in flight are left alone; else one of these is retried once if
-                its attempt fails.
+                its attempt fails. So are those in backoff after an error: what failed, or had to
+                make way, would do so again at once, and for ever.
 
         Returns:
             How many became poppable.
@@ -392,6 +393,8 @@ class SchedulingQueue:
                 continue
             if queued.place is Place.IN_FLIGHT and not to_front:
                 self._places.in_flight.record(FORCE_ACTIVATE, None, queued.pod)
+            if to_front and queued.place is Place.BACKOFF and queued.failed_with_error:
+                continue
             if self._places.can(queued, Trigger.ACTIVATED):
                 activated += self._places.move(queued, Trigger.ACTIVATED) is Place.ACTIVE
             if queued.place is Place.ACTIVE and to_front:

@@ -36,6 +36,22 @@ def test_a_rejected_pod_goes_to_the_front_without_backoff_and_a_gated_one_does_n
     assert bench.place(gated) == "gated"
 
 
+def test_a_pod_goes_to_the_front_only_once_the_backoff_after_its_error_is_over() -> None:
+    """Pods of one group evicted each other in permit: each activated the other, without end."""
+    bench = Bench()
+    failed = make_pod("failed")
+    bench.queue.add(failed)
+    bench.queue.requeue(bench.pop())
+    bench.queue.activate([failed.uid], to_front=True)
+    assert bench.place(failed) == "backoff"
+    bench.after(1.0)
+    bench.after(1.0)
+    bench.queue.add(make_pod("urgent", priority=1000))
+    bench.queue.activate([failed.uid], to_front=True)
+    bench.queue.check_invariants()
+    assert bench.pop_names() == ["failed", "urgent"]
+
+
 def test_one_active_pod_can_be_popped_by_its_uid() -> None:
     bench = Bench()
     first, second = make_pod("first"), make_pod("second")
