@@ -312,7 +312,8 @@ class Pool:
         """Close the connections that have been idle for long: those at the front."""
         loop = asyncio.get_running_loop()
         self._sweeper = None
-        while self._free and self._free[0].free_since <= loop.time() - KEEPALIVE_SECONDS:
+        # The same sum as below: with another one, rounding has this called again and again.
+        while self._free and self._free[0].free_since + KEEPALIVE_SECONDS <= loop.time():
             self._free.pop(0).abort()
         if self._free:
             at = self._free[0].free_since + KEEPALIVE_SECONDS

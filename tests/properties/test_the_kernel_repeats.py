@@ -56,7 +56,8 @@ def pre_enqueue(pod):
     return "held" if pod.labels.get("mood") == "held" else None
 
 def filter(pod, node):
-    return fail("no verdict") if pod.labels.get("mood") == "filter" else None
+    mood = pod.labels.get("mood")
+    return fail(mood) if mood in ("filter", "slow") else None
 
 def permit(pod, group):
     mood = pod.labels.get("mood")
