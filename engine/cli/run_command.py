@@ -20,7 +20,7 @@ import yaml
 from engine.app import App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.cluster_option import cluster_options, connect
-from engine.cli.durations import DURATION, duration_text
+from engine.cli.durations import DURATION
 from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import version
 from engine.cli.policy_paths import config_option, read_config
@@ -39,6 +39,7 @@ from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
 from engine.lib import event_loop, garbage
 from engine.lib.clock import SystemClock
+from engine.lib.durations import go_duration
 from engine.lib.listening import CannotListen
 from engine.lib.open_files import allow_open_files
 from engine.policy.config import (
@@ -284,9 +285,9 @@ def shown_configuration(
     leader: dict[str, Any] = {"leaderElect": lease is not None}
     if lease is not None:
         leader |= {
-            "leaseDuration": duration_text(lease.lease_duration),
-            "renewDeadline": duration_text(lease.renew_deadline),
-            "retryPeriod": duration_text(lease.retry_period),
+            "leaseDuration": go_duration(lease.lease_duration),
+            "renewDeadline": go_duration(lease.renew_deadline),
+            "retryPeriod": go_duration(lease.retry_period),
             "resourceLock": "leases",
             "resourceName": lease.name,
             "resourceNamespace": lease.namespace,

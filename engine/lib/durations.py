@@ -1,4 +1,28 @@
-"""Durations as Go prints them, for texts that people know from kube-scheduler."""
+"""Durations as Go reads and prints them, for flags, configurations and kube-scheduler's texts."""
+
+import re
+from typing import Final
+
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a duration such as `1m30s` or `250ms`; `0` needs no unit.
+
+    Raises `ValueError` if *text* is not one.
+    """
+    if text == "0":
+        return 0.0
+    total, end = 0.0, 0
+    for match in _PART.finditer(text):
+        if match.start() != end:
+            break
+        total += float(match[1]) * _UNITS[match[2]]
+        end = match.end()
+    if not text or end != len(text):
+        raise ValueError(f"want a duration such as `1m30s` or `250ms`, got `{text}`")
+    return total
 
 
 def go_duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from engine.lib.durations import seconds_of
 from engine.policy.errors import Problem
 
 # Aliases can make a small text large; documents written by hand are far below this.
@@ -31,17 +32,6 @@ MOST_INT32: Final = (1 << 31) - 1
 _INT64: Final = 1 << 63
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
-_DURATION: Final = re.compile(r"([+-]?)((?:\d+(?:\.\d*)?|\.\d+)(?:h|ms|us|µs|ns|m|s))+")
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
-_UNIT_SECONDS: Final = {
-    "h": 3600.0,
-    "m": 60.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ns": 1e-9,
-}
 
 
 # As JSON and Kubernetes write numbers; to YAML 1.1 they are text without a point and a sign.
@@ -178,11 +168,8 @@ class Field:
             return timedelta(0)
         if isinstance(value, str):
             sign, rest = (value[0], value[1:]) if value[:1] in ("+", "-") else ("", value)
-            if rest == "0":
-                return timedelta(0)
-            if _DURATION.fullmatch(value):
-                parts = _DURATION_PART.findall(rest)
-                seconds = sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
+            with contextlib.suppress(ValueError):
+                seconds = seconds_of(rest)
                 if seconds < 1e9:
                     return timedelta(seconds=-seconds if sign == "-" else seconds)
         self.wrong(f"want a duration such as `15s`, got {self.shown()}")
