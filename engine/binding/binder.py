@@ -9,7 +9,7 @@ not on that node through us. "Exactly once" rests on four properties:
   another pod, and a late request cannot bind it.
 - All requests of one call name the same node. If an earlier one, whose answer was lost, takes
   effect after all, the next one gets a conflict and a read shows the pod on that very node.
-- An answer that says nothing (a broken connection, a time-out, a server error) is never taken for
+- An inconclusive answer (a broken connection, a time-out, a server error) is never taken for
   a refusal: the pod is read until the API server has answered, and until then the node's resources
   stay assumed. Only a pod that was read as unbound is given up.
 
@@ -64,7 +64,7 @@ class BoundElsewhere(BindingError):
 
 
 class BindingRefused(BindingError):
-    """The API server refuses for good, or must not be asked; the pod was read as unbound."""
+    """The API server rejects the binding, or must not be called; the pod was read as unbound."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", frozen=True):
@@ -94,10 +94,10 @@ class Backoff:
         self._wait = _FIRST_WAIT
 
     def next(self, retry_after: float | None = None) -> float:
-        """Seconds to wait before the next try; at least what the server asked for."""
+        """Seconds to wait before the next try; at least the server's Retry-After."""
         wait = self._wait
         self._wait = min(_LONGEST_WAIT, wait * 2)
-        # Jitter only ever adds to what the server asked for.
+        # Jitter only adds to the server's Retry-After.
         floor = retry_after if retry_after is not None else 0.0
         return floor + wait * (0.5 + self._random.random())
 
@@ -153,7 +153,7 @@ class Binder:
     def send(self, pod: Pod, node_name: str) -> "asyncio.Future[bytes] | None":
         """Send the first request of `bind` at once, without a task; None if that cannot be done.
 
-        If the future has a result, *pod* is on *node_name*. An exception says nothing by itself:
+        If the future has a result, *pod* is on *node_name*. An exception is inconclusive:
         pass the future to `finish`, which finds out.
         """
         # The decision, too, may have outlasted the lease.

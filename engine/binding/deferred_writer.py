@@ -1,6 +1,6 @@
 """Writes that can wait: events and pod conditions are sent while no binding needs the connections.
 
-Owns when such a write is sent, not what it says. Bindings change the cluster, events and
+Owns when such a write is sent, not its content. Bindings change the cluster, events and
 conditions describe it; under load the description waits, up to a limit, and is never lost
 silently.
 """

@@ -1,7 +1,8 @@
 """Evicts a victim of a preemption, once, however many preemptors need its node.
 
-Owns what users see of it and how the API server is asked. A victim that is not bound yet is sent
-back to the queue in memory; others get a condition and are deleted with their own grace period.
+Owns what users see of it, and the requests to the API server. A victim that is not bound yet is
+sent back to the queue in memory; others get a condition and are deleted with their own grace
+period.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class Cause:
         preemptor: The pod that needs the node.
         node: Where.
         profile, revision: Of the decision.
-        check: Raises if the preemption must not go on; asked before every request.
+        check: Raises if the preemption must not go on; called before every request.
     """
 
     preemptor: Pod

@@ -120,7 +120,7 @@ class Cache:
     # --- pods --------------------------------------------------------------------------------
 
     def add_pod(self, pod: Pod) -> None:
-        """Count a pod that the API server says is on a node; confirms it if it was assumed.
+        """Count a pod that is on a node according to the API server; confirms it if it was assumed.
 
         A pod that has finished holds nothing and is removed. Raises `ValueError` for a pod
         that names no node.

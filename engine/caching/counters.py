@@ -367,7 +367,7 @@ class Counters:
     """The counters in use over one snapshot, made on first use and bounded in number.
 
     A counter is a list of parts (plain data, as `count_pods` and `count_terms` make them) that are
-    summed; counters are told apart by the JSON text that the caller gives for them.
+    summed; counters are distinguished by the JSON text that the caller gives for them.
     """
 
     def __init__(self, capacity: int = 1024, *, most_held: int = _MOST_HELD) -> None:
@@ -467,7 +467,7 @@ class Counters:
         """The counter of *parts*, counted up to the snapshot."""
         snapshot = self._snapshot
         if snapshot is None:
-            raise RuntimeError("counters were asked before their first refresh")
+            raise RuntimeError("counters were read before their first refresh")
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = _Counter(parts)

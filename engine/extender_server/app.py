@@ -48,7 +48,7 @@ class ExtenderSettings:
         address: Host and port of the protocol (port 0: a free one).
         metrics_address: Host and port of the other endpoints; None for none.
         tls: Certificate and key; None to speak plain HTTP.
-        watches: Know the cluster by watching it; else only what a request says.
+        watches: Watch the cluster; else only the content of a request is known.
         most_body_bytes: Larger requests are refused.
         certificate_seconds: Between two looks at the files of TLS.
     """

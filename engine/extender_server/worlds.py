@@ -155,7 +155,7 @@ class WatchedWorld(_RequestedPods):
         return self.cache.snapshot()
 
     def sample_pods(self) -> list[Pod]:
-        """Those asked about last, and some that run, as if they were pending."""
+        """The pods of the last requests, and some placed ones, as if they were pending."""
         infos = [info for info in self.cache.snapshot().infos if info is not None and info.pods]
         step = max(1, len(infos) // 8)
         placed = [next(iter(info.pods.values())).unplaced() for info in infos[::step][:8]]

@@ -57,7 +57,7 @@ async def collect(
     make_source: Callable[[FactSource, FactsConfig], Source],
     patience: float = PATIENCE_SECONDS,
 ) -> tuple[list[FactsDocument], dict[str, str]]:
-    """What each source of *config* says now, and why some say nothing, by their names."""
+    """The current facts of each source of *config*, and why others have none, by their names."""
     wanted = [one for one in config.sources if not isinstance(one, AnnotationFacts)]
     sources = [make_source(one, config) for one in wanted]
     answers = await asyncio.gather(*(_first(source, patience) for source in sources))
@@ -66,7 +66,7 @@ async def collect(
         if isinstance(answer, str):
             missing[source.name] = answer
         elif not answer:
-            missing[source.name] = "cannot be asked or read" if source.failures else "says nothing"
+            missing[source.name] = "cannot be read" if source.failures else "has no facts"
         else:
             documents.append(FactsDocument(source.name, document_of(answer)))
     return documents, missing
@@ -95,7 +95,7 @@ async def _first(source: Source, patience: float) -> Mapping[Subject, Readings] 
 
 
 def document_of(readings: Mapping[Subject, Readings]) -> dict[str, Any]:
-    """The facts document that says *readings*; see `docs/facts.md` for its form."""
+    """The facts document of *readings*; see `docs/facts.md` for its format."""
     document: dict[str, Any] = {}
     for subject, given in sorted(readings.items()):
         match subject:

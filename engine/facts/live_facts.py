@@ -136,7 +136,7 @@ class LiveFacts:
         """Follow *config* from now on. With *reads_ages*, ages are kept up to date."""
         self._reads_ages = reads_ages
         if config != self._config:
-            # Sources that stay keep their task and what they said; so do those that are prepared.
+            # Sources that stay keep their task and their readings; so do those that are prepared.
             known = [] if self._is_relabelled(config) else list(self._running)
             if self._prepared[0] == config:
                 known += self._prepared[1]
@@ -190,12 +190,12 @@ class LiveFacts:
 
     @property
     def of_nodes(self) -> Handlers[Node]:
-        """What an informer of nodes calls; what a source says of one that is gone stays."""
+        """Handlers for an informer of nodes. Facts about a deleted node are kept."""
         return Handlers(self._on_node, lambda _, new: self._on_node(new), self._on_node_gone)
 
     @property
     def of_pods(self) -> Handlers[Pod]:
-        """What an informer of pods calls; what one said of itself goes with it."""
+        """Handlers for an informer of pods. Facts from a deleted pod's annotations are dropped."""
         return Handlers(self._on_pod, lambda _, new: self._on_pod(new), self._on_pod_gone)
 
     def _on_node(self, node: Node) -> None:
@@ -340,7 +340,7 @@ class LiveFacts:
             self._board.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
 
     def failures(self) -> dict[str, int]:
-        """By source, how often it could not be asked or has failed."""
+        """By source, how often it could not be read or has failed."""
         total = dict(self._broken)
         for running in self._running:
             if running.source is not None:

@@ -7,7 +7,7 @@ than the newest moment that was kept has been counted before.
     placed --runs without a fault--> 1          container ends, starts again --> `forgiven`, or 0
     fails --> 0 (once)                          ends well --> 1 (once)
 
-How a deleted pod ends says nothing: it was asked to end.
+The end of a deleted pod does not count: its deletion was requested.
 """
 
 from collections.abc import Mapping
@@ -225,7 +225,7 @@ def _is_sent_away(pod: WatchedPod) -> bool:
 
 
 def _runs_since(status: _Status) -> float | None:
-    """Since when all containers of a pod run; None if nothing in *status* says.
+    """Since when all containers of a pod run; None if *status* does not show it.
 
     Not since its node took it: images are pulled for minutes, and a restart that comes in between
     would take the pod for one that was counted before.
@@ -237,7 +237,7 @@ def _runs_since(status: _Status) -> float | None:
 
 
 def _over_at(status: _Status) -> float | None:
-    """When a pod that is over was; None if nothing in *status* says. The same at any time."""
+    """When a pod that is over was; None if *status* does not show it. The same at any time."""
     ends = [_end_of(container) for container in status.container_statuses or ()]
     moments = [end for end in ends if end is not None]
     if not ends or None in ends:

@@ -29,11 +29,11 @@ _LATE_SECONDS: Final = 1.0
 
 
 class QueryError(Exception):
-    """A query was not answered; the message says why."""
+    """A query failed; the message says why."""
 
 
 class PrometheusSource:
-    """One server's queries, asked every interval."""
+    """The queries of one server, sent every interval."""
 
     #: An answer may take any time: a start or a switch waits no longer than for other sources.
     is_reading: Final = False
@@ -166,9 +166,7 @@ def why_nothing(query: FactQuery, body: bytes) -> str:
         return f"none of {len(series)} series has a sample that is a number"
     want = " and ".join(f"`{name}`" for name in _wanted(query))
     got = ", ".join(f"`{name}`" for name in sorted(labels)) or "none"
-    return (
-        f"none of {len(series)} series has the label {want}, which says what it is about, got {got}"
-    )
+    return f"none of {len(series)} series has the label {want}, which names the subject, got {got}"
 
 
 def _series_in(body: bytes) -> list[Any]:
@@ -179,7 +177,7 @@ def _series_in(body: bytes) -> list[Any]:
         raise QueryError(f"not JSON: {error}") from error
     if not isinstance(answer, Mapping) or answer.get("status") != "success":
         reason = answer.get("error") if isinstance(answer, Mapping) else None
-        raise QueryError(f"the server says: {reason or 'nothing that is understood'}")
+        raise QueryError(f"the server answers: {reason or 'nothing that is understood'}")
     data = answer.get("data")
     kind = data.get("resultType") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or kind not in ("vector", "scalar"):

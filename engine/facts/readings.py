@@ -101,7 +101,7 @@ def time_of(given: Any) -> float | None:
 
 @dataclass(slots=True)
 class Document:
-    """What a facts document says, and what in it could not be understood."""
+    """The readings of a facts document, and its malformed parts."""
 
     readings: dict[Subject, dict[str, Reading]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

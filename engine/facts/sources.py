@@ -37,7 +37,7 @@ class FileSource:
 
     The folder is watched rather than the file, so that a file that is replaced, and a mounted
     ConfigMap, are followed. Values without a time are as old as the file. A file that is gone
-    says nothing; one that is not a document keeps what was said before.
+    has no facts; one that is not a document keeps its last facts.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FileSource:
 
     @property
     def failures(self) -> int:
-        """How often it could not be read or understood."""
+        """How often it could not be read, or was malformed."""
         return self._problems.count
 
     async def run(self, report: Report) -> None:
@@ -141,7 +141,7 @@ def _report_problems(document: Document, problems: ProblemLog) -> None:
 class ConfigMapSource:
     """A facts document in a ConfigMap: the keys that end with `.json`, or the one that is named.
 
-    A key that is no document keeps what it said before, as a file does.
+    A key that is not a document keeps its last facts, as a file does.
     """
 
     def __init__(self, config: ConfigMapFacts, client: ApiClient, clock: Clock) -> None:
@@ -160,11 +160,11 @@ class ConfigMapSource:
 
     @property
     def failures(self) -> int:
-        """How often it could not be asked, or something in it was not understood."""
+        """How often it could not be watched, or part of it was malformed."""
         return self._problems.count + sum(counts.failures for counts in self._watched)
 
     async def run(self, report: Report) -> None:
-        """Watch the ConfigMap until cancelled. One that is not there says nothing, at once."""
+        """Watch the ConfigMap until cancelled. A missing one reports no facts, at once."""
         config = self._config
         is_there = False
         known: dict[str, Document] = {}  # by key

@@ -37,9 +37,9 @@ class FactStore:
         self._pairs_of: dict[str, dict[Subject, None]] = {}
 
     def replace(self, source: int, readings: Mapping[Subject, Readings]) -> set[Subject]:
-        """Take everything that *source* (its place in the configuration) now says.
+        """Replace all readings of *source* (its index in the configuration).
 
-        Returns the subjects about which it says something else than before.
+        Returns the subjects whose readings changed.
         """
         before = self._sources.get(source, {})
         changed = {s for s in before.keys() | readings.keys() if before.get(s) != readings.get(s)}
@@ -49,7 +49,7 @@ class FactStore:
         return changed
 
     def put(self, source: int, subject: Subject, readings: Readings) -> bool:
-        """Take what *source* now says about *subject* alone. True if that is something else."""
+        """Replace the readings of *source* about *subject*. True if they changed."""
         known = self._sources.get(source)
         if known is None:
             self._keep(source, {})
@@ -64,7 +64,7 @@ class FactStore:
         return True
 
     def forget(self, source: int) -> set[Subject]:
-        """Drop everything that *source* said; the subjects that this changes."""
+        """Drop all readings of *source*; returns the subjects that had some."""
         changed = self.replace(source, {})
         self._sources.pop(source, None)
         self._order = sorted(self._sources)

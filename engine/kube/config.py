@@ -167,7 +167,7 @@ class _ConfiguredCredentials:
         return self._clock.monotonic() - self._read_at >= REFRESH_SECONDS
 
     def _may_replace(self, rejected: str) -> bool:
-        """Whether a rejected credential may be asked for again; plugins may be slow programs."""
+        """Whether a rejected credential may be fetched again; plugins may be slow programs."""
         since = self._clock.monotonic() - self._read_at
         return rejected == (self._header or "") and since >= REJECTED_REFRESH_SECONDS
 

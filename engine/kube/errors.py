@@ -1,8 +1,8 @@
 """The errors of requests to the API server, as one tree.
 
-    ApiError                 the server refused, or could not be asked
+    ApiError                 the server refused, or could not be reached
     ├── Unauthorized         401  who are you?
-    ├── Forbidden            403  RBAC or admission says no
+    ├── Forbidden            403  denied by RBAC or admission
     ├── NotFound             404  no such object, or no such API
     ├── AlreadyExists        409  create of a name that is taken
     ├── Conflict             409  changed meanwhile, uid precondition failed, pod already bound
@@ -37,12 +37,12 @@ class NoKubeConfig(KubeConfigError):
 
 
 class ApiError(Exception):
-    """The API server refused a request, or could not be asked.
+    """The API server refused a request, or could not be reached.
 
     Attributes:
         status: HTTP status; 0 when no answer arrived.
         reason: The machine-readable reason of the API (`NotFound`, `Expired`, ...), or "".
-        message: What the server (or the connection) said, for people.
+        message: The message of the server or the connection, for people.
         retry_after: Seconds the server asks to wait before the next try, or None.
         request: Method and path, for messages; "" when unknown.
         causes: The `details.causes` reasons of the answer.

@@ -28,7 +28,7 @@ KEEPALIVE_SECONDS: Final = 60.0
 #: Connections opened at once. A burst of requests mostly finds connections that got free before
 #: it would have had one of its own: each costs both sides a TLS handshake.
 MOST_OPENING: Final = 4
-#: How long a name's addresses are used before it is asked for again.
+#: How long a name's addresses are used before it is resolved again.
 _ADDRESS_SECONDS: Final = 10.0
 #: Most bytes per read; a page of a list takes many reads.
 _SCRATCH_BYTES: Final = 1 << 17

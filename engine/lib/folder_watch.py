@@ -83,7 +83,7 @@ class FolderWatch:
 
 
 class _Handler(FileSystemEventHandler):
-    """Any change is a reason to look; the event itself says too little."""
+    """Any change triggers a scan; the event itself has too little information."""
 
     def __init__(self, note: Callable[[], None]) -> None:
         self._note = note

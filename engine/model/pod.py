@@ -180,7 +180,7 @@ class Pod:
 
     @property
     def scheduler_name(self) -> str:
-        """The profile that is asked to schedule it."""
+        """The profile that is to schedule it."""
         return self.manifest.spec.scheduler_name
 
     @property
@@ -200,7 +200,7 @@ class Pod:
 
     @property
     def is_terminating(self) -> bool:
-        """True once its deletion has been asked for."""
+        """True once its deletion has been requested."""
         return self.manifest.metadata.deletion_timestamp is not None
 
     @property

@@ -118,7 +118,7 @@ def _is_resize_infeasible(manifest: PodManifest) -> bool:
 def _effective(
     manifest: PodManifest, spec: Quantities, actuated: Quantities, allocated: Quantities
 ) -> Amounts:
-    """The larger of what was asked for, granted and put into effect, per resource.
+    """The largest of what was requested, allocated and applied, per resource.
 
     A resize that the node cannot ever do is not counted: the pod keeps what it has.
     """

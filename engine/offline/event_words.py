@@ -1,4 +1,4 @@
-"""Explains kube-scheduler's messages about a pending pod in plain words.
+"""Explains kube-scheduler's messages about pending pods.
 
 Owns the explanations. The messages of events and conditions stay as they are: people search for
 them, and programs compare them.
@@ -9,30 +9,30 @@ from typing import Final
 _PHRASES: Final = (
     (
         "no new claims to deallocate",
-        "no device claim holds the pod back, so none is given up for it; it says nothing about "
-        "why the pod does not fit",
+        "the pod is not waiting for a device claim, so none is deallocated; this is not why the "
+        "pod does not fit",
     ),
     (
         "deallocation of ResourceClaim completed",
-        "a device claim of the pod was allocated where it cannot run; that is undone, and the pod "
-        "is tried again",
+        "a device claim of the pod was allocated on a node where it cannot run; that is undone, "
+        "and the pod is tried again",
     ),
     (
         "No preemption victims found for incoming pod",
-        "no pods there are less urgent than this one (by priority), so none is evicted for it",
+        "no pods there have a lower priority than this one, so none is evicted for it",
     ),
     (
         "node(s) would fit only without pods that are never evicted",
-        "the pod would fit if less urgent pods went, of which a policy's `victim_key` says None: "
-        "never to be evicted",
+        "the pod would fit without pods of lower priority, but a policy's `victim_key` returns "
+        "None for them: they are never evicted",
     ),
     (
         "Preemption is not helpful for scheduling",
-        "evicting pods there would not change what keeps this one out",
+        "evicting pods there would not remove the reason for the rejection",
     ),
     (
         "not eligible due to preemptionPolicy=Never",
-        "the pod, or its PriorityClass, says that nothing is evicted for it",
+        "by the pod or its PriorityClass, nothing is evicted for it",
     ),
     (
         "not eligible due to a terminating pod on the nominated node",
@@ -40,8 +40,8 @@ _PHRASES: Final = (
     ),
     (
         "no candidate node for preemption",
-        "an extender let no node stay where evicting pods would help, or named pods that are never "
-        "evicted",
+        "an extender removed all nodes where evicting pods would help, or named pods that are "
+        "never evicted",
     ),
 )
 

@@ -80,7 +80,7 @@ def remedies(
                 text = f"uncordon {_named([info.name for info in infos])}"
                 found.append(Remedy(policy, text, len(infos)))
     for policy, nodes in kept_by.items():
-        text = "evict less urgent pods that it keeps: its victim_key says None of them"
+        text = "evict pods of lower priority that it protects: victim_key returns None"
         found.append(Remedy(policy, text, nodes))
     return found
 

@@ -164,7 +164,7 @@ class VerdictMemo:
     ) -> None:
         """Begin with what *other* knows of some policies; only for a memo that was never asked.
 
-        Failures are left out: they are asked for again, and reported.
+        Failures are left out: they are evaluated again, and reported.
 
         Args:
             other: Keeps what it has.

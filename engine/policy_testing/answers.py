@@ -147,8 +147,8 @@ class Answers:
         world = self._world(request)
         pod, scheduler = self._ready(request["pod"], request)
         policies = scheduler.hooks.grouping()[pod.scheduler_name]
-        said = _sound(scheduler.hooks.group_of(e, pod, world.snapshot) for e in policies)
-        return {"group": next((group for group in said if group is not None), None)}
+        groups = _sound(scheduler.hooks.group_of(e, pod, world.snapshot) for e in policies)
+        return {"group": next((group for group in groups if group is not None), None)}
 
     def _world(self, request: Mapping[str, Any]) -> World:
         """The cluster of *request*; an empty one if it has none."""
@@ -227,15 +227,15 @@ def _see_groups(
 ) -> None:
     """Have *scheduler* see the group that is given, or count those of the cluster.
 
-    *pods* are those that are asked about; *waiting* has a node, and is at permit.
+    *pods* are those in question; *waiting* has a node, and is in permit.
     """
     cluster = request["cluster"]
     if request.get("group") is not None or cluster is None:
         scheduler.hooks.groups = _always(request.get("group"))
         return
-    asked = {pod.key: pod for pod in pods}
+    given = {pod.key: pod for pod in pods}
     others = map(pod_of, [*_distinct(cluster["pods"]), *cluster["pending"]])
-    known = [*(pod for pod in others if pod.key not in asked), *asked.values()]
+    known = [*(pod for pod in others if pod.key not in given), *given.values()]
     groups = PodGroups(world.cache)
     groups.use(scheduler, lambda: known)
     if waiting is not None:
@@ -274,7 +274,7 @@ def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any],
 def _problems_of(snapshot: Snapshot) -> Iterator[str]:
     """Fields of the nodes and the pods on them that an API server would refuse: they do not count.
 
-    Those of a pod that is asked about are reported by the assertion.
+    Those of the pod in question are reported by the assertion.
     """
     for info in snapshot.infos:
         if info is not None and info.node is not None:

@@ -404,8 +404,8 @@ class SchedulingQueue:
     def recheck(self, uid: str, trigger: Trigger) -> bool:
         """Check a pod again about which something changed that no cluster event reports.
 
-        Its gate is asked, then it waits out its backoff. Which pods a trigger concerns, and where
-        they may go, the table says; others are left alone.
+        Its gate is evaluated, then it waits for its backoff. The table has which pods a trigger
+        concerns and where they may go; others stay.
 
         Returns:
             True if the pod moved to another place.

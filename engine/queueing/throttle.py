@@ -1,7 +1,7 @@
 """Throttles policies that waste time, so that other pods are decided meanwhile.
 
 Owns which pods are throttled, for how long, and which are tried first afterwards; and when a hook
-that gave no answer is asked again. Neither moves a pod nor asks a policy: its caller does, and
+that failed is evaluated again. It neither moves pods nor evaluates policies: its caller does, and
 reports how long that took and what failed.
 
 Decisions are made one at a time, and so are the questions of the queue, so a hook that runs into
@@ -34,20 +34,20 @@ _LONGEST_PAUSE: Final = 30.0
 # Between two tries of hooks that fail; doubled by each failure.
 _FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 60.0
-# Hooks are asked again between two decisions: for so long in a row, then a decision is made.
+# Hooks are evaluated again between two decisions, for at most this long.
 _SLICE_SECONDS: Final = 0.1
 
 
 class Work(enum.Enum):
-    """What policies are asked to do about a pod. Each is throttled by itself."""
+    """The kinds of evaluations about a pod. Each is throttled separately."""
 
     #: A scheduling cycle, with `permit`; the queue tries the pod again.
     ATTEMPT = "attempt"
-    #: `pre_enqueue`. This and what follows is asked by events, so it is asked again here.
+    #: `pre_enqueue`. This and the next two run on events, so they are retried here.
     GATE = "gate"
     #: `queue_key`.
     SORT_KEY = "sort_key"
-    #: `group_of`. A cycle asks it too, so a loss counts for attempts as well.
+    #: `group_of`. A cycle evaluates it too, so a loss counts for attempts as well.
     GROUP = "group"
 
 
@@ -82,7 +82,7 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Retries:
-    """Pods about which a hook gave no answer, by uid in the order in which it was last asked."""
+    """Pods for which a hook failed, by uid, in the order of their last evaluation."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
     wait: float = _FIRST_RETRY
@@ -90,7 +90,7 @@ class _Retries:
 
 
 class Throttle:
-    """Says which work has to wait because policies wasted time, and when it is to be tried again.
+    """Decides which work waits because policies wasted time, and when it is tried again.
 
     For each kind of work, the pods of one namespace of a profile are throttled, and in the same way
     those of the whole profile. One namespace whose policies run into deadlines costs the others
@@ -105,8 +105,8 @@ class Throttle:
     for all of them. When one of them succeeds, all of these are tried; when one that had lost time
     does, all are.
 
-    A hook outside of cycles that gives no answer, slowly or not, is asked again: about the pod
-    that waits longest, until it fails again; then it waits twice as long, up to a minute.
+    A hook outside of cycles that fails, slowly or not, is evaluated again: for the pod that waits
+    longest, until it fails again; then after twice the time, up to a minute.
 
     Args:
         clock: Time.
@@ -200,7 +200,7 @@ class Throttle:
                 del self._retries[work]
 
     def clear(self) -> None:
-        """Forget everything: other policies decide from now on, and are asked about every pod."""
+        """Forget everything: other policies decide from now on, and are evaluated for every pod."""
         self._scopes.clear()
         self._retries.clear()
 

@@ -78,11 +78,11 @@ class Trigger(_Member):
     TIMED_OUT = "no event helped for too long", events.UNSCHEDULABLE_TIMEOUT.label
     ACTIVATED = "activated", events.FORCE_ACTIVATE.label
     POLICIES_CHANGED = "policies changed", events.POLICIES_CHANGED.label
-    REORDERED = "sort key asked for again", "Reordered"
+    REORDERED = "sort key evaluated again", "Reordered"
     # Changes about one pod that no event reports.
     GROUP_CHANGED = "its group changed", "PodGroupChange"
     GROUP_PLACED = "pods of its group were placed, or lost their nodes", "PodGroupChange"
-    GATE_RETRIED = "gate asked again after a failure", "GateRetried"
+    GATE_RETRIED = "gate evaluated again after a failure", "GateRetried"
     THROTTLE_ENDED = "not throttled any more", "ThrottleEnded"
     PREEMPTION_STARTED = "preemption started on its nominated node", "PreemptionStarted"
     PREEMPTION_DONE = "preemption done", "PreemptionDone"

@@ -50,7 +50,7 @@ class Delta(msgspec.Struct, frozen=True):
     """A measure with both sets of policies: means over the seeds.
 
     `margin`: with 95 % confidence the true difference is within so much of `difference`; None for
-    a single seed, of which nothing can be said.
+    a single seed, which allows no conclusion.
     """
 
     before: float
@@ -219,5 +219,5 @@ def compare_logs(before: Bundle, after: Bundle, lines: Iterable[Line]) -> Compar
     )
 
 
-def _fate(said: Entry) -> tuple[str, str]:
-    return str(said.get("node") or ""), str(said.get("message") or "")
+def _fate(entry: Entry) -> tuple[str, str]:
+    return str(entry.get("node") or ""), str(entry.get("message") or "")

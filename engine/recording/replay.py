@@ -1,6 +1,6 @@
 """Replays a recorded log: each decision is made again on the recorded state.
 
-Owns the state that a log describes and the comparison of verdicts. Each decision is asked on the
+Owns the state that a log describes and the comparison of verdicts. Each decision is made on the
 state in which it was recorded; then the world goes on as recorded, whatever is decided now. So one
 difference does not make others, and other policies are compared on the same inputs.
 """
@@ -363,22 +363,22 @@ class Replayer:
         # 2. The decision, with the answers that extenders gave then.
         if line.at > self._clock.now():
             self._clock.advance(line.at - self._clock.now())
-        said: Entry
+        replayed: Entry
         if scheduler.profile_of(pod) is None:
-            said = {"node": None, "message": f"no profile `{pod.scheduler_name}`"}
+            replayed = {"node": None, "message": f"no profile `{pod.scheduler_name}`"}
         else:
             decision = self._ask(scheduler, pod, line)
-            said = verdict(decision)
+            replayed = verdict(decision)
             if decision.node is not None and decision.reserves:
                 self._decided[pod.uid] = decision.reserves
             else:
                 self._decided.pop(pod.uid, None)
         # 3. Equal means equal bytes.
-        is_same = verdict_text(said) == bytes(line.verdict)
-        if not is_same and recorded.get("node") != said.get("node"):
+        is_same = verdict_text(replayed) == bytes(line.verdict)
+        if not is_same and recorded.get("node") != replayed.get("node"):
             self._decided.pop(pod.uid, None)  # what it would hold is not what was held
-        members = dict.fromkeys([*recorded, *said])
-        changed = tuple(m for m in members if recorded.get(m) != said.get(m))
+        members = dict.fromkeys([*recorded, *replayed])
+        changed = tuple(m for m in members if recorded.get(m) != replayed.get(m))
         return Outcome(
             line.number,
             line.at,
@@ -386,7 +386,7 @@ class Replayer:
             line.uid,
             line.revision,
             recorded,
-            said,
+            replayed,
             is_same,
             changed,
             tuple(notes),

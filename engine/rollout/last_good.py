@@ -274,7 +274,7 @@ class Stores:
         return not failures
 
     async def is_lost(self) -> bool:
-        """True if one of them has lost it; one that cannot be read says nothing."""
+        """True if one of them has lost it; those that cannot be read are ignored."""
         for store in self._stores:
             with contextlib.suppress(StoreError):
                 if await store.is_lost():

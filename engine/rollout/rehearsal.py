@@ -1,7 +1,6 @@
-"""Rehearses a candidate: asks every hook that its policies have, on the cluster as it is.
+"""Rehearses a candidate: calls every hook of its policies on the current cluster.
 
-Owns the inputs. Hooks are asked about the objects that the cluster has; where it has none of a
-kind, as when it is empty, they are made up.
+Owns the inputs: the objects of the cluster, or made-up ones of a kind of which it has none.
 """
 
 import time
@@ -27,7 +26,7 @@ log = structlog.get_logger(component="trial")
 #: Seconds that deciding pods may take; a candidate that needs longer would stall the queue.
 TRIAL_SECONDS: Final = 30.0
 
-# Nodes with victims, and victims on each of them, that preemption is asked about.
+# The most nodes with victims, and victims on each of them, for the hooks of preemption.
 _MOST_NODES: Final = 16
 _MOST_VICTIMS: Final = 8
 
@@ -39,14 +38,14 @@ def rehearse(
     snapshot: Snapshot,
     is_stopped: Callable[[], bool] = never,
 ) -> list[PolicyFailure]:
-    """The first failure of each (policy, hook) over everything that can be asked about *pods*.
+    """The first failure of each (policy, hook) for *pods*.
 
     Each pod is decided, with the hooks of the queue before and those of placed pods after that.
-    Scores are asked only for pods that fit on several nodes. So each profile also explains one
-    decision, which asks for all scores: that of a pod that was placed, or else of a made-up pod
-    that tolerates every taint and requests nothing. Hooks that are asked only about equally good
-    nodes, or when pods have to be evicted, are asked as if it were so. Once *is_stopped* says so,
-    no other pod is asked about.
+    Scores are evaluated only for pods that fit on several nodes. So each profile also explains one
+    decision, which evaluates all scores: that of a pod that was placed, or else of a made-up pod
+    that tolerates every taint and requests nothing. Hooks that are called only for equally good
+    nodes, or when pods have to be evicted, are called as if that were the case. Returns early once
+    *is_stopped* returns True.
     """
     found: dict[tuple[str, str], PolicyFailure] = {}
     placed: dict[str, Pod] = {}
@@ -136,9 +135,9 @@ class _Groups:
         self._sizes: Counter[tuple[int, str, str, str]] = Counter()
         for pod in pods:
             for enabled in self._grouping[pod.scheduler_name]:
-                said = scheduler.hooks.group_of(enabled, pod, snapshot)
-                if isinstance(said, list):
-                    self._sizes[_key(enabled, pod, said[0])] += 1
+                verdict = scheduler.hooks.group_of(enabled, pod, snapshot)
+                if isinstance(verdict, list):
+                    self._sizes[_key(enabled, pod, verdict[0])] += 1
         self._waiting = 0
 
     def permit_failures(self, pod: Pod) -> list[PolicyFailure]:
@@ -163,11 +162,11 @@ class _Groups:
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
         """The state of the group of *pod*; None if it is in none."""
-        said = self._scheduler.hooks.group_of(enabled, pod, self._snapshot)
-        if not isinstance(said, list):
-            failure: PolicyFailure | None = said
+        verdict = self._scheduler.hooks.group_of(enabled, pod, self._snapshot)
+        if not isinstance(verdict, list):
+            failure: PolicyFailure | None = verdict
             return failure
-        name, wanted = said
+        name, wanted = verdict
         found = self._snapshot.objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
         min_count = wanted or 0
         if wanted is None and found is not None:

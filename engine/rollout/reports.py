@@ -118,7 +118,7 @@ class Reports:
         self._event(reference, WARNING, REJECTED_REASON, note, revision)
 
     def unchanged(self, active: LoadedRevision, *, is_news: bool) -> None:
-        """The source offers what is in force; *is_news* if the last report said something else."""
+        """The source offers what is in force; *is_news* if the last report was different."""
         self.last_rejected = None
         self._count("unchanged", is_ok=True)
         if is_news:

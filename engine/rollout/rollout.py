@@ -291,7 +291,7 @@ class Rollout:
     def _unchanged(self, active: LoadedRevision, was_gone: bool) -> None:
         """The source offers what is in force already: a comment in another key, or a revert.
 
-        It is reported if the last report said something else, for the author of the repair.
+        It is reported if the last report was different, for the author of the repair.
         """
         is_rejected = self._reports.last_rejected is not None
         is_news = was_gone or is_rejected or active.origin != self._source_name

@@ -18,7 +18,7 @@ from engine.rollout.trial import LoadedRevision
 log = structlog.get_logger(component="rollout")
 
 #: Pods wait to be decided: a store that does not answer holds up a start or a new leader no longer
-#: than this. It is asked again in the background.
+#: than this. It is read again in the background.
 SAVE_TIMEOUT: Final = 2.0
 LOAD_TIMEOUT: Final = 10.0
 _SAVE_AGAIN_SECONDS: Final = 10.0
@@ -113,7 +113,7 @@ class SavedPolicies:
     async def load(self, until_then: str) -> LastGood | None:
         """What the store holds; None if nothing, or if it does not answer in time.
 
-        In that case `keep_saving` asks again; *until_then* says in the log what happens meanwhile.
+        In that case `keep_saving` tries again; *until_then* is logged: what happens until then.
         """
         try:
             async with asyncio.timeout(self._load_timeout):
@@ -168,7 +168,7 @@ class SavedPolicies:
         return self._is_leader() and not self._is_unread
 
     async def _try_to_load(self) -> LastGood | None:
-        """What was saved last, or None; a store that cannot be read is asked a few times."""
+        """What was saved last, or None; reading is tried a few times."""
         for attempt in range(1, _LOAD_TRIES + 1):
             try:
                 return await self._store.load()
@@ -198,7 +198,7 @@ class SavedPolicies:
             return
         if not kept.revision and not kept.rolled_back:
             return  # an empty state looks the same as none
-        with contextlib.suppress(StoreError):  # asked again soon
+        with contextlib.suppress(StoreError):  # tried again soon
             if await self._store.is_lost():
                 log.warning("The last good policies were deleted; saving them again")
                 self._unsaved = self.last_good

@@ -1,8 +1,8 @@
 """The stages that a candidate must pass before it decides for real pods: checks, tests, a trial.
 
-Owns these steps and their order, and what a rejection says. Everything slow runs outside the event
-loop: building in a worker thread, tests in a sandboxed child, trial decisions in a worker thread on
-a copy of the snapshot, by a sandbox of the candidate's own.
+Owns these stages and their order, and the text of a rejection. Everything slow runs outside the
+event loop: building in a worker thread, tests in a sandboxed child, trial decisions in a worker
+thread on a copy of the snapshot, by a sandbox of the candidate's own.
 """
 
 import asyncio
@@ -205,9 +205,9 @@ class CandidateStages:
         pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]
         profiles = candidate.bundle.profiles
         given_up = threading.Event()
-        asked = candidate.scheduler, profiles, pods, snapshot
+        inputs = candidate.scheduler, profiles, pods, snapshot
         try:
-            failures = await asyncio.to_thread(rehearse, *asked, given_up.is_set)
+            failures = await asyncio.to_thread(rehearse, *inputs, given_up.is_set)
         finally:
             given_up.set()  # cancelled: the process waits for the thread at its end
         if failures:

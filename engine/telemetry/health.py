@@ -1,6 +1,6 @@
 """The HTTP endpoints: health as kube components answer it, metrics, and the policies in force.
 
-Owns the routes and their wording. What is healthy, ready or in force is asked from callables that
+Owns the routes and their wording. What is healthy, ready or in force comes from callables that
 the application passes in.
 """
 

@@ -253,8 +253,8 @@ class Metrics:
         )
         self.extender_seconds = Histogram(
             "starsched_extender_request_duration_seconds",
-            "Seconds that an extender took to answer, by its urlPrefix, what it was asked "
-            "(`filter`, `prioritize`, `preempt`, `bind`) and the result: `success` or `error`.",
+            "Seconds that an extender took to answer, by its urlPrefix, verb (`filter`, "
+            "`prioritize`, `preempt`, `bind`) and result: `success` or `error`.",
             ["extender", "verb", "result"],
             buckets=exponential(0.001, 2, 15),
             registry=registry,
@@ -262,7 +262,7 @@ class Metrics:
         self.extender_served_seconds = Histogram(
             "starsched_extender_served_duration_seconds",
             "Seconds to answer kube-scheduler as an extender, by verb and result: `success`, "
-            "`error`, or `refused` for a request that is none.",
+            "`error`, or `refused` for an invalid request.",
             ["verb", "result"],
             buckets=exponential(0.001, 2, 15),
             registry=registry,

@@ -101,7 +101,7 @@ def test_a_snapshot_explains_what_policies_with_facts_decided(
     assert written.exit_code == 0, written.output
     answer = json.loads(written.stdout)
     assert answer["facts"] == [f"configmap:{namespace}/loads", "learned:pod-outcomes"]
-    assert "cannot be asked" in next(v for k, v in answer["missing"].items() if "prometheus" in k)
+    assert "cannot be read" in next(v for k, v in answer["missing"].items() if "prometheus" in k)
     assert "hunter2" not in file.read_text()
 
     policies = f"--policies={tmp_path / 'policies'}"

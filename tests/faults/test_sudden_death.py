@@ -174,7 +174,7 @@ async def test_a_sort_key_that_failed_is_asked_for_again(
             known = app.queue.describe
             return {name: known(f"default/{name}").get("sort_key") for name in names}
 
-        await eventually(lambda: sort_keys() == want, what="every sort key to be asked for again")
+        await eventually(lambda: sort_keys() == want, what="every sort key to be evaluated again")
         reordered = {"queue": "active", "event": "Reordered"}
         assert metric(app, "scheduler_queue_incoming_pods_total", **reordered) > 0
         hung.release()

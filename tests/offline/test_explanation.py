@@ -277,7 +277,7 @@ def test_a_pod_learns_which_policy_keeps_its_victims() -> None:
     assert any(one.startswith(f"`{sentence}`: ") for one in got.words)
     answer = {r.policy: (r.text, r.nodes) for r in got.remedies}
     assert answer["keeps"] == (
-        "evict less urgent pods that it keeps: its victim_key says None of them",
+        "evict pods of lower priority that it protects: victim_key returns None",
         1,
     )
 

@@ -17,7 +17,7 @@ HINTS: Final[Table] = {
     # Rejects the pods of a group that cannot be placed whole. One of them was rejected by a
     # filter; an event that helps that one has the others tried again with it.
     "PodGroup": (),
-    # Preemption only ever helps because a victim goes, and then the plugin that rejected is asked.
+    # Preemption only helps by deleting a victim, and then the hint of the rejecting plugin is used.
     # The preemptor rechecks a pod when its own preemption is done.
     "DefaultPreemption": (),
     # Only time releases the pods that are throttled.
