@@ -14,8 +14,6 @@ class Code(enum.Enum):
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
-    WAIT = "Wait"
-    SKIP = "Skip"
     PENDING = "Pending"
 
     # Members are single objects; Enum's own hash is a call of Python.
