@@ -292,7 +292,7 @@ async def test_a_message_that_did_not_fit_the_queue_is_written_later(bench: Benc
         pass
     bench.status.report(web(), reason="Unschedulable", message="no room")
     assert metric(bench, "failed") == 1
-    assert await bench.writer.flush(5) == 0
+    assert await bench.writer.flush(60) == 0
     await later(bench, 10)
     assert shown(bench) == ["no room"]
 

@@ -37,8 +37,8 @@ _OF_ADDRESS_SPACE: Final = 16
 _STDERR_BYTES: Final = 1 << 16
 
 
-class DiedError(Exception):
-    """The child gave no answer.
+class ChildExited(Exception):
+    """The child exited, or was killed, without an answer.
 
     Attributes:
         kind: deadline, memory or killed.
@@ -168,7 +168,7 @@ class Child:
             raise msgspec.DecodeError("a frame without answers")
         return answers
 
-    def reap(self, error: Exception) -> DiedError:
+    def reap(self, error: Exception) -> ChildExited:
         """Make sure that the process is gone; the reason of its exit.
 
         *error* is what asking it raised; its exit status and stderr may say more.
@@ -176,7 +176,7 @@ class Child:
         self._position = self._progress.position
         stderr = self._wait() if isinstance(error, ChannelClosedError) else self._kill()
         cause = _cause(error, self._process.returncode, stderr, self._image)
-        return DiedError(*cause, self._position)
+        return ChildExited(*cause, self._position)
 
     def end(self) -> None:
         """Kill the process; loading or asking it then raises `ChannelClosedError`."""
@@ -240,7 +240,7 @@ class Child:
 def _cause(
     error: Exception, code: int | None, stderr: bytes, image: ProgramImage
 ) -> tuple[str, str]:
-    """Why a child gave no answer: kind and text, as in `DiedError`."""
+    """Why a child gave no answer: kind and text, as in `ChildExited`."""
     limits = image.limits
     if isinstance(error, TimeoutError):
         return "deadline", f"did not answer within {limits.deadline:g} s"

@@ -1,8 +1,8 @@
 """The evaluator used in production: runs policies in child processes that can be killed any time.
 
-Owns which child is asked what, and what the exit of one means. A child that dies or does not answer
-in time costs one verdict: that of the entry that it was busy with. Another one, which was started
-beforehand, is asked the rest, and the next one starts meanwhile.
+Owns which child gets which request, and what the exit of one means. A child that exits or does not
+answer in time costs one verdict: that of the entry that it was busy with. Another one, which was
+started beforehand, is asked the rest, and the next one starts meanwhile.
 
     starting --program loaded--> ready --calls--> busy --answers--> ready
     busy --deadline, crash, kill--> (killed) --the next that is ready takes over
@@ -31,7 +31,7 @@ from engine.policy.evaluator import (
     Verdict,
     program_image,
 )
-from engine.policy.sandbox.children import Child, DiedError, StartingChild
+from engine.policy.sandbox.children import Child, ChildExited, StartingChild
 from engine.policy.sandbox.parts import can_split, entry_count
 from engine.policy.sandbox.protocol import (
     ChannelClosedError,
@@ -159,18 +159,18 @@ class SandboxEvaluator:
                     self._starting.append(StartingChild(self._image, self._pool))
 
     def _ready_child(self) -> Child:
-        """A child that can be asked. Raises `DiedError` if there is none and none starts."""
+        """A running child. Raises `ChildExited` if there is none and none starts."""
         if not self._children:
             try:
                 starting = self._starting.pop(0) if self._starting else None
                 child = starting.take() if starting else Child.loaded(self._image, self._pool)
             except (PolicyErrors, OSError) as errors:
                 # It did load once, so this is the machine's doing: too little memory, most often.
-                raise DiedError("killed", f"the sandbox does not start: {errors}") from errors
+                raise ChildExited("killed", f"the sandbox does not start: {errors}") from errors
             self._children.append(child)
         return self._children[0]
 
-    def _reap(self, child: Child, error: Exception) -> DiedError:
+    def _reap(self, child: Child, error: Exception) -> ChildExited:
         """Replace a child that failed to answer; returns why it exited."""
         self._children.remove(child)
         self.restarts += 1
@@ -201,7 +201,7 @@ class _Session:
             rest = [i for i in range(len(self._calls)) if i not in self._answers]
             try:
                 self._ask_all(rest)
-            except DiedError as exited:
+            except ChildExited as exited:
                 answered = sum(index in self._answers for index in rest)
                 # What it says it was at, as far as that can be.
                 culprit = rest[max(answered, min(exited.position, len(rest) - 1))]
@@ -224,8 +224,8 @@ class _Session:
             if waiting:  # it may have sent more than it was asked
                 raise exited from error
 
-    def _answer_culprit(self, call: Call, exited: DiedError) -> RawAnswer:
-        """The answer to a call during which a child died or was killed."""
+    def _answer_culprit(self, call: Call, exited: ChildExited) -> RawAnswer:
+        """The answer to a call during which a child exited or was killed."""
         count = entry_count(call)
         if exited.kind == "deadline":
             # Entry by entry it would take a deadline each.
@@ -249,7 +249,7 @@ class _Session:
                             entries += decode_answer(answer)
                 except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
                     raise self._owner._reap(child, error) from error
-            except DiedError as error:
+            except ChildExited as error:
                 exited = error
             else:
                 break
@@ -260,8 +260,8 @@ class _Session:
 
     def _child(self) -> Child:
         if self._owner.restarts - self._restarts_before >= _MAX_RESTARTS:
-            raise DiedError("killed", "the sandbox was started too often")
+            raise ChildExited("killed", "the sandbox was started too often")
         return self._owner._ready_child()
 
-    def _failure(self, call: Call, exited: DiedError) -> PolicyFailure:
+    def _failure(self, call: Call, exited: ChildExited) -> PolicyFailure:
         return self._image.failure(call, exited.kind, f"{call.hook}() {exited.how}")

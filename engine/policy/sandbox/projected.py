@@ -75,9 +75,9 @@ class News(msgspec.Struct, frozen=True, array_like=True):
 class Request(msgspec.Struct, frozen=True, array_like=True):
     """Calls to answer in order.
 
-    The answers come as frames of lists of `RawAnswer`, one for each call; with `one_by_one` one
-    for each entry, each in a frame of its own: slower, and what the process dies of is exact.
-    `news` are to be learned first, once all that was known is forgotten if it `forgets`.
+    The answers come as frames of lists of `RawAnswer`, one for each call; with `one_by_one` one for
+    each entry, each in a frame of its own: slower, but it shows which call ends the process. `news`
+    are to be learned first, once all that was known is forgotten if it `forgets`.
     """
 
     calls: list[Call]

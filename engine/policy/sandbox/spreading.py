@@ -1,8 +1,8 @@
 """Spreads one large request over several children.
 
-Owns the parts of a request and which child works on which. When a child dies, its parts are left to
-the caller, which asks them again one by one. Which child answers a part, and when, changes nothing:
-parts are cut by their entries alone, and joined in their order.
+Owns the parts of a request and which child works on which. When a child exits, its parts are left
+to the caller, which asks them again one by one. Which child answers a part, and when, changes
+nothing: parts are cut by their entries alone, and joined in their order.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from engine.policy.sandbox.children import Child, DiedError
+from engine.policy.sandbox.children import Child, ChildExited
 from engine.policy.sandbox.parts import can_split, entry_count, join, split
 from engine.policy.sandbox.protocol import (
     Call,
@@ -95,7 +95,7 @@ class Spreading:
         self,
         parts: Parts,
         children: Sequence[Child],
-        reap: Callable[[Child, Exception], DiedError],
+        reap: Callable[[Child, Exception], ChildExited],
     ) -> None:
         self._parts = parts
         self._reap = reap
@@ -106,10 +106,10 @@ class Spreading:
         self._asked_at: dict[Child, float] = {}
         self._begun_at: dict[int, float] = {}
         self._idle = list(children)
-        self.late: dict[int, DiedError] = {}
+        self.late: dict[int, ChildExited] = {}
 
     def run(self) -> dict[int, RawAnswer]:
-        """The answers by part; those that a child died of are not among them."""
+        """The answers by part, without those during which a child exited."""
         while self._busy or (self._queue and self._idle):
             for child in list(self._idle):
                 self._give(child)
@@ -195,9 +195,9 @@ class Spreading:
         for call, begun in list(self._begun_at.items()):
             if now - begun >= deadline:
                 how = f"did not answer within {deadline:g} s"
-                self._give_up(call, DiedError("deadline", how))
+                self._give_up(call, ChildExited("deadline", how))
 
-    def _give_up(self, call: int, exited: DiedError, lost: Iterable[int] = ()) -> None:
+    def _give_up(self, call: int, exited: ChildExited, lost: Iterable[int] = ()) -> None:
         for part in (*self._queue, *lost):
             if self._parts.of[part] == call:
                 self.late[part] = exited
