@@ -1,8 +1,9 @@
 """A pytest plug-in for the tests that a change concerns: `-p tests.affected`, as `make fast` does.
 
 Compares the working tree with the place where it left `main`. Chosen are the tests of the folders
-with a changed file (`engine/caching` -> `tests/caching`) and each test file that imports a changed
-module, or a module that imports one. What is further away is left to `make check`.
+with a changed file (`engine/caching` -> `tests/caching`), each test file that imports a changed
+module and, where those are few, each that imports a module that imports one. What is further away
+is left to `make check`.
 """
 
 import functools
@@ -14,6 +15,9 @@ from typing import Final
 import grimp
 import pytest
 
+#: More test files than these import something that imports a module that all of the engine uses:
+#: they would take minutes.
+_MOST_INDIRECT: Final = 40
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _PACKAGES: Final = ("engine", "tests", "benchmarks")
 #: Folders whose tests are elsewhere, or nowhere near an import.
@@ -66,11 +70,16 @@ def test_paths(changed: Iterable[str], importers: dict[str, set[str]]) -> set[st
             chosen.add(f"tests/{folder}")
         chosen.update(_TESTS_OF.get(top, ()))
         module = module_of(path)
-        near = importers.get(module, set())
-        for one in {module, *near}.union(*(importers.get(one, set()) for one in near)):
-            if one.startswith("tests."):
-                chosen.add(one.replace(".", "/") + ".py")
+        direct = importers.get(module, set())
+        chosen.update(_test_files({module, *direct}))
+        indirect = _test_files(set().union(*(importers.get(one, set()) for one in direct)))
+        if len(indirect) <= _MOST_INDIRECT:
+            chosen.update(indirect)
     return chosen
+
+
+def _test_files(modules: Iterable[str]) -> set[str]:
+    return {one.replace(".", "/") + ".py" for one in modules if one.startswith("tests.")}
 
 
 def _importers() -> dict[str, set[str]]:
