@@ -42,7 +42,7 @@ class HookParameter:
 
 PARAMETERS: Final[Mapping[str, HookParameter]] = {
     "pod": HookParameter("view:pod", "the pod that is decided"),
-    "node": HookParameter("view:node", "the node that is judged, with what is on it"),
+    "node": HookParameter("view:node", "the node that is evaluated, with what is on it"),
     "cluster": HookParameter("view:cluster", "what is known of the whole cluster"),
     "group": HookParameter(
         "view:group?", "the pod's group, as this policy's `group_of` says; None if it is in none"
@@ -345,7 +345,7 @@ ENTRIES: Final = (
         forms=(KEY,),
         plugin_set="postFilter",
         given={"node": "a node on which evicting `victims` makes enough capacity free"},
-        called="per node where evicting pods makes room, if there are several",
+        called="per node where evicting pods frees enough capacity, if there are several",
         returns="int, string or tuple of those: the smallest wins",
     ),
 )
