@@ -35,7 +35,6 @@ Json = dict[str, Any]
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _encode = msgspec.json.Encoder().encode
@@ -642,7 +641,6 @@ class Api:
 _PATCHES: dict[str, Callable[[Json, Any], Json]] = {
     MERGE_PATCH: patch.merge,
     STRATEGIC_PATCH: patch.strategic_merge,
-    JSON_PATCH: patch.json_patch,
 }
 
 

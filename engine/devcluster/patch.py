@@ -1,4 +1,4 @@
-"""The four patch languages of the API: merge, strategic merge, JSON patch, server-side apply.
+"""The patch languages that the server takes: merge, strategic merge, server-side apply.
 
 Owns how a patch changes plain data, and which lists merge by which key. Knows nothing of storage or
 of validation. No function changes what it is given.
@@ -142,89 +142,6 @@ def _ordered(field: str, items: list[Any], order: list[Any]) -> list[Any]:
         last = ranks.get(name(item), last)
         placed.append((last, item))
     return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
-
-
-# --- JSON patch ----------------------------------------------------------------------------
-
-
-def _test_failed() -> ApiStatus:
-    text = "the server rejected our request due to an error in our request"
-    return ApiStatus(422, text, details={})
-
-
-def json_patch(target: Json, operations: Any) -> Json:
-    """RFC 6902. Refuses with 422 if an operation cannot be applied or a test fails."""
-    if not isinstance(operations, list):
-        raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
-    document: Any = copy.deepcopy(target)
-    try:
-        for operation in operations:
-            document = _apply_operation(document, operation)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise _test_failed() from error
-    if not isinstance(document, dict):
-        raise _test_failed()
-    return document
-
-
-def _pointer(path: str) -> list[str]:
-    if not path:
-        return []
-    if not path.startswith("/"):
-        raise ValueError(path)
-    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
-
-
-def _find(document: Any, parts: list[str]) -> Any:
-    for part in parts:
-        document = document[int(part) if isinstance(document, list) else part]
-    return document
-
-
-def _add(document: Any, path: str, value: Any) -> Any:
-    parts = _pointer(path)
-    if not parts:
-        return value
-    parent, last = _find(document, parts[:-1]), parts[-1]
-    if isinstance(parent, list):
-        place = len(parent) if last == "-" else int(last)
-        if not 0 <= place <= len(parent):
-            raise IndexError(path)
-        parent.insert(place, value)
-    else:
-        parent[last] = value
-    return document
-
-
-def _remove(document: Any, path: str) -> Any:
-    parts = _pointer(path)
-    parent, last = _find(document, parts[:-1]), parts[-1]
-    return parent.pop(int(last) if isinstance(parent, list) else last)
-
-
-def _apply_operation(document: Any, operation: Json) -> Any:
-    path = operation["path"]
-    match operation["op"]:
-        case "add":
-            return _add(document, path, operation["value"])
-        case "remove":
-            _remove(document, path)
-        case "replace":
-            _find(document, _pointer(path))  # must exist
-            if not path:
-                return operation["value"]
-            _remove(document, path)
-            return _add(document, path, operation["value"])
-        case "move":
-            return _add(document, path, _remove(document, operation["from"]))
-        case "copy":
-            return _add(document, path, copy.deepcopy(_find(document, _pointer(operation["from"]))))
-        case "test":
-            if _find(document, _pointer(path)) != operation["value"]:
-                raise ValueError(path)
-        case unknown:
-            raise ValueError(unknown)
-    return document
 
 
 # --- server-side apply ---------------------------------------------------------------------

@@ -22,7 +22,6 @@ Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 # How long an answer may take that is sure to come.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.contract.harness import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Api, condition
+from tests.contract.harness import APPLY, MERGE, STRATEGIC, Answer, Api, condition
 
 WAITING = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
 
@@ -136,24 +136,6 @@ async def test_a_merge_patch_replaces_lists_and_drops_nulls(api: Api) -> None:
     other = {"type": "Ready", "status": "True"}
     answer = await api.patch(api.pods("a", "status"), {"status": {"conditions": [other]}}, MERGE)
     assert [item["type"] for item in answer.body["status"]["conditions"]] == ["Ready"]
-
-
-async def test_a_json_patch_is_applied_in_order(api: Api) -> None:
-    await api.make_pod("a", labels={"a": "1"})
-    sent = [
-        {"op": "test", "path": "/metadata/labels/a", "value": "1"},
-        {"op": "replace", "path": "/metadata/labels/a", "value": "2"},
-        {"op": "add", "path": "/metadata/labels/b", "value": "3"},
-    ]
-    answer = await api.patch(api.pods("a"), sent, JSON_PATCH)
-    assert answer.body["metadata"]["labels"] == {"a": "2", "b": "3"}
-
-
-async def test_a_json_patch_whose_test_fails_is_invalid(api: Api) -> None:
-    await api.make_pod("a", labels={"a": "1"})
-    sent = [{"op": "test", "path": "/metadata/labels/a", "value": "2"}]
-    answer = await api.patch(api.pods("a"), sent, JSON_PATCH)
-    assert (answer.status, answer.reason) == (422, "Invalid")
 
 
 async def test_other_content_types_are_no_patch(api: Api) -> None:

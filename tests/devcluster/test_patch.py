@@ -111,46 +111,6 @@ def test_an_element_without_its_key_is_refused() -> None:
         patch.strategic_merge({"conditions": []}, {"conditions": [{"status": "x"}]})
 
 
-@pytest.mark.parametrize(
-    ("operations", "want"),
-    [
-        pytest.param([{"op": "add", "path": "/a/-", "value": 3}], {"a": [1, 2, 3]}, id="append"),
-        pytest.param([{"op": "add", "path": "/a/0", "value": 0}], {"a": [0, 1, 2]}, id="insert"),
-        pytest.param([{"op": "remove", "path": "/a/0"}], {"a": [2]}, id="remove"),
-        pytest.param([{"op": "replace", "path": "/a", "value": 1}], {"a": 1}, id="replace"),
-        pytest.param([{"op": "move", "from": "/a", "path": "/b"}], {"b": [1, 2]}, id="move"),
-        pytest.param(
-            [{"op": "copy", "from": "/a", "path": "/x~1y"}],
-            {"a": [1, 2], "x/y": [1, 2]},
-            id="copy, escaped",
-        ),
-    ],
-)
-def test_json_patch_operations(operations: list[Json], want: Json) -> None:
-    target = {"a": [1, 2]}
-    assert patch.json_patch(target, operations) == want
-    assert target == {"a": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    "operations",
-    [
-        pytest.param([{"op": "remove", "path": "/b"}], id="nothing to remove"),
-        pytest.param([{"op": "replace", "path": "/b", "value": 1}], id="nothing to replace"),
-        pytest.param([{"op": "add", "path": "/a/9", "value": 1}], id="beyond the end"),
-        pytest.param([{"op": "add", "path": "b", "value": 1}], id="no pointer"),
-        pytest.param([{"op": "shuffle", "path": "/a"}], id="no operation"),
-        pytest.param([{"op": "add"}], id="no path"),
-        pytest.param([{"op": "replace", "path": "", "value": 1}], id="no object left"),
-        pytest.param(["x"], id="no object"),
-    ],
-)
-def test_a_json_patch_that_cannot_be_applied_is_refused(operations: list[Any]) -> None:
-    with pytest.raises(ApiStatus) as caught:
-        patch.json_patch({"a": [1, 2]}, operations)
-    assert caught.value.code == 422
-
-
 def test_apply_removes_elements_of_lists_that_were_left_out() -> None:
     first: Json = {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b"}]}}
     merged, owned = patch.apply({}, first, {}, "ci", force=False)
