@@ -440,8 +440,9 @@ class App:
             self.decision_log.handled(event, instructions)
         if instructions:
             self._carry_out(instructions)
-        if self.kernel.has_work:
-            self._wake()
+        if not self._ready.is_set() and self.kernel.has_work:
+            self._pauses.begin(self._clock.monotonic())
+            self._ready.set()  # wakes the scheduling loop
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -527,12 +528,6 @@ class App:
             self.report(WaitingPodPreempted(uid))
             return True
         return self.bindings.cancel(uid)
-
-    def _wake(self) -> None:
-        """Wake the scheduling loop, which has something to decide."""
-        if not self._ready.is_set():
-            self._pauses.begin(self._clock.monotonic())
-            self._ready.set()
 
     def _is_busy(self) -> bool:
         return self.bindings.at_work > 0 or self.queue.counts()["active"] > 0

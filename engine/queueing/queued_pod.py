@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from engine.model.pod import Pod
-from engine.queueing.transitions import Cause, Move, Place, Trigger
+from engine.queueing.transitions import Cause, Move, Place, Trigger, makes_it_tried
 
 # About two attempts with what led to them.
 _MOST_MOVES: Final = 8
@@ -75,7 +75,10 @@ class QueuedPod:
 
         Empty if that is too long ago.
         """
-        return next((move.why for move in reversed(self.moves) if move.makes_it_tried), "")
+        for at, came_from, place, trigger, cause in reversed(self._moves):
+            if makes_it_tried(came_from, place, trigger):
+                return Move(at, came_from, place, trigger, cause).why
+        return ""
 
     @property
     def moves(self) -> list[Move]:

@@ -181,13 +181,6 @@ class Move(NamedTuple):
     trigger: Trigger
     cause: Cause | None
 
-    @property
-    def makes_it_tried(self) -> bool:
-        """True if this is why the pod is tried: waits that end on the way are no reason."""
-        return self.place in _READY and (
-            self.came_from not in _READY or self.trigger is Trigger.ACTIVATED
-        )
-
     def text(self, now: float) -> str:
         """The move in words, for a reader at *now*."""
         stays = self.place is self.came_from
@@ -205,6 +198,11 @@ class Move(NamedTuple):
 
 
 _READY: Final = (Place.ACTIVE, Place.BACKOFF)
+
+
+def makes_it_tried(came_from: Place, place: Place, trigger: Trigger) -> bool:
+    """Whether such a move is why a pod is tried: waits that end on the way are no reason."""
+    return place in _READY and (came_from not in _READY or trigger is Trigger.ACTIVATED)
 
 
 def check_moves(moves: Sequence[Move], place: Place) -> None:
