@@ -62,3 +62,12 @@ def run_virtually(main: Coroutine[Any, Any, T], clock: VirtualClock) -> T:
     """Run *main* to its end in the time of *clock*."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         return runner.run(main)
+
+
+async def pass_time(seconds: float) -> None:
+    """Return so many virtual seconds later; fails on a loop whose time is real."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop), "this would really wait"
+    passed = loop.create_future()
+    loop.call_later(seconds, passed.set_result, None)
+    await passed

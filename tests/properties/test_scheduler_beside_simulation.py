@@ -47,7 +47,7 @@ from engine.telemetry.metrics import Metrics
 from tests.app.harness import NAME, NAMESPACE, config_map, edit, namespace
 from tests.kernel.plain import plain
 from tests.properties.test_the_kernel_repeats import CONFIG, MOODS, MOODY
-from tests.virtual_loop import run_virtually
+from tests.virtual_loop import pass_time, run_virtually
 
 # --- policies ----------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Life:
                 await self._cluster.recover()
 
     async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await pass_time(seconds)
 
 
 TROUBLES: Final = (
@@ -295,7 +295,7 @@ async def lived(clock: VirtualClock, bindings: int, stream: Sequence[tuple[Any, 
                 await getattr(life, name)(*arguments)
             # Let everything come to rest, and compare with what the API server has.
             cluster.faults.clear()
-            await asyncio.sleep(120.0)
+            await pass_time(120.0)
             if running.done():
                 running.result()
             app.kernel.check_invariants()
