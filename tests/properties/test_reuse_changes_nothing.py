@@ -23,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.caching import snapshot
 from engine.model.pod_group import PodGroupState
+from engine.policy import verdicts
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.hook_signatures import hook_signatures
@@ -172,6 +173,8 @@ class Bounds:
         (placed_pods, "_MOST_KINDS", 2),
         (scheduling_cycle, "_HOUSEKEEPING_EVERY", 3),
         (snapshot, "_LOG_SIZE", 4),
+        (verdicts, "_CAPACITY_BYTES", 2048),
+        (verdicts, "_MOST_SINGLES", 8),
     )
 
     def __init__(self) -> None:
@@ -187,10 +190,6 @@ class Bounds:
     def hold(self, scheduler: Scheduler) -> None:
         """Let *scheduler* remember little, if bounds are tight."""
         if self._are_tight:
-            memo = scheduler.memo
-            assert hasattr(memo, "_capacity_bytes")
-            assert hasattr(memo, "_single_capacity")
-            memo._capacity_bytes, memo._single_capacity = 2048, 8
             assert hasattr(scheduler._counted, "_capacity")
             scheduler._counted._capacity = 8
 
