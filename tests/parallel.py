@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.nodeid import coerce_node_id
 
 _FOLDER: Final = "STARSCHED_TESTS_FOLDER"
 _SHARED_SCOPES: Final = frozenset({"module", "class", "package"})
@@ -34,8 +35,8 @@ class Worker:
         self._queue = folder / "queue"
         self._floor = folder / "floor"
 
-    # Before xdist's own hook, which appends the group to the id of the test.
-    @pytest.hookimpl(tryfirst=True)
+    # After the hooks that mark tests.
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             fixtures = getattr(item, "_fixtureinfo", None)
@@ -44,6 +45,9 @@ class Worker:
                 item.add_marker(pytest.mark.xdist_group(min(once)))
             elif any(found[-1].scope in _SHARED_SCOPES for found in made.values()):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            # xdist appends the group to an attribute that pytest 9.2 reads no more.
+            if (group := item.get_closest_marker("xdist_group")) and "@" not in item.name:
+                item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")
 
     # Around everything, pytest-timeout's clock included.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
