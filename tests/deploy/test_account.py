@@ -137,7 +137,7 @@ class Cluster:
         self.plane.request("PUT", path, found)
 
 
-@pytest.fixture(params=["overlays/side-by-side", "overlays/replace"])
+@pytest.fixture(params=["overlays/beside", "overlays/replace"])
 def cluster(request: pytest.FixtureRequest, kustomize: Path, tmp_path: Path) -> Iterator[Cluster]:
     policy = tmp_path / "audit-policy.yaml"
     policy.write_text(_AUDIT_POLICY)

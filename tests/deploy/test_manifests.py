@@ -20,7 +20,7 @@ from tests.deploy.rendering import (
     render,
 )
 
-OVERLAYS = ("overlays/side-by-side", "overlays/replace")
+OVERLAYS = ("overlays/beside", "overlays/replace")
 FOLDERS = ("base", *OVERLAYS)
 
 pytestmark = pytest.mark.usefixtures("kustomize")
@@ -159,7 +159,7 @@ def test_the_config_map_holds_the_example_policies_and_their_tests(folder: str) 
 
 @pytest.mark.parametrize(
     ("folder", "scheduler"),
-    [("base", "starsched"), ("overlays/side-by-side", "starsched"), ("overlays/replace", None)],
+    [("base", "starsched"), ("overlays/beside", "starsched"), ("overlays/replace", None)],
 )
 def test_only_the_replacement_takes_pods_that_name_no_scheduler(
     folder: str, scheduler: str | None
@@ -176,7 +176,7 @@ def test_only_the_replacement_takes_pods_that_name_no_scheduler(
 @pytest.mark.parametrize(
     ("folder", "namespace", "name"),
     [
-        pytest.param("overlays/side-by-side", "starsched", "starsched", id="its own lease"),
+        pytest.param("overlays/beside", "starsched", "starsched", id="its own lease"),
         pytest.param("overlays/replace", "kube-system", "kube-scheduler", id="that of its peer"),
     ],
 )

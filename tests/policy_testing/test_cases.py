@@ -23,7 +23,7 @@ from engine.policy_testing.runner import (
 LOADS = """
 load("@std/generators.star", "any_bool", "any_built", "any_cluster", "any_float", "any_int")
 load("@std/generators.star", "any_list", "any_node", "any_of", "any_pod")
-load("@std/testing.star", "asserts", "cases", "cluster", "decide", "load_data", "make_node")
+load("@std/testing.star", "asserts", "cases", "cluster", "judge", "load_data", "make_node")
 load("@std/testing.star", "make_pod")
 """
 POLICY = """
@@ -372,14 +372,14 @@ LABELS = "def score(pod, node):\n    return len(node.labels)\n"
         ),
         pytest.param(
             CEILING,
-            "never_worse_with_more_capacity(NODES, make_pod())",
+            "never_worse_with_more_room(NODES, make_pod())",
             "a node with more capacity is worse",
             '{"is": "too large", "node": "b", "with": {"memory": "68719476736"}}',
             id="fit",
         ),
         pytest.param(
             LESS,
-            "never_worse_with_more_capacity(NODES, make_pod())",
+            "never_worse_with_more_room(NODES, make_pod())",
             "a node with more capacity is worse",
             '{"is": 84, "node": "b", "with": {"cpu": "16000m"}}',
             id="score",
@@ -400,7 +400,7 @@ LABELS = "def score(pod, node):\n    return len(node.labels)\n"
         ),
         pytest.param(
             LESS,
-            "never_falls(lambda n: decide(cluster(make_node(cpu = n)), make_pod()).total['node'], "
+            "never_falls(lambda n: judge(cluster(make_node(cpu = n)), make_pod()).total['node'], "
             "[1, 1, 3])",
             "the value falls",
             "{3: 97}",
@@ -440,9 +440,9 @@ def test_a_property_that_does_not_hold_says_for_what(
             "same_for_any_node_order(cluster(*[make_node(str(i)) for i in range(9)]), make_pod())",
             id="order of many",
         ),
-        pytest.param(POLICY, "never_worse_with_more_capacity(NODES, make_pod())", id="capacity"),
+        pytest.param(POLICY, "never_worse_with_more_room(NODES, make_pod())", id="capacity"),
         pytest.param(
-            LESS, "never_worse_with_more_capacity(NODES, make_pod(), scores = False)", id="only fit"
+            LESS, "never_worse_with_more_room(NODES, make_pod(), scores = False)", id="only fit"
         ),
         pytest.param(POLICY, "ignores_unknown_labels(NODES, make_pod())", id="labels"),
         pytest.param(LESS, "scores_within(NODES, make_pod())", id="range"),
@@ -474,7 +474,7 @@ def test_a_property_that_holds_passes(policy: str, assertion: str) -> None:
             id="order",
         ),
         pytest.param(
-            "never_worse_with_more_capacity(cluster(), make_pod())",
+            "never_worse_with_more_room(cluster(), make_pod())",
             "the cluster has no nodes",
             id="capacity",
         ),

@@ -22,7 +22,7 @@ from engine.policy_testing.runner import PolicyTestResult, describe, discover, r
 from tests.controlplane import ControlPlane
 
 LOADS = (
-    'load("@std/testing.star", "asserts", "cluster", "decide", "load_data", "load_manifests", '
+    'load("@std/testing.star", "asserts", "cluster", "judge", "load_data", "load_manifests", '
     '"make_node", "make_pod")\n'
 )
 POLICY = 'def filter(pod, node):\n    return "bad" if node.labels.get("bad") == "true" else None\n'

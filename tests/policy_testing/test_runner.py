@@ -6,7 +6,7 @@ from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy_testing.runner import PolicyTestResult, describe, discover, failed, run_tests
 
-LOADS = 'load("@std/testing.star", "asserts", "cluster", "decide", "make_node", "make_pod")\n'
+LOADS = 'load("@std/testing.star", "asserts", "cluster", "judge", "make_node", "make_pod")\n'
 POLICY = """
 args = plugin_args(limit = 3)
 
@@ -185,9 +185,11 @@ def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> 
     assert result.line == 4
 
 
-@pytest.mark.parametrize("assertion", ['evicts(NODES, POD, "a", ["x"])', "evicts_none(NODES, POD)"])
+@pytest.mark.parametrize(
+    "assertion", ['evicts(NODES, POD, "a", ["x"])', "evicts_nobody(NODES, POD)"]
+)
 def test_who_is_evicted_is_asked_where_preemption_takes_part(assertion: str) -> None:
-    """Alone, a policy evicts nobody whatever its `victim_key` says: `evicts_none` held, and
+    """Alone, a policy evicts nobody whatever its `victim_key` says: `evicts_nobody` held, and
     `evicts` said only that it got none.
     """
     nodes = (
@@ -201,7 +203,7 @@ def test_who_is_evicted_is_asked_where_preemption_takes_part(assertion: str) -> 
 @pytest.mark.parametrize(
     ("assertion", "want"),
     [
-        ('evicts_none(NODES, POD, profile = "default-scheduler")', "nodes that fit"),
+        ('evicts_nobody(NODES, POD, profile = "default-scheduler")', "nodes that fit"),
         ('evicts(NODES, POD, "a", [], profile = "default-scheduler")', "nodes that fit"),
         ("prefers(NODES, POD)", "want two nodes or more, the best first, got []"),
         ('prefers(NODES, POD, "b")', 'want two nodes or more, the best first, got ["b"]'),
@@ -307,7 +309,7 @@ def test_the_same_pod_can_be_placed_twice() -> None:
 def test_an_answer_can_be_looked_at_whole() -> None:
     (result,) = _run(
         "def test_it():\n"
-        '    answer = decide(cluster(make_node("a"), make_node("dddd")), make_pod())\n'
+        '    answer = judge(cluster(make_node("a"), make_node("dddd")), make_pod())\n'
         '    asserts.equal(answer.rejected["dddd"].plugin, "x")\n'
         '    asserts.equal(answer.best, ["a"])\n'
     )
