@@ -34,7 +34,8 @@ def test_what_does_not_fit_is_reported_and_ends_with_3(cluster: str) -> None:
     assert "2 pending, such as a/p1, a/p2: 0/1 nodes are available: 1 Insufficient cpu" in (
         result.output
     )
-    assert result.output.count("`no new claims to deallocate`: no device claim holds") == 1
+    explained = "`no new claims to deallocate`: the pod is not waiting for a device claim"
+    assert result.output.count(explained) == 1
 
 
 def test_policies_that_fail_end_with_1(cluster: str, tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def test_an_interrupted_sweep_counts_the_result_that_was_just_written(
         raise KeyboardInterrupt
 
     # What comes next after a result is in the log.
-    monkeypatch.setattr("engine.cli.sweep_command.Progress.advance", interrupt)
+    monkeypatch.setattr("rich.progress.Progress.advance", interrupt)
     log = tmp_path / "out" / "results.jsonl"
     result = sweep(snapshot, log.parent, "--seeds", "2", "--jobs", "1")
     assert result.exit_code == 130

@@ -195,11 +195,11 @@ def test_a_malformed_series_is_left_out(series: Any) -> None:
         (
             "node",
             {"instance": "a:1", "job": "n"},
-            "`node`, which says what it is about, got `instance`, `job`",
+            "`node`, which names the subject, got `instance`, `job`",
         ),
-        ("node", {}, "`node`, which says what it is about, got none"),
-        ("pair", {"node": "a"}, "`type` and `node`, which says what it is about, got `node`"),
-        ("pod", {"pod": "a"}, "`namespace` and `pod`, which says what it is about, got `pod`"),
+        ("node", {}, "`node`, which names the subject, got none"),
+        ("pair", {"node": "a"}, "`type` and `node`, which names the subject, got `node`"),
+        ("pod", {"pod": "a"}, "`namespace` and `pod`, which names the subject, got `pod`"),
     ],
 )
 def test_an_answer_about_nothing_is_reported(about: str, labels: dict[str, str], want: str) -> None:
