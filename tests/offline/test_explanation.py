@@ -107,6 +107,7 @@ def test_asking_each_policy_alone_agrees_with_the_decision(
         assert table.rejections[status.plugin][name] == status
 
 
+@pytest.mark.slow("compares much")
 @settings(max_examples=60, deadline=None)
 @given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
 def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
