@@ -29,7 +29,7 @@ class ReadAhead:
     def after(self, numbers: Numbers, of: object = None) -> list[Numbers]:
         """The inputs that probably follow *numbers*; none unless the last two steps were alike.
 
-        *of* is what they have in common; with another value, steps are counted anew.
+        *of* is what they have in common; another value starts over.
         """
         if len(numbers) > MOST_NUMBERS:
             return []

@@ -6,7 +6,7 @@ means is the policies'.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -95,8 +95,7 @@ class Normalizer:
         is_wanted[places] = True
         wanted = is_wanted | (not is_new and len(table) <= _WHOLE)
         missing = np.flatnonzero(wanted & (table == _UNKNOWN))
-        answers, failures = self._ask(key, (missing + low).tolist())
-        self._learn(key, answers)
+        failures = self._ask(key, (missing + low).tolist())
         failed = [failure for score, failure in failures.items() if is_wanted[score - low]]
         return first_reported(failed) if failed else table[places]
 
@@ -106,10 +105,9 @@ class Normalizer:
         scores: list[int] = distinct.tolist()
         missing = [score for score in scores if score not in known]
         if missing:
-            answers, failures = self._ask(key, missing)
+            failures = self._ask(key, missing)
             if failures:
                 return first_reported(failures.values())
-            known.update(answers)
         normal = np.array([known[score] for score in scores], np.int64)[places]
         if len(known) > _MOST_SCORES:
             known.clear()
@@ -137,29 +135,29 @@ class Normalizer:
             self._wide.move_to_end(key)
         return known
 
-    def _learn(self, key: _Range, answers: Mapping[int, int]) -> None:
-        if _is_narrow(key):
-            table, low = self._table(key), key[1]
-            for score, answer in answers.items():
-                table[score - low] = answer
-        else:
-            self._known(key).update(answers)
-
-    def _ask(
-        self, key: _Range, scores: Sequence[int]
-    ) -> tuple[dict[int, int], dict[int, PolicyFailure]]:
-        """The answers to *scores*, and the failures of those without one."""
+    def _ask(self, key: _Range, scores: Sequence[int]) -> dict[int, PolicyFailure]:
+        """Learn the answers to *scores*; returns the failures of those without one."""
         later = self._later(key, scores)
-        asked = [(key, scores), *later]
-        verdicts = self._memo.evaluate([_call(*each) for each in asked])
+        verdicts = self._memo.evaluate([_call(*each) for each in [(key, scores), *later]])
         for (over, of), answered in zip(later, verdicts[1:], strict=True):
-            self._learn(over, _answers(of, answered))
-        failures = {
-            score: verdict
-            for score, verdict in zip(scores, verdicts[0], strict=True)
-            if isinstance(verdict, PolicyFailure)
-        }
-        return _answers(scores, verdicts[0]), failures
+            self._learn(over, of, answered)
+        return self._learn(key, scores, verdicts[0])
+
+    def _learn(
+        self, key: _Range, scores: Sequence[int], answers: Sequence[int | PolicyFailure]
+    ) -> dict[int, PolicyFailure]:
+        """Keep the *answers* to *scores*; returns the failures by score, which are not kept."""
+        failures: dict[int, PolicyFailure] = {}
+        table = self._table(key) if _is_narrow(key) else None
+        known = self._known(key) if table is None else {}
+        for score, answer in zip(scores, answers, strict=True):
+            if isinstance(answer, PolicyFailure):
+                failures[score] = answer
+            elif table is None:
+                known[score] = answer
+            else:
+                table[score - key[1]] = answer
+        return failures
 
     def _later(self, key: _Range, scores: Sequence[int]) -> list[tuple[_Range, Sequence[int]]]:
         """The ranges and scores that will probably be asked next."""
@@ -176,12 +174,6 @@ class Normalizer:
 
 def _is_narrow(key: _Range) -> bool:
     return key[2] - key[1] < _TABLE_SPAN
-
-
-def _answers(scores: Sequence[int], verdicts: Sequence[Any]) -> dict[int, int]:
-    """The answer by score, without failures."""
-    pairs = zip(scores, verdicts, strict=True)
-    return {score: answer for score, answer in pairs if not isinstance(answer, PolicyFailure)}
 
 
 def _call(key: _Range, scores: Sequence[int]) -> Call:
