@@ -8,9 +8,10 @@ implementation, and a test.
 Owns the meaning of a text as well: `syntax` parses it, `resolve` finds what its names and calls
 mean, and `modules` has the top level of its files. `infer` works out what each expression may be
 (`values`), by the rules of `evaluate`, and what it reads (`effects`); `typing` gives the types of
-one file's expressions. What follows from that is the business of others: reads, checks and lints in
-`engine.policy`; the translation of hooks in `policy.sandbox`, which follows one hook statement by
-statement with the same values.
+one file's expressions. `flow` knows what branches, loops, exits and conditions mean for variables.
+What follows from that is the business of others: reads, checks and lints in `engine.policy`; the
+translation of hooks in `policy.sandbox`, which follows one hook statement by statement with the
+same values.
 
 Does not run policies (`policy.sandbox`), and knows nothing of pods and nodes but the names and
 types of the fields that it is given. Begin with `table` for the first half, with `values` for the

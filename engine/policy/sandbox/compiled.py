@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from engine.language.flow import UNKNOWN
 from engine.language.hooks import PARAMETERS, hook_of
 from engine.language.resolve import parameters_of
 from engine.language.values import INT, NONE, OPAQUE, Function, Items, Struct, Summary, Value, View
@@ -25,7 +26,7 @@ from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.hoisting import hoisted
 from engine.policy.sandbox.translation.kinds import Given, SchemaTypes, Untranslatable
 from engine.policy.sandbox.translation.operations import Refused, TooMuchError
-from engine.policy.sandbox.translation.state import NAMESPACE, UNKNOWN, Code, Translation, load
+from engine.policy.sandbox.translation.state import NAMESPACE, Code, Translation, load
 from engine.policy.sandbox.translation.texts import Texts
 from engine.policy.sandbox.translation.translate import define, translate_function
 

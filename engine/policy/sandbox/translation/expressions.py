@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.language.flow import UNKNOWN
 from engine.language.resolve import bound_to, parameters_of
 from engine.language.values import (
     INT,
@@ -36,9 +37,7 @@ from engine.policy.sandbox.translation.kinds import (
     names,
 )
 from engine.policy.sandbox.translation.state import (
-    UNKNOWN,
     Code,
-    Variable,
     call,
     load,
 )
@@ -61,6 +60,7 @@ class Expressions:
     def __init__(self, block: "Block") -> None:
         self.block = block
         self.shared = block.shared
+        self.flow = block.flow
         self._nesting = 0
         # Within what comprehensions loop over Python has no `:=`.
         self._loops_over = 0
@@ -149,15 +149,14 @@ class Expressions:
     # --- names --------------------------------------------------------------------------------
 
     def _name(self, name: str) -> Code:
-        variables = self.block.variables
-        assert variables is not None
-        variable = variables.get(name)
+        variable = (self.flow.variables or {}).get(name)
         if variable is not None:
             if not variable.is_bound:
                 raise Untranslatable(f"`{name}` that may have no value")
-            if variable.value is not UNKNOWN:
-                return Code(self.shared.constant(variable.value), variable.type, variable.value)
-            return Code(load(f"v_{name}"), variable.type)
+            if variable.constant is not UNKNOWN:
+                made = self.shared.constant(variable.constant)
+                return Code(made, variable.value, variable.constant)
+            return Code(load(f"v_{name}"), variable.value)
         meaning = self.meaning(name)
         if isinstance(meaning, Constant):
             return self.known(meaning.value)
@@ -176,8 +175,7 @@ class Expressions:
 
     def is_variable(self, name: str) -> bool:
         """True if *name* is local here."""
-        variables = self.block.variables
-        return name in self.block.locals or (variables is not None and name in variables)
+        return name in self.block.locals or name in (self.flow.variables or {})
 
     def _attribute(self, node: ast.expr, base: ast.expr, attribute: str) -> Code:
         if self._is_math(base):
@@ -217,21 +215,18 @@ class Expressions:
 
     def _bool_op(self, op: ast.boolop, values: Sequence[ast.expr]) -> Code:
         is_and = isinstance(op, ast.And)
-        before = self.block.variables
-        assert before is not None
         found: list[Code] = []
-        for index, node in enumerate(values):
-            code = self.value(node)
-            is_last = index == len(values) - 1
-            if code.is_known and not is_last and bool(code.value) is is_and:
-                continue  # `True and x` is x
-            found.append(code)
-            if code.is_known and bool(code.value) is not is_and:
-                break
-            if not is_last:
-                known = self.block.narrowed(node, is_and)
-                self.block.variables = {**(self.block.variables or {}), **known}
-        self.block.variables = before
+        with self.flow.apart():
+            for index, node in enumerate(values):
+                code = self.value(node)
+                is_last = index == len(values) - 1
+                if code.is_known and not is_last and bool(code.value) is is_and:
+                    continue  # `True and x` is x
+                found.append(code)
+                if code.is_known and bool(code.value) is not is_and:
+                    break
+                if not is_last:
+                    self.flow.assume(node, is_and)
         if len(found) == 1:
             return found[0]
         if found[-1].is_known and all(self._is_plain_bool(code) for code in found[:-1]):
@@ -266,13 +261,9 @@ class Expressions:
         test = self.value(node.test)
         if test.is_known:
             return self.value(node.body if test.value else node.orelse)
-        before = self.block.variables
-        assert before is not None
-        self.block.variables = before | self.block.narrowed(node.test, True)
-        body = self.value(node.body)
-        self.block.variables = before | self.block.narrowed(node.test, False)
-        orelse = self.value(node.orelse)
-        self.block.variables = before
+        body, orelse = self.flow.choose(
+            node.test, lambda: self.value(node.body), lambda: self.value(node.orelse)
+        )
         return Code(ast.IfExp(test.node, body.node, orelse.node), join(body.type, orelse.type))
 
     def _compare(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Code:
@@ -359,13 +350,10 @@ class Expressions:
         generators: Sequence[ast.comprehension],
         finish: Callable[[], Callable[[list[ast.comprehension]], Code]],
     ) -> Code:
-        before = self.block.variables
-        assert before is not None
         start = self.shared.nodes
         made: list[tuple[ast.expr, Paid, list[ast.expr]]] = []
         sites: Sites = NO_SITES
-        loop = self.block.open_loop()
-        try:
+        with self.block.noting() as changes, self.flow.apart():
             for generator in generators:
                 if generator.is_async:
                     raise Untranslatable("an async comprehension")
@@ -373,23 +361,15 @@ class Expressions:
                 paid, item, own = self.iterable(generator.iter)
                 self._loops_over -= 1
                 sites |= own
-                self.block.variables = dict(self.block.variables or {})
                 target = self.block.target(generator.target, Code(ast.Constant(None), item))
                 tests = []
                 for test_node in generator.ifs:
-                    test = self.value(test_node)
-                    tests.append(test.node)
-                    known = self.block.narrowed(test_node, True)
-                    self.block.variables = {**(self.block.variables or {}), **known}
+                    tests.append(self.value(test_node).node)
+                    self.flow.assume(test_node, True)
                 made.append((target, paid, tests))
             build = finish()
-        finally:
-            self.block.loops.pop()
-            self.block.variables = before
-        if loop.changes & sites:
+        if changes & sites:
             raise Untranslatable("a comprehension that changes what it loops over")
-        for outer in self.block.loops:
-            outer.changes |= loop.changes
         cost = 10 + 8 * (self.shared.nodes - start)
         return build([ast.comprehension(t, paid(cost), tests, 0) for t, paid, tests in made])
 
@@ -457,13 +437,12 @@ class Expressions:
         for name, argument in arguments.given.items():
             if name not in by_name:
                 given[name] = self.value(argument)
-        loop = self.block.open_loop()
-        for name, argument in arguments.given.items():
-            if name in by_name:
-                given[name] = self.value(argument)
-        self.block.loops.pop()
+        with self.block.noting() as changes:
+            for name, argument in arguments.given.items():
+                if name in by_name:
+                    given[name] = self.value(argument)
         places = [order.index(name) for name in given]
-        if loop.changes and places != sorted(places):
+        if changes and places != sorted(places):
             # Here they are worked out in the order of the parameters.
             raise Untranslatable("arguments in another order, one of which changes something")
         for name, default in parameters.defaults.items():
@@ -508,14 +487,10 @@ class Expressions:
                 pass
             case _:
                 raise Untranslatable("a key that is no lambda of one parameter")
-        before = self.block.variables
-        assert before is not None
-        self.block.variables = before | {param.arg: Variable(item)}
-        loop = self.block.open_loop()
-        code = self.value(node.body)
-        self.block.loops.pop()
-        self.block.variables = before
-        if loop.changes:
+        with self.block.noting() as changes, self.flow.apart():
+            self.flow.bind(param.arg, item)
+            code = self.value(node.body)
+        if changes:
             raise Untranslatable("a key that changes something")
         arguments = ast.arguments([], [ast.arg(f"v_{param.arg}")], None, [], [], None, [])
         return ast.Lambda(arguments, code.node), code.type

@@ -8,6 +8,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from engine.language.flow import UNKNOWN
 from engine.language.table import Builtin, builtins
 from engine.language.values import (
     BOOL,
@@ -34,7 +35,7 @@ from engine.policy.sandbox.translation.kinds import (
     only,
 )
 from engine.policy.sandbox.translation.operators import check_key, has_order
-from engine.policy.sandbox.translation.state import UNKNOWN, Code, call, load
+from engine.policy.sandbox.translation.state import Code, call, load
 
 if TYPE_CHECKING:
     from engine.policy.sandbox.translation.expressions import Expressions, Paid

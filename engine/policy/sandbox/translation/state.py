@@ -1,4 +1,4 @@
-"""The state of one translation: what its functions share, and what code and variables are.
+"""The state of one translation: what its functions share, and what code is.
 
 Owns constants, the types of what the hook makes itself, and the namespace of the Python that is
 made. Statements are `translate`, expressions `expressions`.
@@ -8,6 +8,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from engine.language.flow import UNKNOWN
 from engine.language.values import NOTHING, Items, Map, Site, Value
 from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.kinds import (
@@ -21,13 +22,6 @@ from engine.policy.sandbox.translation.kinds import (
 from engine.policy.sandbox.translation.texts import Texts
 
 
-class _Unknown:
-    """No value is known before the hook runs."""
-
-
-UNKNOWN: Final = _Unknown()
-
-
 class Code(NamedTuple):
     """Python for an expression, its type, and its value where that is a constant."""
 
@@ -39,17 +33,6 @@ class Code(NamedTuple):
     def is_known(self) -> bool:
         """True for a constant."""
         return self.value is not UNKNOWN
-
-
-class Variable(NamedTuple):
-    """What a local variable can be at one place of the text; it may have no value there yet."""
-
-    type: Value
-    value: Any = UNKNOWN
-    is_bound: bool = True
-
-
-Variables = dict[str, Variable]
 
 
 @dataclass
@@ -177,28 +160,6 @@ _PYTHON: Final = (
     len, sorted, min, max, any, all, bool, int, float, abs, list, zip, enumerate, range,
 )  # fmt: skip
 NAMESPACE: Final = {**HELPERS, **{f"b_{function.__name__}": function for function in _PYTHON}}
-
-
-def merged(a: Variables | None, b: Variables | None) -> Variables | None:
-    """What variables can be where two ways meet."""
-    if a is None or b is None:
-        return b if a is None else a
-    found = {}
-    for name in {**a, **b}:
-        if name in a and name in b:
-            x, y = a[name], b[name]
-            is_same = x.value is not UNKNOWN and same_constant(x.value, y.value)
-            is_bound = x.is_bound and y.is_bound
-            value = x.value if is_same else UNKNOWN
-            found[name] = Variable(join(x.type, y.type), value, is_bound)
-        else:
-            found[name] = Variable((a.get(name) or b[name]).type, UNKNOWN, False)
-    return found
-
-
-def same_constant(a: Any, b: Any) -> bool:
-    """True if two constants are surely one."""
-    return a is b or (type(a) is type(b) and type(a) in (str, int, bool) and a == b)
 
 
 def constant_key(value: Any) -> Any:

@@ -6,15 +6,16 @@ Whatever is outside raises `Untranslatable`, and the hook runs in the interprete
 keep the types small: where Python *raises*, anything goes, because the interpreter then answers;
 where Python gives a value, it must be the interpreter's value for every alternative.
 
-Owns variables, control flow, calls between functions, and what is made and changed where.
-Expressions are `expressions`.
+Owns calls between functions, and what is made and changed where. What control flow means for
+variables is `engine.language.flow`'s, expressions are `expressions`.
 """
 
 import ast
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
+from engine.language.flow import UNKNOWN, Flow, same_constant
 from engine.language.resolve import annotations_of, parameters_of
 from engine.language.syntax import assigned_names, local_names
 from engine.language.values import (
@@ -39,18 +40,7 @@ from engine.policy.sandbox.translation.kinds import (
     join,
     names,
 )
-from engine.policy.sandbox.translation.state import (
-    UNKNOWN,
-    Code,
-    Spec,
-    Translation,
-    Variable,
-    Variables,
-    call,
-    constant_key,
-    merged,
-    same_constant,
-)
+from engine.policy.sandbox.translation.state import Code, Spec, Translation, call, constant_key
 
 _MAX_FUNCTIONS: Final = 120
 _MAX_PASSES: Final = 12
@@ -68,10 +58,10 @@ class Block:
         self.path = path
         self.key = key
         self.locals = frozenset(locals_)
-        self.variables: Variables | None = {}
+        self.flow = Flow(join)
         self.returns: list[Code] = []
         self.changes: set[Site] = set()
-        self.loops: list[_Loop] = []
+        self._noted: list[set[Site]] = []
         self.expressions = Expressions(self)
 
     # --- values that the hook makes itself ----------------------------------------------------
@@ -93,8 +83,17 @@ class Block:
         """The lists or dicts of *sites* are changed here."""
         self.changes |= sites
         self.shared.changed |= sites
-        for loop in self.loops:
-            loop.changes |= sites
+        for noted in self._noted:
+            noted |= sites
+
+    @contextmanager
+    def noting(self) -> Iterator[set[Site]]:
+        """What is changed within, while it is translated."""
+        self._noted.append(set())
+        try:
+            yield self._noted[-1]
+        finally:
+            self._noted.pop()
 
     # --- statements ---------------------------------------------------------------------------
 
@@ -102,7 +101,7 @@ class Block:
         """Translate statements until one that nothing comes after."""
         found: list[ast.stmt] = []
         for statement in body:
-            if self.variables is None:
+            if self.flow.variables is None:
                 break
             self.shared.nodes += 1
             if self.shared.nodes > _MAX_NODES:
@@ -130,12 +129,12 @@ class Block:
                 value = node.value
                 code = Code(ast.Constant(None), NONE, None) if value is None else self.value(value)
                 self.returns.append(code)
-                self.variables = None
+                self.flow.end()
                 return [ast.Return(code.node)]
-            case ast.Break():
-                return self._leave(ast.Break())
-            case ast.Continue():
-                return self._leave(ast.Continue())
+            case ast.Break() | ast.Continue():
+                if not self.flow.leave(node):
+                    raise Untranslatable("outside of a loop")
+                return [type(node)()]
         raise Untranslatable(f"statement {type(node).__name__}")
 
     def value(self, node: ast.expr) -> Code:
@@ -163,10 +162,9 @@ class Block:
 
     def target(self, node: ast.expr, code: Code) -> ast.expr:
         """Bind the names of *node* to *code*."""
-        assert self.variables is not None
         if isinstance(node, ast.Name):
             check_depth(code.type)
-            self.variables[node.id] = Variable(code.type, code.value)
+            self.flow.bind(node.id, code.type, code.value)
             return ast.Name(f"v_{node.id}", ast.Store())
         if isinstance(node, ast.Tuple | ast.List):
             if any(isinstance(each, ast.Starred) for each in node.elts):
@@ -234,22 +232,20 @@ class Block:
             place = ast.copy_location(ast.Subscript(target.value, target.slice, ast.Load()), target)
         else:
             raise Untranslatable("a target that is no name")
-        loop = self.open_loop()
-        before = self.value(place)
-        kinds = names(before.type)
-        if "list" in kinds or "dict" in kinds or "any" in kinds:
-            more = self.value(node.value)
-            if kinds != {"list"} or not isinstance(node.op, ast.Add):
-                raise Untranslatable("an update of a list or dict")
-            if not isinstance(node.target, ast.Name):
-                raise Untranslatable("an update of a list in a list")
-            self.loops.pop()
-            return [self._extend(before, more)]
-        both = ast.copy_location(ast.BinOp(place, node.op, node.value), node)
-        code = self.value(both)
-        self.loops.pop()
+        with self.noting() as changes:
+            before = self.value(place)
+            kinds = names(before.type)
+            if "list" in kinds or "dict" in kinds or "any" in kinds:
+                more = self.value(node.value)
+                if kinds != {"list"} or not isinstance(node.op, ast.Add):
+                    raise Untranslatable("an update of a list or dict")
+                if not isinstance(node.target, ast.Name):
+                    raise Untranslatable("an update of a list in a list")
+                return [self._extend(before, more)]
+            both = ast.copy_location(ast.BinOp(place, node.op, node.value), node)
+            code = self.value(both)
         if isinstance(node.target, ast.Subscript):
-            if loop.changes:
+            if changes:
                 # The place is looked up twice here, the second time after the value.
                 raise Untranslatable("an update of a place that a change may move")
             return [self._store_item(node.target, code)]
@@ -289,17 +285,12 @@ class Block:
                 return [self._extend(held, self.value(more))]
         code = self.value(node)
         if not code.type:
-            self.variables = None
+            self.flow.end()
         return [ast.Expr(code.node)]
 
     def _receiver(self, node: ast.Call) -> Code:
         assert isinstance(node.func, ast.Attribute)
         return self.value(node.func.value)
-
-    def open_loop(self) -> "_Loop":
-        """Begin a loop: what is changed until it is popped is changed in it."""
-        self.loops.append(_Loop())
-        return self.loops[-1]
 
     def call_function(self, function: Function, arguments: Sequence[Code]) -> Code:
         """A call of *function*, its text translated for these arguments."""
@@ -311,80 +302,34 @@ class Block:
         test = self.value(node.test)
         if test.is_known:
             return self.run(node.body if test.value else node.orelse)
-        before = self.variables
-        assert before is not None
-        self.variables = before | self.narrowed(node.test, True)
-        body = self.run(node.body)
-        after_body = self.variables
-        self.variables = before | self.narrowed(node.test, False)
-        orelse = self.run(node.orelse) if node.orelse else []
-        self.variables = merged(after_body, self.variables)
+        body, orelse = self.flow.choose(
+            node.test,
+            lambda: self.run(node.body),
+            lambda: self.run(node.orelse) if node.orelse else [],
+        )
         return [ast.If(test.node, body, orelse)]
-
-    def narrowed(self, test: ast.expr, outcome: bool) -> Variables:
-        """The variables of which *test* says more, where it is *outcome*."""
-        match test:
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return self.narrowed(operand, not outcome)
-            case ast.BoolOp(op=op, values=values):
-                if isinstance(op, ast.And) is not outcome:
-                    return {}
-                found: Variables = {}
-                for value in values:
-                    found |= self.narrowed(value, outcome)
-                return found
-            case ast.Name(id=name) if outcome:
-                return self._without_none(name)
-            case ast.Compare(
-                left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]
-            ):
-                if isinstance(op, ast.NotEq if outcome else ast.Eq):
-                    return self._without_none(name)
-        return {}
-
-    def _without_none(self, name: str) -> Variables:
-        known = (self.variables or {}).get(name)
-        if known is None or known.value is not UNKNOWN:
-            return {}
-        return {name: known._replace(type=known.type - NONE)}
-
-    def _leave(self, node: ast.stmt) -> list[ast.stmt]:
-        if not self.loops:
-            raise Untranslatable("outside of a loop")
-        loop = self.loops[-1]
-        if isinstance(node, ast.Break):
-            loop.after = merged(loop.after, self.variables)
-        else:
-            loop.again = merged(loop.again, self.variables)
-        self.variables = None
-        return [node]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
         unrolled = self._unrolled(node)
         if unrolled is not None:
             return unrolled
         paid, item, sites = self.expressions.iterable(node.iter)
-        start = self.variables
-        assert start is not None
+        start, before_nodes = self.flow.variables, self.shared.nodes
+
+        def one_round() -> tuple[ast.expr, list[ast.stmt]]:
+            return self.target(node.target, Code(ast.Constant(None), item)), self.run(node.body)
+
         for _ in range(_MAX_PASSES):
-            loop = self.open_loop()
-            before_nodes = self.shared.nodes
-            self.variables = dict(start)
-            target = self.target(node.target, Code(ast.Constant(None), item))
-            body = self.run(node.body)
-            self.loops.pop()
-            again = merged(start, merged(loop.again, self.variables))
-            assert again is not None
-            if again == start:
+            assert start is not None
+            before, before_nodes = start, self.shared.nodes
+            with self.noting() as changes:
+                (target, body), start = self.flow.loop(before, one_round)
+            if start == before:
                 break
-            start = again
         else:
             raise Untranslatable("a loop whose types do not settle")
-        if loop.changes & sites:
+        if changes & sites:
             raise Untranslatable("a loop that changes what it loops over")
-        for outer in self.loops:
-            outer.changes |= loop.changes
-        self.variables = merged(start, loop.after)
         cost = 10 + 8 * (self.shared.nodes - before_nodes)
         return [ast.For(target, paid(cost), body, [])]
 
@@ -395,33 +340,20 @@ class Block:
         items = self.value(node.iter).value
         if type(items) not in (list, tuple) or not 0 < len(items) <= _MAX_UNROLLED:
             return None
-        start, before_nodes = self.variables, self.shared.nodes
+        start, before_nodes = self.flow.variables, self.shared.nodes
         found: list[ast.stmt] = []
         for item in items:
-            if self.variables is None:
+            if self.flow.variables is None:
                 break
-            loop = self.open_loop()
             code = self.expressions.known(item)
-            body: list[ast.stmt] = [ast.Assign([self.target(node.target, code)], code.node)]
-            body += self.run(node.body)
-            self.loops.pop()
-            if loop.after is not None or self.shared.nodes - before_nodes > _MAX_UNROLLED_NODES:
-                self.variables = start
+            first = ast.Assign([self.target(node.target, code)], code.node)
+            body, exits = self.flow.once(lambda: self.run(node.body))
+            body = [first, *body]
+            if exits.broken is not None or self.shared.nodes - before_nodes > _MAX_UNROLLED_NODES:
+                self.flow.variables = start
                 return None
-            for outer in self.loops:
-                outer.changes |= loop.changes
-            if loop.again is not None:
-                body = tidy.once(body)
-            self.variables = merged(self.variables, loop.again)
-            found += body
+            found += body if exits.continued is None else tidy.once(body)
         return found
-
-
-@dataclass
-class _Loop:
-    again: Variables | None = None
-    after: Variables | None = None
-    changes: set[Site] = field(default_factory=set)
 
 
 def _call_function(block: Block, function: Function, arguments: Sequence[Code]) -> Code:
@@ -464,14 +396,13 @@ def translate_function(
     spec = Spec(f"f{len(shared.ids)}_{len(shared.specs) + len(shared.running)}")
     block = Block(shared, function.module.path, key, _own_names(node))
     params = parameters_of(node.args).positional
-    assert block.variables is not None
     for param, code in zip(params, arguments, strict=True):
-        block.variables[param] = Variable(code.type, code.value)
+        block.flow.bind(param, code.type, code.value)
     shared.running.append(key)
     before = shared.nodes
     body = block.run(node.body)
     shared.running.pop()
-    if block.variables is not None:
+    if block.flow.variables is not None:
         block.returns.append(Code(ast.Constant(None), NONE, None))
         body.append(ast.Return(ast.Constant(None)))
     spec.result = join(*(code.type for code in block.returns))
