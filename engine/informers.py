@@ -17,6 +17,7 @@ from engine.model import objects as api
 from engine.model.claim_decoding import decode_claim
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.model.pod_group import PodGroup
 from engine.model.pod_templates import PodTemplates
 from engine.watching.informer import Handler, Informer
 from engine.watching.reflector import WatchOptions
@@ -39,7 +40,7 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.CSI_DRIVERS, storage.CSIDriver),
     (resources.CSI_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
     (resources.VOLUME_ATTACHMENTS, storage.VolumeAttachment),
-    (resources.POD_GROUPS, api.PlainObject),
+    (resources.POD_GROUPS, PodGroup),
     (resources.DEVICE_CLASSES, devices.DeviceClass),
     (resources.RESOURCE_SLICES, devices.ResourceSlice),
     (resources.RESOURCE_CLAIMS, devices.ResourceClaim),

@@ -7,20 +7,16 @@ what is wanted of a group is said by its pods' policies and by PodGroup objects.
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from engine.caching.cache import Cache
 from engine.framework.profile import EnabledPolicy
 from engine.lib.clock import Clock, VirtualClock
 from engine.model.pod import Pod
-from engine.model.pod_group import PodGroupState
-from engine.model.times import epoch_seconds
+from engine.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.throttle import Throttle, Work
 from engine.scheduling.scheduling_cycle import Scheduler
-
-#: Where the cache keeps the PodGroup objects.
-POD_GROUPS: Final = "podgroups"
 
 
 class GroupKey(NamedTuple):
@@ -65,8 +61,8 @@ class PodGroups:
         self._scheduler: Scheduler | None = None
         self._grouping: dict[str, tuple[EnabledPolicy, ...]] = {}
         self._members: dict[GroupKey, dict[str, Pod]] = {}
-        # uid -> its groups, each with the `min_count` that the pod's policy gave.
-        self._keys: dict[str, dict[GroupKey, int | None]] = {}
+        # uid -> its groups, each with what the pod's policy says about it.
+        self._keys: dict[str, dict[GroupKey, GroupTerms]] = {}
         self._changes: dict[GroupKey, bool] = {}
         self._held: dict[GroupKey, PodGroupState] | None = None
 
@@ -96,13 +92,13 @@ class PodGroups:
             return
         if self._throttled(pod) is not None:
             return
-        now: dict[GroupKey, int | None] = {}
+        now: dict[GroupKey, GroupTerms] = {}
         failures: list[PolicyFailure] = []
         started = self._clock.monotonic()
         for enabled in grouping:
             said = self._said(enabled, pod)
             if isinstance(said, list):
-                now[_key(enabled, pod, said[0])] = said[1]
+                now[_key(enabled, pod, said[0])] = GroupTerms(*said[1:])
             elif said is not None:
                 failures.append(said)
         if failures:
@@ -116,11 +112,11 @@ class PodGroups:
         before = self._keys.get(pod.uid, {})
         for key in before.keys() - now.keys():
             self._leave(pod.uid, key)
-        for key, min_count in now.items():
+        for key, terms in now.items():
             self._recount(key)
             known = self._members.setdefault(key, {}).get(pod.uid)
             self._members[key][pod.uid] = pod
-            if known is None or before[key] != min_count or _differ(known, pod):
+            if known is None or before[key] != terms or _differ(known, pod):
                 self._change(key, is_membership=True)
             elif known.node_name != pod.node_name:
                 self._change(key, is_membership=False)
@@ -261,22 +257,9 @@ class PodGroups:
     def _want(self, key: GroupKey) -> PodGroupState:
         """What is known of a group without a look at where its pods are."""
         members = self._members.get(key, {})
-        given = [self._keys[uid][key] for uid in members]
-        min_count = max((count for count in given if count is not None), default=0)
+        terms = [self._keys[uid][key] for uid in members]
         found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
-        needs_object = None in given
-        if needs_object and found is not None:
-            min_count = max(min_count, min_count_of(found.spec))
-        created_at = min((pod.created_at for pod in members.values()), default=0.0)
-        if needs_object and found is not None:
-            created_at = epoch_seconds(found.metadata.creation_timestamp) or created_at
-        return PodGroupState(
-            key.name,
-            exists=found is not None or not needs_object,
-            min_count=min_count,
-            created_at=created_at,
-            priority=max((pod.priority for pod in members.values()), default=0),
-        )
+        return group_state(key.name, terms, list(members.values()), found)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -299,14 +282,6 @@ class PodGroups:
         if self._scheduler is None:
             return None
         return self._scheduler.hooks.group_of(enabled, pod, self._cache.snapshot())
-
-
-def min_count_of(spec: dict[str, Any]) -> int:
-    """How many pods a PodGroup's `spec` wants placed together; 0 unless it is a gang."""
-    policy = spec.get("schedulingPolicy")
-    gang = policy.get("gang") if isinstance(policy, dict) else None
-    count = gang.get("minCount") if isinstance(gang, dict) else None
-    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _key(enabled: EnabledPolicy, pod: Pod, name: str) -> GroupKey:

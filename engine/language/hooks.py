@@ -149,7 +149,14 @@ ENTRIES: Final = (
         name="group_of",
         parameters=("pod",),
         required=1,
-        forms=(NOTHING, made("gang", "[v.name, v.min_count]", tuple[str, int | None])),
+        forms=(
+            NOTHING,
+            made(
+                "gang",
+                "[v.name, v.min_count, v.priority, v.preemption_policy, v.disruption_mode]",
+                tuple[str, int | None, int | None, str | None, str | None],
+            ),
+        ),
         hints={"string": "gang({v}) names it"},
         lint_hints={"": "`gang(name)` names it"},
         counted_as="Permit",

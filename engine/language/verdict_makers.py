@@ -7,6 +7,7 @@ it, is `verdicts`.
 from typing import Final
 
 from engine.language.table import Builtin, Parameter, kinds
+from engine.model.pod_group import DISRUPTION_MODES, PREEMPTION_POLICIES
 
 _REASONS: Final = Parameter(
     "reasons",
@@ -98,11 +99,26 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
             Parameter(
                 "min_count", kinds("int none"), "an int of at least 0 or None", "None", low=0
             ),
+            Parameter("priority", kinds("int none"), "an int or None", "None"),
+            Parameter(
+                "preemption_policy",
+                kinds("str none"),
+                "a preemption policy or None",
+                "None",
+                choices=PREEMPTION_POLICIES,
+            ),
+            Parameter(
+                "disruption_mode",
+                kinds("str none"),
+                "a disruption mode or None",
+                "None",
+                choices=DISRUPTION_MODES,
+            ),
         ),
         result="verdict",
         makes="gang",
         doc="The pod is in this group, of which *min_count* pods are placed together; None: what "
-        "the PodGroup of this name says.",
+        "the PodGroup of this name says. Given, the others replace what it says.",
     ),
 )
 
@@ -154,14 +170,29 @@ def wait(seconds, reason = "waiting for the rest of its group"):
         reasons = _reasons(reason, "wait"),
     )
 
-def gang(name, min_count = None):
+# No priority of the API is beyond this one.
+_MOST = 2147483647
+_PREEMPTION_POLICIES = ["PreemptLowerPriority", "Never"]
+_DISRUPTION_MODES = ["single", "all"]
+
+def _choice(given, name, choices):
+    if given != None and given not in choices:
+        fail("gang() wants a %s of %s, got %s" % (name, " or ".join(choices), repr(given)))
+    return given
+
+def gang(name, min_count = None, priority = None, preemption_policy = None, disruption_mode = None):
     if type(name) != "string" or not name:
         fail("gang() wants a name that is a non-empty string, got " + repr(name))
     if min_count != None and (type(min_count) != "int" or min_count < 0):
         fail("gang() wants a min_count that is an int of at least 0, got " + repr(min_count))
+    if priority != None and type(priority) != "int":
+        fail("gang() wants a priority that is an int, got " + repr(priority))
     return struct(
         verdict = "gang",
         name = name,
         min_count = None if min_count == None else min(min_count, 1000000000),
+        priority = None if priority == None else max(-_MOST, min(priority, _MOST)),
+        preemption_policy = _choice(preemption_policy, "preemption_policy", _PREEMPTION_POLICIES),
+        disruption_mode = _choice(disruption_mode, "disruption_mode", _DISRUPTION_MODES),
     )
 """

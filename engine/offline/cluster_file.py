@@ -20,6 +20,7 @@ from engine.facts.collection import FactsDocument
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.model.pod_group import PodGroup
 from engine.offline.field_errors import describe_error
 from engine.offline.known_facts import SECTIONS, show_facts
 from engine.offline.templates import planned_objects
@@ -186,7 +187,7 @@ class Cluster:
                 self.preemption_policies[name] = manifest.get("preemptionPolicy") or ""
                 if manifest.get("globalDefault"):
                     self.default_class = name
-            case _ if kind == "PodGroup" or kind in OBJECT_KINDS:
+            case _ if kind in OBJECT_KINDS:
                 self.objects.append(manifest)
             case _:
                 self.skipped[kind or "(no kind)"] += 1
@@ -225,6 +226,10 @@ class Cluster:
             if spec.get("preemptionPolicy") is None:
                 spec["preemptionPolicy"] = self.preemption_policies.get(name) or None
         return {**manifest, "spec": spec}
+
+    def _admitted(self, manifest: Manifest) -> Manifest:
+        """An object as it is kept: a PodGroup, too, has the priority of its class."""
+        return self._with_priority(manifest) if manifest.get("kind") == "PodGroup" else manifest
 
     def pending_pods(self) -> Iterator[dict[str, Any]]:
         """The manifests of pending pods that are not being deleted."""
@@ -266,20 +271,15 @@ class Cluster:
 
     def world(self, without: Pod | None = None) -> World:
         """The cluster at rest, with the placed pods except *without*. Raises `ManifestError`."""
-        groups = [one for one in self.objects if one.get("kind") == "PodGroup"]
-        world = World.from_manifests(
+        return World.from_manifests(
             self.nodes,
             (
                 self._with_priority(one)
                 for one in self.placed_pods()
                 if without is None or not _is_same(one, without)
             ),
-            (one for one in self.objects if one.get("kind") != "PodGroup"),
+            (self._admitted(one) for one in self.objects),
         )
-        for group in groups:
-            world.cache.objects.put("podgroups", api.from_plain(api.PlainObject, group))
-        world.cache.snapshot()
-        return world
 
     def show_facts(
         self, cache: Cache, config: FactsConfig, pods: Iterable[Pod], nodes: Iterable[Node] = ()
@@ -322,7 +322,7 @@ def _require_shape(manifest: Manifest) -> None:
         raise ManifestError(f"{kind} `{name}`: apiVersion: {wanted}, got `{version}`")
     if kind == "PodGroup":
         try:
-            api.from_plain(api.PlainObject, manifest)
+            api.from_plain(PodGroup, manifest)
         except msgspec.ValidationError as error:
             raise ManifestError(
                 f"{kind} `{name}`: {describe_error(manifest, str(error))}"

@@ -20,10 +20,7 @@ from engine.offline.decision_log import Line, making_sense
 from engine.offline.known_facts import RECORDED
 from engine.offline.world import OBJECT_KINDS
 
-_KIND_OF: Final = {
-    "podgroups": "PodGroup",
-    **{plural: kind for kind, (plural, _) in OBJECT_KINDS.items()},
-}
+_KIND_OF: Final = {plural: kind for kind, (plural, _) in OBJECT_KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.model.pod_group import POD_GROUPS, PodGroup
 from engine.offline.field_errors import describe_error
 
 Manifest = Mapping[str, Any]
@@ -39,6 +40,7 @@ OBJECT_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "ResourceClaim": ("resourceclaims", devices.ResourceClaim),
     "ResourceSlice": ("resourceslices", devices.ResourceSlice),
     "DeviceClass": ("deviceclasses", devices.DeviceClass),
+    "PodGroup": (POD_GROUPS, PodGroup),
 }
 _FINISHED: Final = ("Succeeded", "Failed")
 

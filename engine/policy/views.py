@@ -49,7 +49,26 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
         "when its PodGroup, or else its oldest pod was made; seconds since the epoch",
         lambda g: int(g.created_at),
     ),
-    "priority": _group("int", "the highest priority among its pods", lambda g: g.priority),
+    "priority": _group(
+        "int",
+        "that of its PodGroup; of a group without one, what `group_of` gives, or else the highest "
+        "among its pods",
+        lambda g: g.priority,
+    ),
+    "preemption_policy": _group(
+        "str",
+        '"PreemptLowerPriority" or "Never": whether pods are preempted for it; "": as its pods say',
+        lambda g: g.preemption_policy,
+    ),
+    "disruption_mode": _group(
+        "str",
+        '"single" or "all": its pods are preempted one by one, or all together',
+        lambda g: g.disruption_mode,
+    ),
+    "workload": _group(
+        "str", 'the Workload that its PodGroup was made from, or ""', lambda g: g.workload
+    ),
+    "problem": _group("str", 'why its PodGroup cannot be followed, or ""', lambda g: g.problem),
     "pod_count": _group("int", "how many pods it has: the next three", lambda g: g.pod_count),
     "pending": _group("int", "pods without a node", lambda g: g.pending),
     "waiting": _group(

@@ -8,14 +8,13 @@ them is made up.
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
-from engine.kernel.pod_groups import POD_GROUPS, PodGroups
-from engine.model.objects import PlainObject, from_plain
+from engine.kernel.pod_groups import PodGroups
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.offline.full_decision import FullDecision, decide
@@ -34,8 +33,6 @@ from engine.policy_testing.properties import (
 )
 from engine.scheduling.pod_hooks import GroupSource
 from engine.scheduling.scheduling_cycle import Scheduler
-
-_POD_GROUP: Final = "PodGroup"
 
 
 class ArgumentsError(Exception):
@@ -153,17 +150,13 @@ class Answers:
     def _world(self, request: Mapping[str, Any]) -> World:
         """The cluster of *request*; an empty one if it has none."""
         cluster = request["cluster"] or {}
-        objects = cluster.get("objects", ())
         world = World.from_manifests(
             cluster.get("nodes", ()),
             _distinct(cluster.get("pods", ())),
-            (one for one in objects if one.get("kind") != _POD_GROUP),
+            cluster.get("objects", ()),
             cluster.get("facts"),
         )
         world.cache.set_pod_type_labels(self._bundle.runtime.facts.pod_type_labels)
-        for one in objects:
-            if one.get("kind") == _POD_GROUP:
-                world.cache.objects.put(POD_GROUPS, from_plain(PlainObject, one))
         world.snapshot = world.cache.snapshot()
         for problem in _problems_of(world.snapshot):
             raise ValueError(problem)

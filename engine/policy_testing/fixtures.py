@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from engine.model.node import Node
-from engine.model.objects import PlainObject, from_plain
+from engine.model.objects import from_plain
 from engine.model.pod import Pod
 from engine.offline.cluster_file import API_VERSION as SNAPSHOT_VERSION
 from engine.offline.cluster_file import KIND as SNAPSHOT
@@ -31,13 +31,12 @@ MOST_BYTES: Final = 64 << 20
 
 _MANIFESTS: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
 _TABLES: Final = (".json", ".yaml", ".yml", ".csv")
-_POD_GROUP: Final = "PodGroup"
-_PARTED: Final = ("Node", "Pod", _POD_GROUP)
+_PARTED: Final = ("Node", "Pod", "PodGroup")
 _CLUSTER_WIDE: Final = frozenset(
     {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver"}
     | {"VolumeAttachment", "ResourceSlice", "DeviceClass", "PriorityClass"}
 )
-_READ_KINDS: Final = ("Node", "Pod", _POD_GROUP, "PriorityClass", *OBJECT_KINDS)
+_READ_KINDS: Final = ("Node", "Pod", "PriorityClass", *OBJECT_KINDS)
 _LOWER: Final = {kind.lower(): kind for kind in _READ_KINDS}
 _MISSPELT: Final = 0.85
 
@@ -302,8 +301,6 @@ def _shape_problems(found: _Found, kind: str) -> Iterable[str]:
             value = manifest.get("value", 0)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise found.problem(f"want an int, got {shown(value)}", ("value",))
-        elif kind == _POD_GROUP:
-            from_plain(PlainObject, manifest)
         elif kind in OBJECT_KINDS:
             from_plain(OBJECT_KINDS[kind][1], manifest)
     except msgspec.DecodeError as error:

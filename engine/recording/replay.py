@@ -55,7 +55,7 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
 #: The record of each kind of object that a log may hold, by plural resource name.
-RECORDS: Final[dict[str, Any]] = {**dict(OBJECT_KINDS.values()), "podgroups": api.PlainObject}
+RECORDS: Final[dict[str, Any]] = dict(OBJECT_KINDS.values())
 
 _Reserved = tuple[tuple[tuple[RuntimePlugin, Any], ...], Pod, str]
 

@@ -6,16 +6,16 @@ Owns the inputs: the objects of the cluster, or made-up ones of a kind of which 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
-from engine.kernel.pod_groups import POD_GROUPS, min_count_of
 from engine.lib.stopping import never
 from engine.model.pod import Pod
-from engine.model.pod_group import PodGroupState
+from engine.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
 from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import NodeVictims
@@ -166,21 +166,11 @@ class _Groups:
         if not isinstance(verdict, list):
             failure: PolicyFailure | None = verdict
             return failure
-        name, wanted = verdict
+        name, *terms = verdict
         found = self._snapshot.objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
-        min_count = wanted or 0
-        if wanted is None and found is not None:
-            min_count = min_count_of(found.spec)
         size = max(self._sizes[_key(enabled, pod, name)], self._waiting, 1)
-        return PodGroupState(
-            name,
-            exists=wanted is not None or found is not None,
-            min_count=min_count,
-            created_at=pod.created_at,
-            priority=pod.priority,
-            pending=size - self._waiting,
-            waiting=self._waiting,
-        )
+        state = group_state(name, [GroupTerms(*terms)], [pod], found)
+        return replace(state, pending=size - self._waiting, waiting=self._waiting)
 
 
 def _key(enabled: EnabledPolicy, pod: Pod, name: str) -> tuple[int, str, str, str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.pod import Pod
-from engine.model.pod_group import PodGroupState
+from engine.model.pod_group import GroupTerms, PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.pod_classifier import PodClassifier
@@ -90,14 +90,16 @@ class PodHooks:
         ]
 
     def group_of(self, enabled: EnabledPolicy, pod: Pod, facts: Snapshot) -> Any:
-        """The group that the pod is in for this policy: None, `[name, min_count or None]`.
+        """The group that the pod is in for this policy: None, or its name and `GroupTerms`.
 
         A `PolicyFailure` if the policy does not know.
         """
         if "group_of" in self._bundle.policies[enabled.policy].hooks:
             return self.classifier.ask(enabled, "group_of", pod, facts)
         group = pod.manifest.spec.scheduling_group
-        return None if group is None or not group.pod_group_name else [group.pod_group_name, None]
+        if group is None or not group.pod_group_name:
+            return None
+        return [group.pod_group_name, *GroupTerms()]
 
     def grouping(self) -> dict[str, tuple[EnabledPolicy, ...]]:
         """The policies that look at groups, by the profile's scheduler name."""

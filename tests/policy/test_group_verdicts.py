@@ -52,9 +52,13 @@ def test_a_wait_that_makes_no_sense_fails(call: str) -> None:
     ("body", "want"),
     [
         pytest.param("None", None, id="no group"),
-        pytest.param('gang("g")', ["g", None], id="what the PodGroup says"),
-        pytest.param('gang("g", min_count = 4)', ["g", 4], id="so many together"),
-        pytest.param('gang("g", 1 << 40)', ["g", 1_000_000_000], id="more than there can be"),
+        pytest.param('gang("g")', ["g", None, None, None, None], id="what the PodGroup says"),
+        pytest.param('gang("g", min_count = 4)', ["g", 4, None, None, None], id="so many together"),
+        pytest.param(
+            'gang("g", 1 << 40)',
+            ["g", 1_000_000_000, None, None, None],
+            id="more than there can be",
+        ),
     ],
 )
 def test_verdicts_of_group_of(body: str, want: Any) -> None:
