@@ -10,7 +10,8 @@ from prometheus_client import Histogram
 
 from engine.kernel.events import ObjectChanged
 from engine.lib.clock import Clock
-from engine.queueing.events import ADD, DELETE, UPDATE, qualified_kind
+from engine.model.event_kinds import ASSIGNED_POD, UNSCHEDULED_POD
+from engine.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
 from engine.watching.informer import Handler
 
 _SAMPLE_MASK: Final = 15
@@ -47,35 +48,45 @@ class SampledHandler:
     Args:
         handler: Handles them.
         kind: The Kubernetes kind of the object: `Pod`, `Node`.
-        seconds: Takes the durations, labelled `PodAdd`, `PodUpdate`, `PodDelete`.
+        seconds: Takes the durations, labelled `NodeAdd`, `NodeUpdate`, `NodeDelete`. Pods are told
+            apart: `AssignedPodAdd` is one that was bound, or is seen with a node.
         clock: Time.
     """
 
     def __init__(self, handler: Handler[Any], kind: str, seconds: Histogram, clock: Clock) -> None:
         self._handler = handler
+        self._kind = kind
         self._clock = clock
         self._seen = 0
-        self._added = seconds.labels(f"{qualified_kind(kind)}{ADD}")
-        self._updated = seconds.labels(f"{qualified_kind(kind)}{UPDATE}")
-        self._deleted = seconds.labels(f"{qualified_kind(kind)}{DELETE}")
+        self._seconds = seconds
 
     def on_add(self, obj: Any) -> None:
         """An object appeared."""
-        self._call(self._added, self._handler.on_add, obj)
+        self._call(self._handler.on_add, None, obj, obj)
 
     def on_update(self, old: Any, new: Any) -> None:
         """An object changed."""
-        self._call(self._updated, self._handler.on_update, old, new)
+        self._call(self._handler.on_update, old, new, old, new)
 
     def on_delete(self, obj: Any) -> None:
         """An object is gone."""
-        self._call(self._deleted, self._handler.on_delete, obj)
+        self._call(self._handler.on_delete, obj, None, obj)
 
-    def _call(self, seconds: Histogram, handle: Callable[..., None], *objects: Any) -> None:
+    def _call(self, handle: Callable[..., None], old: Any, new: Any, *objects: Any) -> None:
         self._seen += 1
         if self._seen & _SAMPLE_MASK:
             handle(*objects)
             return
         started = self._clock.monotonic()
         handle(*objects)
-        seconds.observe(self._clock.monotonic() - started)
+        seconds = self._clock.monotonic() - started
+        self._seconds.labels(self._event(old, new).label).observe(seconds)
+
+    def _event(self, old: Any, new: Any) -> ClusterEvent:
+        action = ADD if old is None else UPDATE if new is not None else DELETE
+        if self._kind != "Pod":
+            return ClusterEvent(self._kind, action)
+        if not (old if new is None else new).node_name:
+            return ClusterEvent(UNSCHEDULED_POD, action)
+        is_bound_now = old is not None and not old.node_name
+        return ClusterEvent(ASSIGNED_POD, ADD if is_bound_now else action)

@@ -2,10 +2,12 @@
 
 from typing import Final
 
-POD: Final = "Pod"
-"""A pod without a node: the pending pod itself, or another one."""
 ASSIGNED_POD: Final = "AssignedPod"
 """A pod on a node, or nominated to one."""
+TARGET_POD: Final = "TargetPod"
+"""The waiting pod itself."""
+UNSCHEDULED_POD: Final = "UnscheduledPod"
+"""Another pod without a node."""
 NODE: Final = "Node"
 FACTS: Final = "Facts"
 """What is measured or known elsewhere about nodes, pods or the cluster."""

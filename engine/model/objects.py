@@ -302,6 +302,7 @@ class PodStatus(Record, frozen=True):
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     resource_claim_statuses: list[dict[str, Any]] = []
+    extended_resource_claim_status: dict[str, Any] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, str | int | float] = {}
 
@@ -331,6 +332,7 @@ class NodeSpec(Record, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] = []
     provider_id: str = msgspec.field(name="providerID", default="")
+    pod_preemption_policy: dict[str, Any] | None = None
 
 
 class ContainerImage(Record, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.kernel.pod_groups import PodGroups
-from engine.model.event_kinds import ASSIGNED_POD, NODE
+from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
 from engine.offline.reason_source import reason_source
@@ -24,7 +24,6 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
 from engine.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
 from engine.queueing.hints import INTERESTS, Hints
-from engine.queueing.hints.interest import OWN_POD
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Explanation
 from engine.scheduling.placement import THROTTLED_REASON, WAITING_REASON
@@ -282,7 +281,7 @@ def waited_events(bundle: Bundle, hints: Hints, policy: str) -> tuple[str, ...]:
             found += [_event_name(interest.resource, action) for action in actions]
         return tuple(dict.fromkeys(found))
     # A derived hint: what its hooks read.
-    own = [_event_name(OWN_POD, UPDATE)] if hints.looks_at_pod(policy) else []
+    own = [_event_name(TARGET_POD, UPDATE)] if hints.looks_at_pod(policy) else []
     others = [
         _event_name(event.resource, event.action)
         for event in _EVENTS

@@ -5,13 +5,13 @@ worth a retry is `hints.py`.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, POD
+from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSCHEDULED_POD
 from engine.model.node import Node
-from engine.model.objects import ObjectMeta
+from engine.model.objects import ObjectMeta, PodManifest
 from engine.model.pod import Pod
 
 # Kinds that kube-scheduler names with their API group.
@@ -42,7 +42,7 @@ def qualified_kind(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """A kind of change: a resource (the object's kind, or `AssignedPod`) and an action.
+    """A kind of change: a resource (the object's kind; pods have three) and an action.
 
     `custom_label` names events that are not changes of one object, such as a timeout.
     """
@@ -56,8 +56,7 @@ class ClusterEvent:
         """The text in metrics and logs, as kube-scheduler writes it."""
         if self.custom_label:
             return self.custom_label
-        resource = "UnschedulablePod" if self.resource == POD else qualified_kind(self.resource)
-        return f"{resource}{self.action}"
+        return f"{qualified_kind(self.resource)}{self.action}"
 
     @property
     def is_wildcard(self) -> bool:
@@ -71,8 +70,8 @@ NODE_DELETE: Final = ClusterEvent(NODE, DELETE)
 ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, ADD)
 ASSIGNED_POD_UPDATE: Final = ClusterEvent(ASSIGNED_POD, UPDATE)
 ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, DELETE)
-POD_ADD: Final = ClusterEvent(POD, ADD)
-POD_UPDATE: Final = ClusterEvent(POD, UPDATE)
+UNSCHEDULED_POD_ADD: Final = ClusterEvent(UNSCHEDULED_POD, ADD)
+TARGET_POD_UPDATE: Final = ClusterEvent(TARGET_POD, UPDATE)
 FACTS_UPDATE: Final = ClusterEvent(FACTS, UPDATE)
 FACTS_AGE: Final = ClusterEvent(FACTS, AGE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
@@ -105,6 +104,8 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
         actions.append("UpdateNodeCondition")
     if old.annotations != new.annotations:
         actions.append("UpdateNodeAnnotation")
+    if before.spec.pod_preemption_policy != after.spec.pod_preemption_policy:
+        actions.append("UpdateNodePreemptionPolicy")
     if old.declared_features != new.declared_features:
         actions.append("UpdateNodeDeclaredFeature")
     if not actions and (
@@ -117,27 +118,38 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
     return [ClusterEvent(NODE, action) for action in actions]
 
 
-def _is_scaled_down(old: Pod, new: Pod) -> bool:
-    after = new.running_requests
+def _requests_more(pod: Pod, other: Pod) -> bool:
+    """Whether *pod* requests something that *other* does not, or more of it."""
+    requests = other.running_requests
     return any(
-        name not in after or amount > after[name] for name, amount in old.running_requests.items()
+        name not in requests or amount > requests[name]
+        for name, amount in pod.running_requests.items()
     )
 
 
+def _claims_made_for(pod: PodManifest) -> tuple[Any, Any]:
+    return pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status
+
+
 def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """What changed between two versions of a pod; the general update if nothing specific did."""
-    resource = ASSIGNED_POD if new.node_name else POD
+    """What changed between two versions of a pod; the general update if nothing specific did.
+
+    That of a pod without a node is an event of `TargetPod`: only the queue takes it, for this pod.
+    """
+    resource = ASSIGNED_POD if new.node_name else TARGET_POD
     before, after = old.manifest, new.manifest
     actions = []
     if old.labels != new.labels:
         actions.append("UpdatePodLabel")
-    if _is_scaled_down(old, new):
+    if _requests_more(old, new):
         actions.append("UpdatePodScaleDown")
+    if _requests_more(new, old):
+        actions.append("UpdatePodScaleUp")
     if before.spec.scheduling_gates and not after.spec.scheduling_gates:
         actions.append("UpdatePodSchedulingGatesEliminated")
     if before.spec.tolerations != after.spec.tolerations:
         actions.append("UpdatePodToleration")
-    if before.status.resource_claim_statuses != after.status.resource_claim_statuses:
+    if _claims_made_for(before) != _claims_made_for(after):
         actions.append("UpdatePodGeneratedResourceClaim")
     if new.is_terminating and not old.is_terminating:
         # Spreading does not count terminating pods.

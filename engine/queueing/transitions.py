@@ -58,10 +58,10 @@ class Trigger(_Member):
         self.label = label
 
     # What the watch reports.
-    ADDED = "new pod", events.POD_ADD.label
-    REAPPEARED = "deleted and created again during its attempt", events.POD_ADD.label
-    UPDATED = "pod changed", events.POD_UPDATE.label
-    RESTORED = "pod is not being deleted any more", events.POD_UPDATE.label
+    ADDED = "new pod", events.UNSCHEDULED_POD_ADD.label
+    REAPPEARED = "deleted and created again during its attempt", events.UNSCHEDULED_POD_ADD.label
+    UPDATED = "pod changed", events.TARGET_POD_UPDATE.label
+    RESTORED = "pod is not being deleted any more", events.TARGET_POD_UPDATE.label
     DELETED = "deleted, or bound", ""
     # An attempt and its end.
     POPPED = "its turn", "PopFromBackoffQ"

@@ -396,7 +396,7 @@ def test_a_change_of_the_pod_is_waited_for_where_it_is_read(hook: str, want: boo
     """A label of the pod made it fit at once, and was not told."""
     got = explained([node("a")], pod(), bundle=build_bundle({"mine.star": f"{hook}\n"}))
     mine = next(verdicts for verdicts in got.verdicts if verdicts.policy == "mine")
-    assert ("OwnPod changed" in mine.waits_for) is want
+    assert ("TargetPod changed" in mine.waits_for) is want
 
 
 GATE = """

@@ -8,6 +8,8 @@ import pytest
 from engine.model.node import Node
 from engine.queueing.events import (
     FORCE_ACTIVATE,
+    TARGET_POD_UPDATE,
+    UNSCHEDULED_POD_ADD,
     ClusterEvent,
     is_meaningful_pod_change,
     node_update_events,
@@ -58,6 +60,16 @@ def test_a_node_update_is_named_after_what_changed(
     assert node_update_events(old, new) == [ClusterEvent("Node", action) for action in want]
 
 
+def test_a_change_of_who_may_be_preempted_for_resizes_has_a_name() -> None:
+    def node(is_off: bool) -> Node:
+        manifest = node_manifest("n")
+        manifest["spec"]["podPreemptionPolicy"] = {"disableResizePreemption": is_off}
+        return Node.from_raw(json.dumps(manifest).encode())
+
+    want = [ClusterEvent("Node", "UpdateNodePreemptionPolicy")]
+    assert node_update_events(node(False), node(True)) == want
+
+
 def test_what_only_the_whole_text_of_a_node_shows_is_a_change() -> None:
     """A policy may read the manifest."""
 
@@ -76,13 +88,38 @@ def test_what_only_the_whole_text_of_a_node_shows_is_a_change() -> None:
         pytest.param({}, {"labels": {"a": "b"}}, ["UpdatePodLabel"], id="labels"),
         pytest.param({"cpu": "2"}, {"cpu": "1"}, ["UpdatePodScaleDown"], id="scaled down"),
         pytest.param({"cpu": "2"}, {}, ["UpdatePodScaleDown"], id="a request removed"),
-        pytest.param({"cpu": "1"}, {"cpu": "2"}, ["Update"], id="scaled up"),
+        pytest.param({"cpu": "1"}, {"cpu": "2"}, ["UpdatePodScaleUp"], id="scaled up"),
+        pytest.param({}, {"cpu": "1"}, ["UpdatePodScaleUp"], id="a request added"),
+        pytest.param(
+            {"cpu": "1", "memory": "2Gi", "gates": ["a"]},
+            {"cpu": "2", "memory": "1Gi", "labels": {"a": "b"}, "tolerations": [toleration("a")]},
+            [
+                "UpdatePodLabel",
+                "UpdatePodScaleDown",
+                "UpdatePodScaleUp",
+                "UpdatePodSchedulingGatesEliminated",
+                "UpdatePodToleration",
+            ],
+            id="several, in kube-scheduler's order",
+        ),
         pytest.param({"gates": ["a", "b"]}, {"gates": ["a"]}, ["Update"], id="one gate of two"),
         pytest.param(
             {"gates": ["a"]}, {}, ["UpdatePodSchedulingGatesEliminated"], id="the last gate"
         ),
         pytest.param(
             {}, {"tolerations": [toleration("a")]}, ["UpdatePodToleration"], id="tolerations"
+        ),
+        pytest.param(
+            {},
+            {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu"}]}},
+            ["UpdatePodGeneratedResourceClaim"],
+            id="a claim made for it",
+        ),
+        pytest.param(
+            {},
+            {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "p-extended"}}},
+            ["UpdatePodGeneratedResourceClaim"],
+            id="a claim made for its extended resources",
         ),
         pytest.param({}, {"terminating": True}, ["UpdatePodTerminating"], id="terminating"),
         pytest.param({}, {"phase": "Running"}, ["Update"], id="status"),
@@ -94,14 +131,16 @@ def test_a_pod_update_is_named_after_what_changed(
 ) -> None:
     old = make_pod(uid="u", node=node, **before)
     new = make_pod(uid="u", node=node, **after)
-    resource = "AssignedPod" if node else "Pod"
+    resource = "AssignedPod" if node else "TargetPod"
     assert pod_update_events(old, new) == [ClusterEvent(resource, action) for action in want]
 
 
 def test_labels_of_events_are_kube_scheduler_s() -> None:
     assert ClusterEvent("Node", "Add").label == "NodeAdd"
     assert ClusterEvent("AssignedPod", "Delete").label == "AssignedPodDelete"
-    assert ClusterEvent("Pod", "Update").label == "UnschedulablePodUpdate"
+    assert UNSCHEDULED_POD_ADD.label == "UnscheduledPodAdd"
+    assert TARGET_POD_UPDATE.label == "TargetPodUpdate"
+    assert ClusterEvent("TargetPod", "UpdatePodScaleUp").label == "TargetPodUpdatePodScaleUp"
     assert FORCE_ACTIVATE.label == "ForceActivate"
     assert ClusterEvent("PersistentVolumeClaim", "Add").label == "PersistentVolumeClaimAdd"
     assert ClusterEvent("StorageClass", "Add").label == "storage.k8s.io/StorageClassAdd"

@@ -16,8 +16,8 @@ from engine.queueing.events import (
     FORCE_ACTIVATE,
     NODE_ADD,
     NODE_DELETE,
-    POD_ADD,
-    POD_UPDATE,
+    TARGET_POD_UPDATE,
+    UNSCHEDULED_POD_ADD,
     ClusterEvent,
 )
 from engine.queueing.hints import INTERESTS, Hints
@@ -28,7 +28,7 @@ from tests.queueing.hinting import worth
 NODE_TAINT = ClusterEvent("Node", "UpdateNodeTaint")
 NODE_LABEL = ClusterEvent("Node", "UpdateNodeLabel")
 NODE_ALLOCATABLE = ClusterEvent("Node", "UpdateNodeAllocatable")
-POD_TOLERATION = ClusterEvent("Pod", "UpdatePodToleration")
+POD_TOLERATION = ClusterEvent("TargetPod", "UpdatePodToleration")
 
 
 # --- NodeResourcesFit --------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_fit_retries_when_a_placed_pod_gives_back_what_is_asked_for() -> None:
 
 
 def test_fit_retries_when_the_pod_itself_asks_for_less() -> None:
-    event = ClusterEvent("Pod", "UpdatePodScaleDown")
+    event = ClusterEvent("TargetPod", "UpdatePodScaleDown")
     old, new, other = make_pod(cpu="2", uid="u"), make_pod(cpu="1", uid="u"), make_pod(cpu="1")
     assert worth("NodeResourcesFit", event, new, old, new)
     assert not worth("NodeResourcesFit", event, other, old, new)
@@ -317,10 +317,12 @@ def test_a_user_policy_is_retried_on_everything_that_it_could_see(
 def test_a_user_policy_is_not_retried_on_status_or_on_other_pending_pods() -> None:
     pod = make_pod(uid="u")
     reported = make_pod(uid="u", status={"conditions": [{"type": "PodScheduled"}]})
-    assert not worth("my_policy", POD_UPDATE, pod, pod, reported)
-    assert worth("my_policy", POD_UPDATE, pod, pod, make_pod(uid="u", annotations={"a": "b"}))
-    assert not worth("my_policy", POD_UPDATE, make_pod(), pod, make_pod(uid="u", cpu="1"))
-    assert not worth("my_policy", POD_ADD, make_pod(), None, pod)
+    assert not worth("my_policy", TARGET_POD_UPDATE, pod, pod, reported)
+    assert worth(
+        "my_policy", TARGET_POD_UPDATE, pod, pod, make_pod(uid="u", annotations={"a": "b"})
+    )
+    assert not worth("my_policy", TARGET_POD_UPDATE, make_pod(), pod, make_pod(uid="u", cpu="1"))
+    assert not worth("my_policy", UNSCHEDULED_POD_ADD, make_pod(), None, pod)
     running = make_pod(uid="u", node="n", phase="Running")
     assert not worth("my_policy", ASSIGNED_POD_UPDATE, make_pod(), pod.with_node("n"), running)
 
@@ -395,7 +397,7 @@ def test_capacity_of_an_unknown_node_may_help() -> None:
 
 
 def test_gates_retry_the_pod_that_has_lost_its_last_one() -> None:
-    event = ClusterEvent("Pod", "UpdatePodSchedulingGatesEliminated")
+    event = ClusterEvent("TargetPod", "UpdatePodSchedulingGatesEliminated")
     old, new = make_pod(uid="u", gates=["g"]), make_pod(uid="u")
     assert worth("SchedulingGates", event, new, old, new, is_gated=True)
     assert not worth("SchedulingGates", event, make_pod(), old, new, is_gated=True)
@@ -409,7 +411,7 @@ def in_group(name: str, namespace: str = "default", **words: Any) -> Any:
 
 def test_gangs_need_no_events_since_their_groups_are_followed() -> None:
     pod, other = in_group("g"), in_group("g", node="n")
-    assert not worth("GangScheduling", POD_ADD, pod, None, other, is_gated=True)
+    assert not worth("GangScheduling", UNSCHEDULED_POD_ADD, pod, None, other, is_gated=True)
     assert not worth("GangScheduling", ASSIGNED_POD_ADD, pod, None, other)
     assert not worth("PodGroup", ASSIGNED_POD_DELETE, pod, other, None)
 
@@ -420,12 +422,12 @@ def test_declared_features_retry_when_they_are_others() -> None:
     assert worth("NodeDeclaredFeatures", event, make_pod(), old, new)
     assert not worth("NodeDeclaredFeatures", event, make_pod(), new, new)
     before, after = make_pod(uid="u"), make_pod(uid="u", cpu="1")
-    assert worth("NodeDeclaredFeatures", POD_UPDATE, after, before, after)
+    assert worth("NodeDeclaredFeatures", TARGET_POD_UPDATE, after, before, after)
     reported = make_pod(uid="u", phase="Pending")
-    assert not worth("NodeDeclaredFeatures", POD_UPDATE, reported, before, reported)
+    assert not worth("NodeDeclaredFeatures", TARGET_POD_UPDATE, reported, before, reported)
 
 
 def test_a_pod_whose_amounts_make_no_sense_is_retried_when_it_changes() -> None:
     before, after = make_pod(uid="u", cpu="-1"), make_pod(uid="u", cpu="1")
-    assert worth("PodSpec", POD_UPDATE, after, before, after)
+    assert worth("PodSpec", TARGET_POD_UPDATE, after, before, after)
     assert not worth("PodSpec", NODE_ADD, before, None, make_node("n"))

@@ -18,8 +18,8 @@ from engine.queueing.events import (
     FACTS_UPDATE,
     NODE_ADD,
     NODE_DELETE,
-    POD_ADD,
-    POD_UPDATE,
+    TARGET_POD_UPDATE,
+    UNSCHEDULED_POD_ADD,
     ClusterEvent,
 )
 from engine.queueing.hints import Hints
@@ -55,7 +55,7 @@ class Policy:
 
     def own(self, *, is_gated: bool = False, **changes: Any) -> bool:
         new = make_pod("p", "mine", **{"uid": "u", **changes})
-        return self.after(POD_UPDATE, self.pod, new, is_gated=is_gated)
+        return self.after(TARGET_POD_UPDATE, self.pod, new, is_gated=is_gated)
 
     def node(self, event: ClusterEvent, before: dict[str, Any], after: dict[str, Any]) -> bool:
         return self.after(event, make_node("n", **before), make_node("n", **after))
@@ -126,7 +126,7 @@ def test_each_field_of_the_pod_may_help_policies_that_read_it(
     other = Policy("def filter(pod, node):\n    return pod.name")
     assert reads.own(**changes)
     assert not other.own(**changes)
-    assert not reads.after(POD_UPDATE, make_pod("q"), make_pod("q", **changes))
+    assert not reads.after(TARGET_POD_UPDATE, make_pod("q"), make_pod("q", **changes))
 
 
 def test_a_policy_that_reads_the_pod_alone_does_not_wait_for_nodes() -> None:
@@ -346,7 +346,7 @@ def test_a_gate_is_asked_again_for_what_the_gate_reads() -> None:
 def test_a_gate_that_looks_at_its_group_needs_no_event_but_of_its_own_pod() -> None:
     """The pods of a group are rechecked when it changes, without an event."""
     policy = Policy('def pre_enqueue(pod, group):\n    return "x" if group.pod_count < 2 else None')
-    for event, pod in ((POD_ADD, make_pod("q", "mine")), (ASSIGNED_POD_ADD, placed())):
+    for event, pod in ((UNSCHEDULED_POD_ADD, make_pod("q", "mine")), (ASSIGNED_POD_ADD, placed())):
         assert not policy.after(event, None, pod, is_gated=True)
     assert not policy.after(NODE_ADD, None, make_node("m"), is_gated=True)
     assert policy.own(is_gated=True, labels={"group": "another"})

@@ -90,7 +90,6 @@ def test_the_last_matching_pod_that_goes_may_help(labels: dict[str, str], want: 
 
 
 def test_one_term_that_matches_a_deleted_pod_is_enough() -> None:
-    """kube-scheduler asks for a pod that all terms mean, though one of them rejects."""
     pod = apart(term("a"), term("b"))
     assert after(ASSIGNED_POD_DELETE, pod, placed("a"), None)
     assert after(ASSIGNED_POD_DELETE, pod, placed("b"), None)
@@ -101,6 +100,7 @@ def test_one_term_that_matches_a_deleted_pod_is_enough() -> None:
 
 
 def test_one_term_that_does_not_match_a_changed_pod_any_more_is_enough() -> None:
+    """kube-scheduler waits until the placed pod matches none of them."""
     pod = apart(term("a"), term(None))
     assert after(LABELLED, pod, placed("a"), placed("c"))
 
@@ -112,7 +112,7 @@ def test_a_deleted_pod_whose_anti_affinity_rejected_this_one_may_help() -> None:
 
 
 def test_own_labels_decide_for_themselves() -> None:
-    event = ClusterEvent("Pod", "UpdatePodLabel")
+    event = ClusterEvent("TargetPod", "UpdatePodLabel")
     old, new = make_pod(uid="u"), make_pod(uid="u", labels={"a": "b"})
     assert after(event, new, old, new)
     assert not after(event, make_pod(uid="v"), old, new)

@@ -82,10 +82,10 @@ def test_a_pod_on_its_way_out_is_not_counted_any_more() -> None:
 def test_own_labels_and_tolerations() -> None:
     honours, old = spread(rule(nodeTaintsPolicy="Honor")), spread()
     more = spread(tolerations=[toleration("a")])
-    toleration_came = ClusterEvent("Pod", "UpdatePodToleration")
+    toleration_came = ClusterEvent("TargetPod", "UpdatePodToleration")
     assert after(toleration_came, honours, old, more)
     assert not after(toleration_came, spread(), old, more)
-    assert after(ClusterEvent("Pod", "UpdatePodLabel"), spread(), old, spread(labels={}))
+    assert after(ClusterEvent("TargetPod", "UpdatePodLabel"), spread(), old, spread(labels={}))
 
 
 # --- nodes -------------------------------------------------------------------------------------

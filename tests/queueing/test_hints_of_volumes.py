@@ -331,7 +331,7 @@ def test_claims_that_were_made_for_the_pod_are_its_own() -> None:
 
 
 def test_the_name_of_a_generated_claim_may_help_its_own_pod_alone() -> None:
-    happened, pod = event("Pod", "UpdatePodGeneratedResourceClaim"), claiming()
+    happened, pod = event("TargetPod", "UpdatePodGeneratedResourceClaim"), claiming()
     assert worth("DynamicResources", happened, pod, pod, claiming("d"))
     assert not worth("DynamicResources", happened, make_pod(), pod, claiming("d"))
 

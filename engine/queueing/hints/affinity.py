@@ -2,9 +2,9 @@
 
 A pod may be rejected for three reasons, and only the first two are in its own spec: no pod matches
 its affinity, a pod matches its anti-affinity, or it matches the anti-affinity of a placed pod.
-Unlike kube-scheduler's, this hint looks at the labels of namespaces, is satisfied by one matching
-anti-affinity term, and knows that a pod which matches its own affinity may be placed as the first
-of its group again when the last one goes.
+Unlike kube-scheduler's, this hint looks at the labels of namespaces, is satisfied if a placed pod
+stops matching one of several anti-affinity terms, and knows that a pod which matches its own
+affinity may be placed as the first of its group again when the last one goes.
 
 Source: `EventsToRegister` of kube-scheduler's InterPodAffinity.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from engine.model.event_kinds import ASSIGNED_POD, NODE
+from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.model.node import Node
 from engine.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from engine.model.pod import Pod
@@ -25,7 +25,7 @@ from engine.model.selectors import (
     matches_label_selector,
 )
 from engine.queueing.events import ADD, DELETE, UPDATE
-from engine.queueing.hints.interest import OWN_POD, Around, Table, on
+from engine.queueing.hints.interest import Around, Table, on
 
 _NO_AFFINITY: Final = Affinity()
 # For so many namespaces it is cached which terms of a pod select them.
@@ -174,7 +174,7 @@ def _after_namespace(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 HINTS: Final[Table] = {
     "InterPodAffinity": (
         on(ASSIGNED_POD, ADD, DELETE, "UpdatePodLabel", check=_after_pod),
-        on(OWN_POD, "UpdatePodLabel"),
+        on(TARGET_POD, "UpdatePodLabel"),
         on(NODE, ADD, check=_after_node_add),
         on(NODE, "UpdateNodeLabel", check=_after_node_label),
         on(NODE, DELETE),  # pods that are still there are in no domain any more

@@ -14,7 +14,7 @@ import msgspec
 from engine.caching.snapshot import Snapshot
 from engine.language.effects import AGES
 from engine.language.hooks import ENTRIES
-from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, POD
+from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSCHEDULED_POD
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -22,7 +22,7 @@ from engine.policy.analysis import Reads
 from engine.policy.projections import Projector
 from engine.policy.views import VIEWS
 from engine.queueing.events import ADD, AGE, DELETE, UPDATE, ClusterEvent, is_meaningful_pod_change
-from engine.queueing.hints.interest import OWN_POD, Around
+from engine.queueing.hints.interest import Around
 from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_behind
 
 # The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
@@ -129,7 +129,7 @@ class DerivedHint:
         """
         if not self._is_known or ANYTHING in self._resources:
             return _could_be_seen(event, resource, old, new)
-        if resource == OWN_POD:
+        if resource == TARGET_POD:
             if self._is_grouped and is_meaningful_pod_change(old, new):
                 return True  # it may belong to another group now
             facts = Snapshot(around.objects)
@@ -138,7 +138,7 @@ class DerivedHint:
             return event.action in (ADD, DELETE) or self._node_differs(old, new)
         if resource == ASSIGNED_POD:
             return self._after_placed(pod, old, new, Snapshot(around.objects))
-        if resource == POD:
+        if resource == UNSCHEDULED_POD:
             return bool((old if new is None else new).namespace == pod.namespace)
         return self._after_other(resource, pod, old, new)
 
@@ -185,9 +185,9 @@ class DerivedHint:
 
 def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:
     """Whether any policy could see the change."""
-    if resource == OWN_POD:
+    if resource == TARGET_POD:
         return is_meaningful_pod_change(old, new)
-    if resource == POD:
+    if resource == UNSCHEDULED_POD:
         return False
     if resource == ASSIGNED_POD and event.action == UPDATE:
         # No view shows policies the status of other pods.

@@ -7,10 +7,10 @@ deleted, and a claim that a failed placement released, free devices too.
 from typing import Any, Final
 
 from engine.model.devices import EXTENDED_CLAIM_ANNOTATION
-from engine.model.event_kinds import ASSIGNED_POD, NODE
+from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.model.pod import Pod
 from engine.queueing.events import ADD, DELETE, UPDATE
-from engine.queueing.hints.interest import OWN_POD, Around, Table, on, peek
+from engine.queueing.hints.interest import Around, Table, on, peek
 
 
 def claim_names(pod: Pod) -> frozenset[str]:
@@ -46,7 +46,7 @@ HINTS: Final[Table] = {
     "DynamicResources": (
         on(ASSIGNED_POD, DELETE, check=_released_claims),
         on(NODE, ADD, "UpdateNodeLabel", "UpdateNodeAllocatable"),
-        on(OWN_POD, "UpdatePodGeneratedResourceClaim"),
+        on(TARGET_POD, "UpdatePodGeneratedResourceClaim"),
         on("ResourceClaim", ADD, UPDATE, DELETE, check=_claim_changed),
         on("DeviceClass", ADD, UPDATE),
         # Once a slice is gone, its pool may be complete.

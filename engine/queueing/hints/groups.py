@@ -6,11 +6,12 @@ our own.
 
 from typing import Final
 
-from engine.queueing.hints.interest import OWN_POD, Table, on
+from engine.model.event_kinds import TARGET_POD
+from engine.queueing.hints.interest import Table, on
 from engine.queueing.throttle import THROTTLE
 
 HINTS: Final[Table] = {
-    "SchedulingGates": (on(OWN_POD, "UpdatePodSchedulingGatesEliminated"),),
+    "SchedulingGates": (on(TARGET_POD, "UpdatePodSchedulingGatesEliminated"),),
     # The pods of a group are rechecked when it changes: once for a hundred pods that arrive
     # together, where events would retry each of them for each of them.
     "GangScheduling": (),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.framework.profile import Profile
-from engine.model.event_kinds import ASSIGNED_POD
+from engine.model.event_kinds import ASSIGNED_POD, TARGET_POD
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
@@ -20,7 +20,7 @@ from engine.policy.bundle import Bundle
 from engine.queueing.events import ClusterEvent
 from engine.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
 from engine.queueing.hints.derived import DerivedHint
-from engine.queueing.hints.interest import OWN_POD, Around, Interest, Table, resource_for
+from engine.queueing.hints.interest import Around, Interest, Table, resource_for
 
 INTERESTS: Final[Table] = MappingProxyType(
     {
@@ -104,7 +104,7 @@ class Hints:
         derived = self._derived(plugin, is_gate=False)
         if derived is not None:
             return derived.looks_at_pod
-        return any(interest.resource == OWN_POD for interest in INTERESTS.get(plugin, ()))
+        return any(interest.resource == TARGET_POD for interest in INTERESTS.get(plugin, ()))
 
     def is_known(self, plugin: str) -> bool:
         """False if what *plugin* reads is unknown."""
@@ -155,7 +155,7 @@ class Hints:
         for plugin in sorted(rejectors):
             derived = self._derived(plugin, is_gate=is_gated)
             if derived is not None:
-                if (resource == OWN_POD or derived.is_interested(event)) and derived.is_worth(
+                if (resource == TARGET_POD or derived.is_interested(event)) and derived.is_worth(
                     event, resource, around, pod, old, new
                 ):
                     return plugin

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.caching.objects import ObjectStore
-from engine.model.event_kinds import POD
+from engine.model.event_kinds import TARGET_POD, UNSCHEDULED_POD
 from engine.model.node_info import NodeInfo
 from engine.model.objects import NodeAffinity, NodeSelector, from_plain
 from engine.model.pod import Pod
 from engine.model.resources import is_extended_resource
 from engine.queueing.events import ClusterEvent
-
-OWN_POD: Final = "OwnPod"
-"""The rejected pod itself, as opposed to other pods without a node (`POD`)."""
 
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -107,9 +104,9 @@ Table = Mapping[str, tuple[Interest, ...]]
 
 
 def resource_for(event: ClusterEvent, pod: Pod, new: Any) -> str:
-    """The resource of *event* as *pod* sees it: its own changes are `OWN_POD`."""
-    if event.resource == POD and isinstance(new, Pod) and new.uid == pod.uid:
-        return OWN_POD
+    """The resource of *event* as *pod* sees it: another waiting pod is an `UNSCHEDULED_POD`."""
+    if event.resource == TARGET_POD and not (isinstance(new, Pod) and new.uid == pod.uid):
+        return UNSCHEDULED_POD
     return event.resource
 
 

@@ -6,14 +6,14 @@ Source: `EventsToRegister` of kube-scheduler's plugins of these names.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from engine.model.event_kinds import ASSIGNED_POD, NODE
+from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.model.node import Node
 from engine.model.objects import Taint, Toleration
 from engine.model.pod import ANY_IP, HostPort, Pod
 from engine.model.resources import Amounts
 from engine.model.selectors import matches_node_selector
 from engine.queueing.events import ADD, DELETE, UPDATE, is_meaningful_pod_change
-from engine.queueing.hints.interest import OWN_POD, Around, Table, on, peek
+from engine.queueing.hints.interest import Around, Table, on, peek
 
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
@@ -183,27 +183,27 @@ def _own_change(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
 
 
 HINTS: Final[Table] = {
-    "PodSpec": (on(OWN_POD, check=_own_change),),
+    "PodSpec": (on(TARGET_POD, check=_own_change),),
     "NodeUnschedulable": (
         on(NODE, ADD, "UpdateNodeTaint", check=_takes_pods_now),
-        on(OWN_POD, "UpdatePodToleration", check=_tolerates_cordons),
+        on(TARGET_POD, "UpdatePodToleration", check=_tolerates_cordons),
     ),
     "NodeName": (on(NODE, ADD),),
     "TaintToleration": (
         on(NODE, ADD, "UpdateNodeTaint", check=_is_tolerated_now),
-        on(OWN_POD, "UpdatePodToleration"),
+        on(TARGET_POD, "UpdatePodToleration"),
     ),
     "NodeAffinity": (on(NODE, ADD, "UpdateNodeLabel", check=_matches_now),),
     "NodePorts": (on(ASSIGNED_POD, DELETE, check=_freed_a_port), on(NODE, ADD)),
     "NodeResourcesFit": (
         on(ASSIGNED_POD, DELETE, check=_freed_capacity),
         on(ASSIGNED_POD, "UpdatePodScaleDown", check=_scaled_down),
-        on(OWN_POD, "UpdatePodScaleDown"),
+        on(TARGET_POD, "UpdatePodScaleDown"),
         on(NODE, ADD, "UpdateNodeAllocatable", check=_fits_when_empty),
         on("DeviceClass", ADD, UPDATE, check=_provides_more),
     ),
     "NodeDeclaredFeatures": (
         on(NODE, ADD, "UpdateNodeDeclaredFeature", check=_declares_others),
-        on(OWN_POD, check=_own_change),
+        on(TARGET_POD, check=_own_change),
     ),
 }

@@ -9,7 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from engine.caching.snapshot import Snapshot
-from engine.model.event_kinds import ASSIGNED_POD, NODE
+from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.model.node import Node
 from engine.model.objects import (
     LabelSelector,
@@ -21,7 +21,7 @@ from engine.model.pod import Pod
 from engine.model.selectors import SelectorError, SelectorSet
 from engine.policy.pod_views import POD_FIELDS
 from engine.queueing.events import ADD, DELETE
-from engine.queueing.hints.interest import OWN_POD, Around, Table, on
+from engine.queueing.hints.interest import Around, Table, on
 from engine.queueing.hints.nodes import has_untolerated_taint, matches_own_affinity
 
 _PLUGIN: Final = "PodTopologySpread"
@@ -139,8 +139,8 @@ def _after_owner(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 HINTS: Final[Table] = {
     _PLUGIN: (
         on(ASSIGNED_POD, ADD, DELETE, "UpdatePodLabel", "UpdatePodTerminating", check=_after_pod),
-        on(OWN_POD, "UpdatePodLabel"),
-        on(OWN_POD, "UpdatePodToleration", check=_after_own_toleration),
+        on(TARGET_POD, "UpdatePodLabel"),
+        on(TARGET_POD, "UpdatePodToleration", check=_after_own_toleration),
         on(NODE, ADD, DELETE, "UpdateNodeLabel", "UpdateNodeTaint", check=_after_node),
         *(
             on(kind, check=_after_owner)
