@@ -73,7 +73,7 @@ from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.state_dump import dump
 from engine.telemetry.health import HealthServer, ping
-from engine.telemetry.metrics import Metrics
+from engine.telemetry.metrics import POD_ENTITY, Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.watching.informer import Handler
 
@@ -607,11 +607,14 @@ class App:
         )
 
     def _count_incoming(self, queue: str, event: str) -> None:
-        counter = self._incoming.get((queue, event))
-        if counter is None:
-            counter = self.metrics.queue_incoming.labels(queue, event)
-            self._incoming[queue, event] = counter
-        counter.inc()
+        counters = self._incoming.get((queue, event))
+        if counters is None:
+            counters = self._incoming[queue, event] = (
+                self.metrics.queue_incoming.labels(queue, event),
+                self.metrics.queue_incoming_entities.labels(queue, event, POD_ENTITY),
+            )
+        for counter in counters:
+            counter.inc()
 
     # --- watching --------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from engine.facts.live_facts import LiveFacts
 from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
-from engine.telemetry.metrics import Metrics
+from engine.telemetry.metrics import POD_ENTITY, Metrics
 from engine.watching.informer import Informer
 
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
@@ -23,20 +23,31 @@ _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malfor
 
 def show_queue(metrics: Metrics, queue: SchedulingQueue) -> None:
     """Export the pending pods by the queue they wait in and by the plugin that rejected them."""
+
+    def waiting() -> dict[str, int]:
+        return {k: v for k, v in queue.counts().items() if k != "in_flight"}
+
     metrics.pull_gauges(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue they wait in.",
         "queue",
-        lambda: {k: v for k, v in queue.counts().items() if k != "in_flight"},
+        waiting,
     )
-    metrics.pull_gauge(
+    metrics.pull_labelled_gauges(
+        "scheduler_queued_entities",
+        "Number of entities that are tried as one, by the queue they wait in and their type.",
+        ("queue", "type"),
+        lambda: [((place, POD_ENTITY), number) for place, number in waiting().items()],
+    )
+    metrics.pull_gauges(
         "scheduler_inflight_events",
-        "Events kept for the pods that are being decided.",
-        lambda: queue.in_flight_event_count,
+        "Events kept for the pods that are being decided, by kind of event.",
+        "event",
+        queue.in_flight_events,
     )
     metrics.pull_labelled_gauges(
         "scheduler_unschedulable_pods",
-        "Pods set aside, by the plugin that rejected them; one with several counts for each.",
+        "Pods that wait, by the plugin that rejected them; one with several counts for each.",
         ("plugin", "profile"),
         lambda: [(key, number) for key, number in queue.rejections().items()],
     )

@@ -97,6 +97,8 @@ class AttemptOutcomes:
         self._metrics.profile(placement.profile).observe(names.SCHEDULED, duration)
         first = queued.initial_attempt_at
         self._metrics.pod_bound(queued.attempts, now - (first if first is not None else now))
+        if queued.was_flushed:
+            self._metrics.scheduled_after_flush.inc()
         self._status.forget(pod.uid)
         log.info(
             "Bound pod",

@@ -3,7 +3,7 @@
 Owns these events, so that one between a pod's pop and its rejection is not lost.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -49,10 +49,9 @@ class InFlight:
     def __iter__(self) -> Iterator[QueuedPod]:
         return (queued for queued, _, _ in self._pods.values())
 
-    @property
-    def event_count(self) -> int:
-        """How many events are held."""
-        return len(self._events)
+    def event_counts(self) -> Counter[str]:
+        """How many events are held, by label."""
+        return Counter(recorded.event.label for recorded in self._events)
 
     def start(self, queued: QueuedPod) -> None:
         """An attempt begins: hold events from now on."""

@@ -45,7 +45,6 @@ class Places:
         backoff: Holds the pods in backoff, and says which have to go there.
         pre_enqueue: The gate that keeps a pod out of the active queue, or None.
         on_incoming: Called with the queue and the trigger's label for each pod that enters a queue.
-        on_ungated: Called with each pod whose gate has opened.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class Places:
         *,
         pre_enqueue: Callable[[Pod], Gate | None],
         on_incoming: Callable[[str, str], None],
-        on_ungated: Callable[[Pod], None],
     ) -> None:
         self.active = ActiveQueue()
         self.backoff = backoff
@@ -71,7 +69,6 @@ class Places:
         self._clock = clock
         self._pre_enqueue = pre_enqueue
         self._on_incoming = on_incoming
-        self._on_ungated = on_ungated
         self._known: dict[str, QueuedPod] = {}
         self._uid_of: dict[str, str] = {}  # pod key -> uid
 
@@ -152,13 +149,14 @@ class Places:
         held_by = self._held_by.get(place)
         if held_by is None:
             return place
-        if came_from is _GATED and gate is None:
-            self._on_ungated(queued.pod)
         if place is _ACTIVE and queued.initial_attempt_at is None:
             queued.initial_attempt_at = now
+        if gate is not None:
+            queued.was_flushed = False
         held_by.add(queued)
-        label = trigger.label or (cause.event if cause is not None else "")
-        self._on_incoming(place.label, label)
+        if place is not came_from:
+            label = trigger.label or (cause.event if cause is not None else "")
+            self._on_incoming(place.label, label)
         return place
 
     def counts(self) -> dict[str, int]:
@@ -173,14 +171,15 @@ class Places:
         }
 
     def rejections(self) -> Counter[tuple[str, str]]:
-        """How many pods each plugin rejects or gates, by (plugin, scheduler name).
+        """How many pods each plugin rejected or gates, by (plugin, scheduler name).
 
-        Costs a look at every pod that is set aside: for metrics, not for decisions.
+        A rejected pod counts until it is tried again. Costs a look at every pod that waits: for
+        metrics, not for decisions.
         """
         return Counter(
             (plugin, queued.pod.scheduler_name)
-            for queued in self.unschedulable
-            for plugin in UnschedulablePods.obstacles(queued)
+            for queued in self.waiting()
+            for plugin in queued.objectors
         )
 
     def check_invariants(self) -> None:

@@ -33,6 +33,7 @@ class QueuedPod:
         gated_by: The plugin that does not let it into the active queue, if any.
         gate_reason: What that plugin said.
         place: Where it is; changed by the queue only.
+        was_flushed: It is active or in backoff because no event helped it for too long.
         moved_at: When it came to its place (monotonic seconds).
         traits: What events mean to it depends on this (`unschedulable_pods.traits`), with the
             version of the pod that it is of; None until it is needed.
@@ -50,6 +51,7 @@ class QueuedPod:
     gated_by: str | None = None
     gate_reason: str = ""
     place: Place = Place.UNKNOWN
+    was_flushed: bool = False
     moved_at: float = 0.0
     _moves: list[_Move] = field(default_factory=list)
     traits: tuple[Pod, bytes] | None = None
@@ -68,6 +70,11 @@ class QueuedPod:
     def failed_with_error(self) -> bool:
         """True if nothing rejected it: the last attempt ended in an error, or none was made."""
         return not self.rejectors
+
+    @property
+    def objectors(self) -> frozenset[str]:
+        """The plugins that rejected it in its last attempt, and the one that gates it."""
+        return self.rejectors if self.gated_by is None else self.rejectors | {self.gated_by}
 
     @property
     def tried_because(self) -> str:

@@ -86,7 +86,6 @@ class SchedulingQueue:
             BackoffQueue(clock, initial_backoff, max_backoff),
             pre_enqueue=pre_enqueue,
             on_incoming=on_incoming,
-            on_ungated=self._ungated,
         )
 
     # --- what the watch reports --------------------------------------------------------------
@@ -99,6 +98,8 @@ class SchedulingQueue:
         if pod.uid in self._places:
             self.update(None, pod)
             return
+        # First, so that a gated pod holds its nominated node, too.
+        self.nominator.nominate(pod)
         tried = self._places.in_flight.get(pod.uid)
         if tried is not None:
             # Deleted and created again while it was being tried: that attempt's outcome counts.
@@ -108,8 +109,7 @@ class SchedulingQueue:
         queued = QueuedPod(
             pod, self._key_of(pod), timestamp=self._clock.monotonic(), sequence=self._next()
         )
-        if self._places.enroll(queued, Trigger.ADDED) is not Place.GATED:
-            self.nominator.nominate(pod)
+        self._places.enroll(queued, Trigger.ADDED)
 
     def update(self, old: Pod | None, new: Pod) -> None:
         """Update a pod to a new version; an unknown one is added.
@@ -151,21 +151,23 @@ class SchedulingQueue:
 
     def _update_waiting(self, queued: QueuedPod, before: Pod) -> None:
         pod = queued.pod
-        is_meaningful = is_meaningful_pod_change(before, pod)
+        key = self._key_of(pod) if is_meaningful_pod_change(before, pod) else None
         if queued.place in SET_ASIDE:
             self._places.unschedulable.follow(queued)
-        if is_meaningful and queued.place is not Place.UNSCHEDULABLE:
-            # Active, in backoff or gated: its sort key and its gate may have changed.
-            self._places.move(queued, Trigger.UPDATED, key=self._key_of(pod))
-        elif queued.place in SET_ASIDE:
-            if is_meaningful:
-                queued.sort_key = self._key_of(pod)
             is_gated, obstacles = queued.place is Place.GATED, UnschedulablePods.obstacles(queued)
             for event in pod_update_events(before, pod):
                 hint = self._hints.helped(event, pod, obstacles, before, pod, is_gated=is_gated)
                 if hint is not None:
-                    self._places.move(queued, Trigger.EVENT, Cause.of(event, before, pod, hint))
+                    cause = Cause.of(event, before, pod, hint)
+                    self._places.move(queued, Trigger.EVENT, cause, key=key)
                     return
+        if key is None:
+            return
+        if queued.place is Place.UNSCHEDULABLE:
+            queued.sort_key = key
+        else:
+            # Active, in backoff or gated: its sort key and its gate may have changed.
+            self._places.move(queued, Trigger.UPDATED, key=key)
 
     def delete(self, pod: Pod) -> None:
         """Forget a pod that was deleted, or that has a node now; unknown ones are ignored.
@@ -244,6 +246,7 @@ class SchedulingQueue:
         queued.sequence = self._next()
         queued.sort_key = self._key_of(queued.pod)
         queued.rejectors = rejectors
+        queued.was_flushed = False
         if trigger is Trigger.FAILED:
             queued.error_count += 1
         else:
@@ -359,7 +362,8 @@ class SchedulingQueue:
         moved = len(expired)
         now = self._clock.monotonic()
         for queued in self._places.unschedulable.held_since(now - self._max_unschedulable):
-            moved += self._places.move(queued, Trigger.TIMED_OUT) not in SET_ASIDE
+            queued.was_flushed = self._places.move(queued, Trigger.TIMED_OUT) not in SET_ASIDE
+            moved += queued.was_flushed
         return moved
 
     def next_flush_in(self) -> float | None:
@@ -445,11 +449,6 @@ class SchedulingQueue:
 
     # --- nominations -------------------------------------------------------------------------
 
-    def _ungated(self, pod: Pod) -> None:
-        """The gate of *pod* has opened: from here on, the nomination in its status counts."""
-        if self.nominator.node_of(pod.uid) is None:
-            self.nominator.nominate(pod)
-
     def _nominated_where(self, event: ClusterEvent, old: Any) -> list[Pod]:
         """The pods nominated to the node that a pod has left, or whose taints changed.
 
@@ -495,10 +494,9 @@ class SchedulingQueue:
         queued = self._places.get(uid)
         return queued is not None and queued.place in (Place.ACTIVE, Place.IN_FLIGHT)
 
-    @property
-    def in_flight_event_count(self) -> int:
-        """How many events are held for the pods in flight."""
-        return self._places.in_flight.event_count
+    def in_flight_events(self) -> Counter[str]:
+        """How many events are held for the pods in flight, by label."""
+        return self._places.in_flight.event_counts()
 
     @property
     def has_poppable(self) -> bool:
@@ -514,9 +512,10 @@ class SchedulingQueue:
         return self._places.counts()
 
     def rejections(self) -> Counter[tuple[str, str]]:
-        """How many pods each plugin rejects or gates, by (plugin, scheduler name).
+        """How many pods each plugin rejected or gates, by (plugin, scheduler name).
 
-        Costs a look at every pod that is set aside: for metrics, not for decisions.
+        A rejected pod counts until it is tried again. Costs a look at every pod that waits: for
+        metrics, not for decisions.
         """
         return self._places.rejections()
 

@@ -16,6 +16,8 @@ SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
 RESULTS: Final = (SCHEDULED, UNSCHEDULABLE, ERROR)
+#: The type of what the queue tries as one, if it is a pod by itself.
+POD_ENTITY: Final = "pod"
 
 _MOST_ATTEMPTS_LABEL: Final = 15
 
@@ -124,6 +126,18 @@ class Metrics:
             "scheduler_queue_incoming_pods_total",
             "Number of pods added to a scheduling queue, by event and queue.",
             ["queue", "event"],
+            registry=registry,
+        )
+        self.queue_incoming_entities = Counter(
+            "scheduler_queue_incoming_entities_total",
+            "Number of entities added to a scheduling queue, by event, queue and type of entity.",
+            ["queue", "event", "type"],
+            registry=registry,
+        )
+        self.scheduled_after_flush = Counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Number of pods bound in an attempt that was made because no event had helped them "
+            "for too long.",
             registry=registry,
         )
         self.extension_point_seconds = Histogram(

@@ -138,6 +138,7 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         assert event["type"] == "Warning"
         labels = {"queue": "unschedulable"}
         assert metric(app, "scheduler_pending_pods", **labels) == 1
+        assert metric(app, "scheduler_queued_entities", **labels, type="pod") == 1
         rejector = {"plugin": "NodeResourcesFit", "profile": "default-scheduler"}
         assert metric(app, "scheduler_unschedulable_pods", **rejector) == 1
         asked = {"extension_point": "Filter", **rejector}
@@ -146,6 +147,12 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         cluster.create(make_node("big-enough", cpu="8"))
         await eventually(lambda: node_of(cluster, "big") == "big-enough")
         assert cluster.requests["patch", "pods/status"] == patches
+        assert metric(app, "scheduler_unschedulable_pods", **rejector) == 0
+        for queue, event in (("active", "UnscheduledPodAdd"), ("backoff", "NodeAdd")):
+            entered = {"queue": queue, "event": event}
+            assert metric(app, "scheduler_queue_incoming_pods_total", **entered) == 1
+            entities = metric(app, "scheduler_queue_incoming_entities_total", **entered, type="pod")
+            assert entities == 1
 
 
 def _taint() -> dict[str, str]:

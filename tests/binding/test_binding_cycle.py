@@ -15,6 +15,7 @@ from engine.binding.event_recorder import EventRecorder
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.waiting import waiting_for_others
+from engine.kernel.events import TimePassed
 from engine.kube.client import ApiClient
 from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
@@ -128,6 +129,19 @@ async def test_a_bound_pod_stays_assumed_until_the_watch_shows_it(bench: Bench) 
     (event,) = bench.api.events.values()
     assert event["metadata"]["annotations"] == {"starsched.dev/policy-revision": "rev1"}
     assert event["action"] == "Binding"
+
+
+async def test_a_pod_that_only_the_flush_helped_is_counted_when_it_is_bound(bench: Bench) -> None:
+    pod = make_pod("web", cpu="1")
+    bench.add(pod)
+    bench.queue.requeue(bench.popped(pod), frozenset({"NodeResourcesFit"}))
+    bench.clock.advance(300)
+    bench.report(TimePassed())
+    bench.place(pod=pod)
+    bench.place("other")
+    await bench.settle()
+    count = bench.metrics.registry.get_sample_value("scheduler_pod_scheduled_after_flush_total")
+    assert count == 1
 
 
 async def test_a_refused_pod_is_forgotten_and_waits_with_the_errors(bench: Bench) -> None:

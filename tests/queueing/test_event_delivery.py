@@ -126,9 +126,9 @@ def test_events_that_no_plugin_is_interested_in_are_not_held() -> None:
     queued = bench.pop()
     running = make_pod("x", node="n", phase="Running")
     bench.queue.move(ASSIGNED_POD_UPDATE, make_pod("x", node="n"), running)
-    assert bench.queue.in_flight_event_count == 0
+    assert bench.queue.in_flight_events().total() == 0
     bench.queue.move(ASSIGNED_POD_DELETE, running, None)
-    assert bench.queue.in_flight_event_count == 1
+    assert bench.queue.in_flight_events().total() == 1
     bench.queue.done(queued.uid)
     bench.queue.check_invariants()
 

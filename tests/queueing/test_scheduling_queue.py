@@ -214,13 +214,13 @@ def test_events_are_dropped_when_no_pod_in_flight_has_to_see_them() -> None:
     bench.queue.move(NODE_ADD, None, big_node())
     second = bench.pop()
     bench.queue.move(NODE_ADD, None, big_node())
-    assert bench.queue.in_flight_event_count == 2
+    assert bench.queue.in_flight_events().total() == 2
     bench.queue.done(first.uid)
-    assert bench.queue.in_flight_event_count == 1
+    assert bench.queue.in_flight_events().total() == 1
     bench.queue.requeue(second, FIT)
-    assert bench.queue.in_flight_event_count == 0
+    assert bench.queue.in_flight_events().total() == 0
     bench.queue.move(NODE_ADD, None, big_node())
-    assert bench.queue.in_flight_event_count == 0
+    assert bench.queue.in_flight_events().total() == 0
 
 
 def test_an_event_with_a_priority_concerns_pods_up_to_it() -> None:
@@ -441,7 +441,6 @@ def test_a_gate_can_close_after_a_rejection() -> None:
 
 
 def test_gated_pods_are_flushed_too_once_per_period() -> None:
-    """kube-scheduler 1.36 left them out, and a preemptor could wait for ever."""
     door = Door()
     bench = Bench(pre_enqueue=door)
     pod = make_pod()
@@ -453,6 +452,86 @@ def test_gated_pods_are_flushed_too_once_per_period() -> None:
     door.is_open = True
     assert bench.after(300.0) == 1
     assert bench.place(pod) == "active"
+    assert bench.pop().was_flushed
+
+
+def test_a_flushed_pod_is_marked_until_it_is_tried_or_gated_again() -> None:
+    """kube-scheduler counts the pods that only the flush helped."""
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    queued = bench.reject(make_pod())
+    bench.after(300.0)
+    assert bench.pop().was_flushed
+    bench.queue.requeue(queued, FIT)
+    assert not queued.was_flushed
+    bench.after(300.0)
+    door.is_open = False
+    bench.queue.recheck(queued.uid, Trigger.PREEMPTION_STARTED)
+    assert bench.place(queued.pod) == "gated"
+    assert not queued.was_flushed
+    bench.after(300.0)
+    assert bench.place(queued.pod) == "gated"
+    door.is_open = True
+    bench.queue.recheck(queued.uid, Trigger.PREEMPTION_DONE)
+    assert not bench.pop().was_flushed
+
+
+def test_pods_are_counted_when_they_enter_a_queue_and_not_where_they_stay() -> None:
+    bench = Bench()
+    pod = make_pod("p", uid="u")
+    bench.queue.add(pod)
+    bench.queue.update(pod, make_pod("p", uid="u", labels={"a": "b"}))
+    gated = make_pod("g", uid="v", gates=["a", "b"])
+    bench.queue.add(gated)
+    one_less = make_pod("g", uid="v", gates=["a"])
+    bench.queue.update(gated, one_less)
+    bench.queue.update(one_less, make_pod("g", uid="v"))
+    assert bench.incoming == [
+        ("active", "UnscheduledPodAdd"),
+        ("gated", "UnscheduledPodAdd"),
+        ("active", "TargetPodUpdatePodSchedulingGatesEliminated"),
+    ]
+
+
+def test_a_pod_counts_for_each_plugin_that_rejected_it_until_it_is_tried_or_deleted() -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    queued = bench.reject(make_pod("p"), FIT | TAINTS)
+    want = {
+        ("NodeResourcesFit", "default-scheduler"): 1,
+        ("TaintToleration", "default-scheduler"): 1,
+    }
+    assert bench.queue.rejections() == want
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.place(queued.pod) == "backoff"
+    assert bench.queue.rejections() == want
+    door.is_open = False
+    bench.queue.recheck(queued.uid, Trigger.PREEMPTION_STARTED)
+    assert bench.queue.rejections() == want | {("quota", "default-scheduler"): 1}
+    door.is_open = True
+    bench.queue.recheck(queued.uid, Trigger.PREEMPTION_DONE)
+    bench.pop()
+    assert not bench.queue.rejections()
+    bench.queue.requeue(queued, FIT)
+    bench.queue.activate([queued.uid])
+    bench.queue.delete(queued.pod)
+    assert not bench.queue.rejections()
+
+
+@pytest.mark.parametrize("uid", [pytest.param("u", id="unknown"), pytest.param("v", id="its uid")])
+def test_an_update_of_an_unknown_pod_or_to_another_uid_adds_it(uid: str) -> None:
+    bench = Bench()
+    old, new = make_pod("p", uid=uid), make_pod("p", uid="u", nominated="n")
+    if uid != "u":
+        bench.queue.add(old)
+        bench.incoming.clear()
+    bench.queue.update(old, new)
+    assert bench.place(new) == "active"
+    assert bench.queue.keys() == [new.key]
+    assert bench.incoming == [("active", "UnscheduledPodAdd")]
+    assert bench.queue.nominator.pods_on("n") == [new]
 
 
 def test_a_pod_whose_gate_has_opened_by_itself_goes_on_in_its_turn() -> None:
@@ -733,13 +812,23 @@ def test_nominations_follow_the_pod() -> None:
     assert len(bench.queue.nominator) == 0
 
 
-def test_a_gated_pod_is_not_nominated_until_its_gate_opens() -> None:
-    bench = Bench()
+def test_a_pod_is_nominated_before_its_gate_is_evaluated() -> None:
+    """It holds its node against pods of no higher priority while it is gated."""
+    seen = list[str | None]()
+
+    def gate(pod: Pod) -> tuple[str, str] | None:
+        seen.append(bench.queue.nominator.node_of(pod.uid))
+        return gates(pod)
+
+    bench = Bench(pre_enqueue=gate)
     pod = make_pod("p", uid="u", nominated="n1", gates=["a"])
     bench.queue.add(pod)
-    assert len(bench.queue.nominator) == 0
-    bench.queue.update(pod, make_pod("p", uid="u", nominated="n1"))
-    assert bench.queue.nominator.node_of("u") == "n1"
+    assert bench.place(pod) == "gated"
+    assert bench.queue.nominator.pods_on("n1") == [pod]
+    ungated = make_pod("p", uid="u", nominated="n1")
+    bench.queue.update(pod, ungated)
+    assert bench.queue.nominator.pods_on("n1") == [ungated]
+    assert seen == ["n1", "n1"]
 
 
 def test_a_gated_pod_is_nominated_when_its_status_starts_to_name_a_node() -> None:

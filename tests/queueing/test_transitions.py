@@ -145,6 +145,8 @@ class Wanderer:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.is_open = True
+        # A change of the pod may open the first; labels do not open the second.
+        self.gate = ("quota", "SchedulingGates")[seed % 2]
         self.keys: dict[str, int] = {}
         self.bench = Bench(pre_enqueue=self._gate, key_of=lambda pod: ((0, self._key(pod)),))
         self.queue = self.bench.queue
@@ -153,7 +155,7 @@ class Wanderer:
         self.seen: set[tuple[Place, Trigger, Place]] = set()
 
     def _gate(self, pod: Pod) -> tuple[str, str] | None:
-        return None if self.is_open else ("quota", "none left")
+        return None if self.is_open else (self.gate, "none left")
 
     def _key(self, pod: Pod) -> int:
         return self.keys.get(pod.uid, 0)
