@@ -19,6 +19,7 @@ EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-cla
 IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 MOST_RESULTS: Final = 32
 MOST_SUB_REQUESTS: Final = 8
+MOST_CONSUMERS: Final = 256
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
@@ -36,12 +37,16 @@ class ClaimMeta(ObjectMeta, frozen=True):
 
 
 class DeviceAttribute(Record, frozen=True):
-    """One property of a device: exactly one of these is set."""
+    """One property of a device: exactly one of these is set, a value or a list of values."""
 
     int_value: int | None = msgspec.field(name="int", default=None)
     bool_value: bool | None = msgspec.field(name="bool", default=None)
     string_value: str | None = msgspec.field(name="string", default=None)
     version_value: str | None = msgspec.field(name="version", default=None)
+    int_values: list[int] | None = msgspec.field(name="ints", default=None)
+    bool_values: list[bool] | None = msgspec.field(name="bools", default=None)
+    string_values: list[str] | None = msgspec.field(name="strings", default=None)
+    version_values: list[str] | None = msgspec.field(name="versions", default=None)
 
 
 class CapacityRange(Record, frozen=True):
@@ -85,6 +90,7 @@ class CounterConsumption(Record, frozen=True):
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
+    compatibility_groups: list[str] = []
 
 
 class DeviceTaint(Record, frozen=True):
@@ -93,6 +99,7 @@ class DeviceTaint(Record, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class Device(Record, frozen=True):
@@ -140,6 +147,31 @@ class ResourceSlice(Record, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
+# --- what administrators add -----------------------------------------------------------------
+
+
+class DeviceTaintSelector(Record, frozen=True):
+    """The devices of a rule: everything that is given must be equal; nothing given: all devices."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Record, frozen=True):
+    """A taint, and the devices that it is added to. Without a selector it is added to none."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(Record, frozen=True):
+    """A taint that an administrator adds to devices, in addition to those of their driver."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+
 # --- what claims ask for ---------------------------------------------------------------------
 
 
@@ -181,6 +213,7 @@ class ExactDeviceRequest(Record, frozen=True):
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] = []
     capacity: CapacityRequirements | None = None
+    derived_attributes: list[Any] = []
 
 
 class DeviceSubRequest(Record, frozen=True):
@@ -193,6 +226,7 @@ class DeviceSubRequest(Record, frozen=True):
     count: int = 0
     tolerations: list[DeviceToleration] = []
     capacity: CapacityRequirements | None = None
+    derived_attributes: list[Any] = []
 
 
 class DeviceRequest(Record, frozen=True):
@@ -248,6 +282,7 @@ class DeviceResult(Record, frozen=True):
     binding_failure_conditions: list[str] = []
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, QuantityText] = {}
+    skip_node_operations: list[str] = []
 
 
 class DeviceAllocationConfiguration(Record, frozen=True):
@@ -275,6 +310,11 @@ class AllocationResult(Record, frozen=True):
     def is_same(self, other: "AllocationResult | None") -> bool:
         """True if *other* gives the same devices to the same requests."""
         return other is not None and self._given == other._given
+
+    @property
+    def skips_node_operations(self) -> bool:
+        """Whether a device needs a node that can do without preparing it."""
+        return any(result.skip_node_operations for result in self.devices.results)
 
     @property
     def _given(self) -> list[tuple[str | None, ...]]:
@@ -342,6 +382,10 @@ class ResourceClaim(Record, frozen=True):
     def is_reserved_for(self, uid: str) -> bool:
         """Whether the pod with *uid* is among its users."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
+
+    def is_usable_by(self, uid: str) -> bool:
+        """Whether the pod with *uid* is among its users, or may become one."""
+        return len(self.status.reserved_for) < MOST_CONSUMERS or self.is_reserved_for(uid)
 
 
 class DeviceClassConfiguration(Record, frozen=True):

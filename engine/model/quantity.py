@@ -1,12 +1,13 @@
 """Kubernetes quantities as exact integers: `100m`, `1.5Gi`, `2e3`, or a number as sent.
 
-Owns parsing and rounding. Arithmetic is on nano units (10^-9), the finest that a quantity can
-hold, and on Python's unbounded integers, so sums are exact before they are rounded once.
+Owns parsing, rounding and the canonical text. Arithmetic is on nano units (10^-9), the finest that
+a quantity can hold, and on Python's unbounded integers, so sums are exact before they are rounded
+once.
 """
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 NANO: Final = 10**9
 INT64_MAX: Final = 2**63 - 1
@@ -23,7 +24,11 @@ _QUANTITY: Final = re.compile(
 _DECIMAL: Final = {
     "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18
 }  # fmt: skip
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
+"""How a quantity is written: with `k`, with `Ki`, or with `e3`."""
 
 
 class QuantityError(ValueError):
@@ -110,3 +115,31 @@ def resource_amount(name: str, quantity: str | int | float) -> int:
     Raises `QuantityError` for a text that is not a quantity.
     """
     return milli_value(quantity) if name == "cpu" else whole_value(quantity)
+
+
+def format_of(quantity: str | int | float) -> Format:
+    """How *quantity*, which is well formed, is written."""
+    match = _QUANTITY.fullmatch(quantity if type(quantity) is str else repr(quantity))
+    suffix = match["suffix"] if match is not None else ""
+    if suffix in _BINARY:
+        return "BinarySI"
+    return "DecimalSI" if suffix in _DECIMAL else "DecimalExponent"
+
+
+def canonical_text(nanos: int, written: Format) -> str:
+    """The one text of an amount in a format: the largest suffix that leaves a whole number."""
+    if nanos == 0:
+        return "0"
+    if written == "BinarySI" and abs(nanos) >= 1024 * NANO and nanos % NANO == 0:
+        whole, suffix = nanos // NANO, ""
+        for name in _BINARY:
+            if whole % 1024:
+                break
+            whole, suffix = whole // 1024, name
+        return f"{whole}{suffix}"
+    digits, exponent = nanos, -9
+    while digits % 1000 == 0 and (written == "DecimalExponent" or exponent < 18):
+        digits, exponent = digits // 1000, exponent + 3
+    if written == "DecimalExponent":
+        return f"{digits}e{exponent}" if exponent else str(digits)
+    return f"{digits}{_DECIMAL_SUFFIX[exponent]}"

@@ -188,6 +188,18 @@ def matches_node_selector_term(
     )
 
 
+def node_selector_problem(selector: NodeSelector) -> str | None:
+    """Why the API would not accept *selector*, or None if it would."""
+    for term in selector.node_selector_terms:
+        for requirement in term.match_expressions:
+            if (problem := requirement_problem(requirement)) is not None:
+                return problem
+        for requirement in term.match_fields:
+            if (problem := field_requirement_problem(requirement)) is not None:
+                return problem
+    return None
+
+
 def matches_node_selector(
     selector: NodeSelector | None, labels: Mapping[str, str], node_name: str
 ) -> bool:

@@ -5,6 +5,8 @@ import pytest
 from engine.model.quantity import (
     INT64_MAX,
     QuantityError,
+    canonical_text,
+    format_of,
     milli_value,
     nano_value,
     resource_amount,
@@ -100,3 +102,26 @@ def test_cpu_counts_in_millicores_and_all_else_in_whole_units() -> None:
     assert resource_amount("cpu", "1500m") == 1500
     assert resource_amount("memory", "1500m") == 2
     assert resource_amount("nvidia.com/gpu", "4") == 4
+
+
+@pytest.mark.parametrize(
+    ("quantity", "want"),
+    [
+        pytest.param("1536Mi", "1536Mi", id="not whole in a larger suffix"),
+        pytest.param("1024Mi", "1Gi", id="larger suffix"),
+        pytest.param("0.5Gi", "512Mi", id="fraction"),
+        pytest.param("1.5Ki", "1536", id="no suffix left"),
+        pytest.param("1000Ki", "1000Ki", id="a format is kept"),
+        pytest.param("10000", "10k", id="decimal suffix"),
+        pytest.param("2.5G", "2500M", id="decimal fraction"),
+        pytest.param("1.5", "1500m", id="milli"),
+        pytest.param("100n", "100n", id="nano"),
+        pytest.param("1000e3", "1e6", id="exponent"),
+        pytest.param("1e-3", "1e-3", id="negative exponent"),
+        pytest.param("-3Gi", "-3Gi", id="negative"),
+        pytest.param(1024, "1024", id="number"),
+        pytest.param("0Ki", "0", id="zero"),
+    ],
+)
+def test_the_canonical_text_keeps_the_format(quantity: str | int, want: str) -> None:
+    assert canonical_text(nano_value(quantity), format_of(quantity)) == want

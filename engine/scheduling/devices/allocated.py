@@ -40,8 +40,8 @@ class AllocatedDevices:
         return device in self._owned or device in self._shares
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether a part of *device* is consumed."""
-        return device in self._consumed
+        """Whether a claim has a share of *device*."""
+        return device in self._shares
 
     def consumed(self, device: DeviceId) -> Mapping[str, int]:
         """What is consumed of each capacity of *device*."""

@@ -6,7 +6,7 @@ Owns request policies (defaults, ranges, steps, valid values). All amounts are i
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.model.devices import (
     CapacityRequirements,
@@ -14,79 +14,135 @@ from engine.model.devices import (
     DeviceCapacity,
     QuantityText,
 )
-from engine.model.quantity import NANO, nano_value, whole_from_nano
+from engine.model.quantity import (
+    INT64_MAX,
+    NANO,
+    Format,
+    canonical_text,
+    format_of,
+    nano_value,
+    whole_from_nano,
+)
 
 Nanos = dict[str, int]
 
-_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+class CapacityError(Exception):
+    """An amount that no device can provide: the request or a device is at fault."""
+
+
+class Amount(NamedTuple):
+    """An amount and how it is written."""
+
+    nanos: int
+    format: Format
+
+    @classmethod
+    def of(cls, quantity: QuantityText) -> "Amount":
+        """The amount of a quantity. Raises `QuantityError` if it is malformed."""
+        nanos, written = nano_value(quantity), format_of(quantity)
+        if written == "BinarySI":  # these, and only these, saturate
+            nanos = max(-INT64_MAX * NANO, min(nanos, INT64_MAX * NANO))
+        return cls(nanos, written)
+
+    def __str__(self) -> str:
+        """In the canonical form of quantities."""
+        return canonical_text(self.nanos, self.format)
+
+
+Amounts = dict[str, Amount]
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """One capacity of a device, with its policy for requests."""
 
-    value: int
+    value: Amount
     has_policy: bool = False
-    default: int | None = None
-    valid_values: tuple[int, ...] = ()
+    default: Amount | None = None
+    valid_values: tuple[Amount, ...] = ()
     has_range: bool = False
-    minimum: int | None = None
-    maximum: int | None = None
-    step: int | None = None
+    minimum: Amount | None = None
+    maximum: Amount | None = None
+    step: Amount | None = None
 
     @classmethod
     def of(cls, record: DeviceCapacity) -> "Capacity":
         """The capacity of a record. Raises `QuantityError` for a malformed quantity."""
         policy = record.request_policy
         if policy is None:
-            return cls(nano_value(record.value))
+            return cls(Amount.of(record.value))
         valid = policy.valid_range
         return cls(
-            value=nano_value(record.value),
+            value=Amount.of(record.value),
             has_policy=True,
             default=_optional(policy.default),
-            valid_values=tuple(nano_value(v) for v in policy.valid_values),
+            valid_values=tuple(Amount.of(v) for v in policy.valid_values),
             has_range=valid is not None,
             minimum=_optional(valid.min) if valid else None,
             maximum=_optional(valid.max) if valid else None,
             step=_optional(valid.step) if valid else None,
         )
 
-    def consumed_by(self, requested: int | None) -> int | None:
-        """What a request for *requested* (None: it names no amount) takes; None: not allowed."""
-        taken = self._rounded(requested)
-        return None if self._is_forbidden(taken) else taken
+    def taken_by(self, requested: Amount | None) -> Amount:
+        """What a request for *requested* (None: it names no amount) takes.
 
-    def _rounded(self, requested: int | None) -> int:
+        Raises `CapacityError` if that is negative, or too large to be rounded.
+        """
+        taken = self._rounded(requested)
+        if taken.nanos < 0:
+            raise CapacityError("capacity value is negative")
+        return taken
+
+    def _rounded(self, requested: Amount | None) -> Amount:
         if requested is None:
             return self.value if self.default is None else self.default
         if self.minimum is not None:
-            if requested < self.minimum:
+            if requested.nanos < self.minimum.nanos:
                 return self.minimum
             if self.step is None:
                 return requested
-            low, step = whole_from_nano(self.minimum), whole_from_nano(self.step)
-            if step <= 0:
-                return requested
-            steps = -(-(whole_from_nano(requested) - low) // step)
-            return (low + step * steps) * NANO
-        return next((valid for valid in self.valid_values if requested <= valid), requested)
+            return _rounded_up(requested, self.minimum, self.step)
+        return next((v for v in self.valid_values if requested.nanos <= v.nanos), requested)
 
-    def _is_forbidden(self, taken: int) -> bool:
-        if not self.has_policy or taken == self.default:
-            return False
+    def allows(self, taken: Amount) -> bool:
+        """Whether the policy allows to take that much."""
+        if not self.has_policy or (self.default is not None and taken.nanos == self.default.nanos):
+            return True
         if self.has_range:
-            if self.maximum is not None and taken > self.maximum:
-                return True
-            if self.step is None:
+            if self.maximum is not None and taken.nanos > self.maximum.nanos:
                 return False
-            low, step = whole_from_nano(self.minimum or 0), whole_from_nano(self.step)
-            return step > 0 and (whole_from_nano(taken) - low) % step != 0
-        return bool(self.valid_values) and taken not in self.valid_values
+            if self.step is None:
+                return True
+            low = whole_from_nano(self.minimum.nanos) if self.minimum is not None else 0
+            step = whole_from_nano(self.step.nanos)
+            return step <= 0 or (whole_from_nano(taken.nanos) - low) % step == 0
+        return not self.valid_values or any(taken.nanos == v.nanos for v in self.valid_values)
 
 
-def _optional(quantity: QuantityText | None) -> int | None:
-    return None if quantity is None else nano_value(quantity)
+_NOT_REPRESENTABLE: Final = (
+    "capacity request cannot be represented in the device's range arithmetic"
+)
+
+
+def _rounded_up(requested: Amount, minimum: Amount, step_size: Amount) -> Amount:
+    """The next step at or above *requested*, counted from *minimum* in whole numbers."""
+    if requested.nanos > INT64_MAX * NANO:
+        raise CapacityError(f"{_NOT_REPRESENTABLE}: request {requested} exceeds MaxInt64")
+    low, step = whole_from_nano(minimum.nanos), whole_from_nano(step_size.nanos)
+    if step <= 0:
+        return requested
+    rounded = low + step * -(-(whole_from_nano(requested.nanos) - low) // step)
+    if rounded > INT64_MAX:
+        raise CapacityError(
+            f"{_NOT_REPRESENTABLE}: rounding request {requested} up to the next step "
+            "passes MaxInt64"
+        )
+    return Amount(rounded * NANO, step_size.format)
+
+
+def _optional(quantity: QuantityText | None) -> Amount | None:
+    return None if quantity is None else Amount.of(quantity)
 
 
 def capacities(records: Mapping[str, DeviceCapacity]) -> dict[str, Capacity]:
@@ -99,50 +155,40 @@ def counters(records: Mapping[str, Counter]) -> Nanos:
     return {name: nano_value(counter.value) for name, counter in records.items()}
 
 
-def requested_amounts(requirements: CapacityRequirements | None) -> Nanos:
+def requested_amounts(requirements: CapacityRequirements | None) -> Amounts:
     """What a request asks of capacities. Raises `QuantityError` for a malformed quantity."""
     if requirements is None:
         return {}
-    return {name: nano_value(amount) for name, amount in requirements.requests.items()}
+    return {name: Amount.of(amount) for name, amount in requirements.requests.items()}
 
 
-def consumption(requested: Mapping[str, int], offered: Mapping[str, Capacity]) -> Nanos | None:
+def consumption(requested: Mapping[str, Amount], offered: Mapping[str, Capacity]) -> Amounts | None:
     """What *requested* takes of a device that offers *offered*, for each of its capacities.
 
-    None if the device lacks a capacity that is asked for, or its policy forbids the amount.
+    None if the device lacks a capacity that is asked for, or its policy forbids the amount. Raises
+    `CapacityError` for an amount that makes the request impossible on any device.
     """
     if not requested.keys() <= offered.keys():
         return None
-    taken: Nanos = {}
+    taken: Amounts = {}
     for name, capacity in offered.items():
-        amount = capacity.consumed_by(requested.get(name))
-        if amount is None:
-            return None
-        taken[name] = amount
+        try:
+            taken[name] = capacity.taken_by(requested.get(name))
+        except CapacityError as error:
+            raise CapacityError(f'capacity "{name}": {error}') from error
+    if not all(offered[name].allows(amount) for name, amount in taken.items()):
+        return None
     return taken
 
 
 def fits(
-    taken: Mapping[str, int],
+    taken: Mapping[str, Amount],
     offered: Mapping[str, Capacity],
     allocated: Mapping[str, int],
     allocating: Mapping[str, int],
 ) -> bool:
     """Whether *taken* is left of *offered* next to what is allocated or about to be."""
     return all(
-        amount + allocated.get(name, 0) + allocating.get(name, 0) <= offered[name].value
+        amount.nanos + allocated.get(name, 0) + allocating.get(name, 0) <= offered[name].value.nanos
         for name, amount in taken.items()
     )
-
-
-def quantity_text(nanos: int) -> str:
-    """The shortest common text of an amount: whole, with a binary suffix, or in 10^-9."""
-    if nanos % NANO:
-        for suffix, unit in (("m", 10**6), ("u", 10**3)):
-            if nanos % unit == 0:
-                return f"{nanos // unit}{suffix}"
-        return f"{nanos}n"
-    whole, power = nanos // NANO, 0
-    while whole and whole % 1024 == 0 and power < len(_BINARY_SUFFIXES) - 1:
-        whole, power = whole // 1024, power + 1
-    return f"{whole}{_BINARY_SUFFIXES[power]}"

@@ -1,9 +1,12 @@
 """Constraints over the devices of a claim: the same value of an attribute, or all different."""
 
-from typing import Any
+from typing import Any, Final
 
 from engine.model.devices import DeviceConstraint
 from engine.scheduling.devices.pools import PoolDevice
+
+#: An attribute of a type that cannot be compared, such as a list: it goes with no other device.
+_INCOMPARABLE: Final = ("", None)
 
 
 class Constraint:
@@ -33,10 +36,9 @@ class Constraint:
         if value is None:
             return False
         if self._values:
-            if self._is_distinct:
-                if value in self._values:
-                    return False
-            elif value != self._values[0]:
+            if value == _INCOMPARABLE:
+                return False
+            if (value in self._values) if self._is_distinct else (value != self._values[0]):
                 return False
         self._values.append(value)
         return True
@@ -65,4 +67,4 @@ def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
         return ("bool", attribute.bool_value)
     if attribute.version_value is not None:
         return ("version", attribute.version_value)
-    return None
+    return _INCOMPARABLE

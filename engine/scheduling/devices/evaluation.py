@@ -19,7 +19,7 @@ from engine.scheduling.devices.expressions import (
     Node,
     Select,
 )
-from engine.scheduling.devices.functions import FUNCTIONS
+from engine.scheduling.devices.functions import FUNCTIONS, includes
 from engine.scheduling.devices.values import (
     INT64_MAX,
     INT64_MIN,
@@ -252,7 +252,8 @@ def _comprehension(node: Comprehension) -> Evaluator:
         if isinstance(items, dict):
             items = [key[1] if isinstance(key, tuple) else key for key in items]
         elif not isinstance(items, list):
-            raise no_overload()
+            kind = type_name(items).removeprefix("kubernetes.").capitalize()
+            raise CelError(f"got 'types.{kind}', expected iterable type")
         outer = scope.variables
         scope.variables = inner = dict(outer)
         try:
@@ -456,7 +457,7 @@ def _not(value: Any) -> bool:
 
 def _in(value: Any, container: Any) -> bool:
     if isinstance(container, list):
-        return any(equal(item, value) for item in container)
+        return includes(container, value)
     if isinstance(container, dict):
         return _key(value) in container
     raise no_overload()

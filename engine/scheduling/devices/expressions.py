@@ -202,6 +202,7 @@ def _environment(fields: dict[str, Any]) -> Any:
             for name in ("contains", "intersects", "equivalent")
         ),
         _function("isSorted", ("list_is_sorted_bool", _T.BOOL, [_LIST])),
+        _function("includes", ("list_includes_dyn_dyn", _T.BOOL, [_T.DYN, _T.DYN])),
         *(_function(name, (f"list_{name}", _T.DYN, [_LIST])) for name in ("sum", "min", "max")),
         *(
             _function(

@@ -284,7 +284,7 @@ def _distinct(values: Any) -> list[Any]:
         raise CelError("the list is too long")
     different: list[Any] = []
     for value in values:
-        if not _has(different, value):
+        if not includes(different, value):
             different.append(value)
     return different
 
@@ -308,22 +308,35 @@ def _range(count: Any) -> list[int]:
     return list(range(max(count, 0)))
 
 
-def _has(values: Sequence[Any], wanted: Any) -> bool:
-    return any(equal(value, wanted) for value in values)
+def includes(values: Sequence[Any], wanted: Any) -> bool:
+    """Whether one of *values* equals *wanted*; values that cannot be compared are different."""
+    return any(_is_equal(value, wanted) for value in values)
+
+
+def _is_equal(one: Any, two: Any) -> bool:
+    try:
+        return equal(one, two)
+    except CelError:
+        return False
+
+
+def _includes(value: Any, wanted: Any) -> bool:
+    """Whether a list has *wanted*, or another value is *wanted*."""
+    return includes(value if isinstance(value, list) else [value], wanted)
 
 
 def _contains(one: Any, two: Any) -> bool:
     _list(one, two)
     if len(one) * len(two) > _MOST_COMPARED**2:
         raise CelError("the lists are too long")
-    return all(_has(one, value) for value in two)
+    return all(includes(one, value) for value in two)
 
 
 def _intersects(one: Any, two: Any) -> bool:
     _list(one, two)
     if len(one) * len(two) > _MOST_COMPARED**2:
         raise CelError("the lists are too long")
-    return any(_has(one, value) for value in two)
+    return any(includes(one, value) for value in two)
 
 
 def _first(values: Any) -> OptionalValue:
@@ -451,6 +464,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "min": _extreme("min", -1),
     "max": _extreme("max", 1),
     "isSorted": _is_sorted,
+    "includes": _includes,
     "slice": _slice,
     "flatten": _flatten,
     "distinct": _distinct,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.model.devices import (
-    ALL_DEVICES,
     EXACT_COUNT,
     MOST_RESULTS,
     DeviceClass,
@@ -17,11 +16,22 @@ from engine.model.devices import (
 )
 from engine.model.node import Node
 from engine.model.quantity import QuantityError
-from engine.scheduling.devices.allocated import AllocatedDevices
-from engine.scheduling.devices.capacity import Nanos, consumption, fits, requested_amounts
+from engine.scheduling.devices.capacity import (
+    Amounts,
+    CapacityError,
+    consumption,
+    fits,
+    requested_amounts,
+)
 from engine.scheduling.devices.constraints import Constraint
 from engine.scheduling.devices.pools import Pool, PoolDevice, device_reaches
-from engine.scheduling.devices.requests import AllocationError, RequestPlan, Wanted, alternatives
+from engine.scheduling.devices.requests import (
+    AllocationError,
+    RequestPlan,
+    Wanted,
+    alternatives,
+    wants_all,
+)
 from engine.scheduling.devices.selectors import SelectorError, Selectors
 
 ClassLookup = Callable[[str], DeviceClass | None]
@@ -57,7 +67,6 @@ class Planner:
         node: Where.
         pools: What the node reaches, in the order of trying.
         class_of: Device classes by name.
-        allocated: What is taken already.
         selectors: Compiled expressions.
         steps: Counts what selectors cost.
     """
@@ -68,11 +77,9 @@ class Planner:
         pools: Sequence[Pool],
         *,
         class_of: ClassLookup,
-        allocated: AllocatedDevices,
         selectors: Selectors,
         steps: Steps,
     ) -> None:
-        self._allocated = allocated
         self._node = node
         self._pools = pools
         self._class_of = class_of
@@ -93,6 +100,7 @@ class Planner:
         Raises `AllocationError` if the claim cannot be satisfied on any node.
         """
         plans = []
+        least = 0
         for request in claim.spec.devices.requests:
             options = alternatives(request)
             if not options:
@@ -100,12 +108,13 @@ class Planner:
                     f"claim {claim.key}, request {request.name}: unknown request type"
                 )
             plans.append([self._plan(claim, wanted) for wanted in options])
-        least = sum(min(plan.count for plan in options) for options in plans)
-        if least > MOST_RESULTS:
-            raise AllocationError(
-                f"claim {claim.key}: number of requested devices {least} "
-                f"exceeds the claim limit of {MOST_RESULTS}"
-            )
+            more = min(plan.count for plan in plans[-1])
+            if least + more > MOST_RESULTS:
+                raise AllocationError(
+                    f"claim {claim.key}, request {request.name}: adding {more} devices exceeds "
+                    f"the claim limit of {MOST_RESULTS}, with {least} already accounted for"
+                )
+            least += more
         return plans
 
     def constraints(self, claim: ResourceClaim) -> list[Constraint]:
@@ -133,14 +142,30 @@ class Planner:
             and device_reaches(self._node, device)
         )
 
-    def consumption(self, plan: RequestPlan, device: PoolDevice) -> Nanos | None:
-        """What the request takes of *device*; None if the device cannot provide the amounts."""
+    def consumption(
+        self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice
+    ) -> Amounts | None:
+        """What the request takes of *device*; None if the device cannot provide the amounts.
+
+        Raises `AllocationError` for an amount that no device can provide.
+        """
         if device not in plan.consumption:
-            plan.consumption[device] = consumption(plan.amounts, device.amounts)
+            try:
+                plan.consumption[device] = consumption(plan.amounts, device.amounts)
+            except CapacityError as error:
+                name = device.record.name if wants_all(plan.wanted) else device.text
+                raise AllocationError(
+                    f"claim {claim.key}, request {plan.wanted.name}: "
+                    f"checking capacity for device {name}: {error}"
+                ) from error
         return plan.consumption[device]
 
     def _plan(self, claim: ResourceClaim, wanted: Wanted) -> RequestPlan:
         where = f"claim {claim.key}, request {wanted.name}"
+        if wanted.has_derived_attributes:
+            raise AllocationError(
+                f"{where}: cannot handle request with derived attributes, the feature is disabled"
+            )
         for i, selector in enumerate(wanted.selectors):
             if selector.cel is None:
                 raise AllocationError(
@@ -159,7 +184,7 @@ class Planner:
         except QuantityError as error:
             raise AllocationError(f"{where}: capacity: {error}") from error
         plan = RequestPlan(wanted, device_class, wanted.count, amounts)
-        if wanted.mode == ALL_DEVICES:
+        if wants_all(wanted):
             plan.all_devices = self._all_devices(claim, plan, where)
             plan.count = len(plan.all_devices)
         elif wanted.mode == EXACT_COUNT:
@@ -182,13 +207,12 @@ class Planner:
         return chosen
 
     def _is_wanted(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
-        """Whether *device* suits a request for all devices; a shared one needs capacity left."""
+        """Whether *device* suits a request for all devices, whatever is left of its capacity."""
         self._steps.spend(1)
         if not self.suits(claim, plan, device):
             return False
-        taken = self.consumption(plan, device)
-        consumed = self._allocated.consumed(device.id)
-        return taken is not None and fits(taken, device.amounts, consumed, {})
+        taken = self.consumption(claim, plan, device)
+        return taken is not None and fits(taken, device.amounts, {}, {})
 
     def _all_match(
         self, selectors: Sequence[DeviceSelector], device: PoolDevice, owner: str
@@ -201,7 +225,8 @@ class Planner:
             try:
                 is_match, cost = self._selectors.matches(selector.cel.expression, device)
             except SelectorError as error:
-                raise AllocationError(f"{owner}: selector #{i}: {error}") from error
+                where = f" on device {device.text}" if error.is_about_device else ""
+                raise AllocationError(f"{owner}: selector #{i}{where}: {error}") from error
             if cost:
                 self._steps.spend(cost)
             if not is_match:

@@ -4,7 +4,7 @@ Owns which slices count (newest generation, reachable from the node), whether a 
 sound, and the order in which devices are tried. What is taken is `allocated.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from engine.model.devices import Device, DeviceAttribute, DeviceCapacity, Resour
 from engine.model.node import Node
 from engine.model.objects import NodeSelector
 from engine.model.quantity import QuantityError
-from engine.model.selectors import matches_node_selector
+from engine.model.selectors import matches_node_selector, node_selector_problem
 from engine.scheduling.devices.capacity import Capacity, Nanos, capacities, counters
+from engine.scheduling.devices.selectors import SelectorError
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
@@ -51,21 +52,50 @@ class PoolDevice:
             (consumed.counter_set, counters(consumed.counters))
             for consumed in record.consumes_counters
         ]
-        self.answers: dict[str, bool | str] = {}
+        self.answers: dict[str, bool | SelectorError] = {}
         self.variables: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """`driver/pool/device`."""
+        return "/".join(self.id)
 
 
 class PoolSlice:
-    """A slice with its devices made ready. `problem` says why it cannot be used, if so."""
+    """A slice with its devices made ready. `problem` says why it cannot be used, if so.
 
-    __slots__ = ("counter_sets", "devices", "name", "problem", "record")
+    One with devices that `has_compatibility_groups` is ignored: which of them may be in use at the
+    same time is not known here, so its pool counts as incomplete. One that `is_for_unknown_nodes`
+    has a node selector that makes no sense; so may one of a newer Kubernetes.
+    """
+
+    __slots__ = (
+        "counter_sets",
+        "devices",
+        "has_compatibility_groups",
+        "is_for_unknown_nodes",
+        "name",
+        "problem",
+        "record",
+    )
 
     def __init__(self, record: ResourceSlice) -> None:
         self.record = record
         self.name = record.metadata.name
         self.problem: str | None = None
+        self.is_for_unknown_nodes = False
         self.devices: list[PoolDevice] = []
         self.counter_sets: list[tuple[str, Nanos]] = []
+        self.has_compatibility_groups = any(
+            consumed.compatibility_groups
+            for device in record.spec.devices
+            for consumed in device.consumes_counters
+        )
+        for selector in _node_selectors(record):
+            if (problem := node_selector_problem(selector)) is not None:
+                self.problem = f"slice {self.name}: nodeSelector: {problem}"
+                self.is_for_unknown_nodes = True
+                return
         try:
             self.devices = [PoolDevice(device, self) for device in record.spec.devices]
             self.counter_sets = [
@@ -74,6 +104,15 @@ class PoolSlice:
         except QuantityError as error:
             self.devices = []
             self.problem = f"slice {self.name}: {error}"
+
+
+def _node_selectors(record: ResourceSlice) -> Iterator[NodeSelector]:
+    if record.spec.node_selector is not None:
+        yield record.spec.node_selector
+    if record.spec.per_device_node_selection:
+        for device in record.spec.devices:
+            if device.node_selector is not None:
+                yield device.node_selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +125,7 @@ class Pool:
         problem: Why it is invalid; None if it is not.
         slices: Slices with devices for the node, by name.
         others: Slices of the pool for other nodes; their devices consume counters too.
-        counter_sets: Shared counters by set.
+        counter_sets: Shared counters by set, of all slices of the pool.
     """
 
     id: PoolId
@@ -123,7 +162,7 @@ class SliceIndex:
     def _add(self, made: PoolSlice) -> None:
         spec = made.record.spec
         self._slices[made.name] = made
-        if not spec.node_name or spec.shared_counters:
+        if not spec.node_name:
             self._shared.append(made)
         else:
             self._by_node.setdefault(spec.node_name, []).append(made)
@@ -180,7 +219,7 @@ class SliceIndex:
                 other = each.record.spec.pool.generation
                 if other > generation:
                     return None
-                if other == generation:
+                if other == generation and not each.has_compatibility_groups:
                     whole.append(each)
             if len(whole) != wanted:
                 return Pool(pool_id, is_incomplete=True)
@@ -207,9 +246,11 @@ def device_reaches(node: Node, device: PoolDevice) -> bool:
 
 
 def _is_reachable(made: PoolSlice, node: Node) -> bool:
+    if made.has_compatibility_groups:
+        return False
     spec = made.record.spec
-    if spec.shared_counters:
-        return True  # they are needed to use the pool, wherever its devices are
+    if made.is_for_unknown_nodes:
+        return True
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return reaches(node, spec.node_name, spec.all_nodes, spec.node_selector)
     if spec.per_device_node_selection:
@@ -218,29 +259,35 @@ def _is_reachable(made: PoolSlice, node: Node) -> bool:
 
 
 def _sound_pool(pool_id: PoolId, slices: list[PoolSlice], whole: list[PoolSlice]) -> Pool:
-    """The pool of all its slices, checked: an unsound one has no devices but a problem."""
-    counter_sets: dict[str, Nanos] = {}
-    with_devices: list[PoolSlice] = []
+    """The pool, checked: an unsound one has no devices but a problem.
+
+    *slices* are those for the node, *whole* all of the pool, or none if those for the node are all.
+    """
+    here = {each.name for each in slices}
+    everything = [*slices, *(each for each in whole if each.name not in here)]
     names: set[str] = set()
-    for each in slices:
+    counter_sets: dict[str, Nanos] = {}
+    for each in everything:
         if each.problem is not None:
             return Pool(pool_id, problem=each.problem)
-        if not each.record.spec.shared_counters:
-            with_devices.append(each)
+    with_devices = [each for each in slices if not each.record.spec.shared_counters]
     for each in with_devices:
         for device in each.devices:
             if device.record.name in names:
                 return Pool(pool_id, problem=f"duplicate device name {device.record.name}")
             names.add(device.record.name)
-    for each in slices:
+    for each in everything:
         for name, amounts in each.counter_sets:
             if name in counter_sets:
                 return Pool(pool_id, problem=f"duplicate counter set name {name}")
             counter_sets[name] = amounts
-    here = {each.name for each in slices}
-    others = [each for each in whole if each.name not in here]
-    for each in (*slices, *others):
-        problem = each.problem or _counter_problem(each, counter_sets)
+    others = [
+        each
+        for each in everything
+        if each.name not in here and not each.record.spec.shared_counters
+    ]
+    for each in (*with_devices, *others):
+        problem = _counter_problem(each, counter_sets)
         if problem is not None:
             return Pool(pool_id, problem=problem)
     return Pool(

@@ -17,7 +17,7 @@ from engine.model.devices import (
     DeviceTaint,
     DeviceToleration,
 )
-from engine.scheduling.devices.capacity import Nanos
+from engine.scheduling.devices.capacity import Amounts
 from engine.scheduling.devices.pools import PoolDevice
 
 _KEEPING_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -44,6 +44,7 @@ class Wanted:
     admin_access: bool
     tolerations: tuple[DeviceToleration, ...]
     capacity: CapacityRequirements | None
+    has_derived_attributes: bool = False
 
     @property
     def full_name(self) -> str:
@@ -71,10 +72,10 @@ class RequestPlan:
     wanted: Wanted
     device_class: DeviceClass
     count: int
-    amounts: Nanos
+    amounts: Amounts
     all_devices: list[PoolDevice] = field(default_factory=list)
     alive: bytearray = field(default_factory=bytearray)
-    consumption: dict[PoolDevice, Nanos | None] = field(default_factory=dict)
+    consumption: dict[PoolDevice, Amounts | None] = field(default_factory=dict)
 
 
 def alternatives(request: DeviceRequest) -> list[Wanted]:
@@ -91,6 +92,7 @@ def alternatives(request: DeviceRequest) -> list[Wanted]:
                 admin_access=False,
                 tolerations=tuple(sub.tolerations),
                 capacity=sub.capacity,
+                has_derived_attributes=bool(sub.derived_attributes),
             )
             for sub in request.first_available
         ]
@@ -108,6 +110,7 @@ def alternatives(request: DeviceRequest) -> list[Wanted]:
             admin_access=bool(exactly.admin_access),
             tolerations=tuple(exactly.tolerations),
             capacity=exactly.capacity,
+            has_derived_attributes=bool(exactly.derived_attributes),
         )
     ]
 

@@ -17,8 +17,7 @@ from engine.model.devices import (
     ResourceClaim,
 )
 from engine.model.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from engine.scheduling.devices.capacity import quantity_text
-from engine.scheduling.devices.requests import AllocationError
+from engine.scheduling.devices.requests import AllocationError, Wanted
 from engine.scheduling.devices.search import Chosen, ClaimChoice
 
 _SHARES: Final = uuid.UUID("5c1f3b52-6f0d-4b0b-9a55-5d1d3f7b9c11")
@@ -55,9 +54,7 @@ def _result(claim: ResourceClaim, chosen: Chosen, index: int) -> DeviceResult:
         binding_conditions=device.record.binding_conditions,
         binding_failure_conditions=device.record.binding_failure_conditions,
         share_id=share,
-        consumed_capacity={
-            name: quantity_text(amount) for name, amount in (chosen.consumed or {}).items()
-        },
+        consumed_capacity={name: str(amount) for name, amount in (chosen.consumed or {}).items()},
     )
 
 
@@ -81,17 +78,25 @@ def _configs(claim: ResourceClaim, choice: ClaimChoice) -> list[DeviceAllocation
             for config in device_class.spec.config
         ]
         of_class[device_class.metadata.name] = range(start, len(configs))
-    for config in claim.spec.devices.config:
-        made = DeviceAllocationConfiguration(
+    configs += [
+        DeviceAllocationConfiguration(
             source="FromClaim", requests=config.requests, opaque=config.opaque
         )
-        if not config.requests:
-            configs.append(made)
-            continue
-        for wanted, _ in choice.wanted:
-            if wanted.request in config.requests or wanted.full_name in config.requests:
-                configs.append(made)
-    return configs
+        for config in claim.spec.devices.config
+        if not config.requests
+        or any(_is_named(wanted, config.requests) for wanted, _ in choice.wanted)
+    ]
+    # Naming no request is for all of them.
+    return [
+        msgspec.structs.replace(config, requests=[])
+        if all(_is_named(wanted, config.requests) for wanted, _ in choice.wanted)
+        else config
+        for config in configs
+    ]
+
+
+def _is_named(wanted: Wanted, names: list[str]) -> bool:
+    return wanted.request in names or wanted.full_name in names
 
 
 def _node_selector(

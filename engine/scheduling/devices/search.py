@@ -12,7 +12,8 @@ from typing import Any, Final
 from engine.model.devices import MOST_RESULTS, DeviceClass, ResourceClaim
 from engine.model.node import Node
 from engine.scheduling.devices.allocated import AllocatedDevices
-from engine.scheduling.devices.capacity import Nanos, fits
+from engine.scheduling.devices.capacity import Amounts, Nanos, fits
+from engine.scheduling.devices.constraints import Constraint
 from engine.scheduling.devices.planning import DEAD, SUITS, UNKNOWN, ClassLookup, Planner, Steps
 from engine.scheduling.devices.pools import DeviceId, Pool, PoolDevice, PoolId
 from engine.scheduling.devices.requests import (
@@ -32,7 +33,7 @@ class Chosen:
 
     wanted: Wanted
     device: PoolDevice
-    consumed: Nanos | None
+    consumed: Amounts | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +100,13 @@ class Search:
         self._claims = claims
         self._allocated = allocated
         self._steps = steps
-        self._planner = Planner(
-            node, pools, class_of=class_of, allocated=allocated, selectors=selectors, steps=steps
-        )
+        self._planner = Planner(node, pools, class_of=class_of, selectors=selectors, steps=steps)
         self._devices = self._planner.devices
         self._plans: list[list[list[RequestPlan]]] = []
-        self._constraints = [self._planner.constraints(claim) for claim in claims]
+        self._constraints: list[list[Constraint]] = []
         # The state of the search; all of it is put back when a choice is taken back.
         self._taking: dict[DeviceId, set[int]] = {}  # by which claims, in this attempt
-        self._consuming: dict[DeviceId, list[Nanos]] = {}
+        self._consuming: dict[DeviceId, list[Amounts]] = {}
         self._counting: dict[PoolId, dict[str, Nanos]] = {}
         self._available: dict[PoolId, dict[str, Nanos]] = {}
         self._results: list[list[Chosen]] = [[] for _ in claims]
@@ -119,7 +118,9 @@ class Search:
         Raises `AllocationError` if no node can, `NodeUnsuitable` if this one cannot for a reason
         worth reporting, and `OutOfSteps`.
         """
-        self._plans = [self._planner.plans(claim) for claim in self._claims]
+        for claim in self._claims:
+            self._plans.append(self._planner.plans(claim))
+            self._constraints.append(self._planner.constraints(claim))
         self._picked = [[0] * len(plans) for plans in self._plans]
         outcome = _run(self._claim(0))
         if outcome == _TOO_MANY:
@@ -236,7 +237,7 @@ class Search:
         if plan.alive[place] == UNKNOWN:
             is_suitable = (
                 self._planner.suits(self._claims[c], plan, device)
-                and self._planner.consumption(plan, device) is not None
+                and self._planner.consumption(self._claims[c], plan, device) is not None
             )
             plan.alive[place] = SUITS if is_suitable else DEAD
             if not is_suitable:
@@ -251,10 +252,8 @@ class Search:
         With *must* a constraint in the way is an error: no other device would do.
         """
         wanted = plan.wanted
-        taken = self._planner.consumption(plan, device)
-        if taken is None or not self._has_capacity(device, taken):
-            return None
-        if is_kept_away(device.record.taints, wanted.tolerations):
+        taken = self._planner.consumption(self._claims[c], plan, device)
+        if taken is None or is_kept_away(device.record.taints, wanted.tolerations):
             return None
         # The first share of a device takes its counters, the next ones share them.
         is_shared_already = device.allows_many and (
@@ -265,11 +264,14 @@ class Search:
             return None
         if not self._add_to_constraints(c, wanted, device):
             if must:
-                name = "/".join(device.id)
                 raise AllocationError(
-                    f"claim {self._claims[c].key}, request {wanted.name}: cannot add device {name} "
-                    "because a claim constraint would not be satisfied"
+                    f"claim {self._claims[c].key}, request {wanted.name}: cannot add device "
+                    f"{device.text} because a claim constraint would not be satisfied"
                 )
+            return None
+        # Last, because a constraint that is in the way is the more serious problem.
+        if not self._has_capacity(device, taken):
+            self._remove_from_constraints(c, wanted)
             return None
         self._count(device, consumes, 1)
         if device.allows_many:
@@ -286,18 +288,17 @@ class Search:
             else:
                 self._taking[device.id].discard(c)
             self._count(device, consumes, -1)
-            for constraint in self._constraints[c]:
-                constraint.remove(wanted.request, wanted.sub_request)
+            self._remove_from_constraints(c, wanted)
 
         return undo
 
-    def _has_capacity(self, device: PoolDevice, taken: Nanos) -> bool:
+    def _has_capacity(self, device: PoolDevice, taken: Amounts) -> bool:
         if not taken:
             return True
         allocating: Mapping[str, int] = _NOTHING
         shares = self._consuming.get(device.id)
         if shares:
-            allocating = {name: sum(share[name] for share in shares) for name in taken}
+            allocating = {name: sum(share[name].nanos for share in shares) for name in taken}
         return fits(taken, device.amounts, self._allocated.consumed(device.id), allocating)
 
     def _add_to_constraints(self, c: int, wanted: Wanted, device: PoolDevice) -> bool:
@@ -308,6 +309,10 @@ class Search:
                     added.remove(wanted.request, wanted.sub_request)
                 return False
         return True
+
+    def _remove_from_constraints(self, c: int, wanted: Wanted) -> None:
+        for constraint in self._constraints[c]:
+            constraint.remove(wanted.request, wanted.sub_request)
 
     # --- counters ----------------------------------------------------------------------------
 

@@ -11,13 +11,27 @@ from typing import Any, Final, Protocol
 from engine.model.devices import DeviceAttribute, DeviceCapacity
 from engine.scheduling.devices.evaluation import MOST_COST, Domains, Evaluator, Scope, evaluator_of
 from engine.scheduling.devices.expressions import CompileError, compile_expression
-from engine.scheduling.devices.values import CelError, Quantity, Semver
+from engine.scheduling.devices.values import CelError, Quantity, Semver, type_name
 
 _MOST_COMPILED: Final = 1_000
+# Why an attribute is no answer, by its type.
+_NO_BOOL: Final = {
+    "int": "unsupported type conversion from 'int' to bool",
+    "string": "unsupported native conversion from string to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
+}
 
 
 class SelectorError(Exception):
-    """A selector that cannot say if a device suits: the text says why."""
+    """A selector that cannot say if a device suits: the text says why.
+
+    `is_about_device`: it may say so of another device, because it is a valid expression.
+    """
+
+    def __init__(self, text: str, *, is_about_device: bool = False) -> None:
+        super().__init__(text)
+        self.is_about_device = is_about_device
 
 
 class Described(Protocol):
@@ -27,7 +41,7 @@ class Described(Protocol):
     attributes: Mapping[str, DeviceAttribute]
     capacity: Mapping[str, DeviceCapacity]
     allows_many: bool
-    answers: dict[str, "bool | str"]
+    answers: "dict[str, bool | SelectorError]"
     variables: "dict[str, Any] | None"
 
 
@@ -35,7 +49,7 @@ class Selectors:
     """Compiled expressions by their text; the least recently used ones are dropped."""
 
     def __init__(self) -> None:
-        self._compiled: OrderedDict[str, Evaluator | str] = OrderedDict()
+        self._compiled: OrderedDict[str, Evaluator | SelectorError] = OrderedDict()
 
     def matches(self, expression: str, device: Described) -> tuple[bool, int]:
         """Whether *device* suits *expression*, and what it cost to find out (0: it was known).
@@ -47,45 +61,54 @@ class Selectors:
         if known is None:
             known, cost = self._ask(expression, device)
             device.answers[expression] = known
-        if isinstance(known, str):
-            raise SelectorError(known)
+        if isinstance(known, SelectorError):
+            raise known.with_traceback(None)  # or it would grow with each time
         return known, cost
 
-    def _ask(self, expression: str, device: Described) -> tuple[bool | str, int]:
+    def _ask(self, expression: str, device: Described) -> tuple[bool | SelectorError, int]:
         evaluate = self._compile(expression)
-        if isinstance(evaluate, str):
+        if isinstance(evaluate, SelectorError):
             return evaluate, 1
         try:
             if device.variables is None:
                 device.variables = _variables(device)
             scope = Scope(device.variables, MOST_COST)
         except CelError as error:
-            return f"CEL runtime error: {error}", 1
+            return _runtime_error(error), 1
         try:
             answer = evaluate(scope)
         except CelError as error:
-            return f"CEL runtime error: {error}", scope.cost
+            return _runtime_error(error), scope.cost
         if not isinstance(answer, bool):
-            return (
-                "CEL runtime error: CEL result could not be converted to bool: "
-                f"got {type(answer).__name__}",
-                scope.cost,
-            )
+            kind = type_name(answer)
+            why = _NO_BOOL.get(kind, f"type conversion error from '{kind}' to 'bool'")
+            text = f"CEL result of type {kind} could not be converted to bool: {why}"
+            return _runtime_error(CelError(text)), scope.cost
         return answer, scope.cost
 
-    def _compile(self, expression: str) -> Evaluator | str:
+    def _compile(self, expression: str) -> Evaluator | SelectorError:
         compiled = self._compiled.get(expression)
         if compiled is None:
             try:
                 compiled = evaluator_of(compile_expression(expression))
             except (CompileError, CelError) as error:
-                compiled = f"CEL compile error: {error}"
+                compiled = SelectorError(f"CEL compile error: {error}")
             self._compiled[expression] = compiled
             if len(self._compiled) > _MOST_COMPILED:
                 self._compiled.popitem(last=False)
         else:
             self._compiled.move_to_end(expression)
         return compiled
+
+
+def _runtime_error(error: CelError) -> SelectorError:
+    text = f"CEL runtime error: {error}"
+    if "no such key:" in text:
+        text += (
+            ". consider using CEL optional chaining (.? followed by orValue()) "
+            "or guarding the check with has() for optional fields"
+        )
+    return SelectorError(text, is_about_device=True)
 
 
 def _variables(device: Described) -> dict[str, Any]:
@@ -113,15 +136,22 @@ def _split(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(name: str, attribute: DeviceAttribute) -> Any:
-    if attribute.int_value is not None:
-        return attribute.int_value
-    if attribute.bool_value is not None:
-        return attribute.bool_value
-    if attribute.string_value is not None:
-        return attribute.string_value
-    if attribute.version_value is not None:
-        try:
+    plain = (
+        attribute.int_values,
+        attribute.bool_values,
+        attribute.string_values,
+        attribute.int_value,
+        attribute.bool_value,
+        attribute.string_value,
+    )
+    for value in plain:
+        if value is not None:
+            return value
+    try:
+        if attribute.version_values is not None:
+            return [Semver.parse(version) for version in attribute.version_values]
+        if attribute.version_value is not None:
             return Semver.parse(attribute.version_value)
-        except CelError as error:
-            raise CelError(f"attribute {name}: parse semantic version: {error}") from error
+    except CelError as error:
+        raise CelError(f"attribute {name}: parse semantic version: {error}") from error
     raise CelError(f"attribute {name}: unsupported attribute value")

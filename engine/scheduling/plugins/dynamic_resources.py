@@ -14,13 +14,14 @@ from engine.framework.status import Code, Status
 from engine.lib.clock import Clock, SystemClock
 from engine.model.devices import (
     MOST_SUB_REQUESTS,
+    AllocationResult,
     DeviceRequest,
     ResourceClaim,
 )
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
-from engine.model.selectors import matches_node_selector
+from engine.model.selectors import matches_node_selector, node_selector_problem
 from engine.scheduling.devices.claims import Claims
 from engine.scheduling.devices.conditions import (
     PreparationFailed,
@@ -50,6 +51,7 @@ from engine.scheduling.runtime_plugin import Arguments, PostFilterResult, Runtim
 NAME: Final = "DynamicResources"
 SLICES: Final = "resourceslices"
 CLASSES: Final = "deviceclasses"
+OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
 
 FILTER_TIMEOUT_SECONDS: Final = 10.0
 BINDING_TIMEOUT_SECONDS: Final = 600.0
@@ -145,8 +147,16 @@ class DynamicResources(RuntimePlugin):
     ) -> Status | None:
         """What makes *claim* hopeless now, or None."""
         if claim.allocation is not None:
-            if claim.allocation.node_selector is not None:
-                state.reaches[index] = claim.allocation.node_selector
+            if not claim.is_usable_by(state.pod.uid):
+                return _rejected("resourceclaim in use")
+            selector = claim.allocation.node_selector
+            if selector is not None:
+                malformed = node_selector_problem(selector)
+                if malformed is not None:
+                    return _failed(
+                        f"resource claim {claim.key}: nodeSelector of its allocation: {malformed}"
+                    )
+                state.reaches[index] = selector
             return None
         reservation = state.known.reservation_of(claim.metadata.uid)
         if reservation is not None:
@@ -175,6 +185,12 @@ class DynamicResources(RuntimePlugin):
         if extended is None and not state.user_claims:
             return None
         unavailable = self._unavailable(state, node)
+        for index, allocation in state.shared.items():
+            if _lacks_operations(allocation, node):
+                return _rejected(
+                    f"resource claim {state.claims[index].key} allocation requires "
+                    f"{OPTIONAL_OPERATIONS} feature on the node"
+                )
         answer: NodeAnswer | None = None
         if state.unallocated():
             found = self._allocate(state, node, extended, mappings)
@@ -218,7 +234,10 @@ class DynamicResources(RuntimePlugin):
             shared = state.shared.get(index)
             if shared is not None:
                 selector = shared.node_selector
-            if selector is not None and not matches_node_selector(selector, node.labels, node.name):
+            is_elsewhere = selector is not None and not matches_node_selector(
+                selector, node.labels, node.name
+            )
+            if is_elsewhere or _lacks_operations(claim.allocation, node):
                 unavailable.append(index)
             elif claim.allocation is not None and waits_for_devices(claim):
                 try:
@@ -372,6 +391,9 @@ class DynamicResources(RuntimePlugin):
             uid = state.claims[index].metadata.uid
             if index in state.shared and state.known.reservation_of(uid) is None:
                 continue  # written meanwhile: this pod only has to be added
+            newest = state.known.get(state.claims[index].key)
+            if newest is not None and newest.metadata.uid == uid and newest.allocation is not None:
+                continue  # allocated meanwhile, by another scheduler
             state.known.reserve(uid, allocation, pod.uid, group)
         return None
 
@@ -494,6 +516,15 @@ class DynamicResources(RuntimePlugin):
         classes = ResourceClasses(objects.list(CLASSES))
         self._classes = (objects, generation, classes)
         return classes
+
+
+def _lacks_operations(allocation: AllocationResult | None, node: Node) -> bool:
+    """Whether *allocation* needs a node that can do without preparing a device, unlike *node*."""
+    return (
+        allocation is not None
+        and allocation.skips_node_operations
+        and OPTIONAL_OPERATIONS not in node.declared_features
+    )
 
 
 def _rejected(reason: str) -> Status:

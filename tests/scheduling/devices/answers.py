@@ -7,7 +7,6 @@ import msgspec
 from engine.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 from engine.model.node import Node
 from engine.model.objects import from_plain
-from engine.model.quantity import nano_value
 from engine.scheduling.devices.allocated import AllocatedDevices
 from engine.scheduling.devices.planning import OutOfSteps, Steps
 from engine.scheduling.devices.pools import SliceIndex
@@ -66,7 +65,7 @@ def _plain(result: AllocationResult) -> Json:
 
 
 def comparable(answer: Json) -> Json:
-    """*answer* without what need not be equal: names of shares, how quantities are written."""
+    """*answer* without what need not be equal: names of shares."""
     results = []
     for result in answer.get("result", ()):
         devices = result.get("devices", {})
@@ -78,10 +77,7 @@ def comparable(answer: Json) -> Json:
                     {
                         **device,
                         "shareID": "shareID" in device,
-                        "consumedCapacity": {
-                            name: nano_value(amount)
-                            for name, amount in device.get("consumedCapacity", {}).items()
-                        },
+                        "consumedCapacity": device.get("consumedCapacity", {}),
                     }
                     for device in devices.get("results", [])
                 ],

@@ -21,16 +21,28 @@ _SELECTORS = (
     'device.attributes["gpu.example.com"].fast',
     "device.allowMultipleAllocations",
     'device.attributes["gpu.example.com"].version.isGreaterThan(semver("1.0.0"))',
+    'device.attributes["gpu.example.com"].model.includes("a")',
+    '!has(device.attributes["gpu.example.com"].tags) || '
+    'device.attributes["gpu.example.com"].tags.exists(tag, tag == "fast")',
 )
 _TAINTS = (
     {"key": "broken", "effect": "NoSchedule"},
     {"key": "busy", "value": "yes", "effect": "NoExecute"},
     {"key": "odd", "effect": "None"},
+    {"key": "new", "effect": "OfANewerVersion"},
 )
 _TOLERATIONS = (
     {"key": "broken", "operator": "Exists"},
     {"operator": "Exists", "effect": "NoExecute"},
     {"key": "busy", "operator": "Equal", "value": "yes"},
+    {"key": "busy", "operator": "OfANewerVersion"},
+)
+_POLICIES = (
+    {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}},
+    {"default": "1Gi", "validRange": {"min": "1Gi", "step": "512Mi"}},
+    {"default": "2Gi", "validRange": {"min": "1Gi", "max": "4Gi"}},
+    {"default": "1Gi", "validValues": ["1Gi", "2Gi", "4Gi"]},
+    {"default": "1e9", "validRange": {"min": "1G", "step": "1e9"}},
 )
 
 
@@ -48,12 +60,11 @@ class Worlds:
 
     def world(self) -> Json:
         rng = self.rng
-        # Not all at once: kube-scheduler 1.36 does not give back everything when it takes back a
-        # device that has counters or constraints and taints or shares too.
-        self.has_counters = self.chance(0.25)
-        self.has_taints = not self.has_counters and self.chance(0.35)
-        self.has_constraints = not self.has_counters and self.chance(0.5)
-        self.shares = not self.has_counters and not self.has_constraints and self.chance(0.6)
+        self.has_counters = self.chance(0.35)
+        self.has_taints = self.chance(0.35)
+        self.has_constraints = self.chance(0.45)
+        self.shares = self.chance(0.5)
+        self.is_odd = self.chance(0.15)  # has what is rare, wrong, or of a newer version
         nodes = [
             {
                 "metadata": {
@@ -66,8 +77,9 @@ class Worlds:
         names = [f"n{i}" for i in range(len(nodes))]
         slices: list[Json] = []
         for driver in (DRIVER, OTHER_DRIVER)[: rng.choice((1, 1, 2))]:
+            prefix = "both" if self.chance(0.2) else driver[:3]
             for i in range(rng.randint(1, 3)):
-                slices += self.pool(driver, f"{driver[:3]}-{i}", rng.choice(names))
+                slices += self.pool(driver, f"{prefix}-{i}", rng.choice(names))
         classes = [self.device_class(name) for name in ("one", "two", "any")]
         claims = [self.claim(f"c{i}") for i in range(rng.choice((1, 1, 1, 2)))]
         return {
@@ -102,7 +114,8 @@ class Worlds:
                 }
             ]
             slices.append(self.slice(driver, name, generation, f"{name}-{driver}-0counters"))
-            slices[-1]["spec"] |= {"sharedCounters": shared, "allNodes": True}
+            elsewhere = {"nodeName": "n0"} if self.chance(0.2) else {"allNodes": True}
+            slices[-1]["spec"] |= {"sharedCounters": shared, **elsewhere}
         for part in range(parts):
             made = self.slice(driver, name, generation, f"{name}-{driver}-{part}")
             devices = [
@@ -150,20 +163,20 @@ class Worlds:
             attributes["version"] = {"version": rng.choice(("1.0.0", "1.2.0", "2.0.0-rc.1"))}
         if self.chance(0.3):
             attributes["rack.example.com/switch"] = {"string": rng.choice("xy")}
+        if self.is_odd and self.chance(0.4):
+            attributes["tags"] = {"strings": self.some(("fast", "new"), 2)}
+        if self.is_odd and self.chance(0.2):
+            attributes["model"] = {"strings": ["a", "b"]}
         device["attributes"] = attributes
         if self.chance(0.7):
             capacity: Json = {"value": rng.choice(("4Gi", "8Gi", "16Gi"))}
             if self.shares and self.chance(0.7):
-                capacity["requestPolicy"] = rng.choice(
-                    (
-                        {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}},
-                        {"default": "2Gi", "validRange": {"min": "1Gi", "max": "4Gi"}},
-                        {"default": "1Gi", "validValues": ["1Gi", "2Gi", "4Gi"]},
-                    )
-                )
+                capacity["requestPolicy"] = rng.choice(_POLICIES)
+            if self.is_odd and self.chance(0.1):
+                capacity["value"] = "-1Gi"
             device["capacity"] = {"memory": capacity}
-            if self.shares and self.chance(0.7):
-                device["allowMultipleAllocations"] = True
+        if self.shares and self.chance(0.5):
+            device["allowMultipleAllocations"] = True
         if self.has_taints and self.chance(0.5):
             device["taints"] = self.some(_TAINTS, 2)
         if counts and self.chance(0.8):
@@ -176,6 +189,8 @@ class Worlds:
                     },
                 }
             ]
+            if self.is_odd and self.chance(0.15):
+                device["consumesCounters"][0]["compatibilityGroups"] = ["group"]
         if "perDeviceNodeSelection" in where:
             device |= rng.choice(
                 ({"nodeName": "n0"}, {"allNodes": True}, {"nodeSelector": self.zone_selector()})
@@ -210,8 +225,18 @@ class Worlds:
         if self.has_taints and self.chance(0.5):
             wanted["tolerations"] = self.some(_TOLERATIONS, 2)
         if self.shares and self.chance(0.5):
-            amount = rng.choice(("1Gi", "1500Mi", "3Gi", "5Gi"))
+            amount = rng.choice(("1Gi", "1500Mi", "3Gi", "5Gi", "2500M", "1500000k"))
+            if self.is_odd and self.chance(0.3):
+                amount = rng.choice(("8E", "9223372036854775807", "1e19", "-1"))
             wanted["capacity"] = {"requests": {"memory": amount}}
+            if self.is_odd and self.chance(0.2):
+                wanted["capacity"]["requests"]["cores"] = "1"
+        if self.is_odd and self.chance(0.1):
+            wanted["count"] = rng.choice((20, 33, 2**63 - 1))
+        if self.is_odd and self.chance(0.03):
+            wanted["allocationMode"] = "OfANewerVersion"
+        if self.is_odd and self.chance(0.03):
+            wanted["derivedAttributes"] = [{"name": "x.example.com/y", "expression": "true"}]
         return wanted
 
     def claim(self, name: str) -> Json:
@@ -232,23 +257,17 @@ class Worlds:
         if self.has_constraints:
             kind = rng.choice(("matchAttribute", "matchAttribute", "distinctAttribute"))
             names = [r["name"] for r in requests]
-            if kind == "distinctAttribute":
-                # kube-scheduler keeps only one value per request; see docs/dynamic-resources.md.
-                for request in requests:
-                    for wanted in (request.get("exactly"), *request.get("firstAvailable", ())):
-                        if wanted and "count" in wanted:
-                            wanted["count"] = 1
-                        elif wanted:
-                            kind = "matchAttribute"
             attribute = rng.choice(
                 (f"{DRIVER}/model", f"{DRIVER}/numa", "rack.example.com/switch", f"{DRIVER}/fast")
             )
             constraints.append({kind: attribute, "requests": self.some(names, len(names))})
         config: list[Json] = []
         if self.chance(0.3):
+            names = [r["name"] for r in requests]
+            names += [f"{r['name']}/s0" for r in requests if "firstAvailable" in r]
             config.append(
                 {
-                    "requests": [rng.choice(requests)["name"]] if self.chance(0.7) else [],
+                    "requests": self.some(names, len(names)),
                     "opaque": {"driver": DRIVER, "parameters": {"claim": name}},
                 }
             )
@@ -275,7 +294,8 @@ class Worlds:
                 }
                 if device.get("allowMultipleAllocations"):
                     result["shareID"] = f"share-{len(claims)}"
-                    result["consumedCapacity"] = {"memory": self.rng.choice(("1Gi", "3Gi"))}
+                    if "capacity" in device and self.chance(0.8):
+                        result["consumedCapacity"] = {"memory": self.rng.choice(("1Gi", "3Gi"))}
                 elif self.chance(0.1):
                     result["adminAccess"] = True
                 name = f"taken-{len(claims)}"

@@ -14,6 +14,7 @@ from engine.offline.world import World, pod_of
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from tests.builders import node_manifest
 from tests.scheduling.devices.builders import (
+    DRIVER,
     claim,
     claiming_pod,
     device_class,
@@ -102,6 +103,26 @@ def test_what_was_reserved_stays_taken_while_it_becomes_what_is_stored() -> None
     bench.write(bench.place(pod("p", "one"), "a"), "a")
     assert bench.feasible(pod("q", "two")) == []
     assert bench.feasible(pod("r", "one")) == ["a"], "a claim is shared once it is allocated"
+
+
+def test_a_claim_with_as_many_users_as_it_may_have_is_in_use() -> None:
+    users = [{"resource": "pods", "name": f"p{i}", "uid": f"uid-p{i}"} for i in range(256)]
+    one = claim("one")
+    one["status"] = {"allocation": {"devices": {"results": []}}, "reservedFor": users}
+    bench = Bench(device_class(), one)
+    state, _ = bench.decide(pod("q", "one"))
+    assert reasons(state) == ("resourceclaim in use",)
+    assert bench.feasible(pod("p0", "one", uid="uid-p0")) == ["a", "b"], "a user stays one"
+
+
+def test_a_claim_that_another_scheduler_allocated_meanwhile_is_not_reserved() -> None:
+    bench = Bench(device_class(), resource_slice("a", "g0", "g1"), claim("one"))
+    member = pod("p", "one")
+    state, _ = bench.decide(member)
+    elsewhere = from_plain(ResourceClaim, _allocated("one", device="g1"))
+    bench.objects.put("resourceclaims", elsewhere)
+    assert bench.plugin.reserve(state, member, "a") is None
+    assert state.known.reservation_of("uid-default-one") is None
 
 
 def test_a_claim_that_goes_gives_its_devices_back() -> None:
@@ -293,6 +314,86 @@ def test_init_containers_use_the_devices_of_the_containers_after_them() -> None:
     assert counts == {"container-0-request-0": 1, "container-1-request-0": 1}
 
 
+# --- what a newer Kubernetes may ask for ------------------------------------------------------
+
+
+def _allocated(name: str, node_selector: Json | None = None, **result: Any) -> Json:
+    made = claim(name)
+    device = {"request": "r", "driver": DRIVER, "pool": "a", "device": "g0", **result}
+    allocation: Json = {"devices": {"results": [device]}}
+    if node_selector is not None:
+        allocation["nodeSelector"] = node_selector
+    return made | {"status": {"allocation": allocation}}
+
+
+def _declaring(*features: str) -> Json:
+    return node_manifest("b") | {"status": {"declaredFeatures": list(features)}}
+
+
+@pytest.mark.parametrize("is_pending", [False, True], ids=["allocated", "pending in the group"])
+def test_devices_without_node_operations_need_a_node_that_can_do_without(is_pending: bool) -> None:
+    one = _allocated("one", skipNodeOperations=["Prepare"])
+    nodes = [node_manifest("a"), _declaring("DRAOptionalNodeOperations")]
+    world = World.from_manifests(nodes, (), [one if not is_pending else claim("one")])
+    plugin = DynamicResources(world.cache.objects)
+    member = pod("p", "one", spec={"schedulingGroup": {"podGroupName": "g"}})
+    want = "resourceclaim not available on the node"
+    if is_pending:
+        allocation = from_plain(ResourceClaim, one).allocation
+        assert allocation is not None
+        plugin._known(world.cache.objects).reserve(
+            "uid-default-one", allocation, "other", "default/g"
+        )
+        want = (
+            "resource claim default/one allocation requires DRAOptionalNodeOperations feature "
+            "on the node"
+        )
+    state = plugin.pre_filter(member, world.snapshot, {})
+    infos = [info for info in world.snapshot.infos if info is not None]
+    said = {info.name: plugin.filter(state, info) for info in infos}
+    assert reasons(said["a"]) == (want,)
+    assert said["b"] is None
+
+
+_UNKNOWN_OPERATOR: Json = {
+    "nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["x"]}]}
+    ]
+}
+
+
+def test_an_allocation_for_nodes_that_cannot_be_told_costs_its_pods_the_attempt() -> None:
+    bench = Bench(device_class(), _allocated("one", _UNKNOWN_OPERATOR), claim("two"))
+    state, _ = bench.decide(pod("p", "one"))
+    assert isinstance(state, Status)
+    assert state.code is Code.ERROR
+    assert state.message == (
+        "resource claim default/one: nodeSelector of its allocation: "
+        "`zone`: unknown operator `Near`"
+    )
+    assert not isinstance(bench.decide(pod("q", "two"))[0], Status)
+
+
+def test_a_slice_for_nodes_that_cannot_be_told_spoils_its_own_pool_alone() -> None:
+    odd = resource_slice("odd", "g1", nodeSelector=_UNKNOWN_OPERATOR)
+    del odd["spec"]["nodeName"]
+    bench = Bench(device_class(), resource_slice("a", "g0"), odd, claim("one"))
+    _, statuses = bench.decide(pod("p", "one"))
+    assert statuses["a"] is None
+    assert reasons(statuses["b"]) == ("invalid resource pools were encountered",)
+
+
+def test_a_pool_with_compatibility_groups_is_passed_over() -> None:
+    counted = {"counterSet": "s", "counters": {}, "compatibilityGroups": ["x"]}
+    bench = Bench(
+        device_class(),
+        resource_slice("a", {"name": "g0", "consumesCounters": [counted]}),
+        resource_slice("b", "g0"),
+        claim("one"),
+    )
+    assert bench.feasible(pod("p", "one")) == ["b"]
+
+
 # --- what is wrong or too much ---------------------------------------------------------------
 
 
@@ -322,7 +423,8 @@ def test_a_selector_that_makes_no_sense_costs_the_pod_its_attempt(expression: st
     status = statuses["a"]
     assert status is not None
     assert status.code is Code.ERROR
-    assert status.message.startswith("claim default/one: selector #0: CEL ")
+    assert status.message.startswith("claim default/one: selector #0")
+    assert ": CEL " in status.message
 
 
 _TEN = "[" + ",".join(["1"] * 10) + "]"
@@ -493,7 +595,8 @@ def test_a_pool_that_makes_no_sense_is_passed_over(devices: list[Json]) -> None:
         ),
         pytest.param(
             request(count=33),
-            "claim default/one: number of requested devices 33 exceeds the claim limit of 32",
+            "claim default/one, request r: adding 33 devices exceeds the claim limit of 32, "
+            "with 0 already accounted for",
             id="count",
         ),
     ],
