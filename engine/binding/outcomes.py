@@ -188,7 +188,6 @@ class AttemptOutcomes:
             group=report.group,
             profile=report.profile,
             waited=report.waited,
-            rejected=report.rejected,
         )
 
     def gated(self, report: ReportGate) -> None:

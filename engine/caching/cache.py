@@ -55,7 +55,7 @@ class Cache:
         # Names of nodes that the snapshot does not show as they are; a dict keeps their order.
         self._stale: dict[str, None] = {}
         self._snapshot = Snapshot(self.objects)
-        self._is_frozen = False
+        self._frozen = 0  # how many `frozen` are open
         self._storage = StorageChanges(self.objects, self._snapshot.volume_users)
 
     # --- nodes -------------------------------------------------------------------------------
@@ -152,8 +152,13 @@ class Cache:
                 f"so it cannot be assumed on `{node_name}`"
             )
         placed = pod.with_node(node_name)
+        before = self._infos.get(node_name)
         self._place(placed)
         self._assumed.add(pod.uid)
+        if self._frozen and (shown := self._snapshot.info(node_name)) is not None:
+            is_current = shown is before
+            with_pod = self._infos[node_name] if is_current else shown.with_pod(placed)
+            self._snapshot.put(node_name, with_pod)
         return placed
 
     def forget(self, uid: str) -> bool:
@@ -165,7 +170,10 @@ class Cache:
         if uid not in self._assumed:
             return False
         self._assumed.discard(uid)
+        name = self._pods[uid].node_name
         self._drop(uid)
+        if self._frozen and (shown := self._snapshot.info(name)) is not None and uid in shown.pods:
+            self._snapshot.put(name, shown.without_pod(uid))
         return True
 
     def is_assumed(self, uid: str) -> bool:
@@ -207,7 +215,7 @@ class Cache:
 
     def snapshot(self) -> Snapshot:
         """The view for one cycle, brought up to date. Cost: the nodes changed since the last."""
-        if self._is_frozen:
+        if self._frozen:
             return self._snapshot
         for name in self._storage.take():
             if (info := self._infos.get(name)) is not None:
@@ -222,14 +230,15 @@ class Cache:
     def frozen(self) -> Iterator[Snapshot]:
         """The view for a cycle that waits in its middle: nothing brings it up to date meanwhile.
 
-        A snapshot taken before the end is as it was at the beginning.
+        A snapshot taken before the end is as it was at the beginning, except for pods that were
+        assumed or forgotten since. May be nested: the outermost one counts.
         """
         snapshot = self.snapshot()
-        self._is_frozen = True
+        self._frozen += 1
         try:
             yield snapshot
         finally:
-            self._is_frozen = False
+            self._frozen -= 1
 
     # --- the only writers of NodeInfos -------------------------------------------------------
 

@@ -79,13 +79,12 @@ class ReportWaiting(msgspec.Struct, frozen=True):
 class ReportGroupReleased(msgspec.Struct, frozen=True):
     """A pod group (`namespace/name`) cannot be placed whole: its pods have released their nodes.
 
-    `waited` is how many waited in permit, `rejected` how many others were rejected.
+    `waited` is how many of them waited in permit.
     """
 
     group: str
     profile: str
     waited: int
-    rejected: int
 
 
 class ReportGate(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from engine.kernel import events
 from engine.kernel.attempts import Attempts
 from engine.kernel.cluster import ClusterChanges
 from engine.kernel.events import Event, PreemptionEnd, Reply
+from engine.kernel.group_attempts import GroupAttempts
 from engine.kernel.instructions import (
     Evict,
     Instruction,
@@ -125,6 +126,18 @@ class Kernel:
             throttle=self.throttle,
             out=self._out,
         )
+        self.group_attempts = GroupAttempts(
+            groups=self.groups,
+            cache=cache,
+            queue=self.queue,
+            attempts=self.attempts,
+            permits=self.permits,
+            choose=self._choose_for_member,
+            is_to_be_tried=self._is_to_be_tried,
+            wants_node=self._wants_node,
+            start_help=self._start_help,
+            out=self._out,
+        )
         # 3. The part that applies what the API server reports.
         self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
         self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
@@ -230,7 +243,7 @@ class Kernel:
         self.queue.rekey()  # asks every gate again: what was reported before was not carried out
 
     def _begin_turn(self, event: events.TurnBegan) -> None:
-        self.permits.begin_turn()
+        self.permits.follow_groups()
 
     def _pass_time(self, event: events.TimePassed) -> None:
         self.queue.flush()
@@ -284,7 +297,8 @@ class Kernel:
     def _gate_of(self, pod: Pod) -> Gate | None:
         """What keeps *pod* out of the active queue, and why; None: it may be tried."""
         held = self.preemptions.gate(pod.uid, self.queue.nominator.node_of(pod.uid))
-        return self._hooks.gate_of(pod) if held is None else held
+        own = self._hooks.gate_of(pod) if held is None else held
+        return self.groups.gate_of(pod, own)
 
     def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
         self._out.append(ReportHookFailure(pod, failures, lost, seconds))
@@ -307,17 +321,23 @@ class Kernel:
     def decide(self, now: float) -> Generator[Question, Reply, list[Instruction]]:
         """Try the pod that goes first, if one is ready; ends with what is to be done about it.
 
+        A pod of a group whose pods need approval is tried together with the others of its group.
         Yields questions to extenders. Until it ends no other decision may begin. An exception costs
         the pod its attempt and does not propagate.
         """
         self.time.enter(now)
-        # 1. Take the pod that goes first.
+        # 1. Take the pod that goes first, of groups as they are by now.
+        self.permits.follow_groups()
         queued = self.queue.pop()
         if queued is None:
             return self.take_instructions()
         scheduler = self.scheduler
         assert scheduler is not None, "a pod is queued without policies"
         started_at = self.time.monotonic()
+        group = self.groups.tried_in(queued.uid)
+        if group is not None:
+            yield from self.group_attempts.run(queued, group, scheduler, started_at)
+            return self.take_instructions()
         try:
             # 2. Some must not be tried.
             if self._is_to_be_tried(queued, scheduler):
@@ -354,7 +374,11 @@ class Kernel:
                 question = next(steps)
                 while True:
                     asked_at = self.time.monotonic()
+                    # What others are to do about events meanwhile is not part of this decision.
+                    so_far = self._out.copy()
+                    self._out.clear()
                     reply = yield question
+                    self._out[:0] = so_far
                     self.time.enter(reply.at)
                     waited += reply.at - asked_at
                     answers.append(reply.answer)
@@ -362,6 +386,15 @@ class Kernel:
             except StopIteration as end:
                 explanation: Explanation = end.value
                 return explanation.decision, waited
+
+    def _choose_for_member(
+        self, queued: QueuedPod, scheduler: Scheduler, answers: list[Answer]
+    ) -> Generator[Question, Reply, Decision]:
+        """The decision about a pod of a group, accounted for."""
+        started_at = self.time.monotonic()
+        decision, waited = yield from self.choose(queued.pod, scheduler, answers)
+        self._account(queued.pod, decision, answers, started_at, waited)
+        return decision
 
     def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
         """False if the pod is placed already, not ours, unwanted or throttled; it is put away."""
@@ -418,12 +451,15 @@ class Kernel:
 
     def _nowhere(self, queued: QueuedPod, decision: Decision, started_at: float) -> None:
         """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
-        pod = queued.pod
+        self._start_help(queued.pod, decision)
+        self._fail(queued, _rejection(decision), decision.revision, started_at)
+
+    def _start_help(self, pod: Pod, decision: Decision) -> None:
+        """Start what post-filters decided about a pod that fits nowhere."""
         if decision.eviction is not None:
             self._start_preemption(pod, decision.eviction, decision.revision)
         for action in decision.actions:
             self._out.append(RunAction(action, pod))
-        self._fail(queued, _rejection(decision), decision.revision, started_at)
 
     def _place(self, queued: QueuedPod, decision: Decision, node: str, started_at: float) -> None:
         """Hold the node, so that the next decision sees the pod there; bind it once approved."""
@@ -444,7 +480,7 @@ class Kernel:
         # The nomination has served its purpose.
         self.queue.nominator.remove(queued.uid, placed_on=node)
         try:
-            self.permits.ask(placement)
+            self.permits.ask([placement])
         except BaseException:
             self.attempts.release(placement)
             raise

@@ -1,27 +1,26 @@
 """Permit: the placements that wait for approval, and pod groups that get it together.
 
-Owns which placements wait, for how long, and that a group which cannot be placed whole holds
-nothing. Whether a pod is approved is the policies' `permit`. A placement that waits is not a task
-and does not count as a binding in flight; it only keeps its capacity on its node.
+Owns which placements wait, for how long, and that those of a group which cannot be whole release
+their nodes. Whether a pod is approved is the policies' `permit`. A placement that waits is not a
+task and does not count as a binding in flight; it only keeps its capacity on its node.
 
     decided --ask--> approved --> Bind
                 \\--> refused --> queue
                  \\--> waiting --the group changes, ask again--> approved | refused | waiting
                           \\--timeout, the pod goes, the group cannot be whole--> queue
 
-**Groups.** From the first pod of a group that waits, an attempt at the group is under way: its
-other pods that want a node are tried before every other pod. If so many of them are rejected that
-`min_count` is out of reach, the attempt ends and all that wait release their nodes, before the next
-decision. So no other pod is decided while half of a group holds capacity, and two groups cannot
-each hold what the other one needs. No event reports that this capacity is free again, since no
-other pod was rejected for want of it; with an event, two groups that fit nowhere would wake each
-other for ever. There is one only if another pod was rejected during the attempt after all.
+**Groups.** The pods of a group come here together (`group_attempts`), and all count as waiting
+before the first of them is asked about. Those that still wait afterwards release their nodes as
+soon as so many of the others were refused or are gone that fewer than `min_count` are left; of a
+group without a `min_count`, as soon as one of them is lost. So half a group holds no capacity.
+A release within the decision that placed the pods is reported by no event: no other pod was
+rejected for want of that capacity, and two groups that are refused would wake each other for ever.
 
 **Order.** Nothing is called in the middle of a loop over placements: an approval is an instruction,
 and a failed attempt is noted by `Attempts`. `settle` then does what that means for groups.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -34,7 +33,6 @@ from engine.lib.durations import go_duration
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import ASSIGNED_POD_DELETE
-from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Throttle, Work
 from engine.queueing.transitions import Trigger
@@ -130,19 +128,6 @@ class _Entry:
         return f"waiting on node `{self.placement.node}` for {'; '.join(waits)}"
 
 
-@dataclass(slots=True)
-class _GroupAttempt:
-    """An attempt at a group: from its first pod that waits until none waits any more.
-
-    `failed` are the group's pods that were rejected in it. `has_outsiders`: a pod of another group,
-    or of none, was rejected while the group held capacity. `why` it ended, for the pods that wait.
-    """
-
-    failed: set[str] = field(default_factory=set)
-    has_outsiders: bool = False
-    why: str = ""
-
-
 class Permits:
     """The placements in permit: asks the policies, and lets through what they approve.
 
@@ -180,12 +165,12 @@ class Permits:
         self._throttle = throttle
         self._out = out
         self._scheduler: Scheduler | None = None
-        self._permitting: frozenset[int] = frozenset()
         self._ordering: frozenset[int] = frozenset()
         self._entries: dict[str, _Entry] = {}
-        self._group_attempts: dict[GroupKey, _GroupAttempt] = {}
-        # Groups to look at before the next decision; a dict keeps their order.
-        self._unchecked: dict[GroupKey, None] = {}
+        # Groups to look at before the next decision, each with what was lost of it, or "".
+        self._unchecked: dict[GroupKey, str] = {}
+        # The uids of the pods that came in the decision, or with the event, of now.
+        self._new: set[str] = set()
 
     def __len__(self) -> int:
         """How many placements wait."""
@@ -196,69 +181,61 @@ class Permits:
 
     # --- decisions ---------------------------------------------------------------------------
 
-    def ask(self, placement: Placement) -> None:
-        """Let the placement through if it is approved; else keep it waiting, or requeue its pod."""
-        pod = placement.pod
-        scheduler = self._scheduler
-        profile = scheduler.profile_of(pod) if scheduler is not None else None
+    def ask(self, placements: Sequence[Placement]) -> None:
+        """Let through what is approved; of the rest, keep waiting or requeue the pods.
+
+        *placements* are of one profile, and of one group if they are several.
+        """
+        scheduler, first = self._scheduler, placements[0].pod
+        profile = scheduler.profile_of(first) if scheduler is not None else None
         if scheduler is None or profile is None or not profile.at("permit"):
-            self._let_through(placement)
+            for placement in placements:
+                self._let_through(placement)
             return
         now = self._time.monotonic()
-        groups = self._groups_of(pod.uid)
-        entry = _Entry(placement, groups, since=now, report_at=now + REPORT_SECONDS)
-        self._entries[pod.uid] = entry
-        self._groups.set_waiting(pod.uid, True)
+        for placement in placements:
+            uid = placement.pod.uid
+            groups = self._groups.permit_keys_of(uid)
+            self._entries[uid] = _Entry(placement, groups, now, now + REPORT_SECONDS)
+            self._groups.set_waiting(uid, True)
+            self._new.add(uid)
         try:
-            answer = self._ask(entry, scheduler)
+            is_moving = self._answer([one.pod.uid for one in placements], scheduler)
         except BaseException:
-            self._take(pod.uid)  # the kernel undoes what it did
+            for placement in placements:
+                if placement.pod.uid in self._entries:
+                    self._take(placement.pod.uid)  # the kernel undoes what it did
             raise
-        if answer is not False:
-            self._end(pod.uid, answer)
-            if answer is True:
-                for key in groups:
-                    self._ask_again(key)
-            return
-        entry.has_waited = True
-        for key in groups:
-            if key not in self._group_attempts:
-                self._group_attempts[key] = _GroupAttempt()
-                self._queue.activate(self._groups.pending_in(key), to_front=True)
-                self._unchecked[key] = None
+        for key in self._groups.permit_keys_of(first.uid):
+            if is_moving:
+                self._ask_again(key)
+            self._unchecked.setdefault(key, "")
+        for placement in placements:
+            entry = self._entries.get(placement.pod.uid)
+            if entry is not None:
+                entry.has_waited = True
 
-    def begin_turn(self) -> None:
-        """Follow what changed about groups since the last turn of decisions."""
-        if not (self._group_attempts or self._groups.has_changes):
+    def follow_groups(self) -> None:
+        """Follow what changed about groups since the last call."""
+        if not self._groups.has_changes:
             return
         changes = self._groups.take_changes()
         if any(changes.values()):
             self._let_go_of_moved()
         for key, is_membership in changes.items():
             self._follow(key, is_membership)
-        self._unchecked.update(dict.fromkeys(self._group_attempts))
 
     def settle(self) -> None:
-        """End the attempts at groups that cannot be whole any more, until none is left."""
+        """Release what groups hold that cannot be whole any more, until none is left."""
         while self._unchecked or self._attempts.has_failed:
             for pod in self._attempts.take_failed():
-                self._note_failed(pod)
+                if self._entries:
+                    for key in self._groups.permit_keys_of(pod.uid):
+                        self._unchecked.setdefault(key, "")
             if self._unchecked:
                 key = next(iter(self._unchecked))
-                del self._unchecked[key]
-                self._check(key)
-
-    def _note_failed(self, pod: Pod) -> None:
-        """An attempt at *pod* did not end with a binding."""
-        if not self._group_attempts:
-            return
-        own = self._groups_of(pod.uid)
-        for key, attempt in self._group_attempts.items():
-            if key in own:
-                attempt.failed.add(pod.uid)
-                self._unchecked[key] = None
-            else:
-                attempt.has_outsiders = True
+                self._check(key, self._unchecked.pop(key))
+        self._new.clear()
 
     # --- time --------------------------------------------------------------------------------
 
@@ -294,32 +271,29 @@ class Permits:
 
     def gone(self, uid: str) -> None:
         """The pod is deleted: it is in no group any more, and waits for nothing."""
-        groups = self._groups_of(uid)
+        groups = self._groups.permit_keys_of(uid)
         self._groups.remove(uid)
         self._lose(uid, groups)
 
     def dropped(self, uid: str) -> None:
         """The pod is being deleted, or was bound by another program."""
         if uid in self._entries:
-            self._lose(uid, self._groups_of(uid))
+            self._lose(uid, self._groups.permit_keys_of(uid))
 
     def preempt(self, uid: str) -> None:
         """Requeue the pod of *uid* if it waits: a more important one needs its capacity."""
         if uid in self._entries:
-            self._lose(uid, self._groups_of(uid), _PREEMPTED)
+            self._lose(uid, self._groups.permit_keys_of(uid), _PREEMPTED)
 
     def node_gone(self, name: str) -> None:
         """A node is deleted: pods that wait there have to go elsewhere."""
         for uid in [uid for uid, one in self._entries.items() if one.placement.node == name]:
-            self._lose(uid, self._groups_of(uid), _NODE_GONE)
+            self._lose(uid, self._groups.permit_keys_of(uid), _NODE_GONE)
 
     def _lose(self, uid: str, groups: Iterable[GroupKey], why: _Refusal = _GONE) -> None:
-        for key in groups:
-            if key in self._group_attempts:
-                # Not between two decisions of a turn, so that some other pod may miss the capacity.
-                self._group_attempts[key].has_outsiders = True
-                self._group_attempts[key].failed.add(uid)
-                self._unchecked[key] = None
+        if self._entries:
+            for key in groups:
+                self._unchecked[key] = f"a pod of its group `{key.name}` found no node or is gone"
         if uid in self._entries:
             self._end(uid, why)
 
@@ -336,7 +310,6 @@ class Permits:
             The uids of the pods that waited; they are in the queue again.
         """
         # 1. Those that wait give back their capacity.
-        self._group_attempts.clear()
         self._unchecked.clear()
         waited = [self._take(uid) for uid in list(self._entries)]
         for entry in waited:
@@ -345,9 +318,6 @@ class Permits:
         # 2. The new policies, and groups as they see them.
         self._scheduler = scheduler
         bundle = scheduler.bundle
-        self._permitting = frozenset(
-            enabled.instance for profile in bundle.profiles for enabled in profile.at("permit")
-        )
         self._ordering = frozenset(
             enabled.instance
             for profile in bundle.profiles
@@ -366,7 +336,6 @@ class Permits:
         """Stop: pods that wait stay pending, and keep their capacity until the process ends."""
         for uid in list(self._entries):
             self._take(uid)
-        self._group_attempts.clear()
         self._unchecked.clear()
 
     # --- one placement -----------------------------------------------------------------------
@@ -413,11 +382,9 @@ class Permits:
         if not isinstance(answer, _Refusal):
             self._let_through(placement)
             return
-        keys = self._groups_of(uid)
-        attempts = [self._group_attempts[key] for key in keys if key in self._group_attempts]
         self._attempts.release(placement)
         self._attempts.fail_placement(placement, answer.rejection())
-        if entry.has_waited and (not attempts or any(a.has_outsiders for a in attempts)):
+        if uid not in self._new:
             self._queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
 
     def _let_through(self, placement: Placement) -> None:
@@ -443,36 +410,31 @@ class Permits:
         reason = f"rejected due to timeout after waiting {time} at plugin {policy}"
         placement = entry.placement
         waited = f"pod `{placement.pod.key}` waited {time} at plugin {policy}, {wait.reason}"
-        groups = self._groups_of(placement.pod.uid)
-        for key in groups:
-            if key in self._group_attempts:
-                # Other pods were decided meanwhile.
-                self._group_attempts[key].has_outsiders = True
-                self._group_attempts[key].why = f"of its group `{key.name}` {waited}"
+        groups = self._groups.permit_keys_of(placement.pod.uid)
         more = f"on node `{placement.node}`, {wait.reason}"
         self._end(placement.pod.uid, _Refusal((reason,), more=more))
         for key in groups:
-            self._release(key)
+            self._release(key, f"of its group `{key.name}` {waited}")
 
     # --- groups ------------------------------------------------------------------------------
 
     def _let_go_of_moved(self) -> None:
         """Decide pods again that changed their group: in the new one they hold no capacity."""
         for uid, entry in list(self._entries.items()):
-            groups = self._groups_of(uid)
+            groups = self._groups.permit_keys_of(uid)
             if groups != entry.groups:
                 self._lose(uid, {*entry.groups, *groups}, _MOVED)
 
-    def _groups_of(self, uid: str) -> list[GroupKey]:
-        """The pod's groups as seen by the policies that have a `permit` hook."""
-        return [key for key in self._groups.keys_of(uid) if key.instance in self._permitting]
-
     def _follow(self, key: GroupKey, is_membership: bool) -> None:
         """Something about a group changed other than which of its pods wait."""
-        if key.instance in self._permitting:
+        if self._groups.waiting_in(key):
             self._ask_again(key)
+            self._unchecked.setdefault(key, "")
+        pending = self._groups.pending_in(key)
+        if is_membership:
+            self._queue.join(pending)
         reorders = is_membership and key.instance in self._ordering
-        for uid in self._groups.pending_in(key):
+        for uid in pending:
             if reorders:
                 self._queue.reorder(uid)
             self._queue.recheck(
@@ -483,94 +445,62 @@ class Permits:
         """Ask about all pods of a group that wait, as long as that makes a difference."""
         scheduler = self._scheduler
         assert scheduler is not None, "a pod waits, and no policy was asked"
-        is_moving = True
-        while is_moving:
-            is_moving = False
-            # All are judged on the same state, so that they go together.
-            answers: dict[str, _Refusal | bool] = {}
-            answer: _Refusal | bool = False
-            with self._groups.held():
-                for uid in self._groups.waiting_in(key):
-                    # A policy that hit a limit for one pod would hit it for each of them.
-                    if not (isinstance(answer, _Refusal) and answer.lost_time):
-                        answer = self._ask(self._entries[uid], scheduler)
-                    answers[uid] = answer
-            for uid, answer in answers.items():
-                if answer is not False:
-                    self._end(uid, answer)
-                    is_moving = True
-        self._unchecked[key] = None
+        while waiting := self._groups.waiting_in(key):
+            if not self._answer(waiting, scheduler):
+                break
 
-    def _check(self, key: GroupKey) -> None:
-        """End the attempt at a group if no pod of it waits, or if it cannot be whole."""
-        attempt = self._group_attempts.get(key)
-        if attempt is None:
-            return
+    def _answer(self, uids: Iterable[str], scheduler: Scheduler) -> bool:
+        """Ask about each of these pods, and end the waits that are over; False: all still wait."""
+        # All are judged on the same state, so that they go together.
+        answers: dict[str, _Refusal | bool] = {}
+        answer: _Refusal | bool = False
+        with self._groups.held():
+            for uid in uids:
+                # A policy that hit a limit for one pod would hit it for each of them.
+                if not (isinstance(answer, _Refusal) and answer.lost_time):
+                    answer = self._ask(self._entries[uid], scheduler)
+                answers[uid] = answer
+        is_moving = False
+        for uid, answer in answers.items():
+            if answer is not False:
+                self._end(uid, answer)
+                is_moving = True
+        return is_moving
+
+    def _check(self, key: GroupKey, lost: str) -> None:
+        """Release what a group holds in permit if it cannot be whole."""
         state = self._groups.state(key)
         if not state.waiting:
-            del self._group_attempts[key]
             return
         if state.min_count:
-            tried = sum(
-                uid not in attempt.failed and self._queue.is_being_tried(uid)
-                for uid in self._groups.pending_in(key)
-            )
             found = state.placed + state.waiting
-            if found + tried < state.min_count:
+            if found < state.min_count:
                 wanted = f"the {state.min_count} pods that its group `{key.name}` needs"
-                attempt.why = attempt.why or f"{found} of {wanted} found a node"
-                self._release(key)
-        elif attempt.failed:
-            lost = f"a pod of its group `{key.name}` found no node or is gone"
-            attempt.why = attempt.why or lost
-            self._release(key)
+                self._release(key, f"{found} of {wanted} found a node")
+        elif lost:
+            self._release(key, lost)
 
-    def _release(self, key: GroupKey) -> None:
-        """End the attempt: pods that wait release their nodes, and untried ones are requeued."""
-        attempt = self._group_attempts.pop(key, None)
-        if attempt is None:
-            return
-        left: list[QueuedPod] = []
-        for uid in self._groups.pending_in(key):
-            queued = self._queue.pop(uid) if uid not in attempt.failed else None
-            if queued is not None:
-                left.append(queued)
-        refusal = _Refusal(
-            ("pod group is unschedulable",), frozenset({POD_GROUP}), more=attempt.why
-        )
-        rejection = refusal.rejection()
+    def _release(self, key: GroupKey, why: str) -> None:
+        """Have the pods of a group that wait release their nodes, and requeue them."""
         entries = [self._take(uid) for uid in self._groups.waiting_in(key)]
+        if not entries:
+            return
+        refusal = _Refusal(("pod group is unschedulable",), frozenset({POD_GROUP}), more=why)
+        rejection = refusal.rejection()
         for entry in reversed(entries):
             self._attempts.release(entry.placement)
+        self._queue.align([entry.placement.queued for entry in entries])
         for entry in entries:
             self._observe(entry, is_success=False)
             self._attempts.fail_placement(entry.placement, rejection)
-        self._fail_untried(left, rejection)
-        if attempt.has_outsiders:
-            for entry in entries:
+        for entry in entries:
+            if entry.pod.uid not in self._new:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
         group = f"{key.namespace}/{key.name}"
-        self._out.append(
-            ReportGroupReleased(group, key.scheduler_name, len(entries), len(attempt.failed))
-        )
-
-    def _fail_untried(self, pods: Iterable[QueuedPod], rejection: Rejection) -> None:
-        assert self._scheduler is not None, "an attempt without policies"
-        for queued in pods:
-            self._attempts.fail(
-                queued,
-                rejection,
-                profile=queued.pod.scheduler_name,
-                revision=self._scheduler.bundle.revision,
-                started_at=self._time.monotonic(),
-            )
+        self._out.append(ReportGroupReleased(group, key.scheduler_name, len(entries)))
 
     def check_invariants(self) -> None:
-        """Raise `AssertionError` if a pod waits and is not assumed, or an attempt is about none."""
+        """Raise `AssertionError` if a pod waits and is not assumed."""
         assert self._entries.keys() == self._groups.waiting, "pods that wait are not counted so"
         for uid, entry in self._entries.items():
             assert self._cache.is_assumed(uid), f"`{entry.pod.key}` waits and holds no capacity"
-            for key in self._groups_of(uid):
-                assert key in self._group_attempts, f"`{entry.pod.key}` waits outside an attempt"
-        for key in self._group_attempts:
-            assert self._groups.waiting_in(key), f"no pod waits in the attempt at `{key.name}`"

@@ -15,6 +15,7 @@ from engine.lib.clock import Clock, VirtualClock
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
 from engine.policy.evaluator import PolicyFailure
+from engine.queueing.places import Gate
 from engine.queueing.throttle import Throttle, Work
 from engine.scheduling.scheduling_cycle import Scheduler
 
@@ -60,7 +61,10 @@ class PodGroups:
         self._wanted: dict[GroupKey, PodGroupState] = {}
         self._scheduler: Scheduler | None = None
         self._grouping: dict[str, tuple[EnabledPolicy, ...]] = {}
+        self._permitting: frozenset[int] = frozenset()
         self._members: dict[GroupKey, dict[str, Pod]] = {}
+        self._named: dict[tuple[str, str], dict[GroupKey, None]] = {}  # by namespace and name
+        self._gates: dict[GroupKey, dict[str, Gate]] = {}  # by uid, the gates of single pods
         # uid -> its groups, each with what the pod's policy says about it.
         self._keys: dict[str, dict[GroupKey, GroupTerms]] = {}
         self._changes: dict[GroupKey, bool] = {}
@@ -73,7 +77,14 @@ class PodGroups:
         self._scheduler = scheduler
         grouping = scheduler.hooks.grouping()
         self._grouping = {name: found for name, found in grouping.items() if found}
+        self._permitting = frozenset(
+            enabled.instance
+            for profile in scheduler.bundle.profiles
+            for enabled in profile.at("permit")
+        )
         self._members.clear()
+        self._named.clear()
+        self._gates.clear()
         self._keys.clear()
         self._changes.clear()
         self._counted.clear()
@@ -114,8 +125,13 @@ class PodGroups:
             self._leave(pod.uid, key)
         for key, terms in now.items():
             self._recount(key)
-            known = self._members.setdefault(key, {}).get(pod.uid)
+            if key not in self._members:
+                self._members[key] = {}
+                self._named.setdefault((key.namespace, key.name), {})[key] = None
+            known = self._members[key].get(pod.uid)
             self._members[key][pod.uid] = pod
+            if pod.node_name:
+                self._open_gate(pod.uid, key)
             if known is None or before[key] != terms or _differ(known, pod):
                 self._change(key, is_membership=True)
             elif known.node_name != pod.node_name:
@@ -148,8 +164,13 @@ class PodGroups:
     def _leave(self, uid: str, key: GroupKey) -> None:
         members = self._members[key]
         del members[uid]
+        self._open_gate(uid, key)
         if not members:
             del self._members[key]
+            named = self._named[key.namespace, key.name]
+            del named[key]
+            if not named:
+                del self._named[key.namespace, key.name]
         keys = self._keys[uid]
         del keys[key]
         if not keys:
@@ -166,10 +187,9 @@ class PodGroups:
 
     def _object_changed(self, before: Any | None, after: Any | None) -> None:
         meta = (before if after is None else after).metadata  # type: ignore[union-attr]  # one is
-        for key in self._members:
-            if key.namespace == meta.namespace and key.name == meta.name:
-                self._recount(key)
-                self._change(key, is_membership=True)
+        for key in self._named.get((meta.namespace, meta.name), ()):
+            self._recount(key)
+            self._change(key, is_membership=True)
 
     def set_waiting(self, uid: str, is_waiting: bool) -> None:
         """Note that a pod that has a node waits in permit, or does not any more."""
@@ -179,6 +199,39 @@ class PodGroups:
             self._waiting.discard(uid)
         for key in self._keys.get(uid, ()):
             self._counted.pop(key, None)
+
+    def gate_of(self, pod: Pod, own: Gate | None) -> Gate | None:
+        """What keeps *pod* from being tried, if *own* keeps it alone; its group goes as one.
+
+        A group whose first such pod is gated, or whose last one is not any more, has changed.
+        """
+        key = self.tried_in(pod.uid)
+        if key is None:
+            return own
+        if own is None:
+            self._open_gate(pod.uid, key)
+            return next(iter(self._gates.get(key, {}).values()), None)
+        if self._is_about_groups(own[0], key):
+            self._open_gate(pod.uid, key)
+            return own
+        gates = self._gates.setdefault(key, {})
+        if not gates:
+            self._change(key, is_membership=True)
+        gates[pod.uid] = own
+        return own
+
+    def _open_gate(self, uid: str, key: GroupKey) -> None:
+        gates = self._gates.get(key)
+        if gates is not None and gates.pop(uid, None) is not None and not gates:
+            del self._gates[key]
+            self._change(key, is_membership=True)
+
+    def _is_about_groups(self, policy: str, key: GroupKey) -> bool:
+        """True if *policy* gates pods for what their groups are like, so that it gates all."""
+        return any(
+            enabled.policy == policy and enabled.instance == key.instance
+            for enabled in self._grouping.get(key.scheduler_name, ())
+        )
 
     def take_changes(self) -> dict[GroupKey, bool]:
         """The groups that changed since the last call; True: not only in who has a node."""
@@ -200,6 +253,30 @@ class PodGroups:
     def keys_of(self, uid: str) -> tuple[GroupKey, ...]:
         """The groups of a pod, one for each policy that puts it in one."""
         return tuple(self._keys.get(uid, ()))
+
+    def permit_keys_of(self, uid: str) -> list[GroupKey]:
+        """The pod's groups as seen by the policies that have a `permit` hook."""
+        return [key for key in self._keys.get(uid, ()) if key.instance in self._permitting]
+
+    def tried_in(self, uid: str) -> GroupKey | None:
+        """The group that the pod is tried with: of those above, the first."""
+        for key in self._keys.get(uid, ()):
+            if key.instance in self._permitting:
+                return key
+        return None
+
+    def namesakes(self, key: GroupKey) -> list[GroupKey]:
+        """The groups of that name in its namespace as other profiles see them."""
+        named = self._named.get((key.namespace, key.name), ())
+        return [other for other in named if other.scheduler_name != key.scheduler_name]
+
+    def members_of(self, key: GroupKey) -> list[Pod]:
+        """Every pod of a group, in the order they were first seen."""
+        return list(self._members.get(key, {}).values())
+
+    def follows_object(self, key: GroupKey) -> bool:
+        """True if a pod of the group leaves it to the PodGroup how many belong together."""
+        return any(self._keys[uid][key].min_count is None for uid in self._members.get(key, ()))
 
     def waiting_in(self, key: GroupKey) -> list[str]:
         """The uids of a group's pods that wait in permit, in the order they were first seen."""

@@ -1,6 +1,5 @@
 """Pods that can be tried now. Owns the order in which they are tried."""
 
-import math
 from collections.abc import Iterator
 
 from engine.lib.heap import KeyedHeap
@@ -22,11 +21,6 @@ class ActiveQueue:
     def add(self, queued: QueuedPod) -> None:
         """Add a pod, or re-order it after its key changed."""
         self._heap.push(queued.uid, queued, queued.order)
-
-    def to_front(self, queued: QueuedPod) -> None:
-        """Order a pod that is here before all that were not put to the front."""
-        # The smallest key there is; a key of the policy is longer, or decides by the time.
-        self._heap.push(queued.uid, queued, ((), -math.inf, queued.sequence))
 
     def remove(self, queued: QueuedPod) -> None:
         """Remove a pod."""

@@ -37,14 +37,18 @@ class BackoffQueue:
         yield from self._rejected
         yield from self._failed
 
-    def backoff_for(self, count: int) -> float:
-        """Seconds of backoff after *count* failures: the initial ones, doubled each time."""
+    def backoff_for(self, count: int, members: int = 1) -> float:
+        """Seconds of backoff after *count* failures: the initial ones, doubled each time.
+
+        For a group of so many *members* the longest backoff is longer, by the root of that number.
+        """
         if count <= 0 or self._ceiling == 0:
             return 0.0
+        ceiling = self._ceiling if members == 1 else self._ceiling * math.sqrt(members)
         # Compared before it is multiplied: a million failures must not make a float overflow.
         doublings = count - 1
-        if doublings > 64 or self._initial > self._ceiling / (1 << doublings):
-            return self._ceiling
+        if doublings > 64 or self._initial > ceiling / (1 << doublings):
+            return ceiling
         return self._initial * (1 << doublings)
 
     def expiry(self, queued: QueuedPod) -> float:
@@ -52,7 +56,7 @@ class BackoffQueue:
         count = queued.error_count or queued.unschedulable_count
         if count == 0 or self._ceiling == 0:
             return _NO_BACKOFF
-        return math.floor(queued.timestamp + self.backoff_for(count))
+        return math.floor(queued.timestamp + self.backoff_for(count, queued.members))
 
     def is_backing_off(self, queued: QueuedPod) -> bool:
         """True while the second in which its backoff ends is not over."""

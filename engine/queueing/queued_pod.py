@@ -28,6 +28,7 @@ class QueuedPod:
         attempts: How often it was popped.
         unschedulable_count: How many attempts ended in a rejection.
         error_count: How many of the latest attempts in a row ended in an error.
+        members: How many pods were tried together with it in its last attempt, itself included.
         initial_attempt_at: When it could first be popped; None while gated from the start.
         rejectors: The plugins that rejected it in its last attempt.
         gated_by: The plugin that does not let it into the active queue, if any.
@@ -46,6 +47,7 @@ class QueuedPod:
     attempts: int = 0
     unschedulable_count: int = 0
     error_count: int = 0
+    members: int = 1
     initial_attempt_at: float | None = None
     rejectors: frozenset[str] = frozenset()
     gated_by: str | None = None

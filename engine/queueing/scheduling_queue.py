@@ -7,7 +7,7 @@ clock, events from the caller. Which event moves a pod from where to where is on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from engine.lib.clock import Clock
@@ -185,11 +185,12 @@ class SchedulingQueue:
         """The pod to try now, or None. It is in flight until `done` or a requeue.
 
         When no pod is active, the rejected pod whose backoff is nearest its end is tried early: an
-        idle scheduler gains nothing by waiting. With *uid*: that pod, if it is active.
+        idle scheduler gains nothing by waiting. With *uid*: that pod, if it waits and is not gated;
+        it goes with another one of its group.
         """
         if uid is not None:
             queued = self._places.get(uid)
-            if queued is None or queued.place is not Place.ACTIVE:
+            if queued is None or not self._places.can(queued, Trigger.POPPED):
                 return None
         else:
             queued = self._places.active.pop() or self._places.backoff.pop_early()
@@ -375,34 +376,45 @@ class SchedulingQueue:
             waits.append(max(oldest + self._max_unschedulable - self._clock.monotonic(), 0.0))
         return min(waits, default=None)
 
+    # --- pods that are tried together --------------------------------------------------------
+
+    def align(self, pods: Sequence[QueuedPod]) -> None:
+        """Give pods that were tried together, before they are requeued, one backoff."""
+        failed = max((queued.unschedulable_count for queued in pods), default=0)
+        errors = max((queued.error_count for queued in pods), default=0)
+        for queued in pods:
+            queued.unschedulable_count, queued.error_count = failed, errors
+            queued.members = len(pods)
+
+    def join(self, uids: Sequence[str]) -> None:
+        """Have pods that were never tried share the backoff of others of their group."""
+        known = [queued for uid in uids if (queued := self._places.get(uid)) is not None]
+        tried = [queued for queued in known if queued.place in WAITING and queued.attempts]
+        if not tried:
+            return
+        last = max(tried, key=lambda queued: queued.sequence)
+        for queued in known:
+            if queued.place in WAITING and not queued.attempts:
+                queued.unschedulable_count = last.unschedulable_count
+                queued.error_count, queued.members = last.error_count, last.members
+                queued.timestamp = last.timestamp
+
     # --- changes about single pods -----------------------------------------------------------
 
-    def activate(self, uids: Iterable[str], *, to_front: bool = False) -> int:
-        """Make these pods poppable now, whatever they wait for but a gate.
+    def activate(self, uids: Iterable[str]) -> int:
+        """Make the pods of these uids poppable now, whatever they wait for but a gate.
 
-        Args:
-            uids: The pods.
-            to_front: Try them before all others, those too that are active: for pods that only make
-                sense together. Pods in flight are left alone; else one of these is retried once if
-                its attempt fails. So are those in backoff after an error: what failed, or had to
-                make way, would do so again at once, and for ever.
-
-        Returns:
-            How many became poppable.
+        One in flight is retried once if its attempt fails. Returns how many became poppable.
         """
         activated = 0
         for uid in uids:
             queued = self._places.get(uid)
             if queued is None:
                 continue
-            if queued.place is Place.IN_FLIGHT and not to_front:
+            if queued.place is Place.IN_FLIGHT:
                 self._places.in_flight.record(FORCE_ACTIVATE, None, queued.pod)
-            if to_front and queued.place is Place.BACKOFF and queued.failed_with_error:
-                continue
             if self._places.can(queued, Trigger.ACTIVATED):
                 activated += self._places.move(queued, Trigger.ACTIVATED) is Place.ACTIVE
-            if queued.place is Place.ACTIVE and to_front:
-                self._places.active.to_front(queued)
         return activated
 
     def recheck(self, uid: str, trigger: Trigger) -> bool:
@@ -488,11 +500,6 @@ class SchedulingQueue:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._places
-
-    def is_being_tried(self, uid: str) -> bool:
-        """True if the pod is active or in flight: its attempt is under way, or due."""
-        queued = self._places.get(uid)
-        return queued is not None and queued.place in (Place.ACTIVE, Place.IN_FLIGHT)
 
     def in_flight_events(self) -> Counter[str]:
         """How many events are held for the pods in flight, by label."""

@@ -94,6 +94,7 @@ class Trigger(_Member):
 # backoff is not over, any other place always. The pod goes to the first place that applies.
 _RETRY: Final = (Place.GATED, Place.BACKOFF, Place.ACTIVE)
 _NOW: Final = (Place.GATED, Place.ACTIVE)
+_NOT_NOW: Final = (Place.GATED, Place.BACKOFF)
 
 _Row: TypeAlias = tuple[tuple[Place, ...], tuple[Trigger, ...], tuple[Place, ...]]
 
@@ -106,6 +107,7 @@ def _rows(p: type[Place], t: type[Trigger]) -> tuple[_Row, ...]:
         ((p.UNKNOWN,),                   (t.REAPPEARED,),                      (p.IN_FLIGHT,)),
         # an attempt and its end
         ((p.ACTIVE, p.BACKOFF),          (t.POPPED,),                          (p.IN_FLIGHT,)),
+        ((p.UNSCHEDULABLE,),             (t.POPPED,),                          (p.IN_FLIGHT,)),
         ((p.IN_FLIGHT,),                 (t.PLACED,),                          (p.BINDING,)),
         ((p.IN_FLIGHT,),                 (t.SKIPPED,),                         (p.TERMINATING,)),
         ((p.IN_FLIGHT,),                 (t.THROTTLED,),                       _RETRY),
@@ -125,6 +127,8 @@ def _rows(p: type[Place], t: type[Trigger]) -> tuple[_Row, ...]:
         ((p.BACKOFF,),                   (t.ACTIVATED,),                       _NOW),
         # sort keys that change, and gates that close
         ((p.ACTIVE,),                    (t.UPDATED, t.REORDERED),             _NOW),
+        ((p.ACTIVE,),                    (t.GROUP_CHANGED,),                   _NOT_NOW),
+        ((p.BACKOFF,),                   (t.GROUP_CHANGED,),                   (p.GATED,)),
         ((p.ACTIVE,),                    (t.POLICIES_CHANGED,),                _NOW),
         ((p.BACKOFF,),                   (t.UPDATED, t.REORDERED),             _RETRY),
         ((p.BACKOFF,),                   (t.POLICIES_CHANGED,),                _RETRY),

@@ -40,6 +40,8 @@ log = structlog.get_logger(component="record")
 
 #: A new file waits for pods that hold volumes or devices, but at most for this many decisions.
 _MOST_DEFERRED: Final = 5000
+# What says how an attempt at a pod has ended.
+_ENDS: Final = (ReportDecision, ReportFault)
 
 
 def state_of(cache: Cache) -> list[tuple[str, Entry]]:
@@ -235,33 +237,28 @@ class Recorder:
                 self.writer.counts.dropped += 1
             return
         try:
-            for number, one in enumerate(instructions):
+            # Of a group there are several decisions, each on what was assumed for those before.
+            # What the cluster did meanwhile comes after the last one: none of them has seen it.
+            ends = [k for k, one in enumerate(instructions) if isinstance(one, _ENDS)]
+            last = ends[-1] + 1 if ends else 0
+            held, self._held = self._held, None
+            for one in instructions[:last]:
                 if isinstance(one, ReportDecision):
                     reserves = one.decision.reserves and one.decision.node is not None
                     self._to_hold = one.pod.uid if reserves else ""
-                    self._end(*_decision(one))
+                    self._put((self._clock.now(), *_decision(one)))
                 elif isinstance(one, ReportFault):
                     text = f"{type(one.error).__name__}: {one.error}"
-                    self._end("lost", {"pod": one.pod.key, "uid": one.pod.uid, "error": text})
+                    contents = {"pod": one.pod.key, "uid": one.pod.uid, "error": text}
+                    self._put((self._clock.now(), "lost", contents))
                 else:
-                    continue
-                self._note_all(instructions[number + 1 :])
-                return
-            self._release_held()
-            self._note_all(instructions)
+                    self._note_all([one])
+            for entry in held or ():
+                if self._is_recording:
+                    self._put(entry)
+            self._note_all(instructions[last:])
         except Exception as error:
             self._fail(error)
-
-    def _end(self, kind: str, contents: Entry) -> None:
-        """Put the end of a decision, then what the cluster did meanwhile."""
-        self._put((self._clock.now(), kind, contents))
-        self._release_held()
-
-    def _release_held(self) -> None:
-        held, self._held = self._held, None
-        for entry in held or ():
-            if self._is_recording:
-                self._put(entry)
 
     def _fail(self, error: Exception) -> None:
         """A bug must not cost a decision, only the record."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.kernel.events import Stopped, WaitingPodPreempted
+from engine.kernel.events import Stopped, TurnBegan, WaitingPodPreempted
 from engine.kernel.instructions import ReportFailure, ReportWaiting
 from engine.model.pod import Pod
 from engine.scheduling.placement import Placement
@@ -169,9 +169,13 @@ def test_what_a_pod_waits_for_is_reported_again_when_it_changes_but_not_all_the_
 def test_a_group_that_lets_go_says_why() -> None:
     world = grown(World(), cpu=2)
     decided(world, *(member(f"a-{i}", "a", 3, 1, 0) for i in range(3)))
-    lost = "0/1 nodes are available: 1 pod group is unschedulable."
-    why = "permit: 2 of the 3 pods that its group `a` needs found a node."
-    assert ("a-0", "FailedScheduling", f"{lost} {why}") in reported(world)
+    why = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    lost = f"pod group is unschedulable, {why}"
+    assert reported(world) == [
+        ("a-0", "FailedScheduling", lost),
+        ("a-1", "FailedScheduling", lost),
+        ("a-2", "FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu."),
+    ]
 
 
 def test_a_group_whose_pod_waited_in_vain_says_which_and_what_for() -> None:
@@ -209,17 +213,16 @@ def test_what_plugins_hold_is_let_go_in_reverse_when_permit_rejects() -> None:
     world.add(pod := labelled("slow", "g"))
     queued = world.queue.pop()
     assert queued is not None
-    world.kernel.permits.ask(
-        Placement(
-            queued=queued,
-            pod=world.cache.assume(pod, "n"),
-            node="n",
-            profile=pod.scheduler_name,
-            revision="",
-            started_at=0.0,
-            reserves=((Holder("a"), 1), (Holder("b"), 2)),  # type: ignore[arg-type]  # all that is asked
-        )
+    placement = Placement(
+        queued=queued,
+        pod=world.cache.assume(pod, "n"),
+        node="n",
+        profile=pod.scheduler_name,
+        revision="",
+        started_at=0.0,
+        reserves=((Holder("a"), 1), (Holder("b"), 2)),  # type: ignore[arg-type]  # all that is asked
     )
+    world.kernel.permits.ask([placement])
     assert undone == []
     world.delete(pod.name)
     assert undone == [("b", 2), ("a", 1)]
@@ -235,7 +238,7 @@ def test_the_last_one_that_was_missing_lets_all_go() -> None:
     assert [state(world, pod)["gated_by"] for pod in pods[:2]] == ["GangScheduling"] * 2
     decided(world, pods[2])
     assert {p.pod.name for p in world.bindings} == {"a-0", "a-1", "a-2"}
-    assert waits(world, "Success")[0] == 2
+    assert waits(world, "Success")[0] == 0  # all are asked about at once
 
 
 def test_a_rejected_pod_releases_all_that_wait_and_spares_the_others_their_turn() -> None:
@@ -369,8 +372,7 @@ def test_a_pod_whose_label_changes_changes_its_group() -> None:
 @pytest.mark.parametrize(
     ("labels", "bound"),
     [
-        pytest.param({"group": "b", "min": "2"}, False, id="to one that is not whole"),
-        pytest.param({"group": "b", "min": "1"}, True, id="to one that is whole with it"),
+        pytest.param({"group": "b"}, False, id="to one that waits, too"),
         pytest.param({}, True, id="to none"),
     ],
 )
@@ -378,15 +380,12 @@ def test_one_that_changes_its_group_while_it_waits_is_decided_again(
     labels: dict[str, str], bound: bool
 ) -> None:
     """It kept its node for as long as its old group would have: none of the new one was asked."""
-    world = grown(World())
-    pods = [member(f"a-{i}", "a", 3, 1, 0) for i in range(3)]
-    for pod in pods:
-        world.add(pod)
-    world.turns(2)
-    assert len(world.permits) == 2
+    pods = [labelled(f"a-{i}", "a") for i in range(3)]
+    world = decided(grown(World(patient())), *pods)
+    assert len(world.permits) == 3
     moved = pods[0]
     world.change(make_pod(moved.name, uid=moved.uid, cpu=1, labels=labels))
-    assert not world.turns(MOST_TURNS)
+    world.report(TurnBegan())
     world.check()
     assert (len(world.permits), world.bindings, world.cache.pod_count) == (0, [], 0)
     world.wait(11.0)

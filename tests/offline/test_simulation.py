@@ -379,7 +379,7 @@ def test_half_of_a_group_holds_nothing() -> None:
     simulation, _, result = run(workload([node("n")], *come, (0.0, small, None)), GROUPED)
     assert [one.key for one in simulation.placed.values()] == ["a/small"]
     assert {r.reason.split(": ")[1][:13]: r.pods for r in result.reasons} == {
-        "1 pod group i": 2,
+        "2 scheduled, ": 2,
         "1 Insufficien": 1,
     }
 

@@ -1,0 +1,315 @@
+"""An attempt at a group of pods: a node for each of them, one after the other, all or nothing.
+
+Owns the order of its steps, and what each pod of the group is told. Which pods are in a group, and
+how many belong together, is `pod_groups`'; how one pod is decided is the kernel's.
+
+    taken --> checked --> decided one by one, each held --> as many as belong together: permit
+                 \\                          \\-------------> released, requeued as one
+                  \\-> requeued as one
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from engine.caching.cache import AlreadyAssumed, Cache
+from engine.kernel.attempts import Attempts
+from engine.kernel.events import Reply
+from engine.kernel.instructions import Instruction, ReportFault
+from engine.kernel.permits import POD_GROUP, Permits
+from engine.kernel.pod_groups import GroupKey, PodGroups
+from engine.model.pod import Pod
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.transitions import Place
+from engine.scheduling.decision import Decision
+from engine.scheduling.extenders import Answer, Question
+from engine.scheduling.placement import Placement, Rejection
+from engine.scheduling.scheduling_cycle import Scheduler
+
+# The texts are kube-scheduler's.
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+_TOO_FEW: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
+_OTHER_POD: Final = "failed to schedule other pod from a pod group: {}"
+_SCHEDULERS: Final = (
+    "all pods in a single pod group should have the same .spec.schedulerName set, "
+    'got: "{}" and "{}"'
+)
+_PRIORITIES: Final = (
+    "all pods in a single pod group should have the same priority as the pod group's priority, "
+    "got {} and {}"
+)
+_POLICIES: Final = (
+    "all pods in a single pod group should have the same preemption policy, got {} and {}"
+)
+
+
+class Choose(Protocol):
+    """How the kernel decides about one pod, and accounts for it."""
+
+    def __call__(
+        self, queued: QueuedPod, scheduler: Scheduler, answers: list[Answer]
+    ) -> Generator[Question, Reply, Decision]:
+        """The decision; *answers* takes those of extenders."""
+        ...
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt under way.
+
+    Attributes:
+        key: The group.
+        min_count: How many of its pods belong together, at least one.
+        members: The pods that are tried, in order.
+        scheduled: How many of the group have a node, those from before included.
+        remaining: How many are still to be tried.
+        held: The placements of this attempt.
+        rejections: By uid, why pods fitted nowhere.
+        error: What ended the attempt, as the other pods are told; "" if nothing did.
+    """
+
+    key: GroupKey
+    min_count: int
+    members: list[QueuedPod]
+    scheduled: int
+    remaining: int
+    held: list[Placement] = field(default_factory=list)
+    rejections: dict[str, Rejection] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if too few pods are left."""
+        return self.scheduled + self.remaining < self.min_count
+
+
+class GroupAttempts:
+    """Tries groups as one.
+
+    Args:
+        groups: Knows them.
+        cache, queue, attempts, permits: The parts of the kernel that an attempt changes.
+        choose: Decides about one pod.
+        is_to_be_tried: False if a pod must not be tried; it is put away then.
+        wants_node: False if a pod is gone, bound or being deleted by now; it is put away then.
+        start_help: Starts what was decided about a pod that fits nowhere.
+        out: Receives the instructions.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: PodGroups,
+        cache: Cache,
+        queue: SchedulingQueue,
+        attempts: Attempts,
+        permits: Permits,
+        choose: Choose,
+        is_to_be_tried: Callable[[QueuedPod, Scheduler], bool],
+        wants_node: Callable[[QueuedPod, Scheduler], bool],
+        start_help: Callable[[Pod, Decision], None],
+        out: list[Instruction],
+    ) -> None:
+        self._start_help = start_help
+        self._groups = groups
+        self._cache = cache
+        self._queue = queue
+        self._attempts = attempts
+        self._permits = permits
+        self._choose = choose
+        self._is_to_be_tried = is_to_be_tried
+        self._wants_node = wants_node
+        self._out = out
+
+    def run(
+        self, first: QueuedPod, key: GroupKey, scheduler: Scheduler, started_at: float
+    ) -> Generator[Question, Reply, None]:
+        """Try the group of *first*, which was popped, with all its pods that wait in the queue."""
+        members = self._take(first, key)
+        attempt = _Attempt(key, 1, members, 0, len(members))
+        try:
+            yield from self._run(attempt, scheduler, started_at)
+        except Exception as error:
+            # A bug of ours or of a library. It costs the group one attempt.
+            self._out.append(ReportFault(first.pod, error))
+            attempt.error = f"{type(error).__name__}: {error}"
+            self._undo(attempt)
+            self._fail(attempt, scheduler, started_at)
+
+    def _run(
+        self, attempt: _Attempt, scheduler: Scheduler, started_at: float
+    ) -> Generator[Question, Reply, None]:
+        # 1. Are they a group that can be tried as one?
+        attempt.error = self._problem(attempt.key, attempt.members)
+        if attempt.error:
+            self._fail(attempt, scheduler, started_at)
+            return
+        attempt.members = [one for one in attempt.members if self._is_to_be_tried(one, scheduler)]
+        if not attempt.members:
+            return
+        state = self._groups.state(attempt.key)
+        attempt.min_count = max(state.min_count, 1)
+        attempt.scheduled = state.placed + state.waiting
+        attempt.remaining = len(attempt.members)
+        # 2. A node for each, as long as enough can have one.
+        if scheduler.has_extenders:
+            # Nothing that happens while they are asked may be seen by the next pod only.
+            with self._cache.frozen():
+                yield from self._decide(attempt, scheduler, started_at)
+            self._drop_lost(attempt, scheduler)
+        else:
+            yield from self._decide(attempt, scheduler, started_at)
+        # 3. All or nothing.
+        is_whole = attempt.scheduled >= attempt.min_count and bool(attempt.held)
+        if attempt.error or not is_whole:
+            self._undo(attempt)
+            self._fail(attempt, scheduler, started_at)
+            return
+        for placement in attempt.held:
+            self._queue.nominator.remove(placement.queued.uid, placed_on=placement.node)
+        self._permits.ask(attempt.held)
+        held = {placement.queued.uid for placement in attempt.held}
+        left = [queued for queued in attempt.members if queued.uid not in held]
+        self._queue.align(left)
+        for queued in left:
+            self._fail_one(queued, attempt.rejections[queued.uid], scheduler, started_at)
+        # They are tried again at once: now it is about them alone.
+        self._queue.activate([queued.uid for queued in left if queued.place is Place.UNSCHEDULABLE])
+
+    def _take(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
+        """Pop the other pods of the group; all in the order in which they are tried."""
+        members = [first]
+        for uid in self._groups.pending_in(key):
+            queued = self._queue.pop(uid)
+            if queued is not None:
+                members.append(queued)
+        members.sort(
+            key=lambda one: (-one.pod.priority, -one.attempts, one.timestamp, one.pod.name)
+        )
+        return members
+
+    def _problem(self, key: GroupKey, members: Sequence[QueuedPod]) -> str:
+        """Why the pods cannot be tried as one group; "" if they can."""
+        if not self._groups.follows_object(key):
+            return ""
+        placed = [
+            pod
+            for pod in self._groups.members_of(key)
+            if self._cache.get_pod(pod.uid) is not None and not pod.is_terminating
+        ]
+        for other in self._groups.namesakes(key):
+            if self._groups.state(other).pod_count:
+                return _SCHEDULERS.format(other.scheduler_name, key.scheduler_name)
+        priority = self._groups.state(key).priority
+        policy = ""
+        for pod in (*(queued.pod for queued in members), *placed):
+            if pod.priority != priority:
+                return _PRIORITIES.format(pod.priority, priority)
+            of_pod = _preemption_policy(pod)
+            policy = policy or of_pod
+            if of_pod != policy:
+                return _POLICIES.format(of_pod, policy)
+        return ""
+
+    def _decide(
+        self, attempt: _Attempt, scheduler: Scheduler, started_at: float
+    ) -> Generator[Question, Reply, None]:
+        """Choose nodes and hold them, until all pods are tried or it is hopeless."""
+        for queued in attempt.members:
+            if attempt.is_hopeless or attempt.error:
+                return
+            answers: list[Answer] = []
+            decision = yield from self._choose(queued, scheduler, answers)
+            attempt.remaining -= 1
+            if decision.is_error:
+                attempt.rejections[queued.uid] = Rejection(decision.message(), is_error=True)
+                attempt.error = _OTHER_POD.format(decision.message())
+            elif decision.node is None:
+                self._start_help(queued.pod, decision)
+                attempt.rejections[queued.uid] = Rejection(
+                    decision.message(),
+                    is_error=False,
+                    rejectors=decision.diagnosis.rejectors,
+                    nominated_node=decision.nominated_node,
+                )
+            else:
+                self._hold(attempt, queued, decision, decision.node, started_at)
+
+    def _hold(
+        self, attempt: _Attempt, queued: QueuedPod, decision: Decision, node: str, started: float
+    ) -> None:
+        try:
+            held = self._attempts.hold(queued, decision, node, started)
+        except AlreadyAssumed as error:  # bound by another program while extenders were asked
+            held = Rejection(str(error), is_error=False, rejectors=frozenset({POD_GROUP}))
+        if isinstance(held, Placement):
+            attempt.held.append(held)
+            attempt.scheduled += 1
+            return
+        attempt.rejections[queued.uid] = held
+        if held.is_error:
+            attempt.error = _OTHER_POD.format(held.message)
+
+    def _drop_lost(self, attempt: _Attempt, scheduler: Scheduler) -> None:
+        """Put away the pods, and release the nodes, that went while extenders were asked."""
+        kept = []
+        for placement in attempt.held:
+            info = self._cache.node_info(placement.node)
+            if info is None or info.node is None:
+                text = f"node `{placement.node}` is gone"
+                attempt.rejections[placement.queued.uid] = Rejection(text, is_error=True)
+            elif self._still_wants(placement):
+                kept.append(placement)
+                continue
+            self._attempts.release(placement)
+            attempt.scheduled -= 1
+        attempt.held = kept
+        attempt.members = [one for one in attempt.members if self._wants_node(one, scheduler)]
+
+    def _still_wants(self, placement: Placement) -> bool:
+        queued = placement.queued
+        is_known = queued.uid in self._queue and not queued.pod.is_terminating
+        return is_known and self._cache.is_assumed(queued.uid)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _undo(self, attempt: _Attempt) -> None:
+        """Release what the attempt holds; what was bound or requeued already stays so."""
+        for placement in reversed(attempt.held):
+            if placement.queued.place is Place.IN_FLIGHT:
+                self._attempts.release(placement)
+
+    def _fail(self, attempt: _Attempt, scheduler: Scheduler, started_at: float) -> None:
+        """Requeue every pod of the attempt, each with what it is told."""
+        members = [one for one in attempt.members if one.place is Place.IN_FLIGHT]
+        self._queue.align(members)
+        held = {placement.queued.uid for placement in attempt.held}
+        text = UNSCHEDULABLE
+        if attempt.scheduled < attempt.min_count:
+            text = _TOO_FEW.format(attempt.min_count, attempt.scheduled, attempt.remaining)
+        rejectors = frozenset({POD_GROUP})
+        for queued in members:
+            rejection = attempt.rejections.get(queued.uid)
+            if attempt.error and not (rejection and rejection.is_error):
+                rejection = Rejection(attempt.error, is_error=True)
+            elif rejection is None:
+                is_told = queued.uid in held or not (held or attempt.rejections)
+                message = f"{UNSCHEDULABLE}, {text}" if is_told and text != UNSCHEDULABLE else text
+                rejection = Rejection(message, is_error=False, rejectors=rejectors)
+            self._fail_one(queued, rejection, scheduler, started_at)
+
+    def _fail_one(
+        self, queued: QueuedPod, rejection: Rejection, scheduler: Scheduler, started_at: float
+    ) -> None:
+        self._attempts.fail(
+            queued,
+            rejection,
+            profile=queued.pod.scheduler_name,
+            revision=scheduler.bundle.revision,
+            started_at=started_at,
+        )
+
+
+def _preemption_policy(pod: Pod) -> str:
+    return pod.manifest.spec.preemption_policy or "PreemptLowerPriority"
