@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.language.effects import Effects
+from engine.language.flow import Flow, Variables
 from engine.language.modules import Module, World
 from engine.language.resolve import bound_to, is_open, parameters_of
 from engine.language.summaries import counter_fields
@@ -63,7 +64,10 @@ MUTATORS: Final = frozenset(
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """The variables of one function in one context, or of one comprehension in it."""
+    """The variables of one function in one context, or of one comprehension in it.
+
+    `values` has all that a variable ever holds: what functions inside see, whenever they run.
+    """
 
     module: Module
     parent: "Scope | None"
@@ -71,6 +75,11 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     inner: dict[ast.AST, "Scope"] = field(default_factory=dict)
     functions: dict[ast.AST, Function] = field(default_factory=dict)
+    #: What a walk knows where it is; a comprehension's is that of its function.
+    flow: Flow = field(default_factory=Flow)
+    #: By loop, what its rounds may begin with; by default of a parameter, what it may be.
+    heads: dict[ast.AST, Variables] = field(default_factory=dict)
+    defaults: dict[ast.AST, Value] = field(default_factory=dict)
     # By variable: in how many passes it got more to hold, and the last of them.
     grown: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -183,11 +192,13 @@ class Evaluation(ABC):
             return self._comprehension(scope, node, [node.elt])[0]
         return self._elements(self.evaluate(scope, node))
 
-    def _test(self, scope: Scope, node: ast.expr) -> None:
+    def _test(self, scope: Scope, node: ast.expr) -> Value:
         """*node* is asked whether it is true: an empty dict is not, so that reads the dict."""
-        for atom in self.evaluate(scope, node):
+        value = self.evaluate(scope, node)
+        for atom in value:
             if isinstance(atom, Thunk):
                 self._escape_atom(atom)
+        return value
 
     # --- expressions -------------------------------------------------------------------------
 
@@ -199,7 +210,10 @@ class Evaluation(ABC):
         inner: Scope | None = scope
         while inner is not None:
             if name in inner.names:
-                return inner.values.get(name, NOTHING)
+                if inner.flow is not scope.flow:
+                    return inner.values.get(name, NOTHING)
+                known = (scope.flow.variables or {}).get(name)
+                return NOTHING if known is None else known.value
             inner = inner.parent
         value = scope.module.value(name)
         return frozenset({Builtin(name)}) if value is None else value
@@ -212,12 +226,23 @@ class Evaluation(ABC):
 
     def _if_else(self, scope: Scope, node: ast.IfExp) -> Value:
         self._test(scope, node.test)
-        return self.evaluate(scope, node.body) | self.evaluate(scope, node.orelse)
+        body, orelse = scope.flow.choose(
+            node.test,
+            lambda: self.evaluate(scope, node.body),
+            lambda: self.evaluate(scope, node.orelse),
+        )
+        return body | orelse
 
     def _bool_op(self, scope: Scope, node: ast.BoolOp) -> Value:
+        found: Value = NOTHING
+        is_and = isinstance(node.op, ast.And)
+        before = scope.flow.variables
         for part in node.values[:-1]:
-            self._test(scope, part)
-        return union([self.evaluate(scope, part) for part in node.values])
+            found |= self._test(scope, part)
+            scope.flow.assume(part, is_and)
+        found |= self.evaluate(scope, node.values[-1])
+        scope.flow.variables = before
+        return found
 
     def _unary(self, scope: Scope, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
@@ -231,7 +256,8 @@ class Evaluation(ABC):
         """The function of *node*. Its defaults are evaluated now, also if no call needs them."""
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None:
-                self.evaluate(scope, default)
+                known = scope.defaults.get(default, NOTHING)
+                scope.defaults[default] = known | self.evaluate(scope, default)
         atom = scope.functions.get(node)
         if atom is None:
             atom = scope.functions[node] = Function(scope.module, node, scope)
@@ -274,14 +300,17 @@ class Evaluation(ABC):
         inner = scope.inner.get(node)
         if inner is None:
             names = {n for g in node.generators for n in stored_names(g.target)}
-            inner = scope.inner[node] = Scope(scope.module, scope, frozenset(names))
-        for index, generator in enumerate(node.generators):
-            # The first is evaluated outside, where a variable of the same name is another one.
-            items = self._items_of(scope if index == 0 else inner, generator.iter)
-            self._assign(inner, generator.target, items)
-            for condition in generator.ifs:
-                self._test(inner, condition)
-        return [self.evaluate(inner, result) for result in results]
+            inner = Scope(scope.module, scope, frozenset(names), flow=scope.flow)
+            scope.inner[node] = inner
+        with scope.flow.apart():
+            for index, generator in enumerate(node.generators):
+                # The first is evaluated outside: there a variable of the same name is another one.
+                items = self._items_of(scope if index == 0 else inner, generator.iter)
+                self._assign(inner, generator.target, items)
+                for condition in generator.ifs:
+                    self._test(inner, condition)
+                    scope.flow.assume(condition, True)
+            return [self.evaluate(inner, result) for result in results]
 
     def _attribute(self, scope: Scope, node: ast.Attribute) -> Value:
         owner = self.evaluate(scope, node.value)

@@ -71,6 +71,8 @@ class Flow:
         """What variables may be where two ways meet."""
         if a is None or b is None:
             return b if a is None else a
+        if a is b:
+            return a
         return {name: self._either(a.get(name), b.get(name)) for name in {**a, **b}}
 
     def _either(self, a: Variable | None, b: Variable | None) -> Variable:

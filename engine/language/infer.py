@@ -1,9 +1,9 @@
 """Inference: what every expression of a policy may be, and what running it reads.
 
-One abstract interpreter for all that is known of a policy's text. A variable stands for everything
-that it may ever hold (the order of statements does not count), a call for every call with
-arguments of the same origins, and passes over all reachable code are made until nothing new is
-found. A view that goes where it cannot be followed has *escaped*: all of it counts as read.
+One abstract interpreter for all that is known of a policy's text. A variable stands for what it may
+hold at that place (see `flow`), a call for every call with arguments of the same origins, and
+passes over all reachable code are made until nothing new is found. A view that goes where it cannot
+be followed has *escaped*: all of it counts as read.
 
 The result over-approximates: an expression gives one of the atoms of its value or fails. `Reads`
 (see `engine.policy.analysis`) trust that alone. Lints ask for the type of a value, which is known
@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.language.evaluate import Evaluation, Scope
+from engine.language.flow import Variable
 from engine.language.modules import World
 from engine.language.resolve import parameters_of
-from engine.language.syntax import local_names, may_fall_through
 from engine.language.values import (
     NONE,
     NOTHING,
     OPAQUE,
     Atom,
+    Builtin,
     Function,
     Items,
     Part,
@@ -72,7 +73,6 @@ class Inference(Evaluation):
         self._by_arguments = by_arguments
         self.is_too_much = False
         self._contexts: dict[object, _Context] = {}
-        self._names: dict[ast.AST, frozenset[str]] = {}
         self._changed = True
 
     def enter_hook(self, path: str, name: str, parameters: Iterable[str]) -> None:
@@ -145,7 +145,7 @@ class Inference(Evaluation):
     def _default(self, function: Function, node: ast.expr) -> Value:
         if function.scope is None:
             return function.module.constant(node)
-        return self.evaluate(function.scope, node)
+        return function.scope.defaults.get(node, NOTHING)
 
     def _walk_function(self, function: Function, bound: Mapping[str, Value]) -> Value:
         key: object = function
@@ -156,7 +156,7 @@ class Inference(Evaluation):
             if len(self._contexts) >= _MAX_CONTEXTS:
                 self.is_too_much = True
                 return OPAQUE
-            scope = Scope(function.module, function.scope, self._names_of(function.node))
+            scope = Scope(function.module, function.scope, self._world.locals_of(function.node))
             context = self._contexts[key] = _Context(scope)
             self._changed = True
         scope = context.scope
@@ -169,11 +169,12 @@ class Inference(Evaluation):
             return OPAQUE
         context.walked_in = self._pass
         self._calls += 1
+        scope.flow.variables = {name: Variable(scope.values.get(name, NOTHING)) for name in bound}
         if isinstance(function.node, ast.Lambda):
             result = self.evaluate(scope, function.node.body)
         else:
             result = self._block(scope, function.node.body)
-            if may_fall_through(function.node.body):
+            if scope.flow.variables is not None:
                 result |= NONE
         self._calls -= 1
         if not result <= context.result:
@@ -181,17 +182,14 @@ class Inference(Evaluation):
             self._changed = True
         return context.result
 
-    def _names_of(self, node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
-        """The names that are local to a function: its parameters and what it assigns."""
-        found = self._names.get(node)
-        if found is None:
-            found = self._names[node] = frozenset(local_names(node))
-        return found
-
     def _bind(self, scope: Scope, name: str, value: Value) -> None:
+        scope.flow.bind(name, self._kept(scope, name, value))
+
+    def _kept(self, scope: Scope, name: str, value: Value) -> Value:
+        """*value*, or what is left of it when there is no end of what the variable may hold."""
         known = scope.values.get(name, NOTHING)
         if value <= known:
-            return
+            return value
         times, last = scope.grown.get(name, (0, 0))
         if last != self._pass:
             times += 1
@@ -202,10 +200,11 @@ class Inference(Evaluation):
             joined = known | value
             if len(joined) > 2 * _MAX_ATOMS or not _is_plain(value):
                 self._escape(value)
-                joined = known | OPAQUE
+                value, joined = OPAQUE, known | OPAQUE
         if joined != known:
             scope.values[name] = joined
             self._changed = True
+        return value
 
     # --- statements --------------------------------------------------------------------------
 
@@ -213,12 +212,16 @@ class Inference(Evaluation):
         """Walk *body*; what its `return`s may give."""
         result: Value = NOTHING
         for statement in body:
+            if scope.flow.variables is None:
+                break
             result |= self._statement(scope, statement)
         return result
 
     def _statement(self, scope: Scope, node: ast.stmt) -> Value:
         if isinstance(node, ast.Return):
-            return NONE if node.value is None else self.evaluate(scope, node.value)
+            value = NONE if node.value is None else self.evaluate(scope, node.value)
+            scope.flow.end()
+            return value
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign_expression(scope, target, node.value)
@@ -228,18 +231,46 @@ class Inference(Evaluation):
         elif isinstance(node, ast.AugAssign):
             self._augment(scope, node)
         elif isinstance(node, ast.For):
-            self._assign(scope, node.target, self._items_of(scope, node.iter))
-            return self._block(scope, node.body) | self._block(scope, node.orelse)
+            return self._loop(scope, node) | self._block(scope, node.orelse)
         elif isinstance(node, ast.If):
             self._test(scope, node.test)
-            return self._block(scope, node.body) | self._block(scope, node.orelse)
+            body, orelse = scope.flow.choose(
+                node.test,
+                lambda: self._block(scope, node.body),
+                lambda: self._block(scope, node.orelse),
+            )
+            return body | orelse
+        elif isinstance(node, ast.Break | ast.Continue):
+            scope.flow.leave(node)
         elif isinstance(node, ast.Expr):
             self.evaluate(scope, node.value)
+            if self._fails(scope, node.value):
+                scope.flow.end()
         elif isinstance(node, ast.FunctionDef):
             self._bind(scope, node.name, self._define(scope, node))
-        elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):
+        elif not isinstance(node, ast.Pass):
             self.is_too_much = True  # not Starlark
         return NOTHING
+
+    def _loop(self, scope: Scope, node: ast.For) -> Value:
+        items = self._items_of(scope, node.iter)
+
+        def one_round() -> Value:
+            self._assign(scope, node.target, items)
+            return self._block(scope, node.body)
+
+        # What a round leaves to the next one is kept for the next pass.
+        head = scope.flow.merged(scope.flow.variables, scope.heads.get(node))
+        assert head is not None
+        result, again = scope.flow.loop(head, one_round)
+        if again != head:
+            self._changed = True
+        scope.heads[node] = again
+        return result
+
+    def _fails(self, scope: Scope, node: ast.expr) -> bool:
+        """True for `fail(...)`."""
+        return isinstance(node, ast.Call) and self.evaluate(scope, node.func) == _FAIL
 
     def _augment(self, scope: Scope, node: ast.AugAssign) -> None:
         value = self.evaluate(scope, node.value)
@@ -292,6 +323,9 @@ class Inference(Evaluation):
             else:
                 found |= self._elements(frozenset({atom}))
         return found
+
+
+_FAIL: Final[Value] = frozenset({Builtin("fail")})
 
 
 def given_to_hooks(parameter: str) -> Value:

@@ -14,6 +14,7 @@ from engine.language.syntax import (
     has_star,
     is_load,
     loads_of,
+    local_names,
     number_of,
     parse,
     stored_names,
@@ -263,6 +264,7 @@ class World:
         )
         self._modules: dict[str, Module | None] = {}
         self._passes_reflection_on: dict[str, bool] = {}
+        self._locals: dict[ast.AST, frozenset[str]] = {}
 
     def module(self, path: str) -> Module | None:
         """The module at *path*; None if it is missing or Python cannot parse it."""
@@ -270,6 +272,13 @@ class World:
             tree = parse(self.files[path]) if path in self.files else None
             self._modules[path] = None if tree is None else Module(self, path, tree)
         return self._modules[path]
+
+    def locals_of(self, node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+        """The names that are local to a function: its parameters and what it assigns."""
+        found = self._locals.get(node)
+        if found is None:
+            found = self._locals[node] = frozenset(local_names(node))
+        return found
 
     def close(self) -> None:
         """Drop the modules, to be called when nothing more is asked about them.
@@ -281,6 +290,7 @@ class World:
             if module is not None:
                 vars(module).clear()
         self._modules.clear()
+        self._locals.clear()
 
     def passes_reflection_on(self, path: str) -> bool:
         """True if `getattr` or the like may be called by *path* without being named there.

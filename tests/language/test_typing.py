@@ -40,8 +40,8 @@ def _in_score(body: str) -> str:
         pytest.param("return [v for k, v in pod.requests.items()]", "v", "int", id="a value"),
         pytest.param("return [k for k, v in pod.requests.items()]", "k", "str", id="a key"),
         pytest.param("return pod.owner", "pod.owner", "Owner?", id="what may be None"),
-        pytest.param("x = 1\nx = None\nreturn x", "x", "int?", id="an int or None"),
-        pytest.param("x = 1\nx = 'a'\nreturn x", "x", "", id="an int or a text"),
+        pytest.param("x = 1\nx = None\nreturn x", "x", "none", id="what was set last"),
+        pytest.param("x = 1\nif pod.uid:\n    x = 'a'\nreturn x", "x", "", id="an int or a text"),
         pytest.param("x = 1\nx += 2\nreturn x", "x", "int", id="a sum"),
         pytest.param("x = 1 + 2.0\nreturn x", "x", "float", id="an int and a float"),
         pytest.param("x = 1 / 2\nreturn x", "x", "float", id="a quotient"),
@@ -61,6 +61,74 @@ def _in_score(body: str) -> str:
     ],
 )
 def test_types_of_expressions(body: str, expression: str, want: str) -> None:
+    assert _type_of(_in_score(body), expression) == want
+
+
+_OWNER = "x = pod.owner\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expression", "want"),
+    [
+        pytest.param(
+            "x = 1\nif pod.uid:\n    x = None\nreturn x", "x", "int?", id="where two ways meet"
+        ),
+        pytest.param(
+            "x = 'a'\nif pod.uid:\n    x = 1\n    return 0\nreturn x",
+            "x",
+            "str",
+            id="a way that ends",
+        ),
+        pytest.param(
+            "x = 'a'\nif pod.uid:\n    x = 1\n    fail('no')\nreturn x", "x", "str", id="a failure"
+        ),
+        pytest.param(
+            "x = None\nfor n in [1]:\n    y = x\n    x = 1\nreturn 0",
+            "x",
+            "int?",
+            id="a round before",
+        ),
+        pytest.param(
+            "x = 'a'\nfor n in [1]:\n    if n:\n        x = 1\n        break\n    x = 2\nreturn x",
+            "x",
+            "",
+            id="a loop of which nothing need run",
+        ),
+        pytest.param(
+            "x = 1\nfor n in [1]:\n    x = 'a'\n    if n:\n        x = 2\n        continue\n"
+            "    x = 3\nreturn x",
+            "x",
+            "int",
+            id="what a round leaves",
+        ),
+        pytest.param(
+            _OWNER + "if x == None:\n    return 0\ny = x\nreturn y", "y", "Owner", id="asked before"
+        ),
+        pytest.param(_OWNER + "return [y for y in [x] if y]", "y", "Owner?", id="asked afterwards"),
+        pytest.param(
+            _OWNER + "y = x and x.kind\nz = [x][0] if x else 1\nreturn z",
+            "x.kind",
+            "str",
+            id="asked in the expression",
+        ),
+        pytest.param(
+            _OWNER + "if not x or pod.uid:\n    return 0\ny = x\nreturn y", "y", "Owner", id="by or"
+        ),
+        pytest.param(
+            _OWNER + "if x or pod.uid:\n    y = x\n    return y\nreturn 0",
+            "y",
+            "Owner?",
+            id="not by or",
+        ),
+        pytest.param(
+            "x = 1\nf = lambda: x\nx = 'a'\nreturn f()", "f()", "", id="a function sees all of it"
+        ),
+        pytest.param(
+            "x = 1\nf = lambda y = x: y\nx = 'a'\nreturn f()", "f()", "int", id="a default does not"
+        ),
+    ],
+)
+def test_types_follow_the_order_of_statements(body: str, expression: str, want: str) -> None:
     assert _type_of(_in_score(body), expression) == want
 
 
