@@ -148,8 +148,8 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         await eventually(lambda: node_of(cluster, "big") == "big-enough")
         assert cluster.requests["patch", "pods/status"] == patches
         assert metric(app, "scheduler_unschedulable_pods", **rejector) == 0
-        for queue, event in (("active", "UnscheduledPodAdd"), ("backoff", "NodeAdd")):
-            entered = {"queue": queue, "event": event}
+        for queue, cause in (("active", "UnscheduledPodAdd"), ("backoff", "NodeAdd")):
+            entered = {"queue": queue, "event": cause}
             assert metric(app, "scheduler_queue_incoming_pods_total", **entered) == 1
             entities = metric(app, "scheduler_queue_incoming_entities_total", **entered, type="pod")
             assert entities == 1
