@@ -6,6 +6,7 @@ period.
 """
 
 import asyncio
+import enum
 import functools
 import random
 from collections.abc import Awaitable, Callable
@@ -53,6 +54,17 @@ class Cause:
     profile: str
     revision: str
     check: Callable[[], None]
+
+
+class Evicted(enum.Enum):
+    """How a victim was evicted."""
+
+    #: By a deletion, which the watch will show.
+    BY_API = enum.auto()
+    #: It was not bound yet and went back to the queue.
+    IN_MEMORY = enum.auto()
+    #: Not by this call.
+    BY_OTHERS = enum.auto()
 
 
 class _Eviction:
@@ -113,8 +125,8 @@ class Evictor:
         # Two preemptors on one node may both need the same pod to go: one eviction is enough.
         self._evictions: dict[str, _Eviction] = {}
 
-    async def evict(self, victim: Pod, cause: Cause) -> bool:
-        """Evict *victim*. On return it is terminating or gone; True if this call evicted it.
+    async def evict(self, victim: Pod, cause: Cause) -> Evicted:
+        """Evict *victim*. On return it is terminating or gone, or back in the queue.
 
         `forget` it when the watch has shown that. Raises what `cause.check` raises, and `ApiError`
         if the API server refuses, or does not answer for too long.
@@ -122,31 +134,31 @@ class Evictor:
         while (known := self._evictions.get(victim.uid)) is not None:
             await known.ended.wait()
             if known.is_going:
-                return False
+                return Evicted.BY_OTHERS
         if self._is_going(victim.uid):
-            return False  # since it was chosen
+            return Evicted.BY_OTHERS  # since it was chosen
         eviction = self._evictions[victim.uid] = _Eviction()
         try:
-            await self._evict(victim, cause)
+            how = await self._evict(victim, cause)
             eviction.is_going = True
         finally:
             eviction.ended.set()
             if not eviction.is_going:
                 del self._evictions[victim.uid]
-        return True
+        return how
 
     def forget(self, uid: str) -> None:
         """The watch shows that the victim is terminating, or that is not waited for any more."""
         self._evictions.pop(uid, None)
 
-    async def _evict(self, victim: Pod, cause: Cause) -> None:
+    async def _evict(self, victim: Pod, cause: Cause) -> Evicted:
         cause.check()
         note = f"Preempted by pod {cause.preemptor.uid} on node {cause.node}"
         is_in_memory = self._send_back(victim.uid)
         if is_in_memory:
             note += " (in kube-scheduler memory)."
         elif not await self._delete(victim, cause):
-            return
+            return Evicted.BY_API
         log.info(
             "Preempted pod",
             pod=victim.key,
@@ -167,6 +179,7 @@ class Evictor:
             repeats=is_in_memory,
             related=pod_reference(cause.preemptor),
         )
+        return Evicted.IN_MEMORY if is_in_memory else Evicted.BY_API
 
     async def _delete(self, victim: Pod, cause: Cause) -> bool:
         """Give *victim* a condition that says why, and delete it. False if it was gone already."""

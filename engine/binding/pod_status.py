@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from engine.binding.binder import Backoff
 from engine.binding.deferred_writer import DeferredWriter
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -35,7 +36,6 @@ SCHEDULING_GATED: Final = "SchedulingGated"
 #: A pod is not bound while a write of its status is in flight.
 REQUEST_TIMEOUT: Final = 10.0
 _TRIES: Final = 4
-_FIRST_WAIT: Final = 0.25
 #: The pause when all tries have failed, at first and at most; one try follows each pause.
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 30.0
@@ -234,7 +234,7 @@ class PodStatusUpdater:
             ended.set()
 
     async def _write_newest(self, uid: str) -> None:
-        wait = _FIRST_WAIT
+        backoff = Backoff(self._rng)
         tries = 1 if uid in self._pauses else _TRIES
         for attempt in range(1, tries + 1):
             # Read again at each attempt: there may be a newer state, or the pod may be bound.
@@ -248,9 +248,7 @@ class PodStatusUpdater:
                 is_conflict = isinstance(error, Conflict)  # changed meanwhile
                 may_pass = is_conflict or error.status in (0, 429) or error.status >= 500
                 if may_pass and attempt < tries:
-                    floor = error.retry_after or 0.0
-                    await self._sleep(floor + wait * (0.5 + self._rng.random()))
-                    wait *= 2
+                    await self._sleep(backoff.next(error.retry_after))
                     continue
                 # There may be a newer state by now, or the pod may be bound.
                 newest = self._waiting.pop(uid, None)

@@ -14,7 +14,7 @@ import structlog
 
 from engine.binding.binder import yes
 from engine.binding.event_recorder import EventRecorder
-from engine.binding.eviction import Cause, Evictor, Sleep, may_pass
+from engine.binding.eviction import Cause, Evicted, Evictor, Sleep, may_pass
 from engine.binding.pod_status import PodStatusUpdater
 from engine.kernel.events import Event, PreemptionEnd, PreemptionEnded
 from engine.kernel.instructions import Evict
@@ -109,7 +109,6 @@ class Preemptor:
 
     def start(self, evict: Evict) -> None:
         """Start to evict; returns at once."""
-        self._metrics.preemption_victims.observe(len(evict.preemption.victims))
         task = asyncio.ensure_future(self._run(evict))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -137,7 +136,7 @@ class Preemptor:
         end, evicted = PreemptionEnd.DONE, list[Pod]()
         has_failed = False
         try:
-            await self._carry_out(evict.victims, cause, evicted)
+            end = await self._carry_out(evict.victims, cause, evicted)
         except _NotWanted:
             log.info("Spared victims: the preemptor is gone", pod=preemptor.key, node=node)
         except (ApiError, _NotLeading) as error:
@@ -164,10 +163,13 @@ class Preemptor:
         self._metrics.preemption_seconds.labels(result).observe(seconds)
         self._report(PreemptionEnded(preemptor, node, end))
 
-    async def _carry_out(self, victims: Sequence[Pod], cause: Cause, evicted: list[Pod]) -> None:
+    async def _carry_out(
+        self, victims: Sequence[Pod], cause: Cause, evicted: list[Pod]
+    ) -> PreemptionEnd:
         """Evict *victims*, the last one last; those that this evicts are added to *evicted*.
 
-        Raises `ApiError`, `_NotLeading` or `_NotWanted` if not all of them were.
+        Returns how that ended. Raises `ApiError`, `_NotLeading` or `_NotWanted` if not all of them
+        were.
         """
         # 1. The nomination first: if this process crashes, the next one finds it, waits for the
         #    terminating victims, and does not choose others.
@@ -177,10 +179,14 @@ class Preemptor:
         *others, last = victims
         failures: list[Exception] = []
 
-        async def evict(victim: Pod) -> None:
+        async def evict(victim: Pod) -> Evicted:
             async with self._capacity:
-                if not failures and await self._evictor.evict(victim, cause):
+                if failures:
+                    return Evicted.BY_OTHERS
+                how = await self._evictor.evict(victim, cause)
+                if how is not Evicted.BY_OTHERS:
                     evicted.append(victim)
+                return how
 
         async def evict_or_note(victim: Pod) -> None:
             try:
@@ -192,10 +198,11 @@ class Preemptor:
         if failures:
             raise failures[0]
         # 3. The last by itself: if the others cannot be evicted, one victim less is lost in vain.
-        await evict(last)
+        how = await evict(last)
         # 4. A pod that is tried before the watch has caught up sees the victims as they were, and
         #    evicts them again.
         await self._wait_until_seen(victims)
+        return PreemptionEnd.IN_MEMORY if how is Evicted.IN_MEMORY else PreemptionEnd.DONE
 
     async def _wait_until_seen(self, victims: Sequence[Pod]) -> None:
         give_up_at = self._clock.monotonic() + SEEN_SECONDS

@@ -114,6 +114,8 @@ class PreemptionEnd(enum.Enum):
 
     #: All victims are terminating or gone, or the pod does not need their capacity any more.
     DONE = "done"
+    #: The same, and no event follows: the last victim was not bound yet and went back to the queue.
+    IN_MEMORY = "in_memory"
     #: The API server could not be reached, or this process must not ask it: retried at once.
     INTERRUPTED = "interrupted"
     #: The API server refused. The pod waits out its backoff, since the same may happen again.

@@ -284,7 +284,7 @@ class Kernel:
             # A victim that went before the last answer came triggered a retry while the gate was
             # closed. If none did, the preemptor waits for their deletion as for any other event.
             self.queue.recheck(uid, Trigger.PREEMPTION_DONE)
-        elif event.end is PreemptionEnd.INTERRUPTED:
+        elif event.end in (PreemptionEnd.IN_MEMORY, PreemptionEnd.INTERRUPTED):
             self.queue.activate([uid])
         else:
             # Without the backoff, a refusal that repeats at once would loop for ever.
@@ -491,8 +491,11 @@ class Kernel:
         If every victim is terminating already there is nothing to do but to wait for them, which
         is the queue's business.
         """
+        if pod.uid in self.preemptions:
+            return
+        self._metrics.preemption_victims.observe(len(preemption.victims))
         victims = tuple(victim for victim in preemption.victims if not victim.is_terminating)
-        if not victims or pod.uid in self.preemptions:
+        if not victims:
             return
         nominator = self.queue.nominator
         self.preemptions.begin(pod.uid, preemption.node)

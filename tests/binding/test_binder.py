@@ -73,7 +73,6 @@ async def test_a_binding_is_one_request_with_the_uid(bench: Bench) -> None:
         pytest.param([Refuse(503, "ServiceUnavailable")], id="503"),
         pytest.param([Refuse(504, "Timeout")], id="504"),
         pytest.param([Refuse(429, "TooManyRequests", retry_after="2")], id="429"),
-        pytest.param([Refuse(409, "Conflict")], id="409 of a write race"),
         pytest.param(
             [Lose(after=False), Refuse(500), Refuse(429), Lose(after=True)], id="one after another"
         ),
@@ -176,11 +175,26 @@ async def test_a_refusal_for_good_is_not_tried_again(bench: Bench, status: int) 
     assert bench.waits == []
 
 
-async def test_endless_conflicts_on_an_unbound_pod_end(bench: Bench) -> None:
-    bench.api.script["bind"] = [Refuse(409, "Conflict", message="odd")] * 50
+async def test_a_conflict_about_an_unbound_pod_is_not_tried_again(bench: Bench) -> None:
+    bench.api.script["bind"] = [Refuse(409, "Conflict", message="odd")] * 5
     with pytest.raises(BindingRefused, match="odd"):
         await bench.binder.bind(web(), "node-1")
-    assert bench.api.count("POST", "/binding") == 3
+    assert bench.api.count("POST", "/binding") == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Refuse(500, "InternalError"), id="500"),
+        pytest.param(Refuse(503, "ServiceUnavailable"), id="503"),
+        pytest.param(Lose(after=False), id="no answer"),
+    ],
+)
+async def test_the_first_retries_come_as_soon_as_kube_schedulers(bench: Bench, step: Step) -> None:
+    bench.api.script["bind"] = [step] * 3
+    await bench.binder.bind(web(), "node-1")
+    for wait, want in zip(bench.waits, (0.01, 0.05, 0.25), strict=True):
+        assert want <= wait <= 1.1 * want
 
 
 async def test_a_server_that_sheds_load_for_long_gets_its_peace(bench: Bench) -> None:

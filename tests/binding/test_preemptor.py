@@ -240,7 +240,7 @@ async def test_nothing_is_done_if_all_victims_are_terminating(bench: Bench) -> N
     assert bench.place_of(queued) == "unschedulable"
     await bench.settle()
     assert bench.deleted == []
-    assert bench.metric("scheduler_preemption_victims_count") == 0
+    assert bench.metric("scheduler_preemption_victims_sum") == 1
 
 
 async def test_a_condition_that_is_there_is_not_written_again(bench: Bench) -> None:
@@ -260,12 +260,28 @@ async def test_a_condition_that_is_there_is_not_written_again(bench: Bench) -> N
 async def test_a_victim_that_is_not_bound_is_sent_back_in_memory(bench: Bench, where: str) -> None:
     victim = bench.victim("assumed")
     getattr(bench, where).add(victim.uid)
-    bench.attempt(victim)
+    preemptor = bench.attempt(victim)
     await bench.settle()
+    # No event about the victim follows that could have it tried.
+    assert bench.place_of(preemptor) == "active"
     assert bench.deleted == []
     assert bench.api.count("PATCH", "/pods/assumed/status") == 0
     want = "Preempted by pod urgent-uid on node node-1 (in kube-scheduler memory)."
     assert bench.notes("Preempted") == [want]
+
+
+@pytest.mark.parametrize(
+    ("last", "want"), [pytest.param("waits", "active"), pytest.param("runs", "unschedulable")]
+)
+async def test_a_preemptor_waits_for_an_event_unless_its_last_victim_was_not_bound(
+    bench: Bench, last: str, want: str
+) -> None:
+    victims = sorted((bench.victim("waits"), bench.victim("runs")), key=lambda p: p.name == last)
+    bench.waiting.add("waits-uid")
+    preemptor = bench.attempt(*victims)
+    await bench.settle()
+    assert bench.deleted == ["runs"]
+    assert bench.place_of(preemptor) == want
 
 
 async def test_lower_pods_lose_their_nomination_and_are_tried_again(bench: Bench) -> None:

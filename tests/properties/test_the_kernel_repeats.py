@@ -209,7 +209,7 @@ class Play:
         if not self.evictions:
             return
         evict = self.evictions.pop(0)
-        if end is PreemptionEnd.DONE:
+        if end in (PreemptionEnd.DONE, PreemptionEnd.IN_MEMORY):
             for victim in evict.victims:
                 if victim.uid in self.kernel.permits:
                     self.report(events.WaitingPodPreempted(victim.uid))
