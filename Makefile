@@ -6,6 +6,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The supported minor versions of Kubernetes, oldest first: one folder each.
+MINORS := $(sort $(patsubst controlplane/%/go.mod,%,$(wildcard controlplane/*/go.mod)))
+ON_EVERY_MINOR := tests/contract tests/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
+OVER_MINORS := tests/faults/test_an_upgrade_of_the_cluster.py
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 # Another checkout's packages or a user's site must not change what is tested.
 export PYTHONNOUSERSITE := 1
@@ -13,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -49,6 +53,16 @@ check: lint ## format, lint, types, imports, policies and all quick tests (a few
 # plane can drop out unseen.
 test: lint controlplane oracle ## everything: check's linters and every test, the real control plane included
 	$(PYTEST) -p tests.no_skips
+
+# What talks to the API server, and what kube-scheduler answers, on every supported minor.
+test-versions: setup ## the tests of the API server and of parity on every supported Kubernetes minor
+	$(BIN)/python controlplane/build.py $(MINORS)
+	$(BIN)/python tools/go_programs.py kustomize
+	@set -e; for minor in $(MINORS); do \
+	  echo "Kubernetes $$minor"; \
+	  KUBERNETES=$$minor $(PYTEST) -q -p tests.no_skips $(ON_EVERY_MINOR); \
+	done
+	KUBERNETES=$(lastword $(MINORS)) $(PYTEST) -q -p tests.no_skips $(OVER_MINORS)
 
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
 	$(BIN)/python -m benchmarks.bench $(ARGS)

@@ -94,7 +94,7 @@ def node(
                 "containerRuntimeVersion": "containerd://2.0.0",
                 "kernelVersion": "6.12.0",
                 "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.2",
+                "kubeletVersion": "v1.37.2",
                 "machineID": f"machine-{number}",
                 "operatingSystem": "linux",
                 "osImage": "Linux",

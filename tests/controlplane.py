@@ -35,6 +35,8 @@ from tests.scripts import script
 from tests.waiting import wait_until
 
 START_SECONDS = 60.0
+#: The newest minor version of Kubernetes that is supported.
+NEWEST: str = script("controlplane/build.py").NEWEST
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,6 +52,8 @@ class ControlPlane:
     `stop()` from anywhere ends it and deletes the data.
 
     Args:
+        minor: The minor version of Kubernetes; None for that of the environment, `KUBERNETES`, and
+            the newest without it.
         apiserver_args: More flags for kube-apiserver, after ours, so they win.
         etcd_args: More flags for etcd.
         directory: Where data, certificates and logs go; None for a temporary folder, which `stop`
@@ -63,6 +67,7 @@ class ControlPlane:
     def __init__(
         self,
         *,
+        minor: str | None = None,
         apiserver_args: Sequence[str] = (),
         etcd_args: Sequence[str] = (),
         directory: Path | None = None,
@@ -70,6 +75,7 @@ class ControlPlane:
         self._is_temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="starsched-controlplane-"))
         self.token = secrets.token_hex(16)
+        self._programs = functools.partial(binaries, minor)
         self._apiserver_args = list(apiserver_args)
         self._etcd_args = list(etcd_args)
         self._etcd: subprocess.Popen[bytes] | None = None
@@ -84,7 +90,7 @@ class ControlPlane:
         Builds the programs if they are missing, which takes minutes. Blocks, like all methods
         here; in a test whose event loop must go on, use `asyncio.to_thread`.
         """
-        programs = binaries()
+        programs = self._programs()
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "tokens.csv").write_text(
             f'{self.token},admin,admin,"system:masters"\n', encoding="utf-8"
@@ -123,11 +129,16 @@ class ControlPlane:
             _kill(self._apiserver)
             self._apiserver = None
 
-    def restart_apiserver(self, *, wait: bool = True) -> None:
-        """Start the API server on the same port and data (killing it first if it runs)."""
+    def restart_apiserver(self, *, minor: str | None = None, wait: bool = True) -> None:
+        """Start the API server on the same port and data (killing it first if it runs).
+
+        It is of another minor version from now on if *minor* says so; etcd stays.
+        """
         self.kill_apiserver()
+        if minor is not None:
+            self._programs = functools.partial(binaries, minor)
         with (self.directory / "apiserver.log").open("ab") as log:
-            self._apiserver = _spawn([binaries()["kube-apiserver"], *self._flags()], log)
+            self._apiserver = _spawn([self._programs()["kube-apiserver"], *self._flags()], log)
         if wait:
             self.wait_ready()
 
@@ -367,10 +378,24 @@ class AlreadyThere(ControlPlaneError):
 
 
 @functools.cache
-def binaries() -> dict[str, Path]:
-    """Paths of `etcd`, `kube-apiserver` and `kube-scheduler`; builds them if they are missing."""
-    programs: dict[str, Path] = script("controlplane/build.py").binaries()
+def binaries(minor: str | None = None) -> dict[str, Path]:
+    """Paths of `etcd`, `kube-apiserver` and `kube-scheduler`; builds them if they are missing.
+
+    Of the minor version that is given, of that in the environment's `KUBERNETES`, or the newest.
+    """
+    build = script("controlplane/build.py")
+    programs: dict[str, Path] = build.binaries(minor or kubernetes_minor())
     return programs
+
+
+def kubernetes_minor() -> str:
+    """The minor version that tests run on: `KUBERNETES` in the environment, or the newest."""
+    return os.environ.get("KUBERNETES") or NEWEST
+
+
+def as_numbers(minor: str) -> tuple[int, ...]:
+    """A minor version to compare with others: `1.9` is older than `1.10`."""
+    return tuple(int(part) for part in minor.split("."))
 
 
 # The kernel counts the *thread* that forked as the parent, so one thread, which lives as long as

@@ -96,6 +96,7 @@ def _csi_driver(driver: Json) -> None:
     spec.setdefault("podInfoOnMount", False)
     spec.setdefault("volumeLifecycleModes", ["Persistent"])
     spec.setdefault("storageCapacity", False)
+    spec.setdefault("preventPodSchedulingIfMissing", False)
 
 
 def _storage_capacity(capacity: Json) -> None:

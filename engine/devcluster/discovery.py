@@ -12,8 +12,8 @@ Json = dict[str, Any]
 
 VERSION: Json = {
     "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.2",
+    "minor": "37",
+    "gitVersion": "v1.37.2",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",

@@ -367,6 +367,9 @@ RESOURCE_CLAIM_TEMPLATES = _device(
 )
 RESOURCE_SLICES = _device("resourceslices", "ResourceSlice", namespaced=False, generations=True)
 DEVICE_CLASSES = _device("deviceclasses", "DeviceClass", namespaced=False, generations=True)
+DEVICE_TAINT_RULES = _device(
+    "devicetaintrules", "DeviceTaintRule", namespaced=False, status=True, generations=True
+)
 
 
 POD_GROUPS = Kind(
@@ -416,6 +419,7 @@ KINDS: tuple[Kind, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     POD_GROUPS,
     _kept(RBAC, "roles", "Role"),
     _kept(RBAC, "rolebindings", "RoleBinding"),

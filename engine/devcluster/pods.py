@@ -26,7 +26,7 @@ from engine.devcluster.errors import (
 )
 from engine.devcluster.kinds import Kind
 from engine.devcluster.quantities import QuantityRefused, amount, canonical, plain
-from engine.devcluster.validation import required, unsupported, wrong
+from engine.devcluster.validation import name_problems, required, unsupported, wrong
 
 Json = dict[str, Any]
 
@@ -384,6 +384,8 @@ def target_of(binding: Json) -> str:
         causes.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
         causes.append(required("target.name"))
+    elif not causes:
+        causes += name_problems("target.name", target["name"])
     if causes:
         texts = [str(cause) for cause in causes]
         raise internal_error(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")

@@ -27,6 +27,7 @@ _SUBDOMAIN_RULE = (
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
+_TOO_LONG = "must be no more than 253 bytes"
 _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
@@ -47,6 +48,7 @@ _CONFIG_KEY_RULE = (
     "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_DEVICE_EFFECTS = ("NoExecute", "NoSchedule", "None")
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _CONFIG_MAP_LIMIT = 1_048_576
 _EVENT_NOTE_LIMIT = 1024
@@ -123,21 +125,29 @@ def _labels(field: str, labels: Json) -> Iterator[Cause]:
             yield wrong(field, value, problem)
 
 
+def name_problems(field: str, name: str) -> Iterator[Cause]:
+    """What is wrong with *name*, which has to be a DNS subdomain, as those of nodes are."""
+    if len(name) > 253:
+        yield wrong(field, name, _TOO_LONG)
+    if not _SUBDOMAIN.fullmatch(name):
+        yield wrong(field, name, _SUBDOMAIN_RULE)
+
+
 def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
     """The rules for `metadata` of every kind."""
     name = meta.get("name")
     if not name:
         yield required("metadata.name", "name or generateName is required")
     elif len(name) > 253:
-        yield wrong("metadata.name", name, "must be no more than 253 bytes")
+        yield wrong("metadata.name", name, _TOO_LONG)
     elif kind is kinds.NAMESPACES:
         if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
             yield wrong("metadata.name", name, _LABEL_RULE)
     elif kind.group == kinds.RBAC:  # `system:kube-scheduler` is a name here
         if "/" in name or "%" in name or name in (".", ".."):
             yield wrong("metadata.name", name, "may not contain '/' or '%'")
-    elif not _SUBDOMAIN.fullmatch(name):
-        yield wrong("metadata.name", name, _SUBDOMAIN_RULE)
+    else:
+        yield from name_problems("metadata.name", name)
     yield from _labels("metadata.labels", meta.get("labels") or {})
     for key in meta.get("annotations") or {}:
         yield from _qualified("metadata.annotations", key.lower())
@@ -493,12 +503,27 @@ def priority_class(manifest: Json) -> Iterator[Cause]:
         )
 
 
+def device_taint_rule(manifest: Json) -> Iterator[Cause]:
+    """The rules for a DeviceTaintRule: its taint is complete."""
+    taint = (manifest.get("spec") or {}).get("taint") or {}
+    yield from _qualified("spec.taint.key", taint.get("key") or "")
+    problem = label_value_problem(taint.get("value") or "")
+    if problem:
+        yield wrong("spec.taint.value", taint["value"], problem)
+    effect = taint.get("effect") or ""
+    if not effect:
+        yield required("spec.taint.effect")
+    elif effect not in _DEVICE_EFFECTS:
+        yield unsupported("spec.taint.effect", effect, _DEVICE_EFFECTS)
+
+
 RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.PODS: pod,
     kinds.NODES: node,
     kinds.CONFIG_MAPS: config_map,
     kinds.LEASES: lease,
     kinds.PRIORITY_CLASSES: priority_class,
+    kinds.DEVICE_TAINT_RULES: device_taint_rule,
     kinds.EVENTS: lambda manifest: event(manifest, is_new=False),
     kinds.NEW_EVENTS: lambda manifest: event(manifest, is_new=True),
 }

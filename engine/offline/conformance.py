@@ -3,7 +3,8 @@
 Owns reading recorded scenarios, finding out for which of them all plugins are shipped, and the
 comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or nominated
 for a node, other `objects`, an optional `config`, and for each of the `incoming` pods the recorded
-answer.
+answer. Where kube-scheduler takes the first entry of a hash map, an answer also has `chance`: what
+else was seen there.
 """
 
 import enum
@@ -231,12 +232,15 @@ def compare(answer: Plain, decision: FullDecision, shipped: set[str]) -> Iterato
     if got_nodes != want_nodes:
         yield f"nodes left by the pre-filters: want {want_nodes}, got {got_nodes}"
     plain = decision.to_plain()
+    chance = answer.get("chance") or {}
     want_rejected = answer.get("rejected") or {}
+    others = chance.get("rejected") or {}
     for node in sorted({*want_rejected, *plain["rejected"]}):
         want, got = _status(want_rejected.get(node)), _status(plain["rejected"].get(node))
-        if got != want:
+        if got != want and got not in map(_status, others.get(node, ())):
             yield f"node {node}: want {want}, got {got}"
     want_scores = answer.get("scores") or {}
+    other_scores = chance.get("scores") or {}
     for node in sorted({*want_scores, *plain["scores"]}):
         if (node in want_scores) != (node in plain["scores"]):
             side = "want a score, got none" if node in want_scores else "want no score, got one"
@@ -246,16 +250,19 @@ def compare(answer: Plain, decision: FullDecision, shipped: set[str]) -> Iterato
         for plugin in sorted({*want_row, *got_row}):
             if plugin not in shipped and plugin not in got_row:
                 continue  # an idle row: `needed_plugins` lets no other through
-            if got_row.get(plugin) != want_row.get(plugin):
+            seen = (want_row.get(plugin), *other_scores.get(node, {}).get(plugin, ()))
+            if got_row.get(plugin) not in seen:
                 yield (
                     f"node {node}: score of {plugin}: "
                     f"want {want_row.get(plugin)}, got {got_row.get(plugin)}"
                 )
     if "preemption" in answer or "postFilter" in answer:
         yield from _compare_post_filter(answer, plain)
+    # Where chance chose scores, the sums are those of the scores that it would bring here.
+    sums = _sums(plain["scores"]) if other_scores else answer
     for field in ("total", "best"):
-        if (plain[field] or None) != (answer.get(field) or None):
-            yield f"{field}: want {answer.get(field)}, got {plain[field]}"
+        if (plain[field] or None) != (sums.get(field) or None):
+            yield f"{field}: want {sums.get(field)}, got {plain[field]}"
 
 
 def _compare_post_filter(answer: Plain, plain: Plain) -> Iterator[str]:
@@ -263,12 +270,20 @@ def _compare_post_filter(answer: Plain, plain: Plain) -> Iterator[str]:
     if plain["post_filter"] != answer.get("postFilter", ""):
         yield f"post-filter: want `{answer.get('postFilter', '')}`, got `{plain['post_filter']}`"
     outcomes = answer.get("preemption") or {}
+    others = (answer.get("chance") or {}).get("preemption") or {}
     # The victims of an outcome are recorded sorted by name.
     got = {node: sorted(victims) for node, victims in plain["preemption"].items()}
     if not outcomes and not got:
         return
-    if not any(got == {node: sorted(victims)} for node, victims in outcomes.items()):
-        yield f"preemption: want one of {dict(outcomes)}, got {dict(got)}"
+    seen = [{n: sorted(v)} for n, first in outcomes.items() for v in (first, *others.get(n, ()))]
+    if got not in seen:
+        yield f"preemption: want one of {seen if others else dict(outcomes)}, got {dict(got)}"
+
+
+def _sums(scores: Mapping[str, Mapping[str, int]]) -> Plain:
+    total = {node: sum(row.values()) for node, row in scores.items()}
+    highest = max(total.values(), default=0)
+    return {"total": total, "best": sorted(n for n, score in total.items() if score == highest)}
 
 
 def _is_idle(plugin: str, score: int, spec: Plain) -> bool:

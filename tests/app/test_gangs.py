@@ -28,7 +28,7 @@ CONFIG = {"config.yaml": GANGS}
 def plane_with_groups() -> Iterator[ControlPlane]:
     """A real API server that serves pod groups, which is off by default."""
     gates = "--feature-gates=GenericWorkload=true"
-    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    served = "--runtime-config=scheduling.k8s.io/v1beta1=true"
     with ControlPlane(apiserver_args=[gates, served]) as plane:
         yield plane
 

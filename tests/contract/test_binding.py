@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.contract.harness import MERGE, Answer, Api, condition, pod
 
 
@@ -156,6 +158,14 @@ async def test_a_binding_without_a_node_is_refused(api: Api) -> None:
     sent: dict[str, Any] = {"metadata": {"name": "a"}, "target": {"kind": "Node"}}
     answer = await api.post(api.pods("a", "binding"), sent)
     assert (answer.status, answer.message) == (500, "target.name: Required value")
+
+
+@pytest.mark.kubernetes("1.37")
+async def test_a_binding_to_a_name_that_no_node_can_have_is_refused(api: Api) -> None:
+    await api.make_pod("a")
+    answer = await api.bind("a", "No Node")
+    assert answer.status == 500
+    assert answer.message.startswith('target.name: Invalid value: "No Node": a lowercase RFC 1123')
 
 
 async def test_a_binding_to_something_else_is_refused(api: Api) -> None:

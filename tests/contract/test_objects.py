@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.contract.harness import Api, names, pod, requesting
+from tests.controlplane import NEWEST, kubernetes_minor
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -290,7 +291,8 @@ async def test_health_endpoints_say_ok(api: Api) -> None:
 
 async def test_the_version_is_reported(api: Api) -> None:
     answer = await api.get("/version")
-    assert (answer.body["major"], answer.body["minor"]) == ("1", "36")
+    want = NEWEST if api.is_embedded else kubernetes_minor()
+    assert f"{answer.body['major']}.{answer.body['minor']}" == want
 
 
 async def test_discovery_lists_groups_and_resources(api: Api) -> None:
@@ -334,6 +336,11 @@ async def test_discovery_lists_groups_and_resources(api: Api) -> None:
         ("/apis/resource.k8s.io/v1/resourceclaims", "ResourceClaimList"),
         ("/apis/resource.k8s.io/v1/resourceslices", "ResourceSliceList"),
         ("/apis/resource.k8s.io/v1/deviceclasses", "DeviceClassList"),
+        pytest.param(
+            "/apis/resource.k8s.io/v1/devicetaintrules",
+            "DeviceTaintRuleList",
+            marks=pytest.mark.kubernetes("1.37"),
+        ),
     ],
 )
 async def test_every_resource_that_a_scheduler_watches_is_served(

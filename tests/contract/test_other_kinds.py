@@ -166,3 +166,32 @@ async def test_a_resource_slice_is_selected_by_node(api: Api) -> None:
     await api.make(path, {"metadata": {"name": name}, "spec": spec})
     answer = await api.get(path, fieldSelector=f"spec.nodeName={node}")
     assert [item["metadata"]["name"] for item in answer.body["items"]] == [name]
+
+
+@pytest.mark.kubernetes("1.37")
+async def test_a_device_taint_rule_needs_a_whole_taint(api: Api) -> None:
+    path, name = "/apis/resource.k8s.io/v1/devicetaintrules", api.unique("rule")
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    spec = {"deviceSelector": {"driver": "gpu.example.com"}, "taint": taint}
+    made = await api.make(path, {"metadata": {"name": name}, "spec": spec})
+    assert made["spec"]["deviceSelector"] == {"driver": "gpu.example.com"}
+    assert made["metadata"]["generation"] == 1
+    for wrong, want in (
+        ({"key": "a"}, "spec.taint.effect: Required value"),
+        ({"key": "a", "effect": "Never"}, 'spec.taint.effect: Unsupported value: "Never"'),
+        ({"effect": "None"}, "spec.taint.key"),
+    ):
+        sent = {"metadata": {"name": api.unique("rule")}, "spec": {"taint": wrong}}
+        answer = await api.post(path, sent)
+        assert (answer.status, answer.reason) == (422, "Invalid")
+        assert want in answer.message
+
+
+@pytest.mark.kubernetes("1.37")
+async def test_a_csi_driver_says_whether_pods_wait_for_it(api: Api) -> None:
+    path, name = "/apis/storage.k8s.io/v1/csidrivers", f"{api.unique('driver')}.example.com"
+    made = await api.make(path, {"metadata": {"name": name}, "spec": {}})
+    assert made["spec"]["preventPodSchedulingIfMissing"] is False
+    made["spec"]["preventPodSchedulingIfMissing"] = True
+    answer = await api.put(f"{path}/{name}", made)
+    assert (answer.status, answer.body["spec"]["preventPodSchedulingIfMissing"]) == (200, True)

@@ -37,9 +37,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The build script with a cache, a module and a PATH of its own."""
     builder = script("controlplane/build.py")
     module = tmp_path / "module"
-    module.mkdir()
-    for name in ("go.mod", "go.sum"):
-        shutil.copy(builder.HERE / name, module / name)
+    for minor in builder.MINORS:
+        shutil.copytree(builder.HERE / minor, module / minor)
     monkeypatch.setattr(builder, "HERE", module)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # whatever Go this machine has is hidden
@@ -80,7 +79,27 @@ def test_everything_is_built_once(build: ModuleType, tmp_path: Path, log: Path) 
     calls = log.read_text().splitlines()
     assert len(calls) == 3
     assert all(call.startswith("local 0 -mod=readonly -buildvcs=false build -v") for call in calls)
-    assert all("version.gitVersion=v1.36.2" in call for call in calls)
+    assert all(f"version.gitVersion={build.kubernetes_version()}" in call for call in calls)
+
+
+def test_every_minor_is_built_from_its_own_module(
+    build: ModuleType, tmp_path: Path, log: Path
+) -> None:
+    fake_go(tmp_path / "bin", log)
+    assert build.MINORS == ["1.35", "1.36", "1.37"]
+    assert build.NEWEST == "1.37"
+    folders = {build.binaries(minor)["etcd"].parent for minor in build.MINORS}
+    assert len(folders) == 3
+    calls = log.read_text().splitlines()
+    for minor in build.MINORS:
+        version = build.kubernetes_version(minor)
+        assert version.startswith(f"v{minor}.")
+        assert sum(f"component-base/version.gitVersion={version} " in call for call in calls) == 3
+
+
+def test_an_unknown_minor_names_those_that_there_are(build: ModuleType) -> None:
+    with pytest.raises(build.BuildError, match=r"'1\.12': want one of 1\.35, 1\.36, 1\.37"):
+        build.binaries("1.12")
 
 
 def test_a_build_that_fails_leaves_nothing_and_says_why(
@@ -110,10 +129,10 @@ def test_two_builds_at_once_are_one(build: ModuleType, tmp_path: Path, log: Path
 
 def test_other_modules_have_another_cache(build: ModuleType) -> None:
     before = build.cache_dir()
-    with (build.HERE / "go.sum").open("a") as file:
+    with (build.HERE / build.NEWEST / "go.sum").open("a") as file:
         file.write("example.com/more v1.0.0 h1:x=\n")
     assert build.cache_dir() != before
-    assert build.cache_dir().name.startswith("v1.36.2-")
+    assert build.cache_dir().name.startswith(f"{build.kubernetes_version()}-")
 
 
 @pytest.mark.parametrize("version", [None, "go1.25.9", "nonsense"])

@@ -148,7 +148,7 @@ def cluster(request: pytest.FixtureRequest, kustomize: Path, tmp_path: Path) -> 
             f"--audit-log-path={log}",
             # Pod groups are off by default.
             "--feature-gates=GenericWorkload=true",
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+            "--runtime-config=scheduling.k8s.io/v1beta1=true",
         ]
     )
     with plane:

@@ -22,7 +22,8 @@ NODE_COUNT = 8
 BATCH = 80
 
 
-async def _create_nodes(client: ApiClient) -> None:
+async def create_nodes(client: ApiClient) -> None:
+    """Make the nodes of these tests, with room for all their pods."""
     for i in range(NODE_COUNT):
         manifest = node_manifest(f"node-{i}", cpu="64", memory="256Gi", zone=f"z{i % 2}")
         manifest["metadata"].pop("uid")
@@ -32,7 +33,9 @@ async def _create_nodes(client: ApiClient) -> None:
         await client.update(NODES, f"node-{i}", json.dumps(created).encode(), subresource="status")
 
 
-async def _create_pods(client: ApiClient, prefix: str) -> None:
+async def create_pods(client: ApiClient, prefix: str) -> None:
+    """Make a batch of pods at once."""
+
     async def create(i: int) -> None:
         manifest = pod_manifest(f"{prefix}-{i}", NAMESPACE, cpu="100m", memory="64Mi")
         manifest["metadata"].pop("uid")
@@ -43,7 +46,7 @@ async def _create_pods(client: ApiClient, prefix: str) -> None:
     await asyncio.gather(*(create(i) for i in range(BATCH)))
 
 
-async def _nodes_of(client: ApiClient) -> dict[str, str]:
+async def nodes_of(client: ApiClient) -> dict[str, str]:
     """Where each pod is; "" while it is pending."""
     found: dict[str, str] = {}
     async for page in client.list_pages(PODS, namespace=NAMESPACE):
@@ -53,9 +56,11 @@ async def _nodes_of(client: ApiClient) -> dict[str, str]:
     return found
 
 
-async def _all_placed(client: ApiClient, count: int, *, seconds: float = 60) -> dict[str, str]:
+async def all_placed(client: ApiClient, count: int, *, seconds: float = 60) -> dict[str, str]:
+    """Wait until that many pods have nodes; where each is."""
+
     async def placed() -> dict[str, str]:
-        found = await _nodes_of(client)
+        found = await nodes_of(client)
         return found if len(found) >= count and all(found.values()) else {}
 
     found: dict[str, str] = await eventually(placed, seconds=seconds)
@@ -72,28 +77,28 @@ async def test_the_scheduler_outlives_a_server_that_does_not(
     plane = own_control_plane
     kubeconfig = plane.kubeconfig(tmp_path / "kubeconfig")
     async with plane.client() as client:
-        await _create_nodes(client)
+        await create_nodes(client)
         with Replica(kubeconfig, tmp_path / "log") as replica:
             # 1. Killed while bindings are under way.
-            await _create_pods(client, "killed")
+            await create_pods(client, "killed")
             await asyncio.to_thread(plane.kill_apiserver)
             await asyncio.to_thread(plane.restart_apiserver)
-            placed = await _all_placed(client, BATCH)
+            placed = await all_placed(client, BATCH)
             # 2. Away, and all history gone when it is back: every watch must list again.
             await asyncio.to_thread(plane.kill_apiserver)
             await asyncio.to_thread(plane.compact_etcd)
             await asyncio.to_thread(plane.restart_apiserver)
-            await _create_pods(client, "compacted")
-            still = await _all_placed(client, 2 * BATCH)
+            await create_pods(client, "compacted")
+            still = await all_placed(client, 2 * BATCH)
             assert placed.items() <= still.items(), "a bound pod moved"
             # 3. Frozen in the middle: it neither answers nor closes.
-            await _create_pods(client, "frozen")
+            await create_pods(client, "frozen")
             await asyncio.to_thread(plane.pause_apiserver)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(client.request("GET", "/readyz"), 3)
             await asyncio.to_thread(plane.resume_apiserver)
-            await _create_pods(client, "after")
-            last = await _all_placed(client, 4 * BATCH)
+            await create_pods(client, "after")
+            last = await all_placed(client, 4 * BATCH)
             assert still.items() <= last.items(), "a bound pod moved"
             assert replica.process.poll() is None, "the scheduler ended"
             assert await asyncio.to_thread(replica.terminate) == 0

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sort"
 
@@ -20,6 +21,12 @@ type rejection struct {
 	Reasons []string `json:"reasons"`
 }
 
+// says reports whether another rejection is the same; the order of reasons is that of a hash map.
+func (r rejection) says(other rejection) bool {
+	return r.Plugin == other.Plugin && r.Code == other.Code &&
+		slices.Equal(slices.Sorted(slices.Values(r.Reasons)), slices.Sorted(slices.Values(other.Reasons)))
+}
+
 // answer is what the plugins say of one pod; README.md of tests/data/conformance describes it.
 type answer struct {
 	Pod            string                      `json:"pod"`
@@ -31,8 +38,17 @@ type answer struct {
 	Best           []string                    `json:"best,omitempty"`
 	PostFilter     string                      `json:"postFilter,omitempty"`
 	Preemption     map[string][]string         `json:"preemption,omitempty"`
+	Chance         *chance                     `json:"chance,omitempty"`
 	// Error is the failure that ended the cycle: the pod is tried again, nothing was decided.
 	Error string `json:"error,omitempty"`
+}
+
+// chance is what else was seen where kube-scheduler takes the first of a hash map. Every entry
+// stands for itself: what happens on one node does not depend on what happens on another.
+type chance struct {
+	Rejected   map[string][]rejection        `json:"rejected,omitempty"`
+	Scores     map[string]map[string][]int64 `json:"scores,omitempty"`
+	Preemption map[string][][]string         `json:"preemption,omitempty"`
 }
 
 // answer judges every incoming pod alone in the scenario's cluster.
@@ -53,7 +69,13 @@ func (s *scenario) answer(client kubernetes.Interface) ([]*answer, error) {
 		if !ok {
 			return nil, fmt.Errorf("no profile has the schedulerName of pod %s/%s, %q", pod.Namespace, pod.Name, name)
 		}
-		answers = append(answers, w.judge(ctx, plugins, pod, s.runs))
+		first := w.judge(ctx, plugins, pod, s.runs)
+		for range s.repeats - 1 {
+			if err := first.addChance(w.judge(ctx, plugins, pod, 0)); err != nil {
+				return nil, err
+			}
+		}
+		answers = append(answers, first)
 	}
 	return answers, nil
 }
@@ -123,7 +145,7 @@ func (w *world) postFilter(
 	ctx context.Context, plugins framework.Framework, state fwk.CycleState, pod *v1.Pod,
 	statuses *framework.NodeToStatus, runs int, result *answer,
 ) *answer {
-	if !plugins.HasPostFilterPlugins() {
+	if runs == 0 || !plugins.HasPostFilterPlugins() {
 		return result
 	}
 	w.victims.reset()
@@ -131,15 +153,12 @@ func (w *world) postFilter(
 		nominated, status := plugins.RunPostFilterPlugins(ctx, state, pod, statuses)
 		switch {
 		case status.IsSuccess() && nominated != nil && nominated.NominatingInfo != nil && nominated.NominatedNodeName != "":
-			if result.Preemption == nil {
-				result.Preemption = map[string][]string{}
-			}
-			result.Preemption[nominated.NominatedNodeName] = w.victims.on(nominated.NominatedNodeName)
+			result.addPreemption(nominated.NominatedNodeName, w.victims.on(nominated.NominatedNodeName))
 		default:
 			// An error is only logged; its text becomes part of the pod's condition like any other.
 			result.PostFilter = status.Message()
 		}
-		if w.victims.reset() <= 1 {
+		if w.victims.reset() <= 1 && w.budgets <= 1 {
 			break // nothing is left to chance
 		}
 	}
@@ -165,6 +184,80 @@ func (a *answer) setScores(scores []fwk.NodePluginScores) {
 		}
 	}
 	sort.Strings(a.Best)
+}
+
+func (a *answer) addPreemption(node string, victims []string) {
+	if a.Preemption == nil {
+		a.Preemption = map[string][]string{}
+	}
+	first, ok := a.Preemption[node]
+	if !ok {
+		a.Preemption[node] = victims
+		return
+	}
+	if slices.Equal(first, victims) {
+		return
+	}
+	others := &a.chance().Preemption
+	if *others == nil {
+		*others = map[string][][]string{}
+	}
+	known := func(seen []string) bool { return slices.Equal(seen, victims) }
+	if !slices.ContainsFunc((*others)[node], known) {
+		(*others)[node] = append((*others)[node], victims)
+	}
+}
+
+// addChance adds what another answer to the same question says otherwise. Of the nodes' reasons and
+// scores that is; anything else is never left to chance, and an error.
+func (a *answer) addChance(other *answer) error {
+	if a.Error != other.Error || (a.PreFilter == nil) != (other.PreFilter == nil) ||
+		!reflect.DeepEqual(a.PreFilterNodes, other.PreFilterNodes) {
+		return fmt.Errorf("pod %s: two answers to the same question: %+v and %+v", a.Pod, a, other)
+	}
+	for node, got := range other.Rejected {
+		want, ok := a.Rejected[node]
+		if !ok {
+			return fmt.Errorf("pod %s: node %s is rejected by chance", a.Pod, node)
+		}
+		if want.says(got) {
+			continue
+		}
+		others := &a.chance().Rejected
+		if *others == nil {
+			*others = map[string][]rejection{}
+		}
+		if !slices.ContainsFunc((*others)[node], got.says) {
+			(*others)[node] = append((*others)[node], got)
+		}
+	}
+	for node, row := range other.Scores {
+		for plugin, got := range row {
+			if want, ok := a.Scores[node][plugin]; !ok {
+				return fmt.Errorf("pod %s: %s scores node %s by chance", a.Pod, plugin, node)
+			} else if want == got {
+				continue
+			}
+			others := &a.chance().Scores
+			if *others == nil {
+				*others = map[string]map[string][]int64{}
+			}
+			if (*others)[node] == nil {
+				(*others)[node] = map[string][]int64{}
+			}
+			if !slices.Contains((*others)[node][plugin], got) {
+				(*others)[node][plugin] = append((*others)[node][plugin], got)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *answer) chance() *chance {
+	if a.Chance == nil {
+		a.Chance = &chance{}
+	}
+	return a.Chance
 }
 
 func (a *answer) failed(err error) *answer {

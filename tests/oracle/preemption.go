@@ -76,10 +76,11 @@ type listener struct {
 }
 
 func (l *listener) SelectVictimsOnNode(
-	ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo, budgets []*policy.PodDisruptionBudget,
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo,
+	candidates []*preemption.DomainVictim, budgets []*policy.PodDisruptionBudget,
 ) ([]*v1.Pod, int, *fwk.Status) {
 	name := node.Node().Name
-	pods, violations, status := l.Interface.SelectVictimsOnNode(ctx, state, pod, node, budgets)
+	pods, violations, status := l.Interface.SelectVictimsOnNode(ctx, state, pod, node, candidates, budgets)
 	if status.IsSuccess() {
 		l.victims.set(name, pods)
 	}

@@ -22,6 +22,9 @@ type scenario struct {
 	incoming []*v1.Pod
 	objects  []runtime.Object
 	config   *config.KubeSchedulerConfiguration
+	// repeats is how often each pod is judged: once, but where answers depend on the order of a
+	// hash map.
+	repeats int
 	// runs is how often a pod that fits nowhere is given to PostFilter; the choice between equal
 	// candidates is random. 0: not at all.
 	runs int
@@ -35,11 +38,12 @@ func decodeScenario(line []byte) (*scenario, error) {
 		Objects  []json.RawMessage
 		Config   json.RawMessage
 		Runs     int
+		Repeats  int
 	}
 	if err := json.Unmarshal(line, &raw); err != nil {
 		return nil, err
 	}
-	result := &scenario{runs: raw.Runs}
+	result := &scenario{runs: raw.Runs, repeats: raw.Repeats}
 	err := errors.Join(
 		decodeAll(raw.Nodes, "nodes", &result.nodes),
 		decodeAll(raw.Pods, "pods", &result.pods),

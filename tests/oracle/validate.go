@@ -86,6 +86,8 @@ func validateObject(versioned runtime.Object) []error {
 		found = resourcevalidation.ValidateResourceClaim(object)
 	case *resource.ResourceSlice:
 		found = resourcevalidation.ValidateResourceSlice(object)
+	case *resource.DeviceTaintRule:
+		found = resourcevalidation.ValidateDeviceTaintRule(object)
 	case *resource.DeviceClass:
 		found = resourcevalidation.ValidateDeviceClass(object)
 	case *apps.ReplicaSet:

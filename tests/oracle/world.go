@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
@@ -28,13 +29,16 @@ type world struct {
 	snapshot *internalcache.Snapshot
 	profiles profile.Map
 	victims  *victims
+	budgets  int // disruption budgets: which of two is charged for a pod is chance
 }
 
 // newWorld assembles what scheduler.New does, without its queue and its threads. It lives until
 // ctx is done.
 func newWorld(ctx context.Context, s *scenario, client kubernetes.Interface) (*world, error) {
 	logger := klog.FromContext(ctx)
-	schedulerCache := internalcache.New(ctx, nil, utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload))
+	schedulerCache := internalcache.New(ctx, nil,
+		utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload),
+		utilfeature.DefaultFeatureGate.Enabled(features.CompositePodGroup))
 	nominated := &nominator{}
 	objects := s.objects
 	for _, node := range s.nodes {
@@ -79,7 +83,13 @@ func newWorld(ctx context.Context, s *scenario, client kubernetes.Interface) (*w
 	if err != nil {
 		return nil, err
 	}
-	return &world{snapshot, profiles, evicted}, nil
+	budgets := 0
+	for _, object := range s.objects {
+		if _, ok := object.(*policy.PodDisruptionBudget); ok {
+			budgets++
+		}
+	}
+	return &world{snapshot, profiles, evicted, budgets}, nil
 }
 
 // handleOptions returns the parts of the plugins' handle that are made of API objects.
@@ -94,8 +104,7 @@ func handleOptions(ctx context.Context, objects []runtime.Object, client kuberne
 		EnableDeviceTaintRules:   utilfeature.DefaultFeatureGate.Enabled(features.DRADeviceTaintRules),
 		EnableConsumableCapacity: utilfeature.DefaultFeatureGate.Enabled(features.DRAConsumableCapacity),
 		SliceInformer:            factory.Resource().V1().ResourceSlices(),
-		TaintInformer:            factory.Resource().V1beta2().DeviceTaintRules(),
-		ClassInformer:            factory.Resource().V1().DeviceClasses(),
+		TaintInformer:            factory.Resource().V1().DeviceTaintRules(),
 	})
 	if err != nil {
 		return nil, err

@@ -21,6 +21,8 @@ _CONFIGURATIONS = 64
 # kube-scheduler breaks ties by chance: before an outcome of ours is called different, the oracle
 # is asked this often.
 _MANY_RUNS = 256
+# And of what depends on the order of a hash map.
+_MANY_REPEATS = 64
 
 
 #: Errors of kube-scheduler that cost a pod its attempt, and for which ours has an answer on
@@ -99,7 +101,7 @@ class Comparison:
             doubtful = [f for f in tally.findings if _may_be_chance(f)]
             if doubtful:
                 tally.findings = [f for f in tally.findings if f not in doubtful]
-                again = [{**f.scenario, "runs": _MANY_RUNS} for f in doubtful]
+                again = [_asked_often(f.scenario) for f in doubtful]
                 for one in list(self._oracle.ask(again)):
                     more = self._tally(one)
                     more.invalid.clear()  # known from the first time
@@ -145,10 +147,14 @@ def only_pod(answered: Plain, i: int) -> Plain:
 
 
 def _may_be_chance(finding: Finding) -> bool:
-    return (
-        any(text.startswith("preemption: ") for text in finding.differences)
-        and finding.scenario.get("runs", 0) < _MANY_RUNS
-    )
+    if any(text.startswith("preemption: ") for text in finding.differences):
+        return bool(finding.scenario.get("runs", 0) < _MANY_RUNS)
+    return bool(1 < finding.scenario.get("repeats", 1) < _MANY_REPEATS)
+
+
+def _asked_often(scenario: Plain) -> Plain:
+    often = {**scenario, "runs": _MANY_RUNS}
+    return often | {"repeats": _MANY_REPEATS} if "repeats" in scenario else often
 
 
 def kind_of(difference: str) -> str:

@@ -19,6 +19,7 @@ INCOMING = 6
 #: Scenarios in a row that share a configuration: ours builds it once.
 _SHARING = 24
 _RUNS = 8
+_REPEATS = 8
 
 
 def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozenset()) -> Plain:
@@ -47,12 +48,24 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
                 each["spec"]["schedulerName"] = name
     if draw.chance(traits["preemption"]):
         made["runs"] = _RUNS
-        objects += budgets(draw, pods)
+        objects += budgets(draw, pods, traits)
     elif "preemption" not in without:
         made["runs"] = 1  # to hear what is said of pods that fit nowhere
+    if _leaves_to_chance(objects):
+        made["repeats"] = _REPEATS
     if draw.chance(traits["nominations"]):
         _nominate(draw, names, pods, incoming, traits)
     return {**made, "nodes": nodes, "pods": pods, "objects": objects, "incoming": incoming}
+
+
+def _leaves_to_chance(objects: list[Plain]) -> bool:
+    """True if kube-scheduler may take the first of several objects in the order of a hash map."""
+    capacities = [each for each in objects if each["kind"] == "CSIStorageCapacity"]
+    return len(capacities) > 1 or any(
+        each["spec"].get("preventPodSchedulingIfMissing")
+        for each in objects
+        if each["kind"] == "CSIDriver"
+    )
 
 
 def _part_ports(pods: list[Plain]) -> None:
@@ -104,7 +117,7 @@ def _storage(
 ) -> list[Plain]:
     if not draw.chance(max(traits["volumes"], traits["disks"])):
         return []
-    storage = Storage(draw, names)
+    storage = Storage(draw, names, traits)
     for each in pods:
         storage.use(each, traits, is_placed=True)
     for each in incoming:
@@ -117,7 +130,7 @@ def _devices(
 ) -> list[Plain]:
     if not draw.chance(traits["devices"]):
         return []
-    devices = Devices(draw, nodes)
+    devices = Devices(draw, nodes, traits)
     for each in pods:
         devices.use(each, traits, is_placed=True)
     for each in incoming:

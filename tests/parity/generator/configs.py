@@ -155,6 +155,16 @@ def _spread(draw: Draw) -> Plain:
     return {"defaultingType": "List", "defaultConstraints": list(constraints.values())}
 
 
+def _volume_binding(draw: Draw) -> Plain:
+    args: Plain = {}
+    if draw.chance(0.8):
+        points = sorted(draw.some(range(101), 5, 1))
+        args["shape"] = [{"utilization": at, "score": draw.randrange(11)} for at in points]
+    if draw.chance(0.2):
+        args["bindTimeoutSeconds"] = draw.pick(0, 60, 600)
+    return args
+
+
 def _preemption(draw: Draw) -> Plain:
     return {
         "minCandidateNodesPercentage": draw.pick(0, 10, 100),
@@ -181,5 +191,6 @@ ARGUMENTS = {
     "InterPodAffinity": _interpod,
     "PodTopologySpread": _spread,
     "NodeAffinity": _node_affinity,
+    "VolumeBinding": _volume_binding,
     "DefaultPreemption": _preemption,
 }

@@ -14,17 +14,15 @@ EXTENDED = "example.com/gpu"
 class Devices:
     """The device objects of one scenario, added to as pods ask for them."""
 
-    def __init__(self, draw: Draw, nodes: list[Plain]) -> None:
+    def __init__(self, draw: Draw, nodes: list[Plain], traits: Traits) -> None:
         self._draw = draw
         self._count = 0
         self._claims: dict[str, list[str]] = {name: [] for name in NAMESPACES}
         self._published: list[tuple[str, str, str]] = []  # driver, pool, device
         self._taken: set[tuple[str, str, str]] = set()
-        # kube-scheduler loses the counters of a device that it takes up and lays down again, if
-        # it is tainted, against a constraint, or shared, and forgets to take back a constraint if
-        # there is too little left to share: those do not occur together.
-        self._has_counters = draw.chance(0.3)
-        self._has_constraints = not self._has_counters and draw.chance(0.5)
+        self._has_counters = draw.chance(traits["counters"])
+        self._has_constraints = draw.chance(0.35)
+        self._sharing = traits["shares"]
         self._shared: set[tuple[str, str, str]] = set()
         self.objects: list[Plain] = _classes(draw)
         for node in nodes:
@@ -33,6 +31,8 @@ class Devices:
                 _offer_without_claims(draw, node)
         if draw.chance(0.5):
             self._publish_shared()
+        if draw.chance(traits["device_rules"]):
+            self.objects += [self._rule(i) for i in draw.several(3, 1)]
 
     def use(self, pod: Plain, traits: Traits, *, is_placed: bool) -> None:
         """Give *pod* claims, or let it ask for a device as for an extended resource."""
@@ -99,12 +99,8 @@ class Devices:
         devices: Plain = {"requests": requests}
         if self._has_constraints and draw.chance(0.4):
             attribute = draw.pick(f"{GPU}/model", f"{GPU}/numa", "example.com/switch")
-            # It also forgets what it has of a request for several distinct devices when it steps
-            # back, so that only single ones are asked to be distinct.
-            kinds = ["matchAttribute"]
-            if all(_is_single(request) for request in requests):
-                kinds.append("distinctAttribute")
-            constraint: Plain = {draw.pick(*kinds): attribute}
+            kind = draw.pick("matchAttribute", "distinctAttribute")
+            constraint: Plain = {kind: attribute}
             if draw.chance(0.3):
                 constraint["requests"] = [requests[0]["name"]]
             devices["constraints"] = [constraint]
@@ -184,6 +180,26 @@ class Devices:
             ]
         return status
 
+    # --- rules --------------------------------------------------------------------------------
+
+    def _rule(self, i: int) -> Plain:
+        """A DeviceTaintRule: for all devices, for some, or for none."""
+        draw = self._draw
+        driver, pool, device = draw.pick(*self._published, (GPU, "pool-n99", "d0"))
+        whole = {"driver": driver, "pool": pool, "device": device}
+        selector = {name: whole[name] for name in draw.some(tuple(whole), 3)}
+        taint = {"key": draw.pick("example.com/broken", "example.com/old")}
+        taint["effect"] = draw.pick("NoSchedule", "NoSchedule", "NoExecute", "None")
+        spec: Plain = {"taint": taint}
+        if draw.chance(0.85):  # without a selector it is for no device
+            spec["deviceSelector"] = selector
+        return {
+            "apiVersion": API,
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": f"rule{i}"},
+            "spec": spec,
+        }
+
     # --- what is published ---------------------------------------------------------------------
 
     def _publish_for(self, node: str) -> None:
@@ -258,7 +274,7 @@ class Devices:
         device: Plain = {"name": name, "attributes": kept}
         if draw.chance(0.8):
             device["capacity"] = {"memory": {"value": draw.pick("4Gi", "16Gi")}}
-            if not (has_counters or self._has_constraints) and draw.chance(0.3):
+            if draw.chance(self._sharing):
                 device["allowMultipleAllocations"] = True
                 if draw.chance(0.5):
                     policy = draw.pick(
@@ -268,7 +284,7 @@ class Devices:
                         {"default": "1Gi"},
                     )
                     device["capacity"]["memory"]["requestPolicy"] = policy
-        if not has_counters and draw.chance(0.12):
+        if draw.chance(0.12):
             taint = {"key": draw.pick("example.com/broken", "example.com/old")}
             taint["effect"] = draw.pick("NoSchedule", "NoExecute", "None")
             device["taints"] = [taint]
@@ -294,11 +310,6 @@ def _offer_without_claims(draw: Draw, node: Plain) -> None:
 def _in_zones(draw: Draw) -> Plain:
     requirement = {"key": ZONE, "operator": "In", "values": draw.some(ZONES, 2, 1)}
     return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
-
-
-def _is_single(request: Plain) -> bool:
-    wishes = request.get("firstAvailable") or [request["exactly"]]
-    return all(wish.get("count") == 1 for wish in wishes)
 
 
 def _selector(draw: Draw) -> Plain:

@@ -79,11 +79,13 @@ def _owner(workload: Plain) -> Plain:
     }
 
 
-def budgets(draw: Draw, pods: list[Plain]) -> list[Plain]:
+def budgets(draw: Draw, pods: list[Plain], traits: Traits) -> list[Plain]:
     """Disruption budgets over *pods*, as their controller would have counted them or not yet."""
     found = []
-    for i in draw.several(3):
-        selector = label_selector(draw)
+    overlap = draw.chance(traits["budgets"])
+    for i in draw.several(4, 2) if overlap else draw.several(3):
+        selector = {} if overlap and draw.chance(0.5) else label_selector(draw)
+        namespace = "default" if overlap else draw.pick("default", "prod", "dev")
         names = [pod["metadata"]["name"] for pod in pods]
         status: Plain = {"disruptionsAllowed": draw.pick(0, 0, 1, 2)}
         status |= {"currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
@@ -97,7 +99,7 @@ def budgets(draw: Draw, pods: list[Plain]) -> list[Plain]:
             {
                 "apiVersion": "policy/v1",
                 "kind": "PodDisruptionBudget",
-                "metadata": {"name": f"b{i}", "namespace": draw.pick("default", "prod", "dev")},
+                "metadata": {"name": f"b{i}", "namespace": namespace},
                 "spec": spec,
                 "status": status,
             }

@@ -37,7 +37,7 @@ def pod(draw: Draw, name: str, node_names: list[str], traits: Traits) -> Plain:
     if draw.chance(traits["node_affinity"]):
         _node_rules(draw, spec, affinity, node_names)
     if draw.chance(traits["interpod"]):
-        _pod_rules(draw, made, affinity)
+        _pod_rules(draw, made, affinity, traits)
     if affinity or draw.chance(0.03):
         spec["affinity"] = affinity
     if draw.chance(traits["taints"] * 0.9):
@@ -50,9 +50,11 @@ def pod(draw: Draw, name: str, node_names: list[str], traits: Traits) -> Plain:
             spec["preemptionPolicy"] = draw.pick("Never", "PreemptLowerPriority")
     elif draw.chance(0.5):
         spec["priority"] = 0
-    if draw.chance(traits["images"] * 0.15):
-        reference = draw.pick("registry.example/ml:v3", "huge:1", "busybox")
-        spec["volumes"] = [{"name": "model", "image": {"reference": reference}}]
+    if draw.chance(traits["image_volumes"]):
+        images = draw.some(("registry.example/ml:v3", "huge:1", "busybox", "none:0"), 3, 1)
+        spec["volumes"] = [
+            {"name": f"model{i}", "image": {"reference": name}} for i, name in enumerate(images)
+        ]
     if draw.chance(traits["node_name"]):
         spec["nodeName"] = draw.pick(*node_names, "n99")
     return made
@@ -144,31 +146,34 @@ def _node_rules(draw: Draw, spec: Plain, affinity: Plain, node_names: list[str])
     affinity["nodeAffinity"] = rules
 
 
-def _pod_rules(draw: Draw, made: Plain, affinity: Plain) -> None:
+def _pod_rules(draw: Draw, made: Plain, affinity: Plain, traits: Traits) -> None:
     for field, share in (("podAffinity", 0.6), ("podAntiAffinity", 0.6)):
         if not draw.chance(share):
             continue
         rules: Plain = {}
         if draw.chance(0.5):
             rules["requiredDuringSchedulingIgnoredDuringExecution"] = [
-                _pod_term(draw, made) for _ in draw.several(2, 1)
+                _pod_term(draw, made, traits) for _ in draw.several(2, 1)
             ]
         if draw.chance(0.6):
             rules["preferredDuringSchedulingIgnoredDuringExecution"] = [
-                {"weight": draw.pick(1, 5, 50, 100), "podAffinityTerm": _pod_term(draw, made)}
+                {
+                    "weight": draw.pick(1, 5, 50, 100),
+                    "podAffinityTerm": _pod_term(draw, made, traits),
+                }
                 for _ in draw.several(2, 1)
             ]
         affinity[field] = rules
 
 
-def _pod_term(draw: Draw, made: Plain) -> Plain:
+def _pod_term(draw: Draw, made: Plain, traits: Traits) -> Plain:
     selector = label_selector(draw)
     term: Plain = {"topologyKey": draw.pick(*TOPOLOGY_KEYS)}
     if selector is not None:
         term["labelSelector"] = selector
     if draw.chance(0.2):
         term["namespaces"] = draw.some(NAMESPACES, 2, 1)
-    if draw.chance(0.2):
+    if draw.chance(traits["namespaces"]):
         term["namespaceSelector"] = namespace_selector(draw)
     if selector is not None and draw.chance(0.12):
         _merge_label_keys(draw, made, term)

@@ -18,16 +18,24 @@ BASE: Final[Traits] = {
     "node_name": 0.003,  # a node name written into the pod
     "ports": 0.06,
     "images": 0.1,
+    "image_volumes": 0.015,
     "spread": 0.06,
     "groups": 0.1,  # services and workloads that spread by default
     "interpod": 0.06,
+    "namespaces": 0.2,  # terms that select namespaces
     "terminating": 0.05,
     "priority": 0.1,
     "preemption": 0.0,  # ask for victims
+    "budgets": 0.1,  # several disruption budgets over the same pods
     "nominations": 0.0,  # pods that were promised a node
     "volumes": 0.0,
     "disks": 0.0,  # volumes of the trees' own kinds
+    "capacities": 0.3,  # several storage capacities that suit a claim
+    "missing_drivers": 0.15,  # CSI drivers without which pods are not to be placed
     "devices": 0.0,
+    "device_rules": 0.3,
+    "counters": 0.3,  # devices that draw on counters
+    "shares": 0.3,  # devices that are given out in parts
     "features": 0.0,
     "config": 0.25,  # another configuration than the default one
 }
@@ -47,10 +55,12 @@ THEMES: Final[Mapping[str, Traits]] = {
     "taints": {"taints": 0.7},
     "nodeaffinity": {"node_affinity": 0.85, "node_name": 0.02},
     "ports": {"ports": 0.85, "init": 0.2},
-    "images": {"images": 0.95, "init": 0.3},
+    "images": {"images": 0.95, "image_volumes": 0.15, "init": 0.3},
+    "imagevolumes": {"images": 0.95, "image_volumes": 0.8, "init": 0.3},
     "spread": {"spread": 0.8, "node_affinity": 0.3, "taints": 0.3, "terminating": 0.15},
     "defaults": {"groups": 0.95, "config": 0.5, "taints": 0.2, "node_affinity": 0.2},
     "interpod": {"interpod": 0.8, "terminating": 0.15, "config": 0.4},
+    "namespaces": {"interpod": 0.9, "namespaces": 0.8, "config": 0.3},
     "profiles": {
         "config": 1.0,
         "taints": 0.4,
@@ -63,6 +73,15 @@ THEMES: Final[Mapping[str, Traits]] = {
     },
     "features": {"features": 0.8, "pod_resources": 0.3, "init": 0.2},
     "volumes": {"volumes": 0.95, "disks": 0.1, "resources": 0.02, "taints": 0.03},
+    "capacities": {"volumes": 0.95, "capacities": 0.95, "config": 0.6, "resources": 0.02},
+    "drivers": {
+        "volumes": 0.9,
+        "disks": 0.4,
+        "missing_drivers": 0.95,
+        "preemption": 0.3,
+        "full": 0.3,
+        "resources": 0.02,
+    },
     "disks": {"disks": 0.9, "volumes": 0.3, "resources": 0.02, "taints": 0.03},
     "preemption": {
         "preemption": 1.0,
@@ -75,6 +94,16 @@ THEMES: Final[Mapping[str, Traits]] = {
         "spread": 0.15,
         "config": 0.1,
     },
+    "budgets": {
+        "preemption": 1.0,
+        "budgets": 0.95,
+        "priority": 0.95,
+        "full": 0.9,
+        "config": 0.05,
+    },
+    "rules": {"devices": 0.95, "device_rules": 0.95, "resources": 0.02, "taints": 0.03},
+    "counters": {"devices": 0.95, "counters": 0.95, "shares": 0.5, "resources": 0.02},
+    "shares": {"devices": 0.95, "counters": 0.1, "shares": 0.9, "resources": 0.02},
     "devices": {"devices": 0.95, "resources": 0.02, "taints": 0.03, "preemption": 0.15},
     "mixed": {
         name: 0.25

@@ -22,14 +22,18 @@ LATE_CLASSES = ("late", "zonal", "tracked", "local", "ebs")
 class Storage:
     """The storage objects of one scenario, added to as pods ask for them."""
 
-    def __init__(self, draw: Draw, node_names: list[str]) -> None:
+    def __init__(self, draw: Draw, node_names: list[str], traits: Traits) -> None:
         self._draw = draw
         self._nodes = node_names
         self._claims: dict[str, list[str]] = {name: [] for name in NAMESPACES}
         self._count = 0
         self._exclusive: set[str] = set()
-        self.objects: list[Plain] = [*_classes(), *_drivers(draw), *_csi_nodes(draw, node_names)]
-        self.objects += _capacities(draw)
+        self.objects: list[Plain] = [
+            *_classes(),
+            *_drivers(draw, traits),
+            *_csi_nodes(draw, node_names),
+            *_capacities(draw, traits),
+        ]
         for i in draw.several(5):
             self._volume(f"free{i}", draw.pick("local", "local", "late", "now", ""))
 
@@ -318,16 +322,19 @@ def _classes() -> list[Plain]:
     ]
 
 
-def _drivers(draw: Draw) -> list[Plain]:
+def _drivers(draw: Draw, traits: Traits) -> list[Plain]:
     found = []
-    for name, tracks in ((CSI, False), (TRACKED, True)):
+    for name in (CSI, TRACKED, "ebs.csi.aws.com", "pd.csi.storage.gke.io"):
         if draw.chance(0.85):
+            spec = {"storageCapacity": name == TRACKED}
+            if draw.chance(traits["missing_drivers"]):
+                spec["preventPodSchedulingIfMissing"] = draw.chance(0.8)
             found.append(
                 {
                     "apiVersion": "storage.k8s.io/v1",
                     "kind": "CSIDriver",
                     "metadata": {"name": name},
-                    "spec": {"storageCapacity": tracks},
+                    "spec": spec,
                 }
             )
     return found
@@ -360,9 +367,9 @@ def _csi_nodes(draw: Draw, node_names: list[str]) -> list[Plain]:
     return found
 
 
-def _capacities(draw: Draw) -> list[Plain]:
+def _capacities(draw: Draw, traits: Traits) -> list[Plain]:
     found = []
-    for i in draw.several(4):
+    for i in draw.several(8, 3) if draw.chance(traits["capacities"]) else draw.several(1):
         entry: Plain = {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "CSIStorageCapacity",
@@ -373,8 +380,8 @@ def _capacities(draw: Draw) -> list[Plain]:
             entry["nodeTopology"] = {"matchLabels": {ZONE: draw.pick(*ZONES)}}
             if draw.chance(0.15):
                 entry["nodeTopology"] = {}
-        if draw.chance(0.85):
-            entry["capacity"] = draw.pick("1Gi", "10Gi", "100Gi")
+        # kube-scheduler 1.37 reads the amount without a look whether there is one.
+        entry["capacity"] = draw.pick("1Gi", "7Gi", "10Gi", "21Gi", "100Gi", "0")
         if draw.chance(0.4):
             entry["maximumVolumeSize"] = draw.pick("1Gi", "5Gi", "50Gi")
         found.append(entry)
