@@ -190,6 +190,7 @@ class App:
                 client,
                 self.cache,
                 clock=self._clock,
+                metrics=self.metrics,
                 recorder=self.events,
                 may_act=self._may_act,
             ),

@@ -32,6 +32,7 @@ from engine.model.devices import (
 )
 from engine.model.pod import Pod
 from engine.scheduling.placement import PreBindError
+from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="claim_writer")
 
@@ -51,6 +52,7 @@ class DeviceClaimWriter:
         client: The API server.
         cache: What the watches have brought: a wait looks again when a claim changes.
         clock: Dates allocations and measures waits.
+        metrics: Count the claims that are created.
         recorder: Writes events of pods that wait for devices; None writes none.
         may_act: False when another replica may be leading: a pod is given no devices then, and
             nothing is taken back from it.
@@ -62,12 +64,14 @@ class DeviceClaimWriter:
         cache: Cache,
         *,
         clock: Clock,
+        metrics: Metrics,
         recorder: EventRecorder | None = None,
         may_act: Callable[[], bool] = yes,
     ) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
+        self._created = {r: metrics.claims_created(r) for r in ("success", "failure")}
         self._recorder = recorder
         self._may_act = may_act
         self._rng = random.Random()
@@ -101,7 +105,9 @@ class DeviceClaimWriter:
                 RESOURCE_CLAIMS, msgspec.json.encode(body), meta.namespace, timeout=REQUEST_TIMEOUT
             )
         except ApiError as error:
+            self._created["failure"].inc()
             raise PreBindError(f"create claim for extended resources: {_text(error)}") from error
+        self._created["success"].inc()
         return decode_claim(raw)
 
     async def reserve(

@@ -20,6 +20,7 @@ from engine.kernel.events import (
     Event,
     LeadershipAcquired,
     ObjectChanged,
+    PreemptionEnd,
     PreemptionEnded,
     RevisionSwitched,
     TimePassed,
@@ -301,9 +302,10 @@ class Simulation:
                 self._bind(placement)
             evictions, self._to_evict = self._to_evict, []
             for evict in evictions:
+                end = PreemptionEnd.DONE
                 for victim in evict.victims:
-                    self._evict(victim)
-                self._report(PreemptionEnded(evict.preemptor, evict.preemption.node))
+                    end = self._evict(victim)
+                self._report(PreemptionEnded(evict.preemptor, evict.preemption.node, end))
 
     # --- events of the workload ------------------------------------------------------------
 
@@ -376,11 +378,18 @@ class Simulation:
                 plugin.unreserve(state, pod, pod.node_name)
         self._report(ObjectChanged(PODS, pod, None))
 
-    def _evict(self, pod: Pod) -> None:
-        """Evict the pod; its controller, if any, creates a replacement."""
+    def _evict(self, pod: Pod) -> PreemptionEnd:
+        """Evict the pod; its controller, if any, creates a replacement.
+
+        Returns how the preemption ends if it is the last victim.
+        """
         if pod.uid in self.kernel.permits:
             self._report(WaitingPodPreempted(pod.uid))
-            return
+            return PreemptionEnd.IN_MEMORY
+        self._delete_victim(pod)
+        return PreemptionEnd.DONE
+
+    def _delete_victim(self, pod: Pod) -> None:
         if pod.uid not in self.placed:
             return
         self.evictions += 1

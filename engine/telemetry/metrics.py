@@ -186,6 +186,13 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+        self._claims_created = Counter(
+            "dynamic_resource_allocation_resourceclaim_creates_total",
+            "Number of requests to create a claim for the extended resources of a pod, by status: "
+            "`success` or `failure`.",
+            ["status", "admin_access", "owner_api_group", "owner_api_kind"],
+            registry=registry,
+        )
         self.leader = Gauge(
             "leader_election_master_status",
             "1 if this process holds the lease, 0 if it is a standby.",
@@ -301,6 +308,10 @@ class Metrics:
         if found is None:
             found = self._profiles[name] = ProfileMetrics(self, name)
         return found
+
+    def claims_created(self, status: str) -> Counter:
+        """The counter of the claims created for pods; *status* is `success` or `failure`."""
+        return self._claims_created.labels(status, "false", "", "Pod")
 
     def extension_point(self, point: str, status: str, profile: str) -> Histogram:
         """The bound child of an extension point's duration; made on first use."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from engine.binding.claim_writer import DeviceClaimWriter
 from engine.framework.status import Status
@@ -15,11 +16,12 @@ from engine.kube.errors import NotFound
 from engine.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from engine.lib.clock import SystemClock
 from engine.model.devices import ResourceClaim
-from engine.model.objects import decode
+from engine.model.objects import decode, from_plain
 from engine.model.pod import Pod
 from engine.offline.world import World, pod_of
 from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
+from engine.telemetry.metrics import Metrics
 from tests.builders import node_manifest
 from tests.scheduling.devices.builders import (
     claim,
@@ -43,8 +45,21 @@ class Site:
         self.class_name = f"class-{namespace}"
         self.world = World.from_manifests([node_manifest(self.node)])
         self.objects = self.world.cache.objects
-        self.writer = DeviceClaimWriter(client, self.world.cache, clock=SystemClock())
+        self.metrics = Metrics(CollectorRegistry())
+        self.writer = self.make_writer()
         self.plugin = DynamicResources(self.objects, self.writer)
+
+    def created(self, status: str) -> float | None:
+        """How many claims were created for pods, with this status."""
+        name = "dynamic_resource_allocation_resourceclaim_creates_total"
+        labels = {"admin_access": "false", "owner_api_group": "", "owner_api_kind": "Pod"}
+        return self.metrics.registry.get_sample_value(name, {"status": status, **labels})
+
+    def make_writer(self, **words: Any) -> DeviceClaimWriter:
+        cache = self.world.cache
+        return DeviceClaimWriter(
+            self.client, cache, clock=SystemClock(), metrics=self.metrics, **words
+        )
 
     async def make(self, resource: Resource, manifest: Json) -> Json:
         namespace = self.namespace if resource.namespaced else None
@@ -291,9 +306,7 @@ async def test_who_leads_no_more_gives_a_pod_no_devices(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")
     pod = await site.pod("p", "one")
-    site.writer = DeviceClaimWriter(
-        site.client, site.world.cache, clock=SystemClock(), may_act=lambda: False
-    )
+    site.writer = site.make_writer(may_act=lambda: False)
     site.plugin = DynamicResources(site.objects, site.writer)
     with pytest.raises(PreBindError, match="the lease may have run out"):
         await site.plugin.pre_bind(site.place(pod), pod, site.node)
@@ -307,9 +320,7 @@ async def test_who_leads_no_more_takes_nothing_back_from_a_pod(site: Site) -> No
     pod = await site.pod("p", "one")
     await site.plugin.pre_bind(site.place(pod), pod, site.node)
     reserved = await site.watch("one")
-    writer = DeviceClaimWriter(
-        site.client, site.world.cache, clock=SystemClock(), may_act=lambda: False
-    )
+    writer = site.make_writer(may_act=lambda: False)
     writer.start_release(pod, reserved)
     await writer.drain()
     assert (await site.read("one")).is_reserved_for(pod.uid)
@@ -380,11 +391,19 @@ async def test_extended_resources_get_a_claim_of_their_own(site: Site) -> None:
     assert [r.device for r in got.allocation.devices.results] == ["g0", "g1"]
     assert got.is_reserved_for(pod.uid)
     assert [o.uid for o in got.metadata.owner_references] == [pod.uid]
+    assert site.created("success") == 1
 
     site.plugin.unreserve(state, pod, site.node)
     await site.writer.drain()
     with pytest.raises(NotFound):
         await site.read(name)
+
+
+async def test_a_claim_that_cannot_be_created_is_counted(site: Site) -> None:
+    wanted = claim("p", request(device_class=site.class_name), namespace="nowhere")
+    with pytest.raises(PreBindError, match="create claim for extended resources"):
+        await site.writer.create(from_plain(ResourceClaim, wanted))
+    assert (site.created("success"), site.created("failure")) == (0, 1)
 
 
 async def test_a_claim_that_an_earlier_attempt_left_is_deleted(site: Site) -> None:

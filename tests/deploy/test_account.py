@@ -283,7 +283,8 @@ async def write_a_claim(cluster: Cluster, pod_name: str) -> None:
     got = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
     token = cluster.plane.service_account_token("starsched", "starsched")
     async with cluster.plane.client(token) as client:
-        writer = DeviceClaimWriter(client, Cache(), clock=SystemClock())
+        metrics = Metrics(CollectorRegistry())
+        writer = DeviceClaimWriter(client, Cache(), clock=SystemClock(), metrics=metrics)
         claim = await writer.create(from_plain(ResourceClaim, wanted))
         name = claim.metadata.name
         path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}"

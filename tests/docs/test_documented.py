@@ -24,7 +24,8 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
 ]
 
-_METRIC = re.compile(r"^(scheduler|starsched|leader_election)_[a-z0-9_]+$")
+_PREFIXES = "(scheduler|starsched|leader_election|dynamic_resource_allocation)_"
+_METRIC = re.compile(rf"^{_PREFIXES}[a-z0-9_]+$")
 
 
 def flags() -> Iterator[tuple[str, str]]:
@@ -50,7 +51,7 @@ def nodes_of_source(marker: str) -> Iterator[ast.AST]:
 def metric_names() -> frozenset[str]:
     """The name of every metric that is made: the first argument of whatever makes it."""
     found = set()
-    for node in nodes_of_source(r'"(scheduler|starsched|leader_election)_'):
+    for node in nodes_of_source(rf'"{_PREFIXES}'):
         if isinstance(node, ast.Call) and len(node.args) > 1:
             first = node.args[0]
             if (
@@ -124,6 +125,35 @@ def test_the_metrics_that_exist_are_documented_and_no_others() -> None:
     section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     assert documented == metric_names()
+
+
+#: What kube-scheduler 1.37.2 registers with its default gates.
+_OF_KUBE_SCHEDULER = frozenset(
+    re.findall(
+        r"\w+",
+        """
+batch_attempts_total batch_cache_flushed_total batch_rescore_attempts_total
+batch_rescore_duration_seconds cache_size dra_bindingconditions_allocations_total
+dra_bindingconditions_wait_duration_seconds event_handling_duration_seconds
+framework_extension_point_duration_seconds get_node_hint_duration_seconds goroutines
+inflight_events pending_pods permit_wait_duration_seconds plugin_evaluation_total
+plugin_execution_duration_seconds pod_scheduled_after_flush_total pod_scheduling_attempts
+pod_scheduling_sli_duration_seconds pre_queueing_hint_evaluations_total preemption_attempts_total
+preemption_goroutines_duration_seconds preemption_goroutines_execution_total preemption_victims
+queue_incoming_entities_total queue_incoming_pods_total queued_entities
+queueing_hint_execution_duration_seconds schedule_attempts_total
+scheduling_algorithm_duration_seconds scheduling_attempt_duration_seconds
+store_schedule_results_duration_seconds unschedulable_pods
+""",
+    )
+)
+
+
+def test_each_metric_of_kube_scheduler_is_here_or_is_said_not_to_be() -> None:
+    section = (ROOT / "docs/parity.md").read_text().partition("## Metrics that are not here")[2]
+    missing = set(re.findall(r"`(scheduler_\w+)`", section))
+    want = {f"scheduler_{name}" for name in _OF_KUBE_SCHEDULER}
+    assert missing == want - metric_names()
 
 
 def test_every_event_reason_is_documented() -> None:
