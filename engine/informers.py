@@ -43,6 +43,7 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.POD_GROUPS, PodGroup),
     (resources.DEVICE_CLASSES, devices.DeviceClass),
     (resources.RESOURCE_SLICES, devices.ResourceSlice),
+    (resources.DEVICE_TAINT_RULES, devices.DeviceTaintRule),
     (resources.RESOURCE_CLAIMS, devices.ResourceClaim),
 )
 

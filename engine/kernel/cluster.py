@@ -21,6 +21,7 @@ from engine.kernel.instructions import (
 )
 from engine.kernel.permits import Permits
 from engine.kernel.pod_groups import PodGroups
+from engine.model.devices import DeviceTaintRule
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.queueing.events import (
@@ -37,6 +38,7 @@ from engine.queueing.events import (
     pod_update_events,
 )
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.scheduling.devices.taint_rules import TAINT_RULES, is_changed
 from engine.scheduling.scheduling_cycle import Scheduler
 
 #: What decisions read besides pods and nodes: kube's kind of each plural resource name.
@@ -57,6 +59,7 @@ KINDS: Final[Mapping[str, str]] = {
     "podgroups": "PodGroup",
     "deviceclasses": "DeviceClass",
     "resourceslices": "ResourceSlice",
+    "devicetaintrules": "DeviceTaintRule",
     "resourceclaims": "ResourceClaim",
 }
 _EVENTS: Final = {
@@ -118,6 +121,8 @@ class ClusterChanges:
             self._take_pod(event.old, event.new)
         elif event.plural == NODES:
             self._take_node(event.old, event.new)
+        elif event.plural == TAINT_RULES:
+            self._take_taint_rule(event.old, event.new)
         else:
             self._take_object(event.plural, event.old, event.new)
 
@@ -156,6 +161,22 @@ class ClusterChanges:
         else:
             self._cache.objects.put(plural, new)
             self._queue.move(added if old is None else updated, old, new)
+
+    def _take_taint_rule(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
+        """Apply a rule; to the queue it is a change of the slices whose devices it means.
+
+        One slice stands for all: which one changed does not matter to a pod.
+        """
+        objects = self._cache.objects
+        changed = (s for s in objects.list("resourceslices") if is_changed(s, old, new))
+        if new is not None:
+            objects.put(TAINT_RULES, new)
+        elif old is not None:
+            objects.delete(TAINT_RULES, object_key(old))
+        one = next(changed, None)
+        if one is not None:
+            _, updated, _ = _EVENTS["resourceslices"]
+            self._queue.move(updated, one, one)
 
     # --- pods --------------------------------------------------------------------------------
 

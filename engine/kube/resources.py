@@ -107,6 +107,8 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True)
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
+# Served since Kubernetes 1.37.
+DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", False)
 
 # Served with the feature gate GenericWorkload and this version on.
 POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
@@ -134,6 +136,7 @@ ALL_RESOURCES: tuple[Resource, ...] = (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     POD_GROUPS,
 )
 # Resources that an API server serves only if configured to.

@@ -1,4 +1,4 @@
-"""Devices and the claims on them, as typed records: ResourceClaim, ResourceSlice, DeviceClass.
+"""Devices, the claims on them and the rules about them, as typed records.
 
 Owns the shapes of resource.k8s.io/v1, of only the fields that an allocation reads or writes, and
 the defaults that the API server would have filled in. What a claim gets is decided elsewhere.

@@ -317,7 +317,7 @@ def _require_shape(manifest: Manifest) -> None:
         wanted = " or ".join(f"`{one}`" for one in _PREEMPTION_POLICIES)
         raise ManifestError(f"{kind} `{name}`: preemptionPolicy: want {wanted}, got `{says}`")
     version = manifest.get("apiVersion")
-    if kind in ("ResourceClaim", "ResourceSlice") and version in _OTHER_DEVICES:
+    if kind in ("ResourceClaim", "ResourceSlice", "DeviceTaintRule") and version in _OTHER_DEVICES:
         wanted = "want `resource.k8s.io/v1`"
         raise ManifestError(f"{kind} `{name}`: apiVersion: {wanted}, got `{version}`")
     if kind == "PodGroup":

@@ -40,6 +40,7 @@ OBJECT_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "ResourceClaim": ("resourceclaims", devices.ResourceClaim),
     "ResourceSlice": ("resourceslices", devices.ResourceSlice),
     "DeviceClass": ("deviceclasses", devices.DeviceClass),
+    "DeviceTaintRule": ("devicetaintrules", devices.DeviceTaintRule),
     "PodGroup": (POD_GROUPS, PodGroup),
 }
 _FINISHED: Final = ("Succeeded", "Failed")

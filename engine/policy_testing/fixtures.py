@@ -34,7 +34,7 @@ _TABLES: Final = (".json", ".yaml", ".yml", ".csv")
 _PARTED: Final = ("Node", "Pod", "PodGroup")
 _CLUSTER_WIDE: Final = frozenset(
     {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver"}
-    | {"VolumeAttachment", "ResourceSlice", "DeviceClass", "PriorityClass"}
+    | {"VolumeAttachment", "ResourceSlice", "DeviceClass", "DeviceTaintRule", "PriorityClass"}
 )
 _READ_KINDS: Final = ("Node", "Pod", "PriorityClass", *OBJECT_KINDS)
 _LOWER: Final = {kind.lower(): kind for kind in _READ_KINDS}

@@ -8,11 +8,13 @@ from engine.informers import OTHER_OBJECTS
 from engine.kernel.cluster import KINDS
 from engine.kernel.events import NODES, ObjectChanged
 from engine.kernel.instructions import ForgetReports
+from engine.model import devices
 from engine.model.node import Node
-from engine.model.objects import Namespace, ObjectMeta
+from engine.model.objects import Namespace, ObjectMeta, from_plain
 from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
 from tests.kernel.bench import KernelBench, ScriptedScheduler
+from tests.scheduling.devices.builders import resource_slice, taint_rule
 
 
 class Bench(KernelBench):
@@ -52,6 +54,45 @@ def test_a_pending_pod_of_ours_is_queued(bench: Bench) -> None:
 
 def test_the_kernel_knows_the_kind_of_all_that_is_watched() -> None:
     assert {resource.plural: resource.kind for resource, _ in OTHER_OBJECTS} == KINDS
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_retried"),
+    [
+        pytest.param({"device": "g0"}, True, id="of a device that is there"),
+        pytest.param({"device": "g1"}, False, id="of no device"),
+        pytest.param(None, False, id="without a selector"),
+    ],
+)
+def test_a_rule_that_taints_a_device_is_a_change_of_its_slice(
+    bench: Bench, selector: dict[str, str] | None, is_retried: bool
+) -> None:
+    offered = from_plain(devices.ResourceSlice, resource_slice("node-1", "g0"))
+    bench.report(ObjectChanged("resourceslices", None, offered))
+    made = taint_rule("r", selector, key="drained", effect="NoSchedule")
+    rule = from_plain(devices.DeviceTaintRule, made)
+    bench.add(web())
+    bench.reject("DynamicResources")
+    bench.report(ObjectChanged("devicetaintrules", None, rule))
+    assert ("unschedulable" not in bench.counts) == is_retried
+    assert bench.cache.objects.list("devicetaintrules") == [rule]
+    bench.add(make_pod("other"))
+    bench.reject("DynamicResources")
+    bench.report(ObjectChanged("devicetaintrules", rule, None))
+    assert ("unschedulable" not in bench.counts) == is_retried
+    assert bench.cache.objects.count("devicetaintrules") == 0
+
+
+def test_a_rule_retries_only_pods_that_found_no_devices(bench: Bench) -> None:
+    offered = from_plain(devices.ResourceSlice, resource_slice("node-1", "g0"))
+    bench.report(ObjectChanged("resourceslices", None, offered))
+    bench.add(web())
+    bench.reject("NodeResourcesFit")
+    rule = from_plain(
+        devices.DeviceTaintRule, taint_rule("r", {}, key="drained", effect="NoSchedule")
+    )
+    bench.report(ObjectChanged("devicetaintrules", None, rule))
+    assert bench.counts == {"unschedulable": 1}
 
 
 def test_a_pod_of_another_scheduler_is_not_queued_but_counts_on_its_node(bench: Bench) -> None:

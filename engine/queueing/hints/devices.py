@@ -1,7 +1,7 @@
 """The hint of DynamicResources: devices come and go, and so do claims to them.
 
-Source: `EventsToRegister` of kube-scheduler's DynamicResources. Unlike there, a claim that is
-deleted, and a claim that a failed placement released, free devices too.
+Source: `EventsToRegister` of kube-scheduler's DynamicResources. Unlike there, a claim that a failed
+placement released frees devices too, and so may a slice that is gone.
 """
 
 from typing import Any, Final
@@ -49,8 +49,8 @@ HINTS: Final[Table] = {
         on(TARGET_POD, "UpdatePodGeneratedResourceClaim"),
         on("ResourceClaim", ADD, UPDATE, DELETE, check=_claim_changed),
         on("DeviceClass", ADD, UPDATE),
-        # Once a slice is gone, its pool may be complete.
+        # Once a slice is gone, its pool may be complete. A change of a DeviceTaintRule is an update
+        # of the slices whose devices it means.
         on("ResourceSlice", ADD, UPDATE, DELETE),
-        on("DeviceTaintRule"),
     ),
 }

@@ -4,17 +4,24 @@ Owns which slices count (newest generation, reachable from the node), whether a 
 sound, and the order in which devices are tried. What is taken is `allocated.py`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.model.devices import Device, DeviceAttribute, DeviceCapacity, ResourceSlice
+from engine.model.devices import (
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceTaintRule,
+    ResourceSlice,
+)
 from engine.model.node import Node
 from engine.model.objects import NodeSelector
 from engine.model.quantity import QuantityError
 from engine.model.selectors import matches_node_selector, node_selector_problem
 from engine.scheduling.devices.capacity import Capacity, Nanos, capacities, counters
 from engine.scheduling.devices.selectors import SelectorError
+from engine.scheduling.devices.taint_rules import rules_for, tainted
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
@@ -70,6 +77,8 @@ class PoolSlice:
     """
 
     __slots__ = (
+        "_published",
+        "_rules",
         "counter_sets",
         "devices",
         "has_compatibility_groups",
@@ -79,8 +88,9 @@ class PoolSlice:
         "record",
     )
 
-    def __init__(self, record: ResourceSlice) -> None:
-        self.record = record
+    def __init__(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...] = ()) -> None:
+        self._published, self._rules = published, rules
+        self.record = record = tainted(published, rules)
         self.name = record.metadata.name
         self.problem: str | None = None
         self.is_for_unknown_nodes = False
@@ -104,6 +114,10 @@ class PoolSlice:
         except QuantityError as error:
             self.devices = []
             self.problem = f"slice {self.name}: {error}"
+
+    def is_made_of(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...]) -> bool:
+        """Whether it is what was *published*, with the taints of *rules*."""
+        return self._published is published and self._rules == rules
 
 
 def _node_selectors(record: ResourceSlice) -> Iterator[NodeSelector]:
@@ -142,10 +156,19 @@ class Pool:
 
 
 class SliceIndex:
-    """All slices of a cluster, by node and by pool; pools by node are made when asked for."""
+    """All slices of a cluster, by node and by pool; pools by node are made when asked for.
+
+    Args:
+        records: The slices as drivers publish them.
+        rules: What adds taints to their devices.
+        earlier: An index of the same cluster, of which slices that did not change are taken over.
+    """
 
     def __init__(
-        self, records: Iterable[ResourceSlice], earlier: "SliceIndex | None" = None
+        self,
+        records: Iterable[ResourceSlice],
+        rules: Sequence[DeviceTaintRule] = (),
+        earlier: "SliceIndex | None" = None,
     ) -> None:
         self._slices: dict[str, PoolSlice] = {}
         self._by_node: dict[str, list[PoolSlice]] = {}
@@ -156,8 +179,10 @@ class SliceIndex:
         self._canonical: dict[tuple[int, ...], tuple[Pool, ...]] = {}
         for record in records:
             known = earlier._slices.get(record.metadata.name) if earlier else None
-            made = known if known is not None and known.record is record else PoolSlice(record)
-            self._add(made)
+            of_slice = rules_for(record, rules)
+            if known is None or not known.is_made_of(record, of_slice):
+                known = PoolSlice(record, of_slice)
+            self._add(known)
 
     def _add(self, made: PoolSlice) -> None:
         spec = made.record.spec

@@ -43,6 +43,7 @@ from engine.scheduling.devices.requests import AllocationError, NodeUnsuitable
 from engine.scheduling.devices.results import allocation_of
 from engine.scheduling.devices.search import ClaimChoice, Search
 from engine.scheduling.devices.selectors import Selectors
+from engine.scheduling.devices.taint_rules import TAINT_RULES
 from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.claim_plan import ClaimWriter
 from engine.scheduling.plugins.dynamic_resources_state import NodeAnswer, PodState
@@ -87,7 +88,7 @@ class DynamicResources(RuntimePlugin):
         self._clock = clock or SystemClock()
         self._selectors = Selectors()
         self._claims = Claims(objects, follow=True) if objects is not None else None
-        self._slices: tuple[ObjectStore, int, SliceIndex] | None = None
+        self._slices: tuple[ObjectStore, tuple[int, int], SliceIndex] | None = None
         self._classes: tuple[ObjectStore, int, ResourceClasses] | None = None
 
     # --- the pod -----------------------------------------------------------------------------
@@ -500,12 +501,14 @@ class DynamicResources(RuntimePlugin):
         return Claims(objects, follow=False)
 
     def _slice_index(self, objects: ObjectStore) -> SliceIndex:
-        generation = objects.generation(SLICES)
+        generations = objects.generation(SLICES), objects.generation(TAINT_RULES)
         kept = self._slices
-        if kept is not None and kept[0] is objects and kept[1] == generation:
+        if kept is not None and kept[0] is objects and kept[1] == generations:
             return kept[2]
-        index = SliceIndex(objects.list(SLICES), kept[2] if kept is not None else None)
-        self._slices = (objects, generation, index)
+        index = SliceIndex(
+            objects.list(SLICES), objects.list(TAINT_RULES), kept[2] if kept is not None else None
+        )
+        self._slices = (objects, generations, index)
         return index
 
     def _resource_classes(self, objects: ObjectStore) -> ResourceClasses:

@@ -37,6 +37,17 @@ def resource_slice(node: str, *devices: str | Json, name: str = "", **spec: Any)
     }
 
 
+def taint_rule(name: str, selector: Json | None, **taint: str) -> Json:
+    """A rule that adds a taint to the devices of *selector*."""
+    spec = {"taint": taint} | ({} if selector is None else {"deviceSelector": selector})
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
 def request(name: str = "r", device_class: str = "gpu", **exactly: Any) -> Json:
     """A request for devices of a class: one, unless *exactly* says otherwise."""
     return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
