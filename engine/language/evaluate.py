@@ -238,7 +238,8 @@ class Evaluation(ABC):
         is_and = isinstance(node.op, ast.And)
         before = scope.flow.variables
         for part in node.values[:-1]:
-            found |= self._test(scope, part)
+            value = self._test(scope, part)
+            found |= value if is_and else value - NONE
             scope.flow.assume(part, is_and)
         found |= self.evaluate(scope, node.values[-1])
         scope.flow.variables = before

@@ -71,7 +71,9 @@ class Inference(Evaluation):
     def __init__(self, world: World, *, by_arguments: bool = True) -> None:
         super().__init__(world)
         self._by_arguments = by_arguments
+        #: Anything that could not be followed; and what the entry points may return.
         self.is_too_much = False
+        self.result = NOTHING
         self._contexts: dict[object, _Context] = {}
         self._changed = True
 
@@ -113,7 +115,9 @@ class Inference(Evaluation):
         self._pass += 1
         self.effects.notes.clear()
         for function, given in entries:
-            self._escape(self._call_function(function, given, is_open=True))
+            value = self._call_function(function, given, is_open=True)
+            self._escape(value)
+            self.result |= value
 
     def reaches(self, function: Function) -> bool:
         """True if a call of *function* was inferred; only without *by_arguments*."""

@@ -259,38 +259,19 @@ def alternatives(node: ast.expr) -> Iterator[ast.expr]:
 
 def may_fall_through(body: list[ast.stmt]) -> bool:
     """True unless every way through *body* plainly ends in a `return` or `fail(...)`."""
-    last = body[-1]
-    if isinstance(last, ast.If):
-        return not last.orelse or may_fall_through(last.body) or may_fall_through(last.orelse)
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        called = last.value.func
-        return not (isinstance(called, ast.Name) and called.id == "fail")
-    return not isinstance(last, ast.Return)
+    return not ends(body[-1])
 
 
-def may_return_none(text: str, name: str) -> bool:
-    """False if the top-level function *name* of *text* plainly never returns None."""
-    tree = parse(text)
-    found = [
-        statement
-        for statement in (tree.body if tree is not None else ())
-        if isinstance(statement, ast.FunctionDef) and statement.name == name
-    ]
-    if len(found) != 1 or may_fall_through(found[0].body):
+def ends(statement: ast.stmt) -> bool:
+    """True if nothing after *statement* in its block is reached, as is plain to see."""
+    if isinstance(statement, ast.Return | ast.Break | ast.Continue):
         return True
-    return not all(_is_something(one.value) for one in own_returns(found[0]))
-
-
-# Expressions that are never None, whatever their parts are.
-_VALUES: Final = (ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.Compare)
-
-
-def _is_something(node: ast.expr | None) -> bool:
-    if isinstance(node, ast.IfExp):
-        return _is_something(node.body) and _is_something(node.orelse)
-    if isinstance(node, ast.Constant):
-        return node.value is not None
-    return isinstance(node, _VALUES)
+    if isinstance(statement, ast.If):
+        return bool(statement.orelse) and ends(statement.body[-1]) and ends(statement.orelse[-1])
+    called = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(called, ast.Call) or not isinstance(called.func, ast.Name):
+        return False
+    return called.func.id == "fail"
 
 
 def struct_fields(tree: ast.Module, name: str) -> dict[str, ast.expr]:

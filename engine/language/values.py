@@ -258,6 +258,11 @@ def _erased(atom: Atom) -> Atom:
     return atom
 
 
+def may_be_none(value: Value) -> bool:
+    """False if *value* is surely not None."""
+    return not value.isdisjoint(NONE | OPAQUE | ADDED)
+
+
 def widened(value: Value) -> Value:
     """*value* with its known texts as a string of which nothing is known."""
     rest = frozenset(atom for atom in value if not isinstance(atom, Text))

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from engine.language.effects import AGES, ALL, Note
 from engine.language.infer import Inference
 from engine.language.modules import World
-from engine.language.syntax import may_return_none
+from engine.language.values import may_be_none
 from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.protocol import Files
 from engine.policy.views import SCHEMA, VIEWS
@@ -96,11 +96,13 @@ class Analyses:
 def examine(world: World, module: str) -> Analysis:
     """The reads and the notes of the hooks of *module* of *world*. Never raises."""
     signatures = hook_signatures(world.files.get(module, ""))
-    effects = {}
+    effects, may_keep = {}, False
     for hook, signature in signatures.items():
         inference = Inference(world)
         inference.enter_hook(module, hook, signature.params)
         effects[hook] = inference.effects
+        if hook == _KEEPS:
+            may_keep = inference.is_too_much or may_be_none(inference.result)
     for hook in _MAKE_STATE & effects.keys():
         # The hooks that are given a state read what is in it.
         effects[hook].pass_on([e for h, e in effects.items() if "state" in signatures[h].params])
@@ -108,7 +110,7 @@ def examine(world: World, module: str) -> Analysis:
         hook: _as_reads(found.found(), found.summaries, signatures[hook].params)
         for hook, found in effects.items()
     }
-    if _KEEPS in reads and may_return_none(world.files[module], _KEEPS):
+    if may_keep:
         reads[_KEEPS] = replace(reads[_KEEPS], keeps_pods=True)
     notes = {note for found in effects.values() for note in found.notes}
     return Analysis(reads, tuple(sorted(notes)))

@@ -678,3 +678,21 @@ def test_a_file_that_is_not_loaded_by_who_gets_hold_of_fields_does_not() -> None
     assert [world.passes_reflection_on(f) for f in ("aside.star", "first.star")] == [False, True]
     circle = World({"a.star": 'load("b.star", "x")\n', "b.star": 'load("a.star", "x")\n'}, SCHEMA)
     assert not circle.passes_reflection_on("a.star")
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param("return (-pod.priority, pod.uid)", False, id="a tuple"),
+        pytest.param("return _priority(pod)", False, id="a number of a helper"),
+        pytest.param("return pod.start_time or 0", False, id="a number or 0"),
+        pytest.param("if pod.uid:\n        return 1\n    fail('no')", False, id="a failure"),
+        pytest.param("return pod.start_time", True, id="a field that may be None"),
+        pytest.param("return None if pod.uid else 1", True, id="None for some"),
+        pytest.param("if pod.uid:\n        return 1", True, id="no return for some"),
+        pytest.param("return pod.manifest['x']", True, id="anything"),
+    ],
+)
+def test_a_victim_key_that_may_be_none_keeps_pods(body: str, want: bool) -> None:
+    text = f"def _priority(pod):\n    return pod.priority\n\ndef victim_key(pod):\n    {body}\n"
+    assert analyse({"x.star": text}, "x.star")["victim_key"].keeps_pods is want

@@ -4,7 +4,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from engine.language.syntax import local_names, set_once, stored_names, text_of, walk
+from engine.language.syntax import ends, local_names, set_once, stored_names, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource, blocks
 
 # The hook whose reasons are counted over nodes.
@@ -15,23 +15,13 @@ def lint_flow(source: PolicySource) -> Iterator[Finding]:
     """Unreachable statements, results that follow the order of a map, varying reasons."""
     for block in blocks(source.tree):
         for before, statement in itertools.pairwise(block):
-            if _ends(before):
+            if ends(before):
                 yield source.finding("unreachable", statement, "never reached")
                 break
     for function in source.functions.values():
         yield from _orders(source, function)
     if _COUNTED in source.hooks:
         yield from _reasons(source, _COUNTED, source.hooks[_COUNTED])
-
-
-def _ends(statement: ast.stmt) -> bool:
-    """True if nothing after *statement* in its block is reached."""
-    if isinstance(statement, ast.Return | ast.Break | ast.Continue):
-        return True
-    if isinstance(statement, ast.If):
-        return bool(statement.orelse) and _ends(statement.body[-1]) and _ends(statement.orelse[-1])
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "fail"
 
 
 # --- order ---------------------------------------------------------------------------------------
