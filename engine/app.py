@@ -21,6 +21,7 @@ from engine.binding.claim_writer import DeviceClaimWriter
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import CONTROLLER, NORMAL, EventRecorder, Reference
 from engine.binding.outcomes import AttemptOutcomes
+from engine.binding.pod_group_status import PodGroupStatusUpdater
 from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.binding.volume_binder import VolumeBinder
@@ -37,6 +38,7 @@ from engine.kernel.events import (
     Event,
     FactsReported,
     LeadershipAcquired,
+    PodGroupsServed,
     RevisionSwitched,
     Stopped,
     TimePassed,
@@ -60,6 +62,7 @@ from engine.pulled_metrics import (
     show_cache,
     show_facts,
     show_in_flight,
+    show_pod_groups,
     show_policies,
     show_queue,
     show_recording,
@@ -159,6 +162,7 @@ class App:
         self.port = 0
         self._sandbox_restarts = 0
         self._incoming: dict[tuple[str, str], Any] = {}
+        self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
         # 1. Metrics.
         self.registry = CollectorRegistry()
@@ -183,6 +187,14 @@ class App:
         # 3. The kernel, with plugins that reserve and write more than bindings: volumes, devices.
         self.decision_log = decision_log
         self.cache = Cache()
+        self.group_status = PodGroupStatusUpdater(
+            client,
+            self.writer,
+            objects=self.cache.objects,
+            served=lambda: self._pod_groups,
+            clock=self._clock,
+            metrics=self.metrics,
+        )
         plugins = make_plugins(
             self.cache.objects,
             volumes=VolumeBinder(client, self.cache, clock=self._clock),
@@ -261,6 +273,7 @@ class App:
             nodes=[self.facts.of_nodes, self._handler_of(resources.NODES)],
             pods=[self.facts.of_pods, self._handler_of(resources.PODS)],
             others=self._handler_of,
+            on_served=self._pod_groups_served,
         )
         self._dumping: asyncio.Task[None] | None = None
         # 7. Leader election.
@@ -431,6 +444,7 @@ class App:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.report(TimePassed())
             self.status.retry()
+            self.group_status.retry()
 
     # --- the kernel ------------------------------------------------------------------------
 
@@ -461,6 +475,7 @@ class App:
             to_do.ReportFailure: self.outcomes.failed,
             to_do.ReportWaiting: self.outcomes.waiting,
             to_do.ReportGroupReleased: self.outcomes.group_released,
+            to_do.ReportPodGroup: self.group_status.report,
             to_do.ReportGate: self._report_gate,
             to_do.ReportThrottled: self._report_throttled,
             to_do.ReportDeleting: self.outcomes.deleting,
@@ -624,6 +639,15 @@ class App:
         seconds = self.metrics.event_handling_seconds
         return SampledHandler(handler, resource.kind, seconds, self._clock)
 
+    def _pod_groups_served(self, newest: Resource, served: Resource | None) -> None:
+        """Note in which version the API server has PodGroups: the only resource with several."""
+        self._pod_groups = served
+        if served is None:
+            log.info("PodGroups are not served", resource=str(newest))
+        else:
+            log.info("PodGroups are served", resource=str(served), version=served.api_version)
+        self.report(PodGroupsServed("" if served is None else served.api_version))
+
     # --- status pages ----------------------------------------------------------------------
 
     async def _serve_health(self) -> HealthServer | None:
@@ -642,13 +666,18 @@ class App:
                 "sched-handler-sync": self._check_synced,
             },
             json_pages={
-                "/policies": self.rollout.describe,
+                "/policies": self._describe,
                 "/facts": self.facts.describe,
                 "/configz": lambda: {"componentconfig": self.settings.configuration},
             },
         )
         self.port = await server.start(*address)
         return server
+
+    def _describe(self) -> dict[str, Any]:
+        served = self._pod_groups
+        served_as = None if served is None else served.api_version
+        return {**self.rollout.describe(), "pod_groups": {"served": served_as}}
 
     def _check_synced(self) -> str | None:
         return None if self._is_synced else "handlers are not fully synchronized"
@@ -666,6 +695,7 @@ class App:
         )
         show_facts(metrics, self.facts)
         show_watches(metrics, self._informers)
+        show_pod_groups(metrics, lambda: self._pod_groups)
         if self.decision_log is not None:
             show_recording(metrics, self.decision_log)
 

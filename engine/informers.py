@@ -4,6 +4,8 @@ Owns the list; what a change means is the handlers'.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +25,10 @@ from engine.watching.informer import Handler, Informer
 from engine.watching.reflector import WatchOptions
 
 NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+#: Most seconds between looks for a resource that the API server has in none of its versions: one
+#: may come with an upgrade.
+VERSIONS_RETRY_SECONDS: Final = 20.0
 
 # What decisions read in addition to pods and nodes, each with its record. If a cluster does not
 # serve or allow one of them, it counts as empty.
@@ -55,6 +61,7 @@ def make_informers(
     nodes: Sequence[Handler[Node]],
     pods: Sequence[Handler[Pod]],
     others: Callable[[Resource], Handler[Any]],
+    on_served: Callable[[Resource, Resource | None], None] = lambda *_: None,
 ) -> list[Informer[Any]]:
     """An informer of nodes, those of `OTHER_OBJECTS`, and one of pods, in this order.
 
@@ -67,6 +74,8 @@ def make_informers(
         nodes: Handlers of nodes, called in this order.
         pods: Handlers of pods that have not ended.
         others: The handlers of another resource.
+        on_served: Called with a resource that has `OLDER_VERSIONS`, and the version that the API
+            server has; None if it has none. Before the informer is in sync, and at each change.
     """
 
     def made() -> Iterator[Informer[Any]]:
@@ -76,7 +85,18 @@ def make_informers(
         optional = WatchOptions(optional=True, has_read_roles=lambda: of_nodes.has_synced)
         for resource, record in OTHER_OBJECTS:
             decode, handlers = _decoder_of(record), [others(resource)]
-            yield Informer(client, resource, decode, handlers, options=optional, clock=clock)
+            older = resources.OLDER_VERSIONS.get(resource, ())
+            yield Informer(
+                client,
+                resource,
+                decode,
+                handlers,
+                on_served=partial(on_served, resource) if older else lambda _: None,
+                options=replace(optional, older=older, absent_retry=VERSIONS_RETRY_SECONDS)
+                if older
+                else optional,
+                clock=clock,
+            )
         options = WatchOptions(field_selector=NOT_TERMINAL)
         decode = PodTemplates().decode
         yield Informer(client, resources.PODS, decode, pods, options=options, clock=clock)

@@ -12,6 +12,7 @@ from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
 from engine.facts.live_facts import LiveFacts
+from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
 from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
@@ -161,6 +162,17 @@ def show_recording(metrics: Metrics, recorder: Recorder) -> None:
         "How often the decision log could not be written.",
         (),
         lambda: [((), recorded.failures)],
+    )
+
+
+def show_pod_groups(metrics: Metrics, served: Callable[[], Resource | None]) -> None:
+    """Export which version of PodGroup the API server has, of those that are understood."""
+    versions = (POD_GROUPS, *OLDER_VERSIONS[POD_GROUPS])
+    metrics.pull_gauges(
+        "starsched_pod_groups_served",
+        "1 for the version of PodGroup that the API server has and that is watched, else 0.",
+        "version",
+        lambda: {one.version: float(one == served()) for one in versions},
     )
 
 

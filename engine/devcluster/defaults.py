@@ -9,7 +9,7 @@ from typing import Any
 from engine.devcluster import kinds
 from engine.devcluster.errors import undecodable
 from engine.devcluster.kinds import Kind
-from engine.devcluster.pods import Lookup, canonical_amounts
+from engine.devcluster.pods import Lookup, admit_group, canonical_amounts
 from engine.devcluster.validation import micro_time_problem
 
 Json = dict[str, Any]
@@ -129,6 +129,15 @@ def _priority_class(priority_class: Json) -> None:
         del priority_class["globalDefault"]
 
 
+def _pod_group(group: Json) -> None:
+    spec = group["spec"] = group.get("spec") or {}
+    spec.setdefault("schedulingPolicy", {})
+    spec.setdefault("disruptionMode", {"single": {}})
+    # Fields of gates that are off by default.
+    for field in ("preemptionPolicy", "parentCompositePodGroupName", "schedulingConstraints"):
+        spec.pop(field, None)
+
+
 def _lease(lease: Json) -> None:
     problem = micro_time_problem(lease, ("spec", "acquireTime"), ("spec", "renewTime"))
     if problem:
@@ -157,6 +166,8 @@ _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
     kinds.RESOURCE_CLAIMS: _resource_claim,
     kinds.RESOURCE_CLAIM_TEMPLATES: _resource_claim_template,
     kinds.PRIORITY_CLASSES: _priority_class,
+    kinds.POD_GROUPS: _pod_group,
+    kinds.ALPHA_POD_GROUPS: _pod_group,
     kinds.LEASES: _lease,
     kinds.EVENTS: _event,
     kinds.NEW_EVENTS: _event,
@@ -200,6 +211,8 @@ def admit(kind: Kind, manifest: Json, lookup: Lookup) -> None:
         manifest["spec"] = {"finalizers": ["kubernetes"]}
     elif kind is kinds.PERSISTENT_VOLUMES:
         _protect(metadata, "kubernetes.io/pv-protection")
+    elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
+        admit_group(kind, manifest, lookup)
     elif kind is kinds.PERSISTENT_VOLUME_CLAIMS:
         _protect(metadata, "kubernetes.io/pvc-protection")
         if "storageClassName" not in manifest["spec"]:

@@ -372,13 +372,23 @@ DEVICE_TAINT_RULES = _device(
 )
 
 
-POD_GROUPS = Kind(
-    "scheduling.k8s.io",
-    "v1alpha2",
-    "podgroups",
-    "PodGroup",
-    subresources=("status",),
-)
+def _workload(version: str, plural: str, kind: str, *, status: bool = False) -> Kind:
+    """Both versions have the same fields, and their objects are in one table."""
+    return Kind(
+        "scheduling.k8s.io",
+        version,
+        plural,
+        kind,
+        subresources=("status",) if status else (),
+        returns_deleted=True,
+        unconditional_updates=False,
+    )
+
+
+POD_GROUPS = _workload("v1beta1", "podgroups", "PodGroup", status=True)
+ALPHA_POD_GROUPS = _workload("v1alpha3", "podgroups", "PodGroup", status=True)
+WORKLOADS = _workload("v1beta1", "workloads", "Workload")
+ALPHA_WORKLOADS = _workload("v1alpha3", "workloads", "Workload")
 
 
 def _kept(group: str, plural: str, kind: str, *, namespaced: bool = True) -> Kind:
@@ -421,6 +431,9 @@ KINDS: tuple[Kind, ...] = (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     POD_GROUPS,
+    WORKLOADS,
+    ALPHA_POD_GROUPS,
+    ALPHA_WORKLOADS,
     _kept(RBAC, "roles", "Role"),
     _kept(RBAC, "rolebindings", "RoleBinding"),
     _kept(RBAC, "clusterroles", "ClusterRole", namespaced=False),

@@ -215,22 +215,40 @@ def admit(pod: Json, lookup: Lookup) -> None:
         copy_topology_labels(pod["metadata"], lookup.find(kinds.NODES, spec["nodeName"]))
 
 
-def _admit_priority(name: str, spec: Json, lookup: Lookup) -> None:
+def _find_class(kind: Kind, name: str, spec: Json, lookup: Lookup) -> Json:
+    """The priority class of a new pod or pod group, empty if there is none; writes its name."""
     class_name = spec.get("priorityClassName")
     if class_name:
         found = lookup.find(kinds.PRIORITY_CLASSES, class_name)
         if found is None:
-            why = f"no PriorityClass with name {class_name} was found"
-            raise forbidden(kinds.PODS, name, why)
-    else:
-        defaults = [
-            item for item in lookup.every(kinds.PRIORITY_CLASSES) if item.get("globalDefault")
-        ]
-        found = min(defaults, key=lambda item: item.get("value") or 0, default=None)
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    priority = (found or {}).get("value") or 0
-    policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+            raise forbidden(kind, name, f"no PriorityClass with name {class_name} was found")
+        return found
+    defaults = [item for item in lookup.every(kinds.PRIORITY_CLASSES) if item.get("globalDefault")]
+    if not defaults:
+        return {}
+    found = min(defaults, key=lambda item: item.get("value") or 0)
+    spec["priorityClassName"] = found["metadata"]["name"]
+    return found
+
+
+def admit_group(kind: Kind, group: Json, lookup: Lookup) -> None:
+    """Give a new PodGroup the priority of its class. Refuses another one with 403."""
+    spec, name = group["spec"], group["metadata"].get("name") or ""
+    priority = _find_class(kind, name, spec, lookup).get("value") or 0
+    if spec.get("priority") not in (None, priority):
+        raise forbidden(
+            kind,
+            name,
+            f"priority set in the pod group ({spec['priority']}) must match the priority computed "
+            f"({priority}) based on the priority class set in the spec",
+        )
+    spec["priority"] = priority
+
+
+def _admit_priority(name: str, spec: Json, lookup: Lookup) -> None:
+    found = _find_class(kinds.PODS, name, spec, lookup)
+    priority = found.get("value") or 0
+    policy = found.get("preemptionPolicy") or "PreemptLowerPriority"
     if spec.get("priority") is not None and spec["priority"] != priority:
         raise forbidden(
             kinds.PODS,

@@ -198,6 +198,27 @@ class _PriorityClass(_Shape, total=False):
     preemptionPolicy: str | None
 
 
+class _Gang(TypedDict, total=False):
+    minCount: int | None
+
+
+class _GroupPolicy(TypedDict, total=False):
+    basic: dict[str, Any] | None
+    gang: _Gang | None
+
+
+class _GroupSpec(TypedDict, total=False):
+    schedulingPolicy: _GroupPolicy | None
+    disruptionMode: dict[str, dict[str, Any] | None] | None
+    workloadRef: dict[str, str | None] | None
+    priority: int | None
+    priorityClassName: str | None
+
+
+class _PodGroup(_Shape, total=False):
+    spec: _GroupSpec | None  # type: ignore[misc]  # narrower
+
+
 class _ConfigMap(_Shape, total=False):
     data: Texts
     binaryData: Texts
@@ -327,6 +348,8 @@ _SHAPES: dict[Kind, Any] = {
     kinds.PODS: _PodShape,
     kinds.NODES: _NodeShape,
     kinds.PRIORITY_CLASSES: _PriorityClass,
+    kinds.POD_GROUPS: _PodGroup,
+    kinds.ALPHA_POD_GROUPS: _PodGroup,
     kinds.CONFIG_MAPS: _ConfigMap,
     kinds.LEASES: _Lease,
     kinds.SERVICES: _Service,

@@ -53,6 +53,7 @@ _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _CONFIG_MAP_LIMIT = 1_048_576
 _EVENT_NOTE_LIMIT = 1024
 _USER_PRIORITY_LIMIT = 1_000_000_000
+_MOST_TEMPLATES = 8
 
 
 def required(field: str, detail: str = "") -> Cause:
@@ -517,6 +518,61 @@ def device_taint_rule(manifest: Json) -> Iterator[Cause]:
         yield unsupported("spec.taint.effect", effect, _DEVICE_EFFECTS)
 
 
+def pod_group(manifest: Json) -> Iterator[Cause]:
+    """The rules for a PodGroup."""
+    yield from _group_terms("spec", manifest.get("spec") or {})
+
+
+def workload(manifest: Json) -> Iterator[Cause]:
+    """The rules for a Workload."""
+    templates = (manifest.get("spec") or {}).get("podGroupTemplates") or []
+    if not templates:
+        yield wrong(
+            "spec", "", "must specify one of: `podGroupTemplates`, `compositePodGroupTemplates`"
+        )
+    if len(templates) > _MOST_TEMPLATES:
+        yield Cause(
+            "spec.podGroupTemplates",
+            "FieldValueTooMany",
+            f"Too many: {len(templates)}: must have at most {_MOST_TEMPLATES} items",
+        )
+    for index, template in enumerate(templates):
+        field = f"spec.podGroupTemplates[{index}]"
+        if not template.get("name"):
+            yield required(f"{field}.name")
+        yield from _group_terms(field, template)
+
+
+def _group_terms(field: str, spec: Json) -> Iterator[Cause]:
+    yield from _union(f"{field}.schedulingPolicy", spec.get("schedulingPolicy"), ("basic", "gang"))
+    gang = (spec.get("schedulingPolicy") or {}).get("gang")
+    count = None if gang is None else gang.get("minCount")
+    if gang is not None and not count:
+        yield required(f"{field}.schedulingPolicy.gang.minCount")
+    elif count is not None and count < 1:
+        yield wrong(
+            f"{field}.schedulingPolicy.gang.minCount",
+            count,
+            "must be greater than or equal to 1",
+        )
+    if spec.get("disruptionMode") is not None:
+        yield from _union(f"{field}.disruptionMode", spec["disruptionMode"], ("single", "all"))
+    if (spec.get("priority") or 0) > _USER_PRIORITY_LIMIT:
+        limit = f"must be less than or equal to {_USER_PRIORITY_LIMIT}"
+        yield wrong(f"{field}.priority", spec["priority"], limit)
+
+
+def _union(field: str, given: Json | None, members: tuple[str, ...]) -> Iterator[Cause]:
+    """Exactly one of *members* has to be there."""
+    present = [name for name in members if (given or {}).get(name) is not None]
+    listed = ", ".join(f"`{name}`" for name in members)
+    if not present:
+        yield wrong(field, "", f"must specify one of: {listed}")
+    elif len(present) > 1:
+        shown = ", ".join(f"`{name}`" for name in present)
+        yield wrong(field, f"{{{shown}}}", f"must specify exactly one of: {listed}")
+
+
 RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.PODS: pod,
     kinds.NODES: node,
@@ -524,6 +580,10 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.LEASES: lease,
     kinds.PRIORITY_CLASSES: priority_class,
     kinds.DEVICE_TAINT_RULES: device_taint_rule,
+    kinds.POD_GROUPS: pod_group,
+    kinds.ALPHA_POD_GROUPS: pod_group,
+    kinds.WORKLOADS: workload,
+    kinds.ALPHA_WORKLOADS: workload,
     kinds.EVENTS: lambda manifest: event(manifest, is_new=False),
     kinds.NEW_EVENTS: lambda manifest: event(manifest, is_new=True),
 }
@@ -547,7 +607,20 @@ def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
         found.append(denied("value", "may not be changed in an update."))
     elif kind is kinds.CONFIG_MAPS and old.get("immutable") and new.get("data") != old.get("data"):
         found.append(denied("data", "field is immutable when `immutable` is set"))
+    elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
+        found += _pod_group_changes(new["spec"], old["spec"])
     return found
+
+
+def _pod_group_changes(new: Json, old: Json) -> Iterator[Cause]:
+    """All but the number of a gang is as it was made."""
+    now, before = new["schedulingPolicy"], old["schedulingPolicy"]
+    for name in ("basic", "gang"):
+        if (now.get(name) is None) != (before.get(name) is None):
+            yield wrong(f"spec.schedulingPolicy.{name}", "", "field is immutable")
+    for field in sorted({*new, *old} - {"schedulingPolicy"}):
+        if new.get(field) != old.get(field):
+            yield wrong(f"spec.{field}", "", "field is immutable")
 
 
 _POD_IMMUTABLE = (

@@ -59,6 +59,12 @@ class PodTypeLabelsChanged(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
 
 
+class PodGroupsServed(msgspec.Struct, frozen=True):
+    """The API server has PodGroups in `api_version` from now on; "": in none that is known."""
+
+    api_version: str
+
+
 class FactsReported(msgspec.Struct, frozen=True):
     """Facts changed a moment ago, so rejected pods may fit now. `is_age`: they only grew older."""
 
@@ -147,6 +153,7 @@ Event: TypeAlias = (
     | PodFactsChanged
     | OtherFactsChanged
     | PodTypeLabelsChanged
+    | PodGroupsServed
     | FactsReported
     | RevisionSwitched
     | LeadershipAcquired

@@ -87,6 +87,19 @@ class ReportGroupReleased(msgspec.Struct, frozen=True):
     waited: int
 
 
+class ReportPodGroup(msgspec.Struct, frozen=True):
+    """An attempt to place the pods of a PodGroup object has ended.
+
+    `group` is `namespace/name`; `reason` is `Scheduled` if it `is_scheduled`, and else
+    `Unschedulable` or `SchedulerError`; `message` is that of the attempt.
+    """
+
+    group: str
+    is_scheduled: bool
+    reason: str
+    message: str
+
+
 class ReportGate(msgspec.Struct, frozen=True):
     """A policy keeps a pod out of the queue; `has_failed`: because it gave no answer."""
 
@@ -202,6 +215,7 @@ Instruction: TypeAlias = (
     | ReportFailure
     | ReportWaiting
     | ReportGroupReleased
+    | ReportPodGroup
     | ReportGate
     | ReportThrottled
     | ReportDeleting

@@ -146,6 +146,7 @@ class Kernel:
             events.PodFactsChanged: self._show_pod_facts,
             events.OtherFactsChanged: self._show_other_facts,
             events.PodTypeLabelsChanged: self._set_pod_type_labels,
+            events.PodGroupsServed: self._note_served,
             events.FactsReported: self._retry_for_facts,
             events.RevisionSwitched: self._switch,
             events.LeadershipAcquired: self._lead,
@@ -222,6 +223,9 @@ class Kernel:
 
     def _retry_for_facts(self, event: events.FactsReported) -> None:
         self.queue.move(FACTS_AGE if event.is_age else FACTS_UPDATE)
+
+    def _note_served(self, event: events.PodGroupsServed) -> None:
+        self.groups.set_served(bool(event.api_version))
 
     # --- policies, leadership, time
 

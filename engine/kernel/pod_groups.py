@@ -7,7 +7,7 @@ what is wanted of a group is said by its pods' policies and by PodGroup objects.
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from engine.caching.cache import Cache
 from engine.framework.profile import EnabledPolicy
@@ -18,6 +18,12 @@ from engine.policy.evaluator import PolicyFailure
 from engine.queueing.places import Gate
 from engine.queueing.throttle import Throttle, Work
 from engine.scheduling.scheduling_cycle import Scheduler
+
+#: Why a group that its pods name in `spec.schedulingGroup` cannot exist.
+NOT_SERVED: Final = (
+    "the API server does not serve PodGroups of `scheduling.k8s.io` (`v1beta1`, `v1alpha3`, "
+    "`v1alpha2`), or does not let this scheduler list them"
+)
 
 
 class GroupKey(NamedTuple):
@@ -59,6 +65,7 @@ class PodGroups:
         # does not follow placements.
         self._counted: dict[GroupKey, tuple[int, PodGroupState]] = {}
         self._wanted: dict[GroupKey, PodGroupState] = {}
+        self._are_served = True
         self._scheduler: Scheduler | None = None
         self._grouping: dict[str, tuple[EnabledPolicy, ...]] = {}
         self._permitting: frozenset[int] = frozenset()
@@ -188,6 +195,15 @@ class PodGroups:
     def _object_changed(self, before: Any | None, after: Any | None) -> None:
         meta = (before if after is None else after).metadata  # type: ignore[union-attr]  # one is
         for key in self._named.get((meta.namespace, meta.name), ()):
+            self._recount(key)
+            self._change(key, is_membership=True)
+
+    def set_served(self, are_served: bool) -> None:
+        """Note whether the API server has PodGroup objects at all."""
+        if are_served == self._are_served:
+            return
+        self._are_served = are_served
+        for key in self._members:
             self._recount(key)
             self._change(key, is_membership=True)
 
@@ -336,7 +352,8 @@ class PodGroups:
         members = self._members.get(key, {})
         terms = [self._keys[uid][key] for uid in members]
         found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
-        return group_state(key.name, terms, list(members.values()), found)
+        state = group_state(key.name, terms, list(members.values()), found)
+        return state if state.exists or self._are_served else replace(state, problem=NOT_SERVED)
 
     @contextmanager
     def held(self) -> Iterator[None]:

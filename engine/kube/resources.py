@@ -4,7 +4,8 @@ Owns names and URL paths; knows nothing of requests.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -110,8 +111,8 @@ DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass
 # Served since Kubernetes 1.37.
 DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", False)
 
-# Served with the feature gate GenericWorkload and this version on.
-POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
+# Served with the feature gate GenericWorkload and one of its versions on.
+POD_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True)
 
 ALL_RESOURCES: tuple[Resource, ...] = (
     PODS,
@@ -139,5 +140,9 @@ ALL_RESOURCES: tuple[Resource, ...] = (
     DEVICE_TAINT_RULES,
     POD_GROUPS,
 )
+#: Resources that an API server may serve only in an older version, with these, the newest first.
+OLDER_VERSIONS: Mapping[Resource, tuple[Resource, ...]] = {
+    POD_GROUPS: tuple(replace(POD_GROUPS, version=version) for version in ("v1alpha3", "v1alpha2"))
+}
 # Resources that an API server serves only if configured to.
 OFF_BY_DEFAULT: frozenset[Resource] = frozenset({POD_GROUPS})

@@ -52,13 +52,17 @@ DEFAULT_PLUGINS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "ImageLocality": (1, ("score",)),
     "DefaultBinder": (0, ("bind",)),
     "NodeDeclaredFeatures": (0, ("preFilter", "filter")),
+    # In kube-scheduler with its gate GenericWorkload.
+    "GangScheduling": (0, ("preEnqueue", "permit")),
 }
 # Known to kube-scheduler, off by default.
 OPTIONAL_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
-    "GangScheduling": ("preEnqueue", "permit"),
     "TopologyPlacementGenerator": ("placementGenerate",),
     "PodGroupPodsCount": ("placementScore",),
 }
+#: Built-in policies whose `group_of` says what holds without it as long as this argument is empty:
+#: pods of profiles that have them by default cost nothing.
+GROUPS_BY_ARGUMENT: Final[Mapping[str, str]] = {"GangScheduling": "group_label"}
 # Parts of the runtime that go by a plugin's name.
 RUNTIME_PLUGINS: Final = frozenset(
     {"DefaultBinder", "DefaultPreemption", "DynamicResources", "VolumeBinding"}

@@ -12,7 +12,8 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.pod import Pod
 from engine.model.pod_group import GroupTerms, PodGroupState
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import PolicyFailure
+from engine.policy.evaluator import Instance, PolicyFailure
+from engine.policy.profiles import GROUPS_BY_ARGUMENT
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at
 from engine.scheduling.select_host import SortKey, sort_key
@@ -42,6 +43,13 @@ class PodHooks:
         self.plugins = plugins
         self._bundle = bundle
         self._profiles: dict[str, Profile] = {p.scheduler_name: p for p in bundle.profiles}
+        self._naming_groups = {
+            number
+            for number, instance in enumerate(bundle.program.instances)
+            if _names_groups(bundle, instance)
+        }
+        # Verdicts about pods in no group of hooks that read nothing else, by instance and hook.
+        self._without_group: dict[tuple[int, str], Any] = {}
 
     def queue_key(self, pod: Pod, facts: Snapshot) -> SortKey | PolicyFailure:
         """Where the pod stands in the queue: smaller goes first; equal keys go by arrival.
@@ -94,7 +102,7 @@ class PodHooks:
 
         A `PolicyFailure` if the policy does not know.
         """
-        if "group_of" in self._bundle.policies[enabled.policy].hooks:
+        if enabled.instance in self._naming_groups:
             return self.classifier.ask(enabled, "group_of", pod, facts)
         group = pod.manifest.spec.scheduling_group
         if group is None or not group.pod_group_name:
@@ -132,7 +140,7 @@ class PodHooks:
             enabled.instance: enabled
             for point in profile.points.values()
             for enabled in point
-            if "group_of" in self._bundle.policies[enabled.policy].hooks
+            if enabled.instance in self._naming_groups
         }
         verdicts = [self.group_of(enabled, pod, facts) for enabled in asked.values()]
         return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
@@ -140,10 +148,32 @@ class PodHooks:
     def _ask(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
         """The verdict of a per-pod hook that may want to see the pod's group."""
         group: PodGroupState | None = None
-        params = self._bundle.policies[enabled.policy].hooks[hook].params
-        if self.groups is not None and "group" in params:
+        reads = self._bundle.policies[enabled.policy].hooks[hook]
+        if self.groups is not None and "group" in reads.params:
             found = self.groups(enabled, pod)
             if isinstance(found, PolicyFailure):
                 return found
             group = found
+            if group is None and not (reads.pod or reads.cluster):
+                return self._verdict_without_group(enabled, hook, pod, facts)
         return self.classifier.ask(enabled, hook, pod, facts, group)
+
+    def _verdict_without_group(
+        self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot
+    ) -> Any:
+        """The verdict about any pod that is in no group: asked once, as most pods are in none."""
+        key = (enabled.instance, hook)
+        if key in self._without_group:
+            return self._without_group[key]
+        verdict = self.classifier.ask(enabled, hook, pod, facts, None)
+        if not isinstance(verdict, PolicyFailure):
+            self._without_group[key] = verdict
+        return verdict
+
+
+def _names_groups(bundle: Bundle, instance: Instance) -> bool:
+    """Whether *instance* has to be asked for the groups of pods."""
+    policy = bundle.policies[instance.policy]
+    argument = GROUPS_BY_ARGUMENT.get(instance.policy) if policy.is_builtin else None
+    is_idle = argument is not None and not instance.args.get(argument)
+    return "group_of" in policy.hooks and not is_idle

@@ -222,7 +222,8 @@ class Metrics:
         )
         self.status_patches = Counter(
             "starsched_pod_status_patches_total",
-            "Patches of pod conditions by result: `written`, `superseded`, `gone`, `failed`.",
+            "Patches of conditions of pods and PodGroups by result: `written`, `superseded`, "
+            "`gone`, `failed`.",
             ["result"],
             registry=registry,
         )

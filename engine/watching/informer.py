@@ -101,6 +101,8 @@ class Informer(Generic[T]):
             is logged, counted and skipped, and a version known before stays.
         handlers: One handler or several, called in this order.
         on_synced: Called once, when every handler has processed the whole first list.
+        on_served: Called with the version in which the server has the resource, one of *resource*
+            and its older versions, or None; before `on_synced`, and whenever that changes.
         options: Selection and patience, see `WatchOptions`.
         clock, rng, sleep, backoff: See `Reflector`.
     """
@@ -113,6 +115,7 @@ class Informer(Generic[T]):
         handlers: Handler[T] | Sequence[Handler[T]] = (),
         *,
         on_synced: Callable[[], None] = _ignore,
+        on_served: Callable[[Resource | None], None] = _ignore,
         options: WatchOptions | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -140,6 +143,7 @@ class Informer(Generic[T]):
             rng=rng,
             sleep=sleep,
             backoff=backoff,
+            on_served=on_served,
         )
 
     async def run(self) -> None:

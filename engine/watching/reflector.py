@@ -7,6 +7,7 @@ between two lists, is the sink's business (`informer.py`).
     watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
     listing --404, or 403 again and again, on an optional resource--> absent --slow retry--> listing
+    watching an older version --server closes, connection breaks--> listing (the newest one first)
 
 A watch goes on from the resourceVersion of the last event handed over, so a break costs nothing;
 a list hands over every object again, and the sink keeps what is new.
@@ -75,6 +76,9 @@ class WatchOptions:
         field_selector: The server filters; what leaves the selection arrives as a deletion.
         label_selector: Likewise.
         optional: The cluster may not serve it (404) or may not allow it (403): then it is empty.
+        older: The same resource in older versions, the newest first: the newest version that the
+            server has is watched, and what it has is looked up again whenever a watch of an older
+            one ends.
         has_read_roles: True once the server has shown that it has read the RBAC roles, so that what
             it forbids is final.
         page_size: Objects per page of a list.
@@ -90,6 +94,7 @@ class WatchOptions:
     field_selector: str = ""
     label_selector: str = ""
     optional: bool = False
+    older: tuple[Resource, ...] = ()
     has_read_roles: Callable[[], bool] = _unknown
     page_size: int = 500
     watch_seconds: tuple[int, int] = (60, 120)
@@ -182,9 +187,14 @@ class Reflector:
         rng: random.Random | None = None,
         sleep: Sleep = asyncio.sleep,
         backoff: Backoff | None = None,
+        on_served: Callable[[Resource | None], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._resource = resource
+        self._newest = resource
+        self._on_served = on_served
+        self._served: Resource | None = None
+        self._has_asked = False  # whether the resource is served
         self._sink = sink
         self._options = options or WatchOptions()
         self.counts = counts or WatchCounts()
@@ -221,13 +231,8 @@ class Reflector:
         # reflector that has listed already keeps what it knows, and has time.
         self._has_read_roles = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
-        try:
-            count = await self._list_pages(self._options.page_size)
-        except Gone:
-            # Compacted away between two pages: a list that takes longer than etcd's memory would
-            # never end page by page, so take it in one answer.
-            self.counts.expirations += 1
-            count = await self._list_pages(0)
+        count = await self._list_newest()
+        self._serves(self._resource)
         for _ in self._sink.end_list():
             await self._take_turns()
         self.counts.lists += 1
@@ -240,6 +245,26 @@ class Reflector:
         self._has_listed = True
         self._is_absent = False
         self._refusals = 0
+
+    async def _list_newest(self) -> int:
+        """List the newest version that the server has. Raises `NotFound` if it has none."""
+        for resource in (self._newest, *self._options.older):
+            self._resource = resource
+            try:
+                return await self._list_whole()
+            except NotFound:
+                if resource is (self._newest, *self._options.older)[-1]:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _list_whole(self) -> int:
+        try:
+            return await self._list_pages(self._options.page_size)
+        except Gone:
+            # Compacted away between two pages: a list that takes longer than etcd's memory would
+            # never end page by page, so take it in one answer.
+            self.counts.expirations += 1
+            return await self._list_pages(0)
 
     async def _list_pages(self, limit: int) -> int:
         options = self._options
@@ -281,6 +306,7 @@ class Reflector:
         if not self._options.optional or not is_absent:
             await self._wait(error, "Could not list")
             return
+        self._serves(None)
         # Not served is as good as empty. Not allowed says nothing of what exists: keep what is
         # known, which on the first list is nothing.
         if is_missing or not self._has_listed:
@@ -293,6 +319,14 @@ class Reflector:
         self.state = "absent"
         self._backoff.reset()
         await self._sleep(self._options.absent_retry * self._rng.uniform(0.5, 1.0))
+
+    def _serves(self, served: Resource | None) -> None:
+        """Report in which version the server has the resource, if that has changed."""
+        if self._has_asked and served == self._served:
+            return
+        self._has_asked = True
+        self._served = served
+        self._on_served(served)
 
     # --- watch --------------------------------------------------------------------------------
 
@@ -331,6 +365,8 @@ class Reflector:
                 await self._wait(error, "Watch failed")
                 if "ResourceVersionTooLarge" in error.causes:
                     return  # the server went back in time, such as to a backup
+                if self._resource is not self._newest:
+                    return  # it may be another server, which has a newer version
             except ApiError as error:
                 # 401, 403, 404: the list meets the same and decides.
                 self.counts.failures += 1
@@ -344,6 +380,8 @@ class Reflector:
                     continue
                 if self._backoff.attempts:
                     self._works_again()
+                if self._resource is not self._newest:
+                    return  # the server may have a newer version by now
                 if was_quiet and lived >= _BOOKMARK_SECONDS:
                     # A server that was restored to an earlier state says nothing until its
                     # versions have passed ours. If nothing happened at all, a list costs little.

@@ -90,15 +90,22 @@ class World:
         await self._create(resources.NODES, builders.node_manifest(self._nodes[-1], cpu=str(cpu)))
 
     async def group(self, name: str, min_count: int) -> None:
-        await self._create(
-            resources.POD_GROUPS,
-            {
-                "apiVersion": "scheduling.k8s.io/v1alpha2",
+        await self.pod_group(name, {"schedulingPolicy": {"gang": {"minCount": min_count}}})
+
+    async def pod_group(self, name: str, spec: Json) -> None:
+        """A PodGroup in the newest version that the API server has."""
+        newest = resources.POD_GROUPS
+        for resource in (newest, *resources.OLDER_VERSIONS[newest]):
+            manifest = {
+                "apiVersion": resource.api_version,
                 "kind": "PodGroup",
                 "metadata": {"name": name, "namespace": self.namespace},
-                "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
-            },
-        )
+                "spec": spec,
+            }
+            with contextlib.suppress(NotFound):
+                await self._create(resource, manifest)
+                return
+        raise AssertionError("the API server has no PodGroups")
 
     async def pods(
         self, group: str, *numbers: int, cpu: str = "1", labels: Mapping[str, str] | None = None

@@ -122,7 +122,8 @@ def test_what_asks_for_the_group_learns_why_it_is_not_known() -> None:
     bench = Bench()
     first, second, *_ = many_pods()
     bench.groups.put(first)
-    (enabled,) = bench.scheduler.hooks.grouping()["default-scheduler"]
+    asking = bench.scheduler.hooks.grouping()["default-scheduler"]
+    (enabled,) = [one for one in asking if one.policy == "mine"]
     answer = bench.groups.state_of(enabled, second)
     assert isinstance(answer, PolicyFailure)
     assert bench.evaluator.asked == 1

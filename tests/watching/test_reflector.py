@@ -6,6 +6,7 @@ import pytest
 import structlog
 from aiohttp import web
 
+from engine.kube.resources import Resource
 from engine.lib.clock import VirtualClock
 from engine.watching.informer import Handlers
 from engine.watching.reflector import WatchOptions
@@ -24,6 +25,7 @@ from tests.kube.faulty_server import (
     refuse,
     watch,
 )
+from tests.waiting import eventually
 from tests.watching.recorder import Plain, Recorder, Sleeper, name_of, running
 
 
@@ -758,3 +760,95 @@ async def test_cancelling_ends_it_at_any_point() -> None:
             async with running(client, Recorder(), sleep=sleeper):
                 await server.was_asked.wait()
             assert client  # still usable: the informer does not own it
+
+
+# --- versions of a resource ----------------------------------------------------------------------
+
+VERSIONS = tuple(Resource("example.com", one, "things", "Thing", True) for one in ("v2", "v1beta1"))
+NOT_SERVED = ("NotFound", "the server could not find the requested resource")
+
+
+def versions_asked(server: FaultyServer) -> list[str]:
+    """The version and verb of each request."""
+    return [
+        f"{'watch' if 'watch' in request.query else 'list'} {request.path.split('/')[3]}"
+        for request in server.requests
+    ]
+
+
+async def test_the_newest_version_that_the_server_has_is_watched() -> None:
+    steps = [refuse(404, *NOT_SERVED), page(5, [item("a", 1)]), watch(then="hang")]
+    recorder, served = Recorder(), list[Resource | None]()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(
+            client,
+            recorder,
+            VERSIONS[0],
+            WatchOptions(optional=True, older=VERSIONS[1:]),
+            on_served=served.append,
+        ),
+    ):
+        await recorder.until_reported("add a")
+        await eventually(lambda: len(server.requests) == 3)
+        assert versions_asked(server) == ["list v2", "list v1beta1", "watch v1beta1"]
+        assert served == [VERSIONS[1]]
+
+
+async def test_a_newer_version_is_taken_when_the_watch_of_an_older_one_ends() -> None:
+    """The objects are the same in both versions, so nothing is reported twice."""
+    steps = [
+        refuse(404, *NOT_SERVED),
+        page(5, [item("a", 1)]),
+        watch(event("ADDED", "b", 6)),
+        page(7, [item("a", 1), item("b", 6)]),
+        watch(event("DELETED", "a", 8), then="hang"),
+    ]
+    recorder, served = Recorder(), list[Resource | None]()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(
+            client,
+            recorder,
+            VERSIONS[0],
+            WatchOptions(optional=True, older=VERSIONS[1:]),
+            on_served=served.append,
+            sleep=Sleeper(),
+        ),
+    ):
+        await recorder.until_reported("add a", "add b", "delete a")
+        assert versions_asked(server)[2:] == ["watch v1beta1", "list v2", "watch v2"]
+        assert served == [VERSIONS[1], VERSIONS[0]]
+
+
+async def test_a_version_that_is_gone_leaves_the_resource_empty_until_another_one_comes() -> None:
+    steps = [
+        page(5, [item("a", 1)]),
+        refuse(404, *NOT_SERVED),  # the watch
+        refuse(404, *NOT_SERVED),
+        refuse(404, *NOT_SERVED),
+        refuse(404, *NOT_SERVED),
+        page(9, [item("b", 8)]),
+        watch(then="hang"),
+    ]
+    recorder, served = Recorder(), list[Resource | None]()
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(
+                client,
+                recorder,
+                VERSIONS[0],
+                WatchOptions(optional=True, older=VERSIONS[1:]),
+                on_served=served.append,
+                sleep=Sleeper(),
+            ),
+        ):
+            await recorder.until_reported("add a", "delete a", "add b")
+            lists = ["list v2", "list v1beta1"]
+            assert versions_asked(server)[:6] == ["list v2", "watch v2", *lists, *lists]
+            await eventually(lambda: served == [VERSIONS[0], None, VERSIONS[1]])
+    assert not [log for log in logs if log["log_level"] == "error"]
