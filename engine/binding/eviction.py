@@ -47,6 +47,7 @@ class Cause:
         node: Where.
         profile, revision: Of the decision.
         check: Raises if the preemption must not go on; called before every request.
+        group: The PodGroup that needs the capacity, by its uid; "": the pod alone.
     """
 
     preemptor: Pod
@@ -54,6 +55,7 @@ class Cause:
     profile: str
     revision: str
     check: Callable[[], None]
+    group: str = ""
 
 
 class Evicted(enum.Enum):
@@ -153,7 +155,8 @@ class Evictor:
 
     async def _evict(self, victim: Pod, cause: Cause) -> Evicted:
         cause.check()
-        note = f"Preempted by pod {cause.preemptor.uid} on node {cause.node}"
+        by = f"podgroup {cause.group}" if cause.group else f"pod {cause.preemptor.uid}"
+        note = f"Preempted by {by} on node {cause.node}"
         is_in_memory = self._send_back(victim.uid)
         if is_in_memory:
             note += " (in kube-scheduler memory)."
@@ -183,7 +186,7 @@ class Evictor:
 
     async def _delete(self, victim: Pod, cause: Cause) -> bool:
         """Give *victim* a condition that says why, and delete it. False if it was gone already."""
-        condition = self._condition(victim, cause.profile)
+        condition = self._condition(victim, cause)
         if condition is not None:
             patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
             say = functools.partial(
@@ -212,9 +215,10 @@ class Evictor:
         )
         return await self._send(delete, victim, cause)
 
-    def _condition(self, victim: Pod, profile: str) -> dict[str, Any] | None:
+    def _condition(self, victim: Pod, cause: Cause) -> dict[str, Any] | None:
         """The condition that says why the pod is evicted; None if the pod has it already."""
-        message = f"{profile}: preempting to accommodate a higher priority pod"
+        kind = "podgroup" if cause.group else "pod"
+        message = f"{cause.profile}: preempting to accommodate a higher priority {kind}"
         condition: dict[str, Any] = {
             "type": DISRUPTION_TARGET,
             "status": "True",

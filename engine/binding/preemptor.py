@@ -130,7 +130,12 @@ class Preemptor:
     async def _run(self, evict: Evict) -> None:
         preemptor, node = evict.preemptor, evict.preemption.node
         cause = Cause(
-            preemptor, node, evict.profile, evict.revision, lambda: self._check_may_go_on(preemptor)
+            preemptor,
+            node,
+            evict.profile,
+            evict.revision,
+            lambda: self._check_may_go_on(preemptor),
+            evict.group,
         )
         started_at = self._clock.monotonic()
         end, evicted = PreemptionEnd.DONE, list[Pod]()

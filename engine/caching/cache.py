@@ -240,6 +240,19 @@ class Cache:
         finally:
             self._frozen -= 1
 
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Inside, pods can be removed, added and assumed; in the end all are as they were."""
+        infos, pods = self._infos.copy(), self._pods.copy()
+        uids, assumed = self._uid_of.copy(), self._assumed.copy()
+        try:
+            yield
+        finally:
+            changed = [name for name, info in self._infos.items() if infos.get(name) is not info]
+            changed += [name for name in infos if name not in self._infos]
+            self._infos, self._pods, self._uid_of, self._assumed = infos, pods, uids, assumed
+            self._stale.update(dict.fromkeys(changed))
+
     # --- the only writers of NodeInfos -------------------------------------------------------
 
     def _new_info(self, name: str) -> NodeInfo:

@@ -8,16 +8,19 @@ how many belong together, is `pod_groups`'; how one pod is decided is the kernel
                   \\-> requeued as one
 """
 
+import functools
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.kernel.attempts import Attempts
 from engine.kernel.events import Reply
-from engine.kernel.instructions import Instruction, ReportFault
+from engine.kernel.group_preemption import GroupPreemption
+from engine.kernel.instructions import Instruction, ReportFault, ReportPodGroup
 from engine.kernel.permits import POD_GROUP, Permits
 from engine.kernel.pod_groups import GroupKey, PodGroups
+from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
@@ -26,6 +29,7 @@ from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Placement, Rejection
 from engine.scheduling.scheduling_cycle import Scheduler
+from engine.telemetry.metrics import Metrics
 
 # The texts are kube-scheduler's.
 UNSCHEDULABLE: Final = "pod group is unschedulable"
@@ -39,6 +43,7 @@ _PRIORITIES: Final = (
     "all pods in a single pod group should have the same priority as the pod group's priority, "
     "got {} and {}"
 )
+_REASONS: Final = {"scheduled": "Scheduled", "error": "SchedulerError"}
 _POLICIES: Final = (
     "all pods in a single pod group should have the same preemption policy, got {} and {}"
 )
@@ -66,6 +71,7 @@ class _Attempt:
         remaining: How many are still to be tried.
         held: The placements of this attempt.
         rejections: By uid, why pods fitted nowhere.
+        nominated: By uid, where members that are held were nominated.
         error: What ended the attempt, as the other pods are told; "" if nothing did.
     """
 
@@ -76,6 +82,7 @@ class _Attempt:
     remaining: int
     held: list[Placement] = field(default_factory=list)
     rejections: dict[str, Rejection] = field(default_factory=dict)
+    nominated: dict[str, str] = field(default_factory=dict)
     error: str = ""
 
     @property
@@ -93,7 +100,8 @@ class GroupAttempts:
         choose: Decides about one pod.
         is_to_be_tried: False if a pod must not be tried; it is put away then.
         wants_node: False if a pod is gone, bound or being deleted by now; it is put away then.
-        start_help: Starts what was decided about a pod that fits nowhere.
+        preemption: Has other pods evicted for a group that fits nowhere.
+        metrics, time: Measure.
         out: Receives the instructions.
     """
 
@@ -108,10 +116,14 @@ class GroupAttempts:
         choose: Choose,
         is_to_be_tried: Callable[[QueuedPod, Scheduler], bool],
         wants_node: Callable[[QueuedPod, Scheduler], bool],
-        start_help: Callable[[Pod, Decision], None],
+        preemption: GroupPreemption,
+        metrics: Metrics,
+        time: Clock,
         out: list[Instruction],
     ) -> None:
-        self._start_help = start_help
+        self._preemption = preemption
+        self._metrics = metrics
+        self._time = time
         self._groups = groups
         self._cache = cache
         self._queue = queue
@@ -167,7 +179,9 @@ class GroupAttempts:
             self._fail(attempt, scheduler, started_at)
             return
         for placement in attempt.held:
+            self._restore_nomination(attempt, placement.queued)
             self._queue.nominator.remove(placement.queued.uid, placed_on=placement.node)
+        self._report(attempt, started_at, "scheduled", "")
         self._permits.ask(attempt.held)
         held = {placement.queued.uid for placement in attempt.held}
         left = [queued for queued in attempt.members if queued.uid not in held]
@@ -226,12 +240,8 @@ class GroupAttempts:
                 attempt.rejections[queued.uid] = Rejection(decision.message(), is_error=True)
                 attempt.error = _OTHER_POD.format(decision.message())
             elif decision.node is None:
-                self._start_help(queued.pod, decision)
                 attempt.rejections[queued.uid] = Rejection(
-                    decision.message(),
-                    is_error=False,
-                    rejectors=decision.diagnosis.rejectors,
-                    nominated_node=decision.nominated_node,
+                    decision.message(), is_error=False, rejectors=decision.diagnosis.rejectors
                 )
             else:
                 self._hold(attempt, queued, decision, decision.node, started_at)
@@ -246,6 +256,11 @@ class GroupAttempts:
         if isinstance(held, Placement):
             attempt.held.append(held)
             attempt.scheduled += 1
+            # It counts there itself now. In force again if the attempt is undone.
+            nominated = self._queue.nominator.node_of(queued.uid)
+            if nominated is not None:
+                attempt.nominated[queued.uid] = nominated
+                self._queue.nominator.remove(queued.uid, placed_on=nominated)
             return
         attempt.rejections[queued.uid] = held
         if held.is_error:
@@ -279,25 +294,88 @@ class GroupAttempts:
         for placement in reversed(attempt.held):
             if placement.queued.place is Place.IN_FLIGHT:
                 self._attempts.release(placement)
+                self._restore_nomination(attempt, placement.queued)
+
+    def _restore_nomination(self, attempt: _Attempt, queued: QueuedPod) -> None:
+        node = attempt.nominated.pop(queued.uid, None)
+        if node is not None:
+            self._queue.nominator.nominate(queued.pod, node)
 
     def _fail(self, attempt: _Attempt, scheduler: Scheduler, started_at: float) -> None:
         """Requeue every pod of the attempt, each with what it is told."""
         members = [one for one in attempt.members if one.place is Place.IN_FLIGHT]
         self._queue.align(members)
-        held = {placement.queued.uid for placement in attempt.held}
-        text = UNSCHEDULABLE
+        if attempt.error:
+            self._report(attempt, started_at, "error", attempt.error)
+            for queued in members:
+                own = attempt.rejections.get(queued.uid)
+                told = own if own and own.is_error else Rejection(attempt.error, is_error=True)
+                self._fail_one(queued, told, scheduler, started_at)
+            return
+        # 1. Why, and what can be done about it.
+        is_tried = bool(attempt.held or attempt.rejections)
+        why = ""
         if attempt.scheduled < attempt.min_count:
-            text = _TOO_FEW.format(attempt.min_count, attempt.scheduled, attempt.remaining)
-        rejectors = frozenset({POD_GROUP})
+            why = _TOO_FEW.format(attempt.min_count, attempt.scheduled, attempt.remaining)
+        untried = text = why if why and is_tried else ", ".join(filter(None, (UNSCHEDULABLE, why)))
+        nodes: dict[str, str] | None = None
+        if members:
+            trial = functools.partial(self._try, attempt.key, members, scheduler)
+            outcome = self._preemption.run(attempt.key, members, scheduler, trial)
+            text, nodes = ", ".join(filter(None, (text, outcome.message))), outcome.nodes
+        self._report(
+            attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text
+        )
+        # 2. What each is told.
+        held = {placement.queued.uid for placement in attempt.held}
         for queued in members:
             rejection = attempt.rejections.get(queued.uid)
-            if attempt.error and not (rejection and rejection.is_error):
-                rejection = Rejection(attempt.error, is_error=True)
-            elif rejection is None:
-                is_told = queued.uid in held or not (held or attempt.rejections)
-                message = f"{UNSCHEDULABLE}, {text}" if is_told and text != UNSCHEDULABLE else text
-                rejection = Rejection(message, is_error=False, rejectors=rejectors)
+            if rejection is None:
+                message = untried
+                if queued.uid in held:
+                    message = text if nodes is not None else f"{UNSCHEDULABLE}, {text}"
+                rejection = Rejection(message, is_error=False, rejectors=frozenset({POD_GROUP}))
+            if nodes is not None:
+                rejection = replace(rejection, nominated_node=nodes.get(queued.uid, ""))
             self._fail_one(queued, rejection, scheduler, started_at)
+
+    def _try(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler
+    ) -> tuple[list[Placement], str]:
+        """Place the group, release it again: the placements, or why it does not fit."""
+        state = self._groups.state(key)
+        scheduled = state.placed + state.waiting
+        trial = _Attempt(key, max(state.min_count, 1), list(members), scheduled, len(members))
+        for queued in members:
+            if trial.is_hopeless or trial.error:
+                break
+            trial.remaining -= 1
+            decision = scheduler.schedule(
+                queued.pod, self._cache.snapshot(), self._queue.nominator, has_post_filters=False
+            )
+            if decision.is_error:
+                trial.error = decision.message()
+            elif decision.node is not None:
+                self._hold(trial, queued, decision, decision.node, 0.0)
+        held = trial.held.copy()
+        self._undo(trial)
+        if trial.error:
+            return [], trial.error
+        if trial.scheduled < trial.min_count:
+            return [], _TOO_FEW.format(trial.min_count, trial.scheduled, trial.remaining)
+        return held, "" if held else UNSCHEDULABLE
+
+    def _report(self, attempt: _Attempt, started_at: float, result: str, message: str) -> None:
+        """Count the attempt, and report it if there is a PodGroup to say so."""
+        key = attempt.key
+        labels = result, key.scheduler_name
+        self._metrics.podgroup_attempts.labels(*labels).inc()
+        seconds = self._time.monotonic() - started_at
+        self._metrics.podgroup_attempt_seconds.labels(*labels).observe(seconds)
+        if self._groups.follows_object(key) and self._groups.state(key).exists:
+            reason = _REASONS.get(result, "Unschedulable")
+            name = f"{key.namespace}/{key.name}"
+            self._out.append(ReportPodGroup(name, result == "scheduled", reason, message))
 
     def _fail_one(
         self, queued: QueuedPod, rejection: Rejection, scheduler: Scheduler, started_at: float

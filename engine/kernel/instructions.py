@@ -29,7 +29,8 @@ class Evict(msgspec.Struct, frozen=True):
 
     A victim that waits in permit is sent back by `WaitingPodPreempted`, one that is being prepared
     for its binding by cancelling that. `victims` are those of the preemption that are not
-    terminating yet.
+    terminating yet. `group` is the uid of the PodGroup that they have to make way for, or the name
+    of a group without one; "": it is for the pod alone. The node is `cluster` then.
     """
 
     preemptor: Pod
@@ -37,6 +38,7 @@ class Evict(msgspec.Struct, frozen=True):
     victims: tuple[Pod, ...]
     profile: str
     revision: str
+    group: str = ""
 
 
 class RunAction(msgspec.Struct, frozen=True):
@@ -150,6 +152,7 @@ class ReportDecision(msgspec.Struct, frozen=True):
 
     `answers` are those of extenders, in order. `seconds` is how long it took in all, `own_seconds`
     without the time of extenders; `failures` are those of policies, `lost` those that lost time.
+    `is_member`: the pod is tried with others of its group.
     """
 
     pod: Pod
@@ -159,6 +162,7 @@ class ReportDecision(msgspec.Struct, frozen=True):
     own_seconds: float
     failures: Sequence[PolicyFailure]
     lost: Sequence[PolicyFailure]
+    is_member: bool = False
 
 
 class ReportFault(msgspec.Struct, frozen=True):

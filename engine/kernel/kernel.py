@@ -14,6 +14,7 @@ from engine.kernel.attempts import Attempts
 from engine.kernel.cluster import ClusterChanges
 from engine.kernel.events import Event, PreemptionEnd, Reply
 from engine.kernel.group_attempts import GroupAttempts
+from engine.kernel.group_preemption import GroupPreemption
 from engine.kernel.instructions import (
     Evict,
     Instruction,
@@ -135,7 +136,16 @@ class Kernel:
             choose=self._choose_for_member,
             is_to_be_tried=self._is_to_be_tried,
             wants_node=self._wants_node,
-            start_help=self._start_help,
+            preemption=GroupPreemption(
+                groups=self.groups,
+                cache=cache,
+                nominator=self.queue.nominator,
+                preemptions=self.preemptions,
+                metrics=metrics,
+                out=self._out,
+            ),
+            metrics=metrics,
+            time=self.time,
             out=self._out,
         )
         # 3. The part that applies what the API server reports.
@@ -364,16 +374,19 @@ class Kernel:
         return self.take_instructions()
 
     def choose(
-        self, pod: Pod, scheduler: Scheduler, answers: list[Answer]
+        self, pod: Pod, scheduler: Scheduler, answers: list[Answer], *, is_member: bool = False
     ) -> Generator[Question, Reply, tuple[Decision, float]]:
         """The decision about *pod*, and how many seconds of it were waiting for extenders.
 
-        *answers* takes theirs. Until it ends the snapshot stays as it was, whatever happens to the
-        cache meanwhile.
+        *answers* takes theirs. *is_member*: it is tried with others of its group, and what
+        post-filters can do is not asked for it alone. Until it ends the snapshot stays as it was,
+        whatever happens to the cache meanwhile.
         """
         waited = 0.0
         with self.cache.frozen() as snapshot:
-            steps = scheduler.steps(pod, snapshot, self.queue.nominator)
+            steps = scheduler.steps(
+                pod, snapshot, self.queue.nominator, has_post_filters=not is_member
+            )
             try:
                 question = next(steps)
                 while True:
@@ -396,8 +409,8 @@ class Kernel:
     ) -> Generator[Question, Reply, Decision]:
         """The decision about a pod of a group, accounted for."""
         started_at = self.time.monotonic()
-        decision, waited = yield from self.choose(queued.pod, scheduler, answers)
-        self._account(queued.pod, decision, answers, started_at, waited)
+        decision, waited = yield from self.choose(queued.pod, scheduler, answers, is_member=True)
+        self._account(queued.pod, decision, answers, started_at, waited, is_member=True)
         return decision
 
     def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
@@ -438,6 +451,8 @@ class Kernel:
         answers: list[Answer],
         started_at: float,
         waited: float,
+        *,
+        is_member: bool = False,
     ) -> None:
         """Report the decision, and charge the pod's policies with the time that they lost."""
         seconds = self.time.monotonic() - started_at
@@ -450,20 +465,19 @@ class Kernel:
         if not lost:
             self.throttle.succeeded(Work.ATTEMPT, pod)
         self._out.append(
-            ReportDecision(pod, decision, answers, seconds, seconds - waited, failures, lost)
+            ReportDecision(
+                pod, decision, answers, seconds, seconds - waited, failures, lost, is_member
+            )
         )
 
     def _nowhere(self, queued: QueuedPod, decision: Decision, started_at: float) -> None:
         """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
-        self._start_help(queued.pod, decision)
-        self._fail(queued, _rejection(decision), decision.revision, started_at)
-
-    def _start_help(self, pod: Pod, decision: Decision) -> None:
-        """Start what post-filters decided about a pod that fits nowhere."""
+        pod = queued.pod
         if decision.eviction is not None:
             self._start_preemption(pod, decision.eviction, decision.revision)
         for action in decision.actions:
             self._out.append(RunAction(action, pod))
+        self._fail(queued, _rejection(decision), decision.revision, started_at)
 
     def _place(self, queued: QueuedPod, decision: Decision, node: str, started_at: float) -> None:
         """Hold the node, so that the next decision sees the pod there; bind it once approved."""

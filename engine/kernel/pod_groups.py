@@ -13,7 +13,14 @@ from engine.caching.cache import Cache
 from engine.framework.profile import EnabledPolicy
 from engine.lib.clock import Clock, VirtualClock
 from engine.model.pod import Pod
-from engine.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
+from engine.model.pod_group import (
+    ALL,
+    POD_GROUPS,
+    DisruptionUnit,
+    GroupTerms,
+    PodGroupState,
+    group_state,
+)
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.places import Gate
 from engine.queueing.throttle import Throttle, Work
@@ -98,6 +105,7 @@ class PodGroups:
         self._wanted.clear()
         self._unsaid.clear()
         scheduler.hooks.groups = self.state_of
+        scheduler.use_units(self.disrupted_as_one)
         if self._grouping:
             for pod in pods():
                 self.put(pod)
@@ -290,6 +298,21 @@ class PodGroups:
         """Every pod of a group, in the order they were first seen."""
         return list(self._members.get(key, {}).values())
 
+    def disrupted_as_one(self) -> list[DisruptionUnit]:
+        """The groups that are preempted as a whole, as far as their pods count on nodes."""
+        units: dict[tuple[str, str, str], DisruptionUnit] = {}
+        for key in self._members:
+            wanted = self._wanted_of(key)
+            if wanted.disruption_mode != ALL:
+                continue
+            placed = [self._cache.get_pod(uid) for uid in self._members[key]]
+            pods = tuple(pod for pod in placed if pod is not None)
+            if pods:
+                # Policies of one profile may see the same group.
+                name = (key.scheduler_name, key.namespace, key.name)
+                units[name] = DisruptionUnit(pods, wanted.priority)
+        return list(units.values())
+
     def follows_object(self, key: GroupKey) -> bool:
         """True if a pod of the group leaves it to the PodGroup how many belong together."""
         return any(self._keys[uid][key].min_count is None for uid in self._members.get(key, ()))
@@ -334,9 +357,7 @@ class PodGroups:
         return state
 
     def _count(self, key: GroupKey) -> PodGroupState:
-        wanted = self._wanted.get(key)
-        if wanted is None:
-            wanted = self._wanted[key] = self._want(key)
+        wanted = self._wanted_of(key)
         pending = waiting = placed = 0
         for uid, pod in self._members.get(key, {}).items():
             if uid in self._waiting:
@@ -346,6 +367,12 @@ class PodGroups:
             elif not pod.is_terminating:
                 pending += 1
         return replace(wanted, pending=pending, waiting=waiting, placed=placed)
+
+    def _wanted_of(self, key: GroupKey) -> PodGroupState:
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            wanted = self._wanted[key] = self._want(key)
+        return wanted
 
     def _want(self, key: GroupKey) -> PodGroupState:
         """What is known of a group without a look at where its pods are."""

@@ -5,6 +5,7 @@ Owns that state. Who the victims are is decided by `engine.scheduling.preemption
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from engine.queueing.places import Gate
@@ -12,6 +13,7 @@ from engine.queueing.places import Gate
 #: kube-scheduler's name of the plugin, and what its gate says.
 DEFAULT_PREEMPTION: Final = "DefaultPreemption"
 WAITING: Final = "waiting for the preemption for this pod to be finished"
+WAITING_AS_GROUP: Final = "waiting for the preemption for this pod group to be finished"
 WAITING_FOR_OTHERS: Final = "waiting for another preemption on the nominated node to be finished"
 
 
@@ -31,32 +33,43 @@ class Preemptions:
         self._node_of: dict[str, str] = {}
         self._by_node: Counter[str] = Counter()
         self._held: dict[str, str] = {}  # by uid, the nominated node for which the gate was closed
+        self._group_of: dict[str, str] = {}  # by uid, the preemptor that stands for its group
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._node_of
 
-    def begin(self, uid: str, node: str) -> None:
-        """Victims are evicted on *node* for the pod of *uid* from now on."""
+    def begin(self, uid: str, node: str, group: Iterable[str] = ()) -> None:
+        """Victims are evicted on *node* for the pod of *uid* from now on.
+
+        If it stands for a group, *group* are the uids of the group's pods.
+        """
         assert uid not in self._node_of, "it is preempting already"
         self._node_of[uid] = node
         self._by_node[node] += 1
+        for member in group:
+            self._group_of[member] = uid
 
     def end(self, uid: str) -> list[str]:
         """The pod of *uid* is free; returns the uids of other pods whose gate may be open now."""
         node = self._node_of.pop(uid, None)
         if node is None:
             return []
+        members = [member for member, preemptor in self._group_of.items() if preemptor == uid]
+        for member in members:
+            del self._group_of[member]
         self._by_node[node] -= 1
         if self._by_node[node]:
-            return []
+            return members
         del self._by_node[node]
-        released = [held for held, nominated in self._held.items() if nominated == node]
+        released = members + [held for held, nominated in self._held.items() if nominated == node]
         for held in released:
-            del self._held[held]
+            self._held.pop(held, None)
         return released
 
     def gate(self, uid: str, nominated_node: str | None) -> Gate | None:
         """What keeps the pod of *uid* from being tried, or None."""
+        if uid in self._group_of:
+            return DEFAULT_PREEMPTION, WAITING_AS_GROUP
         if uid in self._node_of:
             return DEFAULT_PREEMPTION, WAITING
         if nominated_node is None or nominated_node not in self._by_node:

@@ -250,3 +250,10 @@ def group_state(
         workload="" if group is None else group.workload,
         problem="" if group is None else group.problem,
     )
+
+
+class DisruptionUnit(NamedTuple):
+    """The placed pods of a group that is preempted as a whole, and the group's priority."""
+
+    pods: tuple[Pod, ...]
+    priority: int

@@ -66,6 +66,7 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     pod_hash: str = ""
     verdict: msgspec.Raw = NO_TEXT
     answers: list[dict[str, Any]] = []
+    member: bool = False
     error: str = ""
     place: str = ""
     lacks: str = ""

@@ -315,6 +315,8 @@ def _decision(made: ReportDecision) -> tuple[str, Entry]:
         "revision": made.decision.revision,
         "verdict": verdict(made.decision),
     }
+    if made.is_member:
+        contents["member"] = True
     if made.answers:
         contents["answers"] = [answer_plain(answer) for answer in made.answers]
     return "decision", contents

@@ -275,6 +275,7 @@ class Replayer:
             assumed = self._kernel.attempts.assume(pod, line.node)
         except AlreadyAssumed as error:
             raise ValueError(str(error)) from error
+        self._kernel.queue.nominator.remove(line.uid, placed_on=line.node)
         self._state.put("pod", line.uid, assumed_text(line.node))
         reserves = self._decided.pop(line.uid, ())
         if reserves:
@@ -396,7 +397,7 @@ class Replayer:
         pods = self._kernel.cluster.placed_pods() if line.answers else ()
         by_uid = {one.uid: one for one in pods}
         answers = iter(line.answers)
-        choosing = self._kernel.choose(pod, scheduler, [])
+        choosing = self._kernel.choose(pod, scheduler, [], is_member=line.member)
         try:
             question = next(choosing)
             while True:

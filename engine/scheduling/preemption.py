@@ -6,7 +6,7 @@ is `binding.preemptor`'s. Which node is the best is the hook `candidate_key`.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,7 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.pod import Pod
+from engine.model.pod_group import DisruptionUnit
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.diagnosis import Diagnosis
@@ -84,6 +85,8 @@ class Candidates:
 class Preemption:
     """Finds candidates and chooses among them; one object serves all decisions of a bundle.
 
+    *units* gives the groups that are preempted as a whole; with some of them, nothing is kept.
+
     What was found for a node is kept for the next pod of the same class and priority while the
     node and the disruption budgets are the same, unless a filter looks beyond the node.
     """
@@ -94,7 +97,10 @@ class Preemption:
         columns: NodeColumns,
         feasibility: Feasibility,
         classifier: PodClassifier,
+        units: Callable[[], Sequence[DisruptionUnit]] = list,
     ) -> None:
+        self.units = units
+        self._units: Mapping[str, DisruptionUnit] = {}  # by the uid of each of their pods
         self._memo = memo
         self._columns = columns
         self._classifier = classifier
@@ -117,6 +123,7 @@ class Preemption:
         # 1. The nodes to try, in the order of a hash of their names. kube-scheduler starts at a
         #    random node; here it is the pod's own, so that runs repeat.
         budgets = Budgets(snapshot)
+        self._units = {pod.uid: unit for unit in self.units() for pod in unit.pods}
         trials = self._trials_of(filters, budgets)
         order = trials.potential(codes, self._columns.name_order, self._memo.reasons)
         size = len(order) // 2
@@ -183,7 +190,7 @@ class Preemption:
         self, filters: Filters, trials: Trials, slots: Sequence[int], budgets: Budgets
     ) -> PolicyFailure | None:
         """Try the nodes of *slots*; the failure that ends it, if there is one."""
-        answers = self._victims.select(filters, slots, budgets, trials.patterns)
+        answers = self._victims.select(filters, slots, budgets, trials.patterns, self._units)
         for slot, answer in zip(slots, answers, strict=False):  # up to a failure
             if isinstance(answer, PolicyFailure):
                 return answer
@@ -216,7 +223,7 @@ class Preemption:
             return ""
         info = snapshot.infos[slot]
         for other in info.pods.values() if info is not None else ():
-            if other.priority < pod.priority and _is_preempted(other):
+            if other.priority < pod.priority and is_preempted(other):
                 return STILL_TERMINATING
         return ""
 
@@ -232,7 +239,7 @@ class Preemption:
         """What is known for pods like this one, with the nominations of now."""
         pod_class = filters.pod_class
         key = (id(pod_class), filters.pod.priority)
-        trials = None if filters.late else self._trials.get(key)
+        trials = None if filters.late or self._units else self._trials.get(key)
         if trials is not None:
             self._trials.move_to_end(key)
         else:
@@ -244,7 +251,7 @@ class Preemption:
     def _new_trials(self, filters: Filters, key: tuple[int, int]) -> Trials:
         """Trials of which nothing is known; they are kept if anything of them can hold on."""
         uses = filters.pod_class.filters
-        if filters.late or look_beyond(uses) or not self._holds_on(filters.profile):
+        if filters.late or self._units or look_beyond(uses) or not self._holds_on(filters.profile):
             return Trials(filters.pod_class)
         patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
         trials = self._trials[key] = Trials(filters.pod_class, patterns)
@@ -371,7 +378,7 @@ class Preemption:
         return [self._keys[instance, entry] for entry in entries]
 
 
-def _is_preempted(pod: Pod) -> bool:
+def is_preempted(pod: Pod) -> bool:
     """True for a pod that is going because the scheduler evicted it."""
     if not pod.is_terminating:
         return False

@@ -10,7 +10,7 @@ hooks are given for a pod is put together by `pod_classifier`.
 """
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +23,7 @@ from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.model.pod_group import DisruptionUnit
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
@@ -43,6 +44,7 @@ from engine.scheduling.extenders import (
     unopposed,
 )
 from engine.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
+from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.nominations import Nominations
 from engine.scheduling.plugins.registry import make_plugins
@@ -129,6 +131,7 @@ class Scheduler:
         self._nominations = Nominations()
         self._decisions = 0
         self._pod_bytes = 0
+        self._units: Callable[[], Sequence[DisruptionUnit]] = list
         self._begin()
         #: What is asked about a pod alone.
         self.hooks = PodHooks(bundle, self._classifier, self._plugins)
@@ -144,7 +147,11 @@ class Scheduler:
         self._classifier = PodClassifier(bundle, self._memo, self._columns)
         self._feasibility = Feasibility(self._memo, self._columns, self._counted, self._classifier)
         self._preemption = Preemption(
-            self._memo, self._columns, self._feasibility, self._classifier
+            self._memo,
+            self._columns,
+            self._feasibility,
+            self._classifier,
+            self._units,
         )
         self._post_filters = PostFilters(self._memo, self._preemption)
         self._totals = Totals(
@@ -196,6 +203,10 @@ class Scheduler:
         self._plugins = self.hooks.plugins = dict(plugins)
         self._pre_filters.clear()
 
+    def use_units(self, units: Callable[[], Sequence[DisruptionUnit]]) -> None:
+        """Evict the groups that *units* gives as a whole or not at all."""
+        self._units = self._preemption.units = units
+
     def profile_of(self, pod: Pod) -> Profile | None:
         """The profile that the pod names, or None: it is not ours."""
         return self._profiles.get(pod.scheduler_name)
@@ -231,7 +242,12 @@ class Scheduler:
     # --- the cycle --------------------------------------------------------------------------
 
     def schedule(
-        self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NO_NOMINATIONS
+        self,
+        pod: Pod,
+        snapshot: Snapshot,
+        nominator: Nominator = NO_NOMINATIONS,
+        *,
+        has_post_filters: bool = True,
     ) -> Decision:
         """Choose a node for *pod*; *nominator* knows the nodes that pods are nominated to.
 
@@ -239,7 +255,37 @@ class Scheduler:
         extender is asked: `steps` is for that. Raises `KeyError` if no profile has the pod's
         `schedulerName`.
         """
-        return _without_extenders(self.steps(pod, snapshot, nominator)).decision
+        steps = self.steps(pod, snapshot, nominator, has_post_filters=has_post_filters)
+        return _without_extenders(steps).decision
+
+    def fits(self, pod: Pod, name: str, snapshot: Snapshot, nominator: Nominator) -> bool:
+        """True if *pod* passes every filter on the node *name*; no extender is asked."""
+        slot = snapshot.slot_of.get(name)
+        filters = self._filters_of(pod, snapshot, nominator)
+        if slot is None or filters is None:
+            return False
+        codes, failures = self._feasibility.codes(filters)
+        return not filter_failures(filters.pod_class, codes, failures, snapshot) and bool(
+            codes[slot] == FITS
+        )
+
+    def looks_beyond(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> bool:
+        """True if other nodes, and their pods, can matter for whether *pod* fits on one."""
+        filters = self._filters_of(pod, snapshot, nominator)
+        return filters is None or bool(filters.late) or look_beyond(filters.pod_class.filters)
+
+    def _filters_of(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Filters | None:
+        """All filters of *pod*, up to date; None if it cannot be tried or a pre-filter rejects."""
+        profile = self._profiles[pod.scheduler_name]
+        pod_class = self._class_of(profile, pod, snapshot)
+        if pod_class.pre.failure is not None:
+            return None
+        uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
+        if rejection is not None:
+            return None
+        self._columns.refresh(snapshot)
+        pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
+        return self._filters(pod, profile, pod_class, snapshot, nominator, uses)
 
     def explain(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NO_NOMINATIONS
@@ -254,13 +300,25 @@ class Scheduler:
         nominator: Nominator = NO_NOMINATIONS,
         *,
         detailed: bool = False,
+        has_post_filters: bool = True,
     ) -> Steps:
-        """The decision as a generator: yields questions to extenders, returns the explanation."""
-        explanation = yield from self._steps(pod, snapshot, nominator, detailed=detailed)
+        """The decision as a generator: yields questions to extenders, returns the explanation.
+
+        *has_post_filters* is False for a pod of a group: what can be done is asked for all of them.
+        """
+        explanation = yield from self._steps(
+            pod, snapshot, nominator, detailed=detailed, has_post_filters=has_post_filters
+        )
         return self._annotated(pod, snapshot, explanation)
 
     def _steps(
-        self, pod: Pod, snapshot: Snapshot, nominator: Nominator, *, detailed: bool
+        self,
+        pod: Pod,
+        snapshot: Snapshot,
+        nominator: Nominator,
+        *,
+        detailed: bool,
+        has_post_filters: bool,
     ) -> Steps:
         profile = self._profiles[pod.scheduler_name]
         # 1. What no policy can judge: no nodes, or a pod whose amounts cannot be read.
@@ -280,6 +338,10 @@ class Scheduler:
         self._columns.refresh(snapshot)
         filters = self._filters(pod, profile, pod_class, snapshot, nominator, uses)
         if rejection is not None:
+            if rejection.code is Code.ERROR:
+                return self._failed(snapshot, (pre_filter_failure(rejection),))
+            if not has_post_filters:
+                return self._unschedulable(_rejected_by(rejection, pod_class, snapshot))
             return (yield from self._rejected(filters, uses, rejection))
         # 3. Filter: which nodes are feasible.
         filtered = yield from self._filter(filters)
@@ -292,6 +354,8 @@ class Scheduler:
         # 5. No node is feasible: say why, and let post-filters try to make one so.
         codes = filtered.codes
         diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
+        if not has_post_filters:
+            return self._unschedulable(diagnosis)
         rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
         subset = pod_class.pre.subset
         return (yield from self._nowhere(filters, codes, uses, diagnosis, subset, rejected))
@@ -381,16 +445,10 @@ class Scheduler:
     def _rejected(self, filters: Filters, uses: Sequence[RuntimeUse], rejection: Status) -> Steps:
         """The outcome of a pod that a pre-filter rejected: no node was looked at."""
         snapshot = filters.snapshot
-        if rejection.code is Code.ERROR:
-            return self._failed(snapshot, (pre_filter_failure(rejection),))
         codes = np.full(len(snapshot.infos), ABSENT, np.int32)
         present = self._columns.present[: len(codes)]
         codes[present] = self._memo.reasons.intern(rejection)
-        diagnosis = Diagnosis(
-            snapshot.node_count,
-            pre_filter=rejection,
-            narrowed_by=filters.pod_class.pre.narrowed_by,
-        )
+        diagnosis = _rejected_by(rejection, filters.pod_class, snapshot)
         return (yield from self._nowhere(filters, codes, uses, diagnosis, None, {}))
 
     def _silent_uses(self, profile: Profile, uses: Sequence[RuntimeUse]) -> list[RuntimeUse]:
@@ -721,6 +779,12 @@ class Scheduler:
         self.hooks.classifier = self._classifier
         self._reuse_from(columns, counted)
         self._memo.continue_counts(memo)
+
+
+def _rejected_by(rejection: Status, pod_class: PodClass, snapshot: Snapshot) -> Diagnosis:
+    return Diagnosis(
+        snapshot.node_count, pre_filter=rejection, narrowed_by=pod_class.pre.narrowed_by
+    )
 
 
 def _without_extenders(steps: Steps) -> Explanation:

@@ -5,9 +5,9 @@ the other while the pod still fits. Which pods matter more is the hook `victim_k
 it says None stay where they are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from engine.caching.counters import PodChanges
 from engine.caching.snapshot import Snapshot
@@ -15,6 +15,7 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.model.pod_group import DisruptionUnit
 from engine.policy.evaluator import PolicyFailure, first_reported
 from engine.policy.projections import Projector
 from engine.policy.verdicts import FITS, VerdictMemo
@@ -66,6 +67,15 @@ class _Node:
             pairs = list(zip(self.removed, orders, strict=True))
             self.kept = [pod for pod, order in pairs if order is None]
             self.removed = [pod for pod, order in pairs if order is not None]
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """Pods that go or stay together: those *here*, on the node, and all of them."""
+
+    order: tuple[Any, ...]
+    here: list[Pod]
+    pods: tuple[Pod, ...]
 
 
 class VictimSelector:
@@ -125,13 +135,14 @@ class VictimSelector:
         slots: Sequence[int],
         budgets: Budgets,
         patterns: TrialPatterns | None,
+        units: Mapping[str, DisruptionUnit],
     ) -> list[NodeVictims | Status | PolicyFailure]:
         """For each of *slots*, the pods to evict, most important first; or why not.
 
         The first failure is the last answer. *patterns* are those of the pod's class and priority.
         """
         enabled = last_enabled(filters.profile, "victim_key")
-        nodes = [_node(filters, slot) for slot in slots]
+        nodes = [_node(filters, slot, units) for slot in slots]
         failed: dict[int, PolicyFailure] = {}
         # 1. Pods that are never evicted stay where they are in all that follows.
         if enabled is not None and self._classifier.keeps_pods(enabled):
@@ -151,7 +162,13 @@ class VictimSelector:
         if enabled is not None and hopeful and not self._classifier.keeps_pods(enabled):
             failed = self._ask(enabled, filters, list(hopeful.values()))
         for k, (place, node) in enumerate(hopeful.items()):
-            answer = failed.get(k) or self._victims_of(filters, node, budgets, patterns)
+            answer: NodeVictims | Status | PolicyFailure
+            if k in failed:
+                answer = failed[k]
+            elif units and any(pod.uid in units for pod in node.removed):
+                answer = self._victims_in_units(filters, node, budgets, units)
+            else:
+                answer = self._victims_of(filters, node, budgets, patterns)
             answers[place] = answer
             if isinstance(answer, PolicyFailure):
                 return answers[: place + 1]
@@ -268,6 +285,59 @@ class VictimSelector:
         violations = sum(place < len(violating) for place in places) if violating else 0
         return NodeVictims(tuple([removed[k] for k in victims]), violations)
 
+    def _victims_in_units(
+        self,
+        filters: Filters,
+        node: _Node,
+        budgets: Budgets,
+        units: Mapping[str, DisruptionUnit],
+    ) -> NodeVictims | Status | PolicyFailure:
+        """The same where pods go or stay with the others of their group, on all nodes.
+
+        The priority decides, then groups are spared before single pods, large ones before small.
+        """
+        bundles: dict[str, _Bundle] = {}
+        for place, pod in enumerate(node.removed):
+            unit = units.get(pod.uid)
+            first = pod if unit is None else unit.pods[0]
+            bundle = bundles.get(first.uid)
+            if bundle is None:
+                pods = (pod,) if unit is None else unit.pods
+                priority = pod.priority if unit is None else unit.priority
+                own = place if node.orders is None else node.orders[place]
+                order = (-priority, unit is None, -len(pods), own)
+                bundle = bundles[first.uid] = _Bundle(order, [], pods)
+            bundle.here.append(pod)
+        sequence = sorted(bundles.values(), key=lambda bundle: bundle.order)
+        everything = [pod for bundle in sequence for pod in bundle.pods]
+        violating = {
+            everything[k].uid for k in budgets.split(everything, range(len(everything)))[0]
+        }
+        sequence.sort(key=lambda bundle: not any(pod.uid in violating for pod in bundle.pods))
+        info = _without(node.info, node.removed)
+        gone = {pod.uid: pod for pod in node.removed}
+        victims: list[_Bundle] = []
+        for bundle in sequence:
+            with_them = info
+            for pod in bundle.here:
+                with_them = with_them.with_pod(pod)
+            uids = {pod.uid for pod in bundle.here}
+            rest = [pod for uid, pod in gone.items() if uid not in uids]
+            verdict = self._fits(filters, node.slot, with_them, rest)
+            if isinstance(verdict, PolicyFailure):
+                return _about(verdict, node.info)
+            if verdict == FITS:
+                info = with_them
+                gone = {pod.uid: pod for pod in rest}
+            else:
+                victims.append(bundle)
+        if not victims:
+            text = f"expected at least one victim pod on node {node.info.name}"
+            return Status(Code.ERROR, (text,))
+        victims.sort(key=lambda bundle: bundle.order)
+        pods = tuple(pod for bundle in victims for pod in bundle.pods)
+        return NodeVictims(pods, sum(pod.uid in violating for pod in pods))
+
     def _spare(
         self, filters: Filters, node: _Node, sequence: Sequence[Pod]
     ) -> tuple[int, ...] | PolicyFailure:
@@ -323,10 +393,16 @@ class VictimSelector:
         return orders
 
 
-def _node(filters: Filters, slot: int) -> _Node:
+def _node(filters: Filters, slot: int, units: Mapping[str, DisruptionUnit]) -> _Node:
     info = filters.snapshot.infos[slot]
     assert info is not None
     priority = filters.pod.priority
+    if units:
+        # A group goes if it is less important, whatever its pods say of themselves.
+        priorities = {uid: units[uid].priority for uid in info.pods if uid in units}
+        pods = info.pods.items()
+        removed = [pod for uid, pod in pods if priorities.get(uid, pod.priority) < priority]
+        return _Node(slot, info, removed)
     if info.lowest_priority >= priority:
         return _Node(slot, info, [])
     return _Node(slot, info, [pod for pod in info.pods.values() if pod.priority < priority])

@@ -167,6 +167,39 @@ class Metrics:
             "Number of searches for preemption victims for pods that fit nowhere.",
             registry=registry,
         )
+        self.podgroup_attempts = Counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Number of attempts to schedule pod groups, by the result: `scheduled`, "
+            "`unschedulable`, `waiting_on_preemption` or `error`.",
+            ["result", "profile"],
+            registry=registry,
+        )
+        self.podgroup_attempt_seconds = Histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Latency of an attempt to schedule a pod group in seconds.",
+            ["result", "profile"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
+        self.workload_preemption_attempts = Counter(
+            "scheduler_workload_preemption_attempts_total",
+            "Number of searches for preemption victims for pod groups that fit nowhere.",
+            ["result"],
+            registry=registry,
+        )
+        self.workload_preemption_victims = Histogram(
+            "scheduler_workload_preemption_victims",
+            "Number of victims of one preemption for a pod group.",
+            buckets=exponential(1, 2, 11),
+            registry=registry,
+        )
+        self.preemption_workload_disruptions = Histogram(
+            "scheduler_preemption_workload_disruptions",
+            "Number of units that one preemption evicts: pods, and groups that go as a whole.",
+            ["preemptor"],
+            buckets=exponential(1, 2, 11),
+            registry=registry,
+        )
         self.preemption_victims = Histogram(
             "scheduler_preemption_victims",
             "Number of victims of one preemption.",

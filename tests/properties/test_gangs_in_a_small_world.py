@@ -116,6 +116,14 @@ class Gangs(RuleBasedStateMachine):
     def is_sound(self) -> None:
         self.world.check()
 
+    @invariant()
+    def no_group_holds_nodes_for_a_part(self) -> None:
+        world = self.world
+        for name, (wanted, _, _) in self.groups.items():
+            members = [pod for pod in world.known.values() if pod.labels.get("group") == name]
+            held = [pod for pod in members if world.cache.get_pod(pod.uid) is not None]
+            assert name in self.maimed or not held or len(held) >= wanted, f"half of {name} holds"
+
     def teardown(self) -> None:
         world = self.world
         world.come_to_rest()

@@ -1,0 +1,251 @@
+"""Preemption for a whole group: which pods have to go so that all of its pods fit.
+
+Owns kube-scheduler's workload-aware preemption as a trial on the cache, which is as before in the
+end: every less important pod is taken away, one run of the group chooses the nodes, and then pods
+are spared, the most important first, as long as the members still pass the filters where they are.
+A group that is disrupted as a whole goes or stays as one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.caching.cache import Cache
+from engine.kernel.instructions import Evict, Instruction
+from engine.kernel.pod_groups import GroupKey, PodGroups
+from engine.kernel.preemptions import Preemptions
+from engine.model.pod import Pod
+from engine.model.pod_group import NEVER, POD_GROUPS, PREEMPT_LOWER_PRIORITY
+from engine.policy.evaluator import PolicyFailure
+from engine.queueing.nominator import Nominator
+from engine.queueing.queued_pod import QueuedPod
+from engine.scheduling.disruption_budgets import Budgets
+from engine.scheduling.placement import Placement, Preemption
+from engine.scheduling.preemption import NEVER as IS_NEVER
+from engine.scheduling.preemption import is_preempted
+from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.victims import PLUGIN
+from engine.telemetry.metrics import Metrics
+
+# The texts are kube-scheduler's.
+PREFIX: Final = "pod group preemption: "
+_ONGOING: Final = "ongoing preemption on nominated nodes"
+_NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+_FOUND: Final = "found a placement for podgroup, preempting {} victims"
+#: What stands for the node in a preemption that is about all of them.
+CLUSTER: Final = "cluster"
+
+Trial = Callable[[], tuple[list[Placement], str]]
+"""Places the group on the cache as it is, and releases it again: the placements, or why not."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What preemption can do for a group.
+
+    `nodes` are those to nominate its pods for, by uid; None: it cannot help.
+    """
+
+    message: str
+    nodes: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class _Unit:
+    """Pods that go or stay together: one, or a group that is disrupted as a whole."""
+
+    pods: tuple[Pod, ...]
+    priority: int
+    is_group: bool = False
+    is_wide: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # What it asks of its surroundings may concern members on other nodes.
+        self.is_wide = any(pod.manifest.spec.affinity is not None for pod in self.pods)
+
+    @property
+    def order(self) -> tuple[int, int, int, float]:
+        """The most important first."""
+        starts = [pod.start_time for pod in self.pods if pod.start_time is not None]
+        return (-self.priority, -self.is_group, -len(self.pods), min(starts, default=float("inf")))
+
+
+class GroupPreemption:
+    """Finds victims for groups, and has them evicted.
+
+    Args:
+        groups: Knows them.
+        cache: Where it is tried; as before in the end.
+        nominator: Knows where pods are nominated.
+        preemptions: Keeps the group's pods from being tried while victims are evicted.
+        metrics: Counts.
+        out: Receives the instructions.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: PodGroups,
+        cache: Cache,
+        nominator: Nominator,
+        preemptions: Preemptions,
+        metrics: Metrics,
+        out: list[Instruction],
+    ) -> None:
+        self._groups = groups
+        self._cache = cache
+        self._nominator = nominator
+        self._preemptions = preemptions
+        self._metrics = metrics
+        self._out = out
+
+    def run(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
+    ) -> Outcome:
+        """Find out what eviction can do for the group, and start it.
+
+        The message is empty if the profile has no preemption.
+        """
+        profile = scheduler.profile_of(members[0].pod)
+        if profile is None or PLUGIN not in profile.order.get("postFilter", ()):
+            return Outcome("")
+        outcome = self._run(key, members, scheduler, trial)
+        result = "Unschedulable" if outcome.nodes is None else "Success"
+        self._metrics.workload_preemption_attempts.labels(result).inc()
+        outcome.message = PREFIX + outcome.message
+        return outcome
+
+    def _run(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
+    ) -> Outcome:
+        state = self._groups.state(key)
+        pods = [queued.pod for queued in members]
+        policy = state.preemption_policy or pods[0].manifest.spec.preemption_policy
+        if (policy or PREEMPT_LOWER_PRIORITY) == NEVER:
+            return Outcome(IS_NEVER)
+        nominated = {
+            pod.uid: node
+            for pod in pods
+            if (node := self._nominator.node_of(pod.uid) or pod.nominated_node_name)
+        }
+        if self._is_ongoing(set(nominated.values()), state.priority):
+            return Outcome(_ONGOING, nominated)
+        units = self._units(pods[0], state.priority, scheduler)
+        if not units:
+            return Outcome(_NO_VICTIMS)
+        budgets = Budgets(self._cache.snapshot())
+        length = len(self._out)
+        with self._cache.trial():
+            for unit in units:
+                for pod in unit.pods:
+                    self._cache.remove_pod(pod)
+            placements, why_not = trial()
+            victims = [] if why_not else self._spare(units, placements, scheduler, budgets)
+        del self._out[length:]  # nothing of it has happened
+        if why_not:
+            return Outcome(why_not)
+        self._evict(key, pods, victims, scheduler)
+        nodes = {placement.pod.uid: placement.node for placement in placements}
+        return Outcome(_FOUND.format(sum(len(unit.pods) for unit in victims)), nodes)
+
+    def _is_ongoing(self, nodes: set[str], priority: int) -> bool:
+        """True if a victim is on its way out where a member is nominated to."""
+        return any(
+            pod.priority < priority and is_preempted(pod)
+            for node in nodes
+            if (info := self._cache.node_info(node)) is not None
+            for pod in info.pods.values()
+        )
+
+    def _units(self, preemptor: Pod, priority: int, scheduler: Scheduler) -> list[_Unit]:
+        """Everything that is less important than *priority*, the most important first."""
+        profile = scheduler.profile_of(preemptor)
+        assert profile is not None, "a pod is tried without a profile"
+        units: list[_Unit] = []
+        grouped: set[str] = set()
+        for one in self._groups.disrupted_as_one():
+            grouped.update(pod.uid for pod in one.pods)
+            units.append(_Unit(one.pods, one.priority, is_group=True))
+        for info in self._cache.infos():
+            units += [
+                _Unit((pod,), pod.priority)
+                for uid, pod in info.pods.items()
+                if pod.priority < priority and uid not in grouped
+            ]
+        units = [unit for unit in units if unit.priority < priority]
+        pods = [pod for unit in units for pod in unit.pods]
+        kept = scheduler.kept(profile, pods, self._cache.snapshot()) if pods else []
+        if isinstance(kept, PolicyFailure):
+            return []
+        never = {pod.uid for pod in kept}
+        units = [unit for unit in units if not any(pod.uid in never for pod in unit.pods)]
+        return sorted(units, key=lambda unit: unit.order)
+
+    def _spare(
+        self,
+        units: Sequence[_Unit],
+        placements: Sequence[Placement],
+        scheduler: Scheduler,
+        budgets: Budgets,
+    ) -> list[_Unit]:
+        """Of *units*, which are gone, those that cannot stay with the members where they are."""
+        pods = [pod for unit in units for pod in unit.pods]
+        violating, _ = budgets.split(pods, range(len(pods)))
+        uids = {pods[place].uid for place in violating}
+        is_violating = [any(pod.uid in uids for pod in unit.pods) for unit in units]
+        ordered = sorted(zip(units, is_violating, strict=True), key=lambda pair: not pair[1])
+        wide = any(
+            scheduler.looks_beyond(placement.pod, self._cache.snapshot(), self._nominator)
+            for placement in placements
+        )
+        victims = []
+        for unit, _ in ordered:
+            nodes = None if wide or unit.is_wide else {pod.node_name for pod in unit.pods}
+            for pod in unit.pods:
+                self._cache.add_pod(pod)
+            if not self._still_fit(placements, nodes, scheduler):
+                victims.append(unit)
+                for pod in unit.pods:
+                    self._cache.remove_pod(pod)
+        return sorted(victims, key=lambda unit: unit.order)
+
+    def _still_fit(
+        self, placements: Sequence[Placement], nodes: set[str] | None, scheduler: Scheduler
+    ) -> bool:
+        """True if the members pass the filters on their nodes, one after the other.
+
+        Only those on *nodes* are looked at, if given.
+        """
+        assumed = []
+        try:
+            for placement in placements:
+                if nodes is not None and placement.node not in nodes:
+                    continue
+                pod = placement.queued.pod
+                snapshot = self._cache.snapshot()
+                if not scheduler.fits(pod, placement.node, snapshot, self._nominator):
+                    return False
+                self._cache.assume(pod, placement.node)
+                assumed.append(pod.uid)
+            return True
+        finally:
+            for uid in assumed:
+                self._cache.forget(uid)
+
+    def _evict(
+        self, key: GroupKey, pods: Sequence[Pod], victims: Sequence[_Unit], scheduler: Scheduler
+    ) -> None:
+        all_victims = tuple(pod for unit in victims for pod in unit.pods)
+        going = tuple(pod for pod in all_victims if not pod.is_terminating)
+        self._metrics.workload_preemption_victims.observe(len(all_victims))
+        self._metrics.preemption_workload_disruptions.labels("podgroup").observe(len(victims))
+        if not going or pods[0].uid in self._preemptions:
+            return
+        self._preemptions.begin(pods[0].uid, CLUSTER, [pod.uid for pod in pods])
+        found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        name = found.metadata.uid if found is not None else f"{key.namespace}/{key.name}"
+        preemption = Preemption(CLUSTER, all_victims)
+        revision = scheduler.bundle.revision
+        self._out.append(
+            Evict(pods[0], preemption, going, key.scheduler_name, revision, group=name)
+        )
