@@ -8,6 +8,7 @@ instruction to the component that carries it out, which reports the result.
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -76,7 +77,7 @@ from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.state_dump import dump
 from engine.telemetry.health import HealthServer, ping
-from engine.telemetry.metrics import POD_ENTITY, Metrics
+from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.watching.informer import Handler
 
@@ -161,7 +162,7 @@ class App:
         self.leading = asyncio.Event()
         self.port = 0
         self._sandbox_restarts = 0
-        self._incoming: dict[tuple[str, str], Any] = {}
+        self._incoming: Counter[tuple[str, str]] = Counter()
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
         # 1. Metrics.
@@ -623,14 +624,7 @@ class App:
         )
 
     def _count_incoming(self, queue: str, event: str) -> None:
-        counters = self._incoming.get((queue, event))
-        if counters is None:
-            counters = self._incoming[queue, event] = (
-                self.metrics.queue_incoming.labels(queue, event),
-                self.metrics.queue_incoming_entities.labels(queue, event, POD_ENTITY),
-            )
-        for counter in counters:
-            counter.inc()
+        self._incoming[queue, event] += 1
 
     # --- watching --------------------------------------------------------------------------
 
@@ -687,7 +681,7 @@ class App:
 
     def _show_metrics(self) -> None:
         metrics = self.metrics
-        show_queue(metrics, self.queue)
+        show_queue(metrics, self.queue, self._incoming)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(

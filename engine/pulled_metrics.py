@@ -22,8 +22,13 @@ from engine.watching.informer import Informer
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
 
 
-def show_queue(metrics: Metrics, queue: SchedulingQueue) -> None:
-    """Export the pending pods by the queue they wait in and by the plugin that rejected them."""
+def show_queue(
+    metrics: Metrics, queue: SchedulingQueue, incoming: Mapping[tuple[str, str], int]
+) -> None:
+    """Export the pending pods by the queue they wait in and by the plugin that rejected them.
+
+    *incoming* counts those that entered a queue, by queue and event.
+    """
 
     def waiting() -> dict[str, int]:
         return {k: v for k, v in queue.counts().items() if k != "in_flight"}
@@ -39,6 +44,18 @@ def show_queue(metrics: Metrics, queue: SchedulingQueue) -> None:
         "Number of entities that are tried as one, by the queue they wait in and their type.",
         ("queue", "type"),
         lambda: [((place, POD_ENTITY), number) for place, number in waiting().items()],
+    )
+    metrics.pull_counter(
+        "scheduler_queue_incoming_pods_total",
+        "Number of pods added to a scheduling queue, by event and queue.",
+        ("queue", "event"),
+        lambda: [(key, number) for key, number in incoming.items()],
+    )
+    metrics.pull_counter(
+        "scheduler_queue_incoming_entities_total",
+        "Number of entities added to a scheduling queue, by event, queue and type of entity.",
+        ("queue", "event", "type"),
+        lambda: [((*key, POD_ENTITY), number) for key, number in incoming.items()],
     )
     metrics.pull_gauges(
         "scheduler_inflight_events",

@@ -122,18 +122,6 @@ class Metrics:
             buckets=exponential(1, 2, 5),
             registry=registry,
         )
-        self.queue_incoming = Counter(
-            "scheduler_queue_incoming_pods_total",
-            "Number of pods added to a scheduling queue, by event and queue.",
-            ["queue", "event"],
-            registry=registry,
-        )
-        self.queue_incoming_entities = Counter(
-            "scheduler_queue_incoming_entities_total",
-            "Number of entities added to a scheduling queue, by event, queue and type of entity.",
-            ["queue", "event", "type"],
-            registry=registry,
-        )
         self.scheduled_after_flush = Counter(
             "scheduler_pod_scheduled_after_flush_total",
             "Number of pods bound in an attempt that was made because no event had helped them "

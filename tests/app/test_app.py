@@ -195,6 +195,26 @@ async def test_a_gated_pod_waits_for_its_gates(cluster: DevCluster) -> None:
 
 
 @pytest.mark.slow("runs a whole scheduler")
+async def test_a_gated_pod_holds_its_nominated_node(cluster: DevCluster) -> None:
+    """Its capacity was given away, to a pod that it could not preempt."""
+    cluster.create(make_node("node-1", cpu="1"))
+    gated = make_pod("gated", cpu="1", schedulingGates=[{"name": "example.com/wait"}])
+    (made,) = cluster.create(gated)
+    status = {**made["status"], "nominatedNodeName": "node-1"}
+    cluster.update("pods", {**made, "status": status}, subresource="status")
+    async with scheduler(cluster) as app:
+        await eventually(lambda: metric(app, "scheduler_pending_pods", queue="gated") == 1)
+        cluster.create(make_pod("other", cpu="1"))
+        await eventually(lambda: condition(cluster, "other").get("reason") == "Unschedulable")
+        assert node_of(cluster, "other") == ""
+        pod = cluster.get("pods", "gated")
+        assert pod is not None
+        spec = {k: v for k, v in pod["spec"].items() if k != "schedulingGates"}
+        cluster.update("pods", {**pod, "spec": spec})
+        await eventually(lambda: node_of(cluster, "gated") == "node-1")
+
+
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_leaves_frees_capacity_for_the_one_that_waits(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1", cpu="1"), make_pod("first", cpu="1"))
     async with scheduler(cluster):

@@ -31,6 +31,66 @@ NODE_ALLOCATABLE = ClusterEvent("Node", "UpdateNodeAllocatable")
 POD_TOLERATION = ClusterEvent("TargetPod", "UpdatePodToleration")
 
 
+# What each plugin of kube-scheduler 1.37 registers; DefaultPreemption's never helps.
+REGISTERED = {
+    "SchedulingGates": ["TargetPod UpdatePodSchedulingGatesEliminated"],
+    "NodeName": ["Node Add"],
+    "NodePorts": ["Node Add", "AssignedPod Delete"],
+    "VolumeRestrictions": ["Node Add", "AssignedPod Delete", "PersistentVolumeClaim Add"],
+    "NodeUnschedulable": ["Node Add", "Node UpdateNodeTaint", "TargetPod UpdatePodToleration"],
+    "TaintToleration": ["Node Add", "Node UpdateNodeTaint", "TargetPod UpdatePodToleration"],
+    "NodeAffinity": ["Node Add", "Node UpdateNodeLabel"],
+    "NodeResourcesFit": [
+        *("AssignedPod Delete", "AssignedPod UpdatePodScaleDown", "TargetPod UpdatePodScaleDown"),
+        *("Node Add", "Node UpdateNodeAllocatable", "DeviceClass Add", "DeviceClass Update"),
+    ],
+    "NodeVolumeLimits": [
+        *("CSINode Add", "CSINode Update", "AssignedPod Delete"),
+        *("PersistentVolumeClaim Add", "VolumeAttachment Delete"),
+    ],
+    "VolumeBinding": [
+        *("StorageClass Add", "StorageClass Update"),
+        *("PersistentVolumeClaim Add", "PersistentVolumeClaim Update"),
+        *("PersistentVolume Add", "PersistentVolume Update", "Node Add", "Node UpdateNodeLabel"),
+        *("CSINode Add", "CSINode Update", "CSIDriver Update"),
+        *("CSIStorageCapacity Add", "CSIStorageCapacity Update"),
+    ],
+    "VolumeZone": [
+        *("StorageClass Add", "Node Add", "Node UpdateNodeLabel"),
+        *("PersistentVolumeClaim Add", "PersistentVolumeClaim Update"),
+        *("PersistentVolume Add", "PersistentVolume Update"),
+    ],
+    "PodTopologySpread": [
+        *("AssignedPod Add", "AssignedPod UpdatePodLabel", "AssignedPod Delete"),
+        *("TargetPod UpdatePodToleration", "TargetPod UpdatePodLabel"),
+        *("Node Add", "Node Delete", "Node UpdateNodeLabel", "Node UpdateNodeTaint"),
+    ],
+    "InterPodAffinity": [
+        *("AssignedPod Add", "AssignedPod UpdatePodLabel", "AssignedPod Delete"),
+        *("TargetPod UpdatePodLabel", "Node Add", "Node UpdateNodeLabel"),
+    ],
+    "DynamicResources": [
+        *("Node Add", "Node UpdateNodeLabel", "Node UpdateNodeAllocatable"),
+        *("ResourceClaim Add", "ResourceClaim Update", "ResourceClaim Delete"),
+        *("TargetPod UpdatePodGeneratedResourceClaim", "DeviceClass Add", "DeviceClass Update"),
+        *("ResourceSlice Add", "ResourceSlice Update"),
+    ],
+    "NodeDeclaredFeatures": ["Node Add", "Node UpdateNodeDeclaredFeature", "TargetPod Update"],
+}
+
+
+@pytest.mark.parametrize("plugin", REGISTERED)
+def test_a_plugin_hears_of_what_it_registers_in_kube_scheduler(plugin: str) -> None:
+    for event in (ClusterEvent(*words.split()) for words in REGISTERED[plugin]):
+        assert Hints().is_interested(plugin, event), event
+
+
+def test_taints_wake_only_pods_whose_plugins_look_at_taints() -> None:
+    """Until kube-scheduler 1.37 they woke every pod of a plugin that hears of new nodes."""
+    woken = {plugin for plugin in INTERESTS if Hints().is_interested(plugin, NODE_TAINT)}
+    assert woken == {"NodeUnschedulable", "TaintToleration", "PodTopologySpread"}
+
+
 # --- NodeResourcesFit --------------------------------------------------------------------------
 
 
