@@ -131,7 +131,7 @@ def _go_build(
 ) -> None:
     command = [go, "build", "-v", "-ldflags", link_flags(minor), "-o", str(output), package]
     started = time.monotonic()
-    tail: list[str] = []
+    tail: list[str] = []  # without the names of packages: what is said of one that fails
     compiled = 0
     shown_at = started
     with subprocess.Popen(
@@ -139,8 +139,10 @@ def _go_build(
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:  # -v: one line per downloaded module and compiled package
-            tail = [*tail[-30:], line.rstrip()]
-            compiled += not line.startswith("go: ")
+            if line.startswith("go: ") or " " in line.strip():
+                tail = [*tail[-30:], line.rstrip()]
+            else:
+                compiled += 1
             if time.monotonic() - shown_at >= 15:
                 shown_at = time.monotonic()
                 _say(f"{output.name}: {compiled} packages, {shown_at - started:.0f} s")

@@ -12,6 +12,7 @@ from engine.offline.conformance import (
     ScenarioError,
     read_scenarios,
 )
+from tests.parity.record import FILES
 
 DATA = Path(__file__).parents[1] / "data" / "conformance"
 COMPLETE = (
@@ -24,8 +25,10 @@ COMPLETE = (
     "spread",
     "interpod",
     "mixed",
+    "volumes",
+    "preemption",
+    *FILES,
 )
-PARTIAL = ("volumes", "preemption")
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +49,6 @@ def test_every_recorded_answer_is_ours(runner: CaseRunner, name: str) -> None:
 )
 def test_a_difference_that_was_found_once_is_gone(runner: CaseRunner, scenario: Scenario) -> None:
     assert [o for o in runner.run(scenario) if o.agreement is not Agreement.MATCHED] == []
-
-
-@pytest.mark.parametrize("name", PARTIAL)
-def test_no_answer_differs_where_plugins_are_missing(runner: CaseRunner, name: str) -> None:
-    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in runner.run(s)]
-    assert [o for o in outcomes if o.agreement is Agreement.DIFFERS] == []
-    assert len(outcomes) == 200
 
 
 def _scenario(**pod_spec: Any) -> dict[str, Any]:
@@ -93,6 +89,38 @@ def _scenario(**pod_spec: Any) -> dict[str, Any]:
             }
         ],
     }
+
+
+@pytest.mark.parametrize(
+    ("chance", "want"),
+    [
+        pytest.param({"scores": {"a": {"ImageLocality": [7, 0]}}}, (), id="another score"),
+        pytest.param(
+            {"scores": {"a": {"ImageLocality": [7]}}},
+            ("node a: score of ImageLocality: want 5, got 0",),
+            id="no score of ours",
+        ),
+    ],
+)
+def test_one_of_the_scores_that_chance_brings_is_right(
+    runner: CaseRunner, chance: dict[str, Any], want: tuple[str, ...]
+) -> None:
+    plain = _scenario()
+    answer = plain["answers"][0]
+    answer["scores"]["a"]["ImageLocality"] += 5
+    answer["total"]["a"] += 5
+    answer["chance"] = chance
+    assert _run(runner, plain).differences == want
+
+
+def test_one_of_the_rejections_that_chance_brings_is_right(runner: CaseRunner) -> None:
+    plain = _scenario()
+    answer = plain["answers"][0]
+    ours = answer["rejected"]["b"]
+    answer["rejected"]["b"] = {**ours, "reasons": ["another driver"]}
+    assert _run(runner, plain).agreement is Agreement.DIFFERS
+    answer["chance"] = {"rejected": {"b": [ours]}}
+    assert _run(runner, plain).agreement is Agreement.MATCHED
 
 
 def _run(runner: CaseRunner, plain: dict[str, Any]) -> Any:

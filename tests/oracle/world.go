@@ -77,6 +77,7 @@ func newWorld(ctx context.Context, s *scenario, client kubernetes.Interface) (*w
 		append(options,
 			frameworkruntime.WithComponentConfigVersion(s.config.APIVersion),
 			frameworkruntime.WithSnapshotSharedLister(snapshot),
+			frameworkruntime.WithMutableSnapshotLister(snapshot),
 			frameworkruntime.WithPodNominator(nominated),
 			frameworkruntime.WithPodGroupManager(schedulerCache),
 		)...)
