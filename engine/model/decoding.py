@@ -24,7 +24,7 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 def _repaired_quantities(value: Any) -> Any:
     if value is None:
-        return {}
+        return None  # `from_plain` takes it out
     if not isinstance(value, dict):
         # Not a map at all: kept under no name, where it is reported and counts for nothing.
         return {"": f"{json.dumps(value)} in place of a map"}

@@ -284,12 +284,18 @@ class PodCondition(Record, frozen=True):
     message: str = ""
 
 
+class ActuatedResources(Record, frozen=True):
+    """What a kubelet has applied. Requests that are not reported (None) differ from none at all."""
+
+    requests: dict[str, str | int | float] | None = None
+
+
 class ContainerStatus(Record, frozen=True):
     """What a container really has: actuated and allocated resources (in-place resize)."""
 
     name: str = ""
-    resources: ResourceRequirements | None = None
-    allocated_resources: dict[str, str | int | float] = {}
+    resources: ActuatedResources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
 
 
 class PodStatus(Record, frozen=True):
@@ -303,8 +309,8 @@ class PodStatus(Record, frozen=True):
     init_container_statuses: list[ContainerStatus] = []
     resource_claim_statuses: list[dict[str, Any]] = []
     extended_resource_claim_status: dict[str, Any] | None = None
-    resources: ResourceRequirements | None = None
-    allocated_resources: dict[str, str | int | float] = {}
+    resources: ActuatedResources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
 
 
 class PodManifest(Record, frozen=True):

@@ -355,14 +355,14 @@ def _problems(manifest: PodManifest) -> Iterator[str]:
             path = f"status.{field}[{i}]"
             if container_status.resources is not None:
                 yield from quantity_problems(
-                    f"{path}.resources.requests", container_status.resources.requests
+                    f"{path}.resources.requests", container_status.resources.requests or {}
                 )
             yield from quantity_problems(
-                f"{path}.allocatedResources", container_status.allocated_resources
+                f"{path}.allocatedResources", container_status.allocated_resources or {}
             )
     if status.resources is not None:
-        yield from quantity_problems("status.resources.requests", status.resources.requests)
-    yield from quantity_problems("status.allocatedResources", status.allocated_resources)
+        yield from quantity_problems("status.resources.requests", status.resources.requests or {})
+    yield from quantity_problems("status.allocatedResources", status.allocated_resources or {})
     if (
         manifest.metadata.creation_timestamp
         and epoch_seconds(manifest.metadata.creation_timestamp) is None

@@ -115,19 +115,6 @@ def _is_resize_infeasible(manifest: PodManifest) -> bool:
     return False
 
 
-def _effective(
-    manifest: PodManifest, spec: Quantities, actuated: Quantities, allocated: Quantities
-) -> Amounts:
-    """The largest of what was requested, allocated and applied, per resource.
-
-    A resize that the node cannot ever do is not counted: the pod keeps what it has.
-    """
-    amounts: Amounts = {} if _is_resize_infeasible(manifest) else exact_amounts(spec)
-    _raise_to(amounts, exact_amounts(actuated))
-    _raise_to(amounts, exact_amounts(allocated))
-    return amounts
-
-
 def is_sidecar(container: Container) -> bool:
     """True for an init container that runs for the life of the pod."""
     return container.restart_policy == "Always"
@@ -136,26 +123,25 @@ def is_sidecar(container: Container) -> bool:
 def _aggregate(
     manifest: PodManifest,
     defaults: Mapping[str, int],
-    amounts_of: Callable[[Container, bool], Amounts],
+    amounts_of: Callable[[Container], Amounts],
 ) -> Amounts:
     """Sum over the containers; each init container runs next to the sidecars before it."""
 
-    def with_defaults(container: Container, can_resize: bool) -> Amounts:
-        amounts = amounts_of(container, can_resize)
+    def with_defaults(container: Container) -> Amounts:
+        amounts = amounts_of(container)
         for name, amount in defaults.items():
             amounts.setdefault(name, amount)
         return amounts
 
     sums: Amounts = {}
     for container in manifest.spec.containers:
-        _add(sums, with_defaults(container, True))
+        _add(sums, with_defaults(container))
     if manifest.spec.init_containers:
         sidecars: Amounts = {}
         peak: Amounts = {}
         for container in manifest.spec.init_containers:
-            stays = is_sidecar(container)
-            use = with_defaults(container, stays)
-            if stays:
+            use = with_defaults(container)
+            if is_sidecar(container):
                 _add(sums, use)
                 _add(sidecars, use)
                 use = sidecars
@@ -166,25 +152,61 @@ def _aggregate(
     return sums
 
 
+def _spec_requests(container: Container) -> Amounts:
+    return exact_amounts(container.resources.requests)
+
+
+def _sum_while_resized(manifest: PodManifest, defaults: Mapping[str, int]) -> Amounts:
+    """The largest of three sums, per resource: of what is specified, allocated and applied.
+
+    Specified requests that the node can never satisfy count for nothing: the pod keeps what it has.
+    """
+    status = manifest.status
+    is_infeasible = _is_resize_infeasible(manifest)
+    actuated = None if status.resources is None else status.resources.requests
+    largest = {} if is_infeasible else _aggregate(manifest, defaults, _spec_requests)
+    if actuated is not None and status.allocated_resources is not None:
+        # The kubelet reports both sums itself.
+        _raise_to(largest, exact_amounts(status.allocated_resources))
+        _raise_to(largest, exact_amounts(actuated))
+        return largest
+    statuses: dict[str, ContainerStatus] = {}
+    for one in (*status.container_statuses, *status.init_container_statuses):
+        statuses.setdefault(one.name, one)
+
+    def allocated_to(container: Container) -> Amounts:
+        reported = statuses.get(container.name)
+        if reported is not None and reported.allocated_resources is not None:
+            return exact_amounts(reported.allocated_resources)
+        return {} if is_infeasible else _spec_requests(container)
+
+    def applied_to(container: Container) -> Amounts:
+        reported = statuses.get(container.name)
+        applied = None if reported is None else reported.resources
+        if applied is None or applied.requests is None:
+            return allocated_to(container)
+        return exact_amounts(applied.requests)
+
+    _raise_to(largest, _aggregate(manifest, defaults, allocated_to))
+    _raise_to(largest, _aggregate(manifest, defaults, applied_to))
+    return largest
+
+
 def has_pod_level_requests(manifest: PodManifest) -> bool:
     """True if the pod requests cpu, memory or huge pages for itself as a whole."""
     resources = manifest.spec.resources
     return resources is not None and any(is_pod_level_resource(n) for n in resources.requests)
 
 
-def _apply_pod_level(sums: Amounts, manifest: PodManifest, *, use_status: bool) -> None:
+def _pod_level_requests(manifest: PodManifest, *, use_status: bool) -> Amounts:
     resources, status = manifest.spec.resources, manifest.status
-    if resources is None:
-        return
+    amounts = {} if resources is None else exact_amounts(resources.requests)
     if use_status and status.resources is not None:
-        values = _effective(
-            manifest, resources.requests, status.resources.requests, status.allocated_resources
-        )
-    else:
-        values = exact_amounts(resources.requests)
-    for name in resources.requests:
-        if is_pod_level_resource(name):
-            sums[name] = values.get(name, 0)
+        if _is_resize_infeasible(manifest):
+            amounts = {}
+        _raise_to(amounts, exact_amounts(status.resources.requests or {}))
+        _raise_to(amounts, exact_amounts(status.allocated_resources or {}))
+    return {name: amount for name, amount in amounts.items() if is_pod_level_resource(name)}
 
 
 def _pod_requests(
@@ -194,27 +216,19 @@ def _pod_requests(
     defaults: Mapping[str, int] = _NO_DEFAULTS,
     use_pod_level: bool = True,
 ) -> Amounts:
-    statuses: dict[str, ContainerStatus] = {}
+    """What the pod requests, in nano units.
+
+    Args:
+        use_status: Count what it has as well, as for a pod on a node that may be being resized.
+        defaults: What a container that does not name a resource is taken to request of it.
+        use_pod_level: Let the requests of the pod as a whole replace those of its containers.
+    """
     if use_status:
-        for status in manifest.status.container_statuses:
-            statuses[status.name] = status
-        for status in manifest.status.init_container_statuses:
-            statuses[status.name] = status
-
-    def amounts_of(container: Container, can_resize: bool) -> Amounts:
-        status = statuses.get(container.name) if can_resize else None
-        if status is None or status.resources is None:
-            return exact_amounts(container.resources.requests)
-        return _effective(
-            manifest,
-            container.resources.requests,
-            status.resources.requests,
-            status.allocated_resources,
-        )
-
-    sums = _aggregate(manifest, defaults, amounts_of)
+        sums = _sum_while_resized(manifest, defaults)
+    else:
+        sums = _aggregate(manifest, defaults, _spec_requests)
     if use_pod_level and has_pod_level_requests(manifest):
-        _apply_pod_level(sums, manifest, use_status=use_status)
+        sums.update(_pod_level_requests(manifest, use_status=use_status))
     if manifest.spec.overhead:
         _add(sums, exact_amounts(manifest.spec.overhead))
     return sums
@@ -227,7 +241,7 @@ def spec_limits(manifest: PodManifest) -> Amounts:
     much. A limit of the pod as a whole takes the place of those of its containers.
     """
 
-    def most_of(container: Container, _can_resize: bool) -> Amounts:
+    def most_of(container: Container) -> Amounts:
         return exact_amounts({**container.resources.requests, **container.resources.limits})
 
     sums = _aggregate(manifest, _NO_DEFAULTS, most_of)
@@ -294,14 +308,26 @@ def spec_sums(manifest: PodManifest) -> RequestSums:
 
 def running_sums(manifest: PodManifest) -> RequestSums:
     """The sums of a pod on a node: the spec, or more while a resize is under way."""
-    status = manifest.status
-    if (
-        status.resources is None
-        and not any(s.resources is not None for s in status.container_statuses)
-        and not any(s.resources is not None for s in status.init_container_statuses)
-    ):
+    if _has_what_it_requests(manifest):
         return spec_sums(manifest)
     return _shared(_sums(manifest, use_status=True))
+
+
+def _has_what_it_requests(manifest: PodManifest) -> bool:
+    """True if nothing in the status differs from the spec, as for most pods."""
+    spec, status = manifest.spec, manifest.status
+    if status.resources is not None or _is_resize_infeasible(manifest):
+        return False
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    if not any(s.resources is not None or s.allocated_resources is not None for s in statuses):
+        return True
+    requests = {c.name: c.resources.requests for c in (*spec.init_containers, *spec.containers)}
+    return all(
+        requests.get(one.name) == part
+        for one in statuses
+        for part in (one.allocated_resources, one.resources and one.resources.requests)
+        if part is not None
+    )
 
 
 @lru_cache(maxsize=_MEMO_SIZE)

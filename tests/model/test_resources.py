@@ -158,7 +158,7 @@ def test_a_placed_pod_counts_for_the_most_of_asked_granted_and_used(
     assert pod.requests["cpu"] == int(spec) * 1000
 
 
-def test_a_sidecar_is_resized_and_another_init_container_is_not() -> None:
+def test_every_init_container_is_resized() -> None:
     status = status_of("3", "3", field="initContainerStatuses")
     sidecar = container("main", requests={"cpu": "1"}, sidecar=True)
     passing = container("main", requests={"cpu": "1"})
@@ -168,7 +168,96 @@ def test_a_sidecar_is_resized_and_another_init_container_is_not() -> None:
     ).running_requests == {"cpu": 4000}
     assert make_pod(
         containers=[app], init_containers=[passing], node="n", status=status
-    ).running_requests == {"cpu": 1000}
+    ).running_requests == {"cpu": 3000}
+
+
+def has(name: str, actuated: str | None, allocated: str | None) -> dict[str, Any]:
+    """The status of a container; None: not reported."""
+    found: dict[str, Any] = {"name": name, "resources": {}}
+    if actuated is not None:
+        found["resources"] = {"requests": {"cpu": actuated}}
+    if allocated is not None:
+        found["allocatedResources"] = {"cpu": allocated}
+    return found
+
+
+INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        pytest.param(
+            {"containerStatuses": [has("a", "1", "1"), has("b", "5", "5")]},
+            6000,
+            id="one grows and one shrinks: the larger sum, not the sum of the larger",
+        ),
+        pytest.param(
+            {"containerStatuses": [has("a", None, "9"), has("b", None, None)]},
+            11_000,
+            id="allocated counts if nothing is applied",
+        ),
+        pytest.param(
+            {"containerStatuses": [has("a", "0", "1")], "conditions": INFEASIBLE},
+            1000,
+            id="infeasible: a container without a status counts for nothing",
+        ),
+        pytest.param(
+            {"containerStatuses": [has("a", "0", None), has("b", "0", None)]},
+            6000,
+            id="what is not allocated counts as specified",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [has("a", "9", "9")],
+                "resources": {"requests": {"cpu": "7"}},
+                "allocatedResources": {"cpu": "1"},
+            },
+            7000,
+            id="sums that the kubelet reports take the place of those over containers",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [has("a", "9", "9")],
+                "resources": {},
+                "allocatedResources": {"cpu": "1"},
+            },
+            11_000,
+            id="both sums are needed",
+        ),
+        pytest.param(
+            {"initContainerStatuses": [has("a", "8", "8")]},
+            10_000,
+            id="a status is found by name wherever it is",
+        ),
+    ],
+)
+def test_a_placed_pod_counts_for_the_largest_of_three_sums(
+    status: dict[str, Any], want: int
+) -> None:
+    containers = [
+        container("a", requests={"cpu": "4"}),
+        container("b", requests={"cpu": "2"}),
+    ]
+    pod = make_pod(containers=containers, node="n", status=status)
+    assert pod.running_requests.get("cpu", 0) == want
+    assert pod.requests == {"cpu": 6000}
+
+
+def test_defaults_are_added_to_each_of_the_sums() -> None:
+    containers = [container("a", requests={"memory": "1Mi"}), container("b")]
+    status = {"containerStatuses": [has("a", "50m", "20m")]}
+    pod = make_pod(containers=containers, node="n", status=status)
+    # What is reported of `a` names no memory; nothing is reported of `b`.
+    assert pod.running_nonzero_requests == {"cpu": 200, "memory": 400 * MIB}
+
+
+@pytest.mark.parametrize("status", [{}, {"containerStatuses": [has("main", "1", "1")]}])
+def test_a_pod_that_has_what_it_requests_shares_the_sums_of_its_spec(
+    status: dict[str, Any],
+) -> None:
+    pod = make_pod(cpu="1", node="n", status=status)
+    assert pod.running_requests is pod.requests
 
 
 def test_pod_level_requests_are_resized_too() -> None:
@@ -181,6 +270,31 @@ def test_pod_level_requests_are_resized_too() -> None:
         },
     )
     assert pod.running_requests == {"cpu": 3000}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "want"),
+    [
+        pytest.param([], {"cpu": 2000, "memory": 3 * MIB}, id="what the status names counts too"),
+        pytest.param(
+            INFEASIBLE, {"cpu": 500, "memory": 3 * MIB}, id="infeasible: the sum over containers"
+        ),
+    ],
+)
+def test_pod_level_requests_of_the_status_replace_those_of_the_containers(
+    conditions: list[dict[str, str]], want: dict[str, int]
+) -> None:
+    pod = make_pod(
+        containers=[container("a", requests={"cpu": "500m", "memory": "1Mi"})],
+        resources=pod_level("2"),
+        node="n",
+        status={
+            "conditions": conditions,
+            "containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "500m"}}],
+            "resources": {"requests": {"memory": "3Mi", "example.com/foo": 1}},
+        },
+    )
+    assert pod.running_requests == want
 
 
 @pytest.mark.parametrize(
