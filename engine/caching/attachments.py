@@ -8,13 +8,20 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from engine.caching.objects import ObjectStore, object_key
-from engine.model.csi_migration import Attachment, provisioning_driver, volume_attachment
+from engine.model.csi_migration import (
+    Attachment,
+    is_migrated,
+    provisioning_driver,
+    volume_attachment,
+)
 from engine.model.node_info import NodeInfo
 from engine.model.pod_volumes import ClaimUse, VolumeUse
 from engine.model.storage import (
+    CSIDriver,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
+    StorageClass,
     VolumeAttachment,
 )
 
@@ -22,6 +29,7 @@ VOLUMES: Final = "persistentvolumes"
 CLAIMS: Final = "persistentvolumeclaims"
 CLASSES: Final = "storageclasses"
 CSI_NODES: Final = "csinodes"
+CSI_DRIVERS: Final = "csidrivers"
 ATTACHMENTS: Final = "volumeattachments"
 
 
@@ -72,6 +80,29 @@ def attachment_of(use: VolumeUse, objects: ObjectStore) -> Attachment | None:
     return Attachment(driver, f"claim {use.key}") if driver else None
 
 
+def is_for_in_tree_plugin(use: VolumeUse, objects: ObjectStore) -> bool:
+    """True if what *use* means was an in-tree plugin's before a CSI driver took over.
+
+    Only for a use that has an attachment.
+    """
+    if not isinstance(use, ClaimUse):
+        return True  # a pod names no other disks that count
+    claim: PersistentVolumeClaim | None = objects.get(CLAIMS, use.key)
+    assert claim is not None, f"claim `{use.key}` has an attachment"
+    volume = objects.get(VOLUMES, claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        return is_migrated(volume)
+    storage_class: StorageClass | None = objects.get(CLASSES, claim.class_name)
+    assert storage_class is not None, f"claim `{use.key}` has an attachment"
+    return provisioning_driver(storage_class.provisioner) != storage_class.provisioner
+
+
+def must_be_installed(driver: str, objects: ObjectStore) -> bool:
+    """True if no pod may use *driver* on a node that does not have it, as its CSIDriver says."""
+    found: CSIDriver | None = objects.get(CSI_DRIVERS, driver)
+    return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
+
+
 def volumes_in_use(info: NodeInfo, objects: ObjectStore) -> dict[str, list[str]]:
     """The volumes that the pods of *info* use: by driver, the handles in order, each once."""
     found = {attachment_of(use, objects) for use in info.volumes}
@@ -106,6 +137,12 @@ def volume_limits(node_name: str, objects: ObjectStore) -> dict[str, int]:
         for driver in csi_node.spec.drivers
         if driver.allocatable is not None and driver.allocatable.count is not None
     }
+
+
+def csi_drivers(node_name: str, objects: ObjectStore) -> list[str] | None:
+    """The CSI drivers that are installed on the node, sorted; None if nothing says which."""
+    csi_node: CSINode | None = objects.get(CSI_NODES, node_name)
+    return None if csi_node is None else sorted(driver.name for driver in csi_node.spec.drivers)
 
 
 # --- from a volume to nodes ------------------------------------------------------------------

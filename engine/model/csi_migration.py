@@ -1,6 +1,6 @@
 """Translates in-tree volumes that CSI drivers have taken over to volumes of those drivers.
 
-Owns the translation of the sources that Kubernetes 1.36 still migrates: which driver serves them,
+Owns the translation of the sources that Kubernetes still migrates: which driver serves them,
 the handle that the driver knows the volume by, and the topology key that the driver sets on nodes.
 """
 

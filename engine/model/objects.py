@@ -190,6 +190,12 @@ class ContainerRestartRule(Record, frozen=True):
     action: str = ""
 
 
+class VolumeMount(Record, frozen=True):
+    """A volume in a container; only the options of its bind mount matter to scheduling."""
+
+    bind_mount_options: list[str] = []
+
+
 class Container(Record, frozen=True):
     """A container or an init container; `restart_policy` Always makes the latter a sidecar."""
 
@@ -199,6 +205,7 @@ class Container(Record, frozen=True):
     ports: list[ContainerPort] = []
     restart_policy: str | None = None
     restart_policy_rules: list[ContainerRestartRule] = []
+    volume_mounts: list[VolumeMount] = []
 
 
 class PersistentVolumeClaimVolumeSource(Record, frozen=True):
@@ -259,6 +266,7 @@ class PodSpec(Record, frozen=True):
     preemption_policy: str | None = None
     containers: list[Container] = []
     init_containers: list[Container] = []
+    ephemeral_containers: list[Container] = []
     overhead: dict[str, str | int | float] = {}
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] = {}

@@ -167,6 +167,7 @@ class CSIDriverSpec(Record, frozen=True):
     """What a driver can do."""
 
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(Record, frozen=True):

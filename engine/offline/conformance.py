@@ -40,8 +40,6 @@ _VOLUME_SOURCES: Final = (
     "iscsi",
     "rbd",
 )
-# The post-filter message of DynamicResources for a pod without claims.
-_NO_CLAIMS: Final = "no new claims to deallocate"
 
 
 class ScenarioError(ValueError):
@@ -211,8 +209,6 @@ def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[st
         needed.update(_VOLUME_PLUGINS)
     if "preemption" in answer or "postFilter" in answer:
         needed.add("DefaultPreemption")
-    if _NO_CLAIMS in str(answer.get("postFilter", "")):
-        needed.add("DynamicResources")
     return needed
 
 

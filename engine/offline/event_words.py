@@ -8,14 +8,13 @@ from typing import Final
 
 _PHRASES: Final = (
     (
-        "no new claims to deallocate",
-        "the pod is not waiting for a device claim, so none is deallocated; this is not why the "
-        "pod does not fit",
-    ),
-    (
         "deallocation of ResourceClaim completed",
         "a device claim of the pod was allocated on a node where it cannot run; that is undone, "
         "and the pod is tried again",
+    ),
+    (
+        "found a potential placement for pod",
+        "pods of lower priority are being evicted for it; it is tried again when they are gone",
     ),
     (
         "No preemption victims found for incoming pod",

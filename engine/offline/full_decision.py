@@ -34,7 +34,8 @@ class FullDecision(msgspec.Struct, frozen=True, kw_only=True):
         scores: By feasible node, normalised score times weight of each policy that scored.
         total: By feasible node, the sum.
         best: The nodes with the highest total, sorted.
-        post_filter: The statuses of preemption and other post-filters for a pod that fits nowhere.
+        post_filter: What preemption and other post-filters said of a pod that fits nowhere; empty
+            if preemption found a node.
         preemption: The node to free capacity on, with the pods to evict, the most important first.
         annotations: What the pod gets with its binding.
         failures: What policies failed with; the decision is then worth nothing.
@@ -72,11 +73,12 @@ def decide(
     pre_filter = decision.diagnosis.pre_filter
     eviction = decision.eviction
     evicted = {} if eviction is None else {eviction.node: tuple(p.key for p in eviction.victims)}
+    post_filter = "" if evicted else decision.diagnosis.post_filter
     if pre_filter is not None:
         return FullDecision(
             pre_filter=_rejection(pre_filter),
             pre_filter_nodes=explanation.pre_filter_nodes,
-            post_filter=decision.diagnosis.post_filter,
+            post_filter=post_filter,
             preemption=evicted,
         )
     total = dict(zip(explanation.feasible, explanation.totals, strict=True))
@@ -90,7 +92,7 @@ def decide(
         },
         total=total,
         best=tuple(sorted(name for name, score in total.items() if score == highest)),
-        post_filter=decision.diagnosis.post_filter,
+        post_filter=post_filter,
         preemption=evicted,
         annotations=decision.annotations,
         failures=tuple(str(failure) for failure in failures),

@@ -439,9 +439,16 @@ def _spread_constraints(field: Field) -> Read:
     return _same(field.plain())
 
 
+#: The default shape of VolumeBinding: the node with the most free storage is the best one.
+EMPTIEST_FIRST: Final[Sequence[Mapping[str, int]]] = (
+    {"utilization": 0, "score": 10},
+    {"utilization": 100, "score": 0},
+)
+
+
 def _scoring_by_capacity(field: Field) -> Read:
-    field.wrong("unexpected field `shape`: there is no StorageCapacityScoring", "remove it")
-    return _same(None)
+    # An empty one counts as not given, as it does for kube-scheduler.
+    return _same(_shape(field, field, 10) if field.items() else list(EMPTIEST_FIRST))
 
 
 KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
@@ -483,6 +490,6 @@ RUNTIME_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "ignore_preferred_terms_of_existing_pods": False,
     },
     "PodTopologySpread": {"default_constraints": [], "defaulting_type": "System"},
-    "VolumeBinding": {"bind_timeout_seconds": 600},
+    "VolumeBinding": {"bind_timeout_seconds": 600, "shape": list(EMPTIEST_FIRST)},
     "DynamicResources": {"filter_timeout": 10.0, "binding_timeout": 600.0},
 }

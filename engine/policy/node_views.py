@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.caching.attachments import (
+    csi_drivers,
     other_attached_volumes,
     volume_limits,
     volumes_in_use,
@@ -145,6 +146,13 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, int]",
         "how many volumes it takes, by CSI driver; without an entry there is no limit",
         lambda info, facts: volume_limits(info.name, facts.objects),
+        ("CSINode",),
+        parts=("storage",),
+    ),
+    "csi_drivers": ViewField(
+        "list[str]?",
+        "the CSI drivers that are installed on it; None if it has no CSINode",
+        lambda info, facts: csi_drivers(info.name, facts.objects),
         ("CSINode",),
         parts=("storage",),
     ),

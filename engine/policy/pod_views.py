@@ -141,6 +141,13 @@ def _image_volumes(pod: Pod) -> list[str]:
     ]
 
 
+def _bind_mount_options(pod: Pod) -> list[str]:
+    spec = pod.manifest.spec
+    containers = (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)
+    options = {o for c in containers for mount in c.volume_mounts for o in mount.bind_mount_options}
+    return sorted(options)
+
+
 def _namespace_labels(pod: Pod, facts: ClusterFacts) -> Mapping[str, str]:
     namespace = facts.objects.get("namespaces", pod.namespace)
     return {} if namespace is None else namespace.metadata.labels
@@ -198,6 +205,7 @@ def spec_text(pod: Pod) -> bytes:
         (
             spec.containers,
             spec.init_containers,
+            spec.ephemeral_containers,
             spec.overhead,
             spec.resources,
             spec.node_selector,
@@ -336,6 +344,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "its init containers",
         lambda p: _containers(p.manifest.spec.init_containers),
     ),
+    "bind_mount_options": _spec(
+        "list[str]",
+        "options of the bind mounts in its containers, init and ephemeral ones included",
+        _bind_mount_options,
+    ),
     "image_volumes": _pod("list[str]", "images that it mounts as volumes", _image_volumes),
     "volumes": ViewField(
         "list[Volume]",
@@ -343,7 +356,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         lambda pod, facts: (
             volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
         ),
-        (*STORAGE_KINDS, ASSIGNED_POD),  # their objects, and what uses them
+        (*STORAGE_KINDS, "CSIDriver", ASSIGNED_POD),  # their objects, and what uses them
     ),
     "device_resources": ViewField(
         "list[str]",

@@ -31,9 +31,9 @@ from engine.policy.evaluator import Instance
 DEFAULT_PLUGINS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "SchedulingGates": (0, ("preEnqueue",)),
     "PrioritySort": (0, ("queueSort",)),
-    "NodeUnschedulable": (0, ("filter",)),
-    "NodeName": (0, ("filter",)),
-    "TaintToleration": (3, ("filter", "preScore", "score")),
+    "NodeName": (0, ("preFilter", "filter")),
+    "NodeUnschedulable": (0, ("preFilter", "filter")),
+    "TaintToleration": (3, ("preFilter", "filter", "preScore", "score")),
     "NodeAffinity": (2, ("preFilter", "filter", "preScore", "score")),
     "NodePorts": (0, ("preFilter", "filter")),
     "NodeResourcesFit": (1, ("preFilter", "filter", "preScore", "score", "placementScore")),

@@ -12,6 +12,8 @@ from engine.caching.attachments import (
     VOLUMES,
     VolumeUsers,
     attachment_of,
+    is_for_in_tree_plugin,
+    must_be_installed,
 )
 from engine.caching.objects import ObjectStore
 from engine.model.node_info import NodeInfo
@@ -29,6 +31,8 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "disk": ("Disk?", "or the disk that it names itself"),
         "driver": ("str", 'the CSI driver that attaches it, or ""'),
         "handle": ("str", "the name by which the driver knows it"),
+        "driver_required": ("bool", "its CSIDriver keeps pods off nodes without the driver"),
+        "is_migrated": ("bool", "the driver has taken it over from an in-tree plugin"),
         "is_shared": ("bool", "False: no placed pod uses it; True: one may"),
         "problem": ("str", 'why it cannot be had, or ""'),
     },
@@ -76,6 +80,9 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
                 "disk": _disk(use) if isinstance(use, Disk) else None,
                 "driver": "" if attachment is None else attachment.driver,
                 "handle": "" if attachment is None else attachment.handle,
+                "driver_required": attachment is not None
+                and must_be_installed(attachment.driver, objects),
+                "is_migrated": attachment is not None and is_for_in_tree_plugin(use, objects),
                 "problem": _problem(pod, volume, objects),
                 "is_shared": attachment is not None and users.may_share(use, attachment, objects),
             }

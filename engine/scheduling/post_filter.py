@@ -31,7 +31,7 @@ from engine.scheduling.victims import PLUGIN
 class PostFiltered:
     """The outcome of the post-filters; the fields are those of `Decision`.
 
-    `message` is empty if pods will be evicted. `sought_victims`: preemption was asked.
+    `sought_victims`: preemption was asked.
     `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way. `refused_by`:
     those that reject the pod even with all possible victims gone.
     """
@@ -77,7 +77,8 @@ class PostFilters:
                 result.nominated_node, result.failures = found.nominated_node, found.failures
                 result.kept_by, result.refused_by = found.kept_by, found.refused_by
                 if found.eviction is not None:
-                    result.eviction = found.eviction
+                    # As in kube-scheduler: a success drops what earlier ones said.
+                    result.eviction, result.message = found.eviction, PREFIX + found.message
                     return result
                 messages.append(PREFIX + found.message)
                 continue
@@ -131,4 +132,8 @@ class PostFilters:
         if isinstance(chosen, PolicyFailure):
             return PostFiltered(str(chosen), failures=(chosen,))
         node, evicted = chosen
-        return PostFiltered(eviction=Eviction(node, evicted.pods), nominated_node=node)
+        found_one = (
+            f"found a potential placement for pod on node {node}, "
+            f"preempting {len(evicted.pods)} victims"
+        )
+        return PostFiltered(found_one, Eviction(node, evicted.pods), node)

@@ -88,6 +88,10 @@ class RuntimePlugin:
         *info* may be hypothetical: some pods taken away or added.
         """
 
+    def has_scores(self, state: Any) -> bool:
+        """False if `score` would be the same for all nodes: it is asked where scores are shown."""
+        return True
+
     def score(self, state: Any, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
         """Raw scores of the feasible nodes; None if the plugin has no opinion on this pod.
 

@@ -577,20 +577,22 @@ class Scheduler:
         )
         needs_full_scoring = (
             detailed
-            or bool(uses)
+            or any(_scores(use, filters.profile) for use in uses)
             or self.has_extenders
             or bool(pod_class.whole_scores)
             or not class_totals_hold
         )
         if not needs_full_scoring:
-            return self._choose_by_class(filters, filtered)
+            return self._choose_by_class(filters, filtered, uses)
         return (
             yield from self._choose_by_full_scoring(
                 filters, filtered, uses, class_totals_hold=class_totals_hold, detailed=detailed
             )
         )
 
-    def _choose_by_class(self, filters: Filters, filtered: _Filtered) -> Explanation | None:
+    def _choose_by_class(
+        self, filters: Filters, filtered: _Filtered, uses: Sequence[RuntimeUse]
+    ) -> Explanation | None:
         """The choice by the totals that the class keeps and scores over counters."""
         pod, pod_class, snapshot = filters.pod, filters.pod_class, filters.snapshot
         ignored: tuple[PolicyFailure, ...] = ()
@@ -613,7 +615,7 @@ class Scheduler:
         chosen = self._break_tie(filters.profile, pod, best, snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        return Explanation(self._placed(chosen, count, snapshot, ignored))
+        return Explanation(self._placed(chosen, count, snapshot, ignored, _reserves(uses)))
 
     def _choose_by_full_scoring(
         self,
@@ -644,8 +646,11 @@ class Scheduler:
             return self._failed(snapshot, sums.failures)
         ignored = (*sums.ignored, *sums.failures)
         totals, rows = sums.totals, list(sums.rows)
-        silent = self._silent_uses(profile, uses) if detailed else []
-        for use in (*uses, *silent):
+        if detailed:
+            asked = [*uses, *self._silent_uses(profile, uses)]
+        else:
+            asked = [use for use in uses if _scores(use, profile)]
+        for use in asked:
             more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
             if more is not None:
                 totals = totals + np.array(more.weighted, np.int64)
@@ -796,6 +801,12 @@ def _without_extenders(steps: Steps) -> Explanation:
     except StopIteration as end:
         explanation: Explanation = end.value
         return explanation
+
+
+def _scores(use: RuntimeUse, profile: Profile) -> bool:
+    """True if a plugin may prefer some nodes for the pod."""
+    is_enabled = use.plugin.name in profile.order.get("score", ())
+    return is_enabled and use.plugin.has_scores(use.state)
 
 
 def _reserves(uses: Sequence[RuntimeUse]) -> tuple[tuple[RuntimePlugin, Any], ...]:

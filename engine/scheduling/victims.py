@@ -40,9 +40,6 @@ ONLY_KEPT: Final = "node(s) would fit only without pods that are never evicted"
 # Answers of `victim_key` that are remembered.
 _MOST_KEYS: Final = 65_536
 
-Order = tuple[SortKey, str]
-"""The `victim_key` of a pod and its name: smaller is spared first."""
-
 
 @dataclass(slots=True)
 class _Node:
@@ -56,11 +53,11 @@ class _Node:
     info: NodeInfo
     removed: list[Pod]
     kept: Sequence[Pod] = ()
-    orders: Sequence[Order] | None = None
+    orders: Sequence[SortKey] | None = None
     shape: Shape | None = None
     holds: list[int] | None = None
 
-    def keep(self, orders: Sequence[Order | None]) -> None:
+    def keep(self, orders: Sequence[SortKey | None]) -> None:
         """Keep the pods whose order is None."""
         self.orders = [order for order in orders if order is not None]
         if len(self.orders) < len(orders):
@@ -251,7 +248,10 @@ class VictimSelector:
         budgets: Budgets,
         patterns: TrialPatterns | None,
     ) -> NodeVictims | Status | PolicyFailure:
-        """The victims on *node* once all pods are spared that can be, smallest orders first."""
+        """The victims on *node* once all pods are spared that can be, smallest orders first.
+
+        Of equally important pods those that came to the node first are spared.
+        """
         removed, holds, orders = node.removed, node.holds, node.orders
         sequence = list(range(len(removed)))
         if orders is not None:
@@ -278,10 +278,10 @@ class VictimSelector:
             text = f"expected at least one victim pod on node {node.info.name}"
             return Status(Code.ERROR, (text,))
         victims = [sequence[place] for place in places]
-        if violating and orders is not None:
-            victims.sort(key=orders.__getitem__)
-        elif violating:
+        if violating:
             victims.sort()
+            if orders is not None:
+                victims.sort(key=orders.__getitem__)
         violations = sum(place < len(violating) for place in places) if violating else 0
         return NodeVictims(tuple([removed[k] for k in victims]), violations)
 
@@ -360,8 +360,8 @@ class VictimSelector:
 
     def _orders(
         self, enabled: EnabledPolicy, facts: Snapshot, groups: Sequence[Sequence[Pod]]
-    ) -> list[list[Order | None] | PolicyFailure]:
-        """For each of *groups*, the orders of its pods; those not known in one round trip.
+    ) -> list[list[SortKey | None] | PolicyFailure]:
+        """For each of *groups*, the `victim_key` of its pods; those not known in one round trip.
 
         None is that of a pod which is never evicted.
         """
@@ -381,15 +381,13 @@ class VictimSelector:
                     failed[text] = answer
                 else:
                     known[instance, text] = None if answer is None else sort_key(answer)
-        orders: list[list[Order | None] | PolicyFailure] = []
-        for pods, each in zip(groups, shown, strict=True):
+        orders: list[list[SortKey | None] | PolicyFailure] = []
+        for each in shown:
             here = [failed[text] for text in each if text in failed] if failed else []
             if here:
                 orders.append(first_reported(here))
                 continue
-            keys = [known[instance, text] for text in each]
-            pairs = zip(keys, pods, strict=True)
-            orders.append([None if key is None else (key, pod.key) for key, pod in pairs])
+            orders.append([known[instance, text] for text in each])
         return orders
 
 

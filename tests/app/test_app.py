@@ -126,7 +126,7 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         cluster.create(make_pod("big", cpu="4"))
         want = (
             "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). "
-            "no new claims to deallocate, preemption: 0/2 nodes are available: "
+            "preemption: 0/2 nodes are available: "
             "2 Preemption is not helpful for scheduling."
         )
         await eventually(lambda: condition(cluster, "big").get("message") == want)

@@ -317,7 +317,7 @@ async def test_a_nomination_that_does_not_help_is_cleared(world: World) -> None:
         await world.nominated("urgent", "")
         await world.reported(
             "urgent",
-            "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: "
             "0/1 nodes are available: 1 No preemption victims found for incoming pod.",
         )
 

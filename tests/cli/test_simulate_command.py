@@ -34,7 +34,7 @@ def test_what_does_not_fit_is_reported_and_ends_with_3(cluster: str) -> None:
     assert "2 pending, such as a/p1, a/p2: 0/1 nodes are available: 1 Insufficient cpu" in (
         result.output
     )
-    explained = "`no new claims to deallocate`: the pod is not waiting for a device claim"
+    explained = "`No preemption victims found for incoming pod`: no pods there have a lower"
     assert result.output.count(explained) == 1
 
 

@@ -62,6 +62,7 @@ def _scenario(**pod_spec: Any) -> dict[str, Any]:
         "NodeResourcesBalancedAllocation": 67,
         "NodeResourcesFit": 65,
         "TaintToleration": 300,
+        "VolumeBinding": 0,
     }
     requests = {"cpu": "500m", "memory": "200Mi"}
     return {

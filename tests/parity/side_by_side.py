@@ -106,13 +106,13 @@ def _compare(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
 def _is_unreadable(theirs: Any, ours: Any) -> bool:
     """If *theirs* says `not found` where *ours* says what preemption has to say.
 
-    In kube-scheduler 1.36 DynamicResources fails with that text, and nobody else is asked, whenever
+    In kube-scheduler DynamicResources fails with that text, and nobody else is asked, whenever
     an earlier plugin has rejected the pod for all nodes at once.
     """
     if not isinstance(theirs, str) or not isinstance(ours, str):
         return False
     head, wart, rest = theirs.partition(". not found")
-    return bool(wart) and not rest and ours.startswith(f"{head}. no new claims to deallocate, ")
+    return bool(wart) and not rest and ours.startswith(f"{head}. preemption: ")
 
 
 class Runner:

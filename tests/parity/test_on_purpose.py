@@ -299,16 +299,6 @@ def test_of_many_equal_victims_the_first_ones_stay(oracle: Oracle) -> None:
     assert _ours(scenario).preemption == {"n0": ("default/e19",)}
 
 
-def test_of_victims_that_have_not_started_the_first_one_stays(oracle: Oracle) -> None:
-    """kube-scheduler asks for the time anew at each look: of two such pods, each is older."""
-    node = _node("n0")
-    node["status"]["allocatable"]["pods"] = "2"
-    pods = [_pod(name, nodeName="n0", priority=0) for name in ("e0", "e1")]
-    scenario = {"runs": 1, "nodes": [node], "pods": pods, "incoming": [_pod("p", priority=10)]}
-    assert _theirs(oracle, scenario)["preemption"] == {"n0": ["default/e0"]}
-    assert _ours(scenario).preemption == {"n0": ("default/e1",)}
-
-
 def test_a_device_that_cannot_be_had_keeps_no_counters(oracle: Oracle) -> None:
     """kube-scheduler counts what a tainted device would consume, and forgets to take it back."""
     consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]

@@ -71,7 +71,7 @@ def test_without_configuration_all_built_ins_run_in_the_reference_order() -> Non
     assert profile.scheduler_name == "default-scheduler"
     order = _order(profile, "filter")
     assert order == [name for name in DEFAULT_PLUGINS if name in order]
-    assert order[:4] == ["NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity"]
+    assert order[:4] == ["NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity"]
     assert _order(profile, "queue_key") == ["PrioritySort"]
     weights = _weights(profile)
     assert (weights["TaintToleration"], weights["NodeAffinity"]) == (3, 2)
@@ -478,7 +478,22 @@ def test_a_declared_default_may_be_a_constant_of_the_file() -> None:
         ),
         ("InterPodAffinity", {"hardPodAffinityWeight": -1}, "want an int in 0..100, got -1"),
         ("VolumeBinding", {"bindTimeoutSeconds": "x"}, 'want an int of at least 0, got "x"'),
-        ("VolumeBinding", {"shape": []}, "there is no StorageCapacityScoring"),
+        (
+            "VolumeBinding",
+            {"shape": [{"utilization": 9, "score": 1}, {"utilization": 9, "score": 1}]},
+            "shape[1]: utilization values must be sorted in increasing order",
+        ),
+        (
+            "VolumeBinding",
+            {"shape": [{"utilization": 101}]},
+            "shape[0].utilization: want an int in 0..100, got 101",
+        ),
+        (
+            "VolumeBinding",
+            {"shape": [{"score": 11}]},
+            "shape[0].score: want an int in 0..10, got 11",
+        ),
+        ("VolumeBinding", {"shape": {}}, "shape: want a list, got"),
         (
             "PodTopologySpread",
             {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "No"}]},

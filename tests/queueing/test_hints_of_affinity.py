@@ -148,15 +148,15 @@ def test_terms_select_namespaces_by_their_labels() -> None:
     assert not after(ASSIGNED_POD_DELETE, named, placed("a"), None, hints)
 
 
-def test_terms_that_take_namespaces_without_labels_take_all_of_them() -> None:
-    """The filter counts so; pods that kept others away went, and those waited for the flush."""
+def test_terms_that_take_namespaces_without_labels_take_no_others() -> None:
     hints = hints_with(namespaces=[namespace("gold", tier="gold")])
     missing = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
     untiered = term("a", namespaceSelector=missing)
     gone = placed("a", ns="gold")
-    assert after(ASSIGNED_POD_DELETE, apart(untiered), gone, None, hints)
-    assert after(ASSIGNED_POD_ADD, near(untiered), None, gone, hints)
-    assert after(ASSIGNED_POD_DELETE, near(untiered, labels={"app": "a"}), gone, None, hints)
+    assert not after(ASSIGNED_POD_DELETE, apart(untiered), gone, None, hints)
+    assert not after(ASSIGNED_POD_ADD, near(untiered), None, gone, hints)
+    assert after(ASSIGNED_POD_DELETE, apart(untiered), placed("a", ns="tin"), None, hints)
+    assert after(ASSIGNED_POD_ADD, near(untiered), None, placed("a", ns="tin"), hints)
 
 
 @pytest.mark.parametrize(

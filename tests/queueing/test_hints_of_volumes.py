@@ -188,6 +188,28 @@ def test_limits_may_help_when_they_grow(
         assert worth("NodeVolumeLimits", event("CSINode"), using(CLAIM), one, other) is want
 
 
+def test_a_driver_that_need_not_be_installed_any_more_may_help() -> None:
+    """kube-scheduler does not hear of it."""
+
+    def may_help(volume: Any, old: Any, new: Any, action: str = "Update") -> bool:
+        return worth("NodeVolumeLimits", event("CSIDriver", action), using(volume), old, new)
+
+    required = plain("d", spec={"preventPodSchedulingIfMissing": True})
+    optional = plain("d", spec={"preventPodSchedulingIfMissing": False})
+    assert may_help(CLAIM, required, optional)
+    assert may_help(DISK, required, None, "Delete")
+    assert not may_help(CLAIM, optional, required)
+    assert not may_help(CLAIM, optional, None, "Delete")
+    assert not may_help(TOKEN, required, optional)
+
+
+def test_a_driver_that_is_installed_may_help_with_a_count_or_without() -> None:
+    """kube-scheduler hears only of one with a count."""
+    for count in (None, 1):
+        without, there = csi_node(e=5), csi_node(e=5, d=count)
+        assert worth("NodeVolumeLimits", event("CSINode"), using(CLAIM), without, there)
+
+
 @pytest.mark.parametrize(
     ("volume", "want"), [(CLAIM, True), (EPHEMERAL, True), (DISK, True), (TOKEN, False)]
 )

@@ -7,6 +7,7 @@ import pytest
 from engine.caching.cache import Cache
 from engine.model.objects import (
     LabelSelector,
+    LabelSelectorRequirement,
     ObjectMeta,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
@@ -81,6 +82,39 @@ def test_a_budget_that_changes_is_seen_by_the_next_pod_of_the_class() -> None:
     assert victims(scheduler.schedule(urgent("one"), cache.snapshot())) == ["a-1"]
     set_budget(cache, 0, {"copy": "1"})
     assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a-0"]
+
+
+def test_a_preemption_says_where_and_how_many_pods_it_evicts() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    decision = scheduler.schedule(urgent(cpu="2"), cache.snapshot())
+    assert decision.message() == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for "
+        "pod on node a, preempting 2 victims"
+    )
+
+
+def test_of_equal_pods_the_last_on_the_node_goes_whatever_its_name() -> None:
+    scheduler, cache = make_scheduler(), Cache()
+    cache.add_node(make_node("n", cpu="3"))
+    pods = [make_pod(name, node="n", cpu="1", priority=0) for name in ("c", "a", "b")]
+    for pod in pods:
+        cache.add_pod(pod)
+    assert victims(scheduler.schedule(urgent(), cache.snapshot())) == ["b"]
+    cache.remove_pod(pods[-1])
+    cache.add_pod(make_pod("d", node="n", cpu="1", priority=0))
+    assert victims(scheduler.schedule(urgent(cpu="2"), cache.snapshot())) == ["a", "d"]
+
+
+def test_charging_a_pod_stops_at_the_first_overdrawn_budget() -> None:
+    """kube-scheduler takes budgets in any order: then either split of these pods is right."""
+    scheduler, cache = make_scheduler(), full_cluster("a", cpu="3")
+    for name, allowed, copies in (("none", 0, "0"), ("one", 1, "02")):
+        selector = LabelSelector({}, [LabelSelectorRequirement("copy", "In", list(copies))])
+        meta = ObjectMeta(name=name, namespace="default")
+        spec, status = PodDisruptionBudgetSpec(selector), PodDisruptionBudgetStatus(allowed)
+        cache.objects.put("poddisruptionbudgets", PodDisruptionBudget(meta, spec, status))
+    # `a-0` overdraws `none`, so that `one` still allows `a-2` to be evicted.
+    assert victims(scheduler.schedule(urgent(), cache.snapshot())) == ["a-2"]
 
 
 def test_a_pod_of_higher_priority_and_the_same_class_may_evict_more() -> None:
@@ -251,7 +285,7 @@ def test_nodes_that_no_eviction_can_help_are_not_tried() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a")
     decision = scheduler.schedule(urgent(cpu="3"), cache.snapshot())
     assert decision.message() == (
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "0/1 nodes are available: 1 Insufficient cpu. "
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
 

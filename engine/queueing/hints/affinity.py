@@ -89,9 +89,7 @@ class _Terms:
             return namespace == self._namespace
         if namespace in term.namespaces or selector is None:
             return namespace in term.namespaces
-        # The filter, like kube-scheduler's, also matches a pod's own terms against a namespace
-        # without labels: a selector that matches this (NotIn, DoesNotExist) matches every one.
-        return is_selected(selector, labels) or is_selected(selector, {})
+        return is_selected(selector, labels)
 
     def satisfies(self, matching: int) -> bool:
         """Whether there are affinity terms and a pod matches all of them, as it has to."""

@@ -2,7 +2,8 @@
 
 Source: `EventsToRegister` of kube-scheduler's plugins of these names. Unlike there, a new node is
 of interest to each of them; disks conflict across namespaces; a limit that is lifted counts as
-raised; a volume that a failed placement released is free again.
+raised; a driver that is installed later, or that is not required any more, may help; a volume that
+a failed placement released is free again.
 """
 
 from typing import Any, Final
@@ -111,6 +112,13 @@ def _limit_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     return bool(after.keys() - before.keys())  # a driver that was not installed
 
 
+def _is_optional_now(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    """Whether a driver kept pods off nodes without it, and does not any more."""
+    was_required = bool(peek(old, "spec", "preventPodSchedulingIfMissing"))
+    is_required = bool(peek(new, "spec", "preventPodSchedulingIfMissing"))
+    return was_required and not is_required and bool(pod.volumes)
+
+
 def _released_volumes(around: Around, pod: Pod, old: Pod, new: None) -> bool:
     return bool(old.node_name or old.nominated_node_name) and bool(old.volumes)
 
@@ -187,6 +195,7 @@ HINTS: Final[Table] = {
         on(NODE, ADD),
         on("CSINode", ADD, DELETE),
         on("CSINode", UPDATE, check=_limit_grew),
+        on("CSIDriver", UPDATE, DELETE, check=_is_optional_now),
         on(_CLAIM, ADD, UPDATE, check=_own_claim),
         on(_VOLUME, ADD, UPDATE, check=_may_be_its_volume),
         # A volume without a driver counts against no limit.

@@ -349,7 +349,7 @@ class DynamicResources(RuntimePlugin):
     ) -> PostFilterResult | None:
         """Give up one allocation that stands in the way and that no other pod uses."""
         if state is None:
-            return PostFilterResult("no new claims to deallocate")
+            return None
         known: PodState = state
         for index in sorted(known.unavailable):
             claim = known.claims[index]
@@ -361,7 +361,7 @@ class DynamicResources(RuntimePlugin):
         extended = known.extended_claim
         if extended is not None and extended.metadata.name != CLAIM_NAME:
             return PostFilterResult("deletion of ResourceClaim completed", self._deletion(extended))
-        return PostFilterResult("still not schedulable")
+        return None
 
     def _deallocation(self, claim: ResourceClaim) -> Any:
         writer = self._writer

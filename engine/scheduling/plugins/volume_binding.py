@@ -31,10 +31,17 @@ from engine.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from engine.policy.arguments import EMPTIEST_FIRST
 from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.volume_matching import ClaimCandidates, Reach, Reaches, is_for
 from engine.scheduling.plugins.volume_plan import VolumePlan, VolumeWriter
 from engine.scheduling.plugins.volume_provisioning import Provisioning
+from engine.scheduling.plugins.volume_scoring import (
+    Point,
+    storage_of_bindings,
+    storage_of_provisions,
+    storage_score,
+)
 from engine.scheduling.runtime_plugin import Arguments, RuntimePlugin
 
 NAME: Final = "VolumeBinding"
@@ -56,13 +63,37 @@ class _BoundVolume:
     is_migrated: bool = False
 
 
+_Binding = tuple[PersistentVolume, PersistentVolumeClaim]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a pod's claims would get on a node.
+
+    As for kube-scheduler, a claim that two of the pod's volumes name wants two volumes to choose
+    from; it is given one (`plan`).
+    """
+
+    bindings: list[_Binding]
+    provisions: list[PersistentVolumeClaim]
+
+    def plan(self) -> VolumePlan:
+        """The first of what each claim would get: a volume that is there rather than a new one."""
+        chosen: dict[str, _Binding] = {}
+        for volume, claim in self.bindings:
+            chosen.setdefault(object_key(claim), (volume, claim))
+        made = {object_key(claim): claim for claim in self.provisions}
+        provisions = tuple(claim for key, claim in made.items() if key not in chosen)
+        return VolumePlan(tuple(chosen.values()), provisions)
+
+
 @dataclass(slots=True)
 class _PodClaims:
     """A pod's claims as one cycle sees them.
 
     `reserved` is what is to be written; `assumed` what this pod, and no other, has assumed of it.
-    `labels` are all that the verdict on a node depends on, so nodes that have them alike are looked
-    at once (`verdicts`); None if it depends on more.
+    `labels` are all that a node's volumes depend on, so nodes that have them alike are looked at
+    once (`known`) and scored once (`scores`); None if they depend on the node's name as well.
     """
 
     objects: ObjectStore
@@ -70,14 +101,21 @@ class _PodClaims:
     claims: AssumedObjects
     snapshot: Snapshot
     timeout: float
+    shape: Sequence[Point]
     bound: list[_BoundVolume] = field(default_factory=list)
     waiting: list[ClaimCandidates] = field(default_factory=list)  # smallest request first
     selected: list[PersistentVolumeClaim] = field(default_factory=list)
     provisioning: dict[str, Provisioning] = field(default_factory=dict)
     labels: tuple[str, ...] | None = None
-    verdicts: dict[tuple[str | None, ...], Status | None] = field(default_factory=dict)
+    known: dict[tuple[str | None, ...], _Found | Status] = field(default_factory=dict)
+    scores: dict[tuple[str | None, ...], int] = field(default_factory=dict)
     reserved: VolumePlan | None = None
     assumed: list[tuple[AssumedObjects, Any]] = field(default_factory=list)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if one of the claims gets its volume together with the pod's node."""
+        return bool(self.waiting or self.selected)
 
 
 class _Rejected(Exception):
@@ -167,8 +205,6 @@ class VolumeBinding(RuntimePlugin):
                 stored = state.objects.indexed(VOLUMES, _by_class, claim.class_name)
                 volumes: list[Any] = [state.volumes.get(v.metadata.name) for v in stored]
                 candidates[object_key(claim)] = ClaimCandidates(claim, volumes, self._reaches)
-        # As for kube-scheduler, a claim that two of the pod's volumes name wants two volumes to
-        # choose from; it is given one.
         state.waiting += [candidates[key] for key in keys if key in candidates]
         state.waiting.sort(key=lambda candidates: candidates.requested)
         self._reaches.trim(2 * state.objects.count(VOLUMES) + 1024)
@@ -184,7 +220,8 @@ class VolumeBinding(RuntimePlugin):
             volumes, claims = self._assumed_volumes, self._assumed_claims
         else:
             volumes, claims = AssumedObjects(objects, VOLUMES), AssumedObjects(objects, CLAIMS)
-        return _PodClaims(objects, volumes, claims, snapshot, float(timeout))
+        shape = arguments.get("shape", EMPTIEST_FIRST)
+        return _PodClaims(objects, volumes, claims, snapshot, float(timeout), shape)
 
     def _bound_volume(self, claim: PersistentVolumeClaim, state: _PodClaims) -> _BoundVolume:
         volume: PersistentVolume | None = state.volumes.get(claim.spec.volume_name)
@@ -196,27 +233,25 @@ class VolumeBinding(RuntimePlugin):
 
     def filter(self, state: Any, info: NodeInfo) -> Status | None:
         """Every bound volume is reached from the node; for every other claim there is one."""
-        if state.labels is None or info.node is None:
-            return self._verdict(state, info)
-        key = tuple(map(info.node.labels.get, state.labels))
-        if key not in state.verdicts:
-            state.verdicts[key] = self._verdict(state, info)
-        verdict: Status | None = state.verdicts[key]
-        return verdict
+        found = self._found(state, info)
+        return found if isinstance(found, Status) else None
 
-    def _verdict(self, state: _PodClaims, info: NodeInfo) -> Status | None:
+    def _found(self, state: _PodClaims, info: NodeInfo) -> _Found | Status:
+        key = _key(state, info)
+        found = state.known.get(key)
+        if found is None:
+            found = state.known[key] = self._look(state, info)
+        return found
+
+    def _look(self, state: _PodClaims, info: NodeInfo) -> _Found | Status:
+        """What the claims get on the node, or why one of them gets nothing."""
+        labels = _labels(info)
         try:
-            plan = self._plan(state, info)
+            problem = self._problem_of_bound(state, info, labels)
         except MigrationError as error:
             return Status(Code.ERROR, (f"could not translate pv: {error}",), NAME)
-        return None if isinstance(plan, VolumePlan) else Status(Code.UNRESOLVABLE, plan, NAME)
-
-    def _plan(self, state: _PodClaims, info: NodeInfo) -> VolumePlan | tuple[str, ...]:
-        """What the claims get on the node, or why one of them gets nothing."""
-        labels = {} if info.node is None else info.node.labels
-        problem = self._problem_of_bound(state, info, labels)
         reasons = [_WRONG_NODE] if problem == _WRONG_NODE else []
-        bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
+        bindings: list[_Binding] = []
         to_make: list[PersistentVolumeClaim] = list(state.selected)
         if any(c.metadata.annotations[SELECTED_NODE] != info.name for c in state.selected):
             reasons.append(_NO_VOLUME)
@@ -230,10 +265,11 @@ class VolumeBinding(RuntimePlugin):
                     taken.add(volume.metadata.name)
                     bindings.append((volume, candidates.claim))
             reasons += _problem_of_making(to_make, state, labels)
-            bindings, to_make = _once_each(bindings, to_make)
         if problem == _NO_SUCH_VOLUME:
             reasons.append(problem)
-        return tuple(reasons) if reasons else VolumePlan(tuple(bindings), tuple(to_make))
+        if reasons:
+            return Status(Code.UNRESOLVABLE, tuple(reasons), NAME)
+        return _Found(bindings, to_make)
 
     def _problem_of_bound(
         self, state: _PodClaims, info: NodeInfo, labels: Mapping[str, str]
@@ -250,19 +286,55 @@ class VolumeBinding(RuntimePlugin):
                 return _WRONG_NODE
         return None
 
+    # --- scores ----------------------------------------------------------------------------
+
+    def has_scores(self, state: Any) -> bool:
+        """Bound claims count for nothing: they have their storage wherever the pod goes."""
+        return isinstance(state, _PodClaims) and state.is_waiting
+
+    def score(self, state: Any, infos: Sequence[NodeInfo]) -> Sequence[int]:
+        """By the storage that is left once the claims have got theirs; the most is best."""
+        if not self.has_scores(state):
+            return [0] * len(infos)
+        scores = state.scores
+        raw = []
+        for info in infos:
+            key = _key(state, info)
+            score = scores.get(key)
+            if score is None:
+                score = scores[key] = self._score(state, info)
+            raw.append(score)
+        return raw
+
+    def _score(self, state: _PodClaims, info: NodeInfo) -> int:
+        found = self._found(state, info)
+        if isinstance(found, Status):
+            return 0  # an extender may say that it is feasible
+        if found.bindings:
+            classes = storage_of_bindings(found.bindings)
+        else:
+            labels = _labels(info)
+            classes = storage_of_provisions(
+                [
+                    (claim, state.provisioning[object_key(claim)].capacity_for(labels))
+                    for claim in found.provisions
+                ]
+            )
+        return storage_score(classes, state.shape)
+
     # --- the reservation -----------------------------------------------------------------------
 
     def reserve(self, state: Any, pod: Pod, node_name: str) -> Status | None:
         """Assume what the pod's claims get on the node: volumes claimed, nodes selected."""
-        if not isinstance(state, _PodClaims) or not (state.waiting or state.selected):
+        if not isinstance(state, _PodClaims) or not state.is_waiting:
             return None
         info = state.snapshot.info(node_name)
-        try:
-            plan = (_NO_VOLUME,) if info is None else self._plan(state, info)
-        except MigrationError as error:
-            return Status(Code.ERROR, (f"could not translate pv: {error}",), NAME)
-        if not isinstance(plan, VolumePlan):
-            return Status(Code.UNRESOLVABLE, plan, NAME)
+        if info is None:
+            return Status(Code.UNRESOLVABLE, (_NO_VOLUME,), NAME)
+        found = self._look(state, info)  # again: something may have been reserved since
+        if isinstance(found, Status):
+            return found
+        plan = found.plan()
         stale = [
             obj.metadata.name
             for objects, obj in _objects_of(plan, state)
@@ -323,16 +395,13 @@ def _labels_looked_at(state: _PodClaims) -> tuple[str, ...] | None:
     return tuple(sorted(frozenset().union(*(part.labels for part in parts))))
 
 
-def _once_each(
-    bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]],
-    to_make: list[PersistentVolumeClaim],
-) -> tuple[list[tuple[PersistentVolume, PersistentVolumeClaim]], list[PersistentVolumeClaim]]:
-    """The first of what each claim would get: a volume that is there rather than a new one."""
-    chosen: dict[str, tuple[PersistentVolume, PersistentVolumeClaim]] = {}
-    for volume, claim in bindings:
-        chosen.setdefault(object_key(claim), (volume, claim))
-    made = {object_key(claim): claim for claim in to_make if object_key(claim) not in chosen}
-    return list(chosen.values()), list(made.values())
+def _labels(info: NodeInfo) -> Mapping[str, str]:
+    return {} if info.node is None else info.node.labels
+
+
+def _key(state: _PodClaims, info: NodeInfo) -> tuple[str | None, ...]:
+    """The same for nodes that are alike for the claims."""
+    return (info.name,) if state.labels is None else tuple(map(_labels(info).get, state.labels))
 
 
 def _problem_of_making(

@@ -7,6 +7,7 @@ made here: a provisioner does that once it sees the chosen node on the claim.
 from collections.abc import Mapping
 from typing import Final
 
+from engine.caching.attachments import CSI_DRIVERS
 from engine.caching.objects import ObjectStore
 from engine.model.objects import (
     LabelSelector,
@@ -14,7 +15,7 @@ from engine.model.objects import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
 )
-from engine.model.quantity import QuantityError, nano_value
+from engine.model.quantity import QuantityError, nano_value, resource_amount
 from engine.model.selectors import SelectorError, check_label_selector, matches_label_selector
 from engine.model.storage import (
     STORAGE,
@@ -42,7 +43,7 @@ class Provisioning:
         self._segments = segments
         self._segment_labels = frozenset(
             key
-            for segment in segments or ()
+            for segment, _ in segments or ()
             for key in (*segment.match_labels, *(r.key for r in segment.match_expressions))
         )
 
@@ -57,8 +58,17 @@ class Provisioning:
 
     def has_capacity_for(self, labels: Labels) -> bool:
         """True if enough storage is left there, or if it is not counted."""
-        segments = self._segments
-        return segments is None or any(matches_label_selector(s, labels) for s in segments)
+        return self._segments is None or self.capacity_for(labels) is not None
+
+    def capacity_for(self, labels: Labels) -> int | None:
+        """The bytes that are left there; None if it is not counted, or if it is not enough.
+
+        Of several that say so, the first one that is known here.
+        """
+        for segment, capacity in self._segments or ():
+            if matches_label_selector(segment, labels):
+                return capacity
+        return None
 
 
 def _topologies(storage_class: StorageClass) -> NodeSelector | None:
@@ -79,20 +89,28 @@ def _topologies(storage_class: StorageClass) -> NodeSelector | None:
 
 def _segments(
     claim: PersistentVolumeClaim, storage_class: StorageClass, objects: ObjectStore
-) -> list[LabelSelector] | None:
-    """Where enough storage is left for *claim*; None if it is not counted."""
+) -> list[tuple[LabelSelector, int]] | None:
+    """Where enough storage is left for *claim*, and how much; None if it is not counted."""
     if STORAGE not in claim.spec.resources.requests:
         return None
-    driver: CSIDriver | None = objects.get("csidrivers", storage_class.provisioner)
+    driver: CSIDriver | None = objects.get(CSI_DRIVERS, storage_class.provisioner)
     if driver is None or not driver.spec.storage_capacity:
         return None
     requested = requested_nanos(claim)
     return [
-        capacity.node_topology
+        (capacity.node_topology, _bytes_left(capacity))
         for capacity in objects.list("csistoragecapacities")
         if capacity.storage_class_name == storage_class.metadata.name
         and _is_enough(capacity, requested)
     ]
+
+
+def _bytes_left(capacity: CSIStorageCapacity) -> int:
+    """The capacity in bytes; 0 if it only says how large a volume may be."""
+    try:
+        return 0 if capacity.capacity is None else resource_amount(STORAGE, capacity.capacity)
+    except QuantityError:
+        return 0
 
 
 def _is_enough(capacity: CSIStorageCapacity, requested: int) -> bool:
