@@ -61,12 +61,16 @@ MUTATORS: Final = frozenset(
     {"append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault", "popitem"}
 )
 
+# Variables that one function's ways are followed for: five hundred where five hundred meet, twice.
+_MAX_MEETING: Final = 500_000
+
 
 @dataclass(eq=False, slots=True)
 class Scope:
     """The variables of one function in one context, or of one comprehension in it.
 
-    `values` has all that a variable ever holds: what functions inside see, whenever they run.
+    `values` has all that a variable ever holds: what functions inside see, whenever they run, and
+    what is known where too many ways meet to follow them.
     """
 
     module: Module
@@ -76,7 +80,7 @@ class Scope:
     inner: dict[ast.AST, "Scope"] = field(default_factory=dict)
     functions: dict[ast.AST, Function] = field(default_factory=dict)
     #: What a walk knows where it is; a comprehension's is that of its function.
-    flow: Flow = field(default_factory=Flow)
+    flow: Flow = field(default_factory=lambda: Flow(limit=_MAX_MEETING))
     #: By loop, what its rounds may begin with; by default of a parameter, what it may be.
     heads: dict[ast.AST, Variables] = field(default_factory=dict)
     defaults: dict[ast.AST, Value] = field(default_factory=dict)
@@ -210,7 +214,7 @@ class Evaluation(ABC):
         inner: Scope | None = scope
         while inner is not None:
             if name in inner.names:
-                if inner.flow is not scope.flow:
+                if inner.flow is not scope.flow or not scope.flow.is_exact:
                     return inner.values.get(name, NOTHING)
                 known = (scope.flow.variables or {}).get(name)
                 return NOTHING if known is None else known.value

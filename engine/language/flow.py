@@ -7,6 +7,7 @@ is their own.
 """
 
 import ast
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,13 +53,19 @@ class Flow:
 
     Attributes:
         variables: By name; None where nothing comes to.
+        is_exact: False where too much meets: then `variables` does not say what they may be.
 
     Args:
         join: What is any of two values.
+        limit: How many variables are looked at where ways meet.
     """
 
-    def __init__(self, join: Callable[[Value, Value], Value] = frozenset.union) -> None:
+    def __init__(
+        self, join: Callable[[Value, Value], Value] = frozenset.union, limit: float = math.inf
+    ) -> None:
         self.variables: Variables | None = {}
+        self.is_exact = True
+        self._left = limit
         self._join = join
         self._loops: list[Exits] = []
 
@@ -71,17 +78,22 @@ class Flow:
         """What variables may be where two ways meet."""
         if a is None or b is None:
             return b if a is None else a
-        if a is b:
+        if a is b or not self.is_exact:
             return a
-        return {name: self._either(a.get(name), b.get(name)) for name in {**a, **b}}
+        self._left -= len(a)
+        self.is_exact = self._left > 0
+        found = {**b, **a}
+        for name in [name for name, one in found.items() if b.get(name) is not one]:
+            found[name] = self._either(a.get(name), b.get(name))
+        for name in b.keys() - a.keys():
+            found[name] = self._either(None, b[name])
+        return found
 
     def _either(self, a: Variable | None, b: Variable | None) -> Variable:
         if a is None or b is None:
             one = a or b
             assert one is not None
             return Variable(one.value, UNKNOWN, False)
-        if a is b:
-            return a
         is_same = a.constant is not UNKNOWN and same_constant(a.constant, b.constant)
         constant = a.constant if is_same else UNKNOWN
         return Variable(self._join(a.value, b.value), constant, a.is_bound and b.is_bound)

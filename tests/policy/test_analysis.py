@@ -696,3 +696,11 @@ def test_a_file_that_is_not_loaded_by_who_gets_hold_of_fields_does_not() -> None
 def test_a_victim_key_that_may_be_none_keeps_pods(body: str, want: bool) -> None:
     text = f"def _priority(pod):\n    return pod.priority\n\ndef victim_key(pod):\n    {body}\n"
     assert analyse({"x.star": text}, "x.star")["victim_key"].keeps_pods is want
+
+
+def test_variables_of_a_function_in_which_too_much_meets_may_be_all_they_ever_are() -> None:
+    ways = "".join(f"    a{i} = 1\n    if pod.uid:\n        a{i} = 2\n" for i in range(1_200))
+    text = (
+        f"def filter(pod, node):\n    n = pod\n{ways}    m = n\n    n = node\n    return m.name\n"
+    )
+    assert _reads(text) == ({"uid", "name"}, {"name"})
