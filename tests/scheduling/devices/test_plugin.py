@@ -103,16 +103,6 @@ def test_what_was_reserved_stays_taken_while_it_becomes_what_is_stored() -> None
     assert bench.feasible(pod("r", "one")) == ["a"], "a claim is shared once it is allocated"
 
 
-def test_a_claim_with_as_many_users_as_it_may_have_is_in_use() -> None:
-    users = [{"resource": "pods", "name": f"p{i}", "uid": f"uid-p{i}"} for i in range(256)]
-    one = claim("one")
-    one["status"] = {"allocation": {"devices": {"results": []}}, "reservedFor": users}
-    bench = Bench(device_class(), one)
-    state, _ = bench.decide(pod("q", "one"))
-    assert reasons(state) == ("resourceclaim in use",)
-    assert bench.feasible(pod("p0", "one", uid="uid-p0")) == ["a", "b"], "a user stays one"
-
-
 def test_a_claim_that_another_scheduler_allocated_meanwhile_is_not_reserved() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0", "g1"), claim("one"))
     member = pod("p", "one")
