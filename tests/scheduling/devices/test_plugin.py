@@ -371,6 +371,41 @@ def test_a_slice_for_nodes_that_cannot_be_told_spoils_its_own_pool_alone() -> No
     assert reasons(statuses["b"]) == ("invalid resource pools were encountered",)
 
 
+def test_a_device_that_cannot_be_had_keeps_no_counters() -> None:
+    consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
+    taints = [{"key": "broken", "effect": "NoSchedule"}]
+    card = {"name": "card", "counters": {"memory": {"value": "10Gi"}}}
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 2}
+    bench = Bench(
+        device_class(),
+        resource_slice(
+            "a",
+            {"name": "g0", "consumesCounters": consumes, "taints": taints},
+            {"name": "g1", "consumesCounters": consumes},
+            pool=pool,
+        ),
+        resource_slice("a", name="counters", sharedCounters=[card], pool=pool),
+        claim("one"),
+    )
+    assert bench.feasible(pod("p", "one")) == ["a"]
+
+
+def test_distinct_devices_stay_distinct_when_the_search_steps_back() -> None:
+    def model(name: str, model: str, *, fast: bool = False) -> Json:
+        return {"name": name, "attributes": {"model": {"string": model}, "fast": {"bool": fast}}}
+
+    fast = _cel(f'device.attributes["{DRIVER}"].fast')
+    wanted = claim(
+        "one",
+        request("different", count=2),
+        request("fast", selectors=[fast]),
+        constraints=[{"distinctAttribute": f"{DRIVER}/model", "requests": ["different"]}],
+    )
+    slices = resource_slice("a", model("g0", "b"), model("g2", "a", fast=True), model("g1", "b"))
+    bench = Bench(device_class(), slices, wanted)
+    assert bench.feasible(pod("p", "one")) == []
+
+
 def test_a_pool_with_compatibility_groups_is_passed_over() -> None:
     counted = {"counterSet": "s", "counters": {}, "compatibilityGroups": ["x"]}
     bench = Bench(
