@@ -38,11 +38,15 @@ _PATHS: Final[Mapping[str, str]] = {
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+    "Workload": "/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/workloads",
+    "PodGroup": "/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups",
     "Node": "/api/v1/nodes",
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
     "Event": "/apis/events.k8s.io/v1/namespaces/{namespace}/events",
 }
+# Kinds that an API server serves on request alone.
+_ON_REQUEST: Final = frozenset({"Workload", "PodGroup"})
 _STAYS: Final = frozenset({"Namespace", "PriorityClass"})
 # Kinds whose status is taken when they are created, or that have none of their own.
 _STATUS_AT_CREATION: Final = frozenset({"Node"})
@@ -129,6 +133,22 @@ def pod(
     return manifest
 
 
+def pod_group(name: str, min_count: int = 0, *, priority: str = "", mode: str = "") -> Json:
+    """A PodGroup; without a `min_count` its pods go one by one."""
+    policy: Json = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
+    spec: Json = {"schedulingPolicy": policy}
+    if priority:
+        spec["priorityClassName"] = priority
+    if mode:
+        spec["disruptionMode"] = {mode: {}}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": spec,
+    }
+
+
 def budget(name: str, selector: Mapping[str, str], allowed: int) -> Json:
     """A PodDisruptionBudget as its controller has left it."""
     return {
@@ -189,7 +209,12 @@ class LiveCluster:
 
     async def items(self, kind: str) -> list[Json]:
         """Every object of *kind*, in the namespace if it has one."""
-        found: list[Json] = (await self.request("GET", _folder(kind)))["items"]
+        try:
+            found: list[Json] = (await self.request("GET", _folder(kind)))["items"]
+        except NotFound:
+            if kind not in _ON_REQUEST:
+                raise
+            return []
         return found
 
     async def pod(self, name: str) -> Json:

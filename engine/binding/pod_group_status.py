@@ -83,6 +83,9 @@ class PodGroupStatusUpdater:
 
     def report(self, report: ReportPodGroup) -> None:
         """Write the outcome of an attempt into the group's status, unless it is there already."""
+        earlier = self._waiting.get(report.group) or self._failed.get(report.group)
+        if earlier is not None and earlier.report.is_scheduled and not report.is_scheduled:
+            return  # a success that is still to be written stays, too
         failed = self._failed.pop(report.group, None)
         outcome = _Outcome(report, failed.pause if failed is not None else 0.0)
         if report.group in self._waiting:

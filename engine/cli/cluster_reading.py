@@ -18,7 +18,7 @@ from engine.cli.progress_bar import progress_bar
 from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
-from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
+from engine.kube.resources import NODES, OLDER_VERSIONS, PODS, RESOURCE_CLAIMS, Resource
 from engine.lib import event_loop
 from engine.lib.deep_json import decoded_deeply
 from engine.model.claim_decoding import decode_claim, without_parameters
@@ -90,7 +90,7 @@ async def _read(
             for resource in _RESOURCES:
                 progress.update(bar, description=f"reading {resource}")
                 try:
-                    found, too_deep = await list_whole(
+                    found, too_deep = await list_newest(
                         client, resource, lambda number: progress.advance(bar, number)
                     )
                 except (NotFound, Forbidden) as error:
@@ -105,6 +105,21 @@ async def _read(
                         named = ", ".join(f"`{name}`" for name in too_deep)
                         missing[str(resource)] = f"nested too deeply: {named}"
     return items, missing
+
+
+async def list_newest(
+    client: ApiClient, resource: Resource, advance: Callable[[int], None]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What `list_whole` gives of the newest version that the API server has of *resource*.
+
+    Raises `NotFound` if it has none.
+    """
+    for version in (resource, *OLDER_VERSIONS.get(resource, ())):
+        try:
+            return await list_whole(client, version, advance)
+        except NotFound as error:
+            missing = error
+    raise missing
 
 
 async def list_whole(

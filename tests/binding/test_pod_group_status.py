@@ -153,6 +153,20 @@ async def test_the_newest_of_several_outcomes_is_written(bench: Bench) -> None:
     assert (bench.patches, bench.conditions[0]["status"]) == (1, "True")
 
 
+@pytest.mark.parametrize("has_failed", [True, False])
+async def test_a_success_that_is_not_written_yet_stays(bench: Bench, has_failed: bool) -> None:
+    if has_failed:
+        bench.cluster.faults.fail(503, verb="patch", resource="podgroups*", times=1)
+        await bench.report(SCHEDULED)
+        bench.clock.advance(FIRST_PAUSE)
+    else:
+        bench.status.report(SCHEDULED)
+    bench.status.report(unschedulable("no"))
+    bench.status.retry()
+    assert await bench.writer.flush(5) == 0
+    assert [condition["status"] for condition in bench.conditions] == ["True"]
+
+
 async def test_a_failed_write_is_repeated_after_a_pause(bench: Bench) -> None:
     bench.cluster.faults.fail(503, verb="patch", resource="podgroups*", times=1)
     await bench.report(SCHEDULED)

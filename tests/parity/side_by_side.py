@@ -31,6 +31,8 @@ _POLL_SECONDS: Final = 0.1
 _BY_THE_API: Final = "Scheduling is blocked due to non-empty scheduling gates"
 #: Pods whose name begins so terminate for ever.
 _STUCK: Final = "stuck-"
+_GATE: Final = "--feature-gates=GenericWorkload=true"
+_SERVED: Final = "--runtime-config=scheduling.k8s.io/v1beta1=true"
 #: The pod, and the label that no node has, by which the scheduler is asked how many it has seen.
 _SCOUT: Final = "scout"
 
@@ -48,6 +50,7 @@ class Workload:
         profile: A profile of a KubeSchedulerConfiguration; None for the default one.
         nodes_are_certain: Where a pod goes is determined by the rules, and so compared.
         is_undecided: Names of pods that no scheduler looks at.
+        texts_depend_on_time: How often a pod is tried, and so what it says last, is not determined.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Workload:
     profile: Json | None = None
     nodes_are_certain: bool = False
     is_undecided: frozenset[str] = frozenset()
+    texts_depend_on_time: bool = False
 
 
 @dataclass
@@ -70,19 +74,21 @@ class Outcome:
         last_notes: What their last events say.
         placed: The pods with a node that came without: the node, or "" if it is not certain.
         victims: The pods that were evicted: their condition, and the notes of their events.
+        groups: What the condition of each PodGroup says: its status, reason and message.
     """
 
     pending: dict[str, Json] = field(default_factory=dict)
     last_notes: dict[str, str] = field(default_factory=dict)
     placed: dict[str, str] = field(default_factory=dict)
     victims: dict[str, Json] = field(default_factory=dict)
+    groups: dict[str, Json] = field(default_factory=dict)
 
 
 def differences(theirs: Outcome, ours: Outcome) -> list[str]:
     """What is not the same, one line each; empty if all is."""
     return [
         f"{kind} `{name}`: {label}: kube-scheduler has {first!r}, ours {second!r}"
-        for kind in ("pending", "placed", "victims")
+        for kind in ("pending", "placed", "victims", "groups")
         for name in sorted(getattr(theirs, kind).keys() | getattr(ours, kind).keys())
         for label, first, second in _compare(
             getattr(theirs, kind).get(name), getattr(ours, kind).get(name)
@@ -191,7 +197,8 @@ class Runner:
         outcome = Outcome()
         events = await self._cluster.events()
         pods = {p["metadata"]["name"]: p for p in await self._cluster.items("Pod")}
-        names = {p["metadata"]["uid"]: name for name, p in pods.items()}
+        groups = await self._cluster.items("PodGroup")
+        names = {p["metadata"]["uid"]: p["metadata"]["name"] for p in (*pods.values(), *groups)}
         for name, pod in pods.items():
             node = pod["spec"].get("nodeName")
             if not node:
@@ -206,16 +213,23 @@ class Runner:
         for name in victims | self._victims.keys():
             seen = self._victims.get(name, pods.get(name))
             outcome.victims[name] = _victim(seen, name, events, names)
+        for group in groups:
+            said = condition(group, "PodGroupInitiallyScheduled") or {}
+            outcome.groups[group["metadata"]["name"]] = {
+                key: said.get(key) for key in ("status", "reason", "message")
+            }
         return outcome
 
 
 def _pending(pod: Json, events: Sequence[Json]) -> Json:
+    # Ours tells of pods that a plugin gates, kube-scheduler leaves them without a word.
     notes = [
-        (e["type"], e["reason"], e["action"], e["note"], e["reportingController"]) for e in events
+        (e["type"], e["reason"], e["action"], e["note"], e["reportingController"])
+        for e in events
+        if not e["note"].startswith("gated by policy ")
     ]
     answer = condition(pod, "PodScheduled")
     if answer and answer["reason"] == SCHEDULING_GATED and answer["message"] != _BY_THE_API:
-        # Ours tells of pods that a plugin gates, kube-scheduler leaves them without a word.
         return {"condition": None, "event": None, "nominated": None}
     return {
         "condition": answer,
@@ -259,11 +273,19 @@ class Pair:
     """Both schedulers with the same profile, each on a control plane of its own.
 
     `start()` blocks and takes seconds; so does the first `run` with another profile.
+
+    Args:
+        with_groups: The API servers have PodGroups, and kube-scheduler places them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_groups: bool = False) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="starsched-side-by-side-")
-        self._planes = (ControlPlane(), ControlPlane())
+        arguments = [_GATE, _SERVED] if with_groups else []
+        self._gates = [_GATE] if with_groups else []
+        self._planes = (
+            ControlPlane(apiserver_args=arguments),
+            ControlPlane(apiserver_args=arguments),
+        )
         self._subjects: list[Subject] = []
         self._profile: Json | None = None
 
@@ -311,7 +333,7 @@ class Pair:
     async def _start_schedulers(self, profile: Json | None) -> None:
         self._stop_schedulers()
         directory = Path(self._directory.name)
-        subjects = (_KubeScheduler(profile), _starsched(profile, directory))
+        subjects = (_KubeScheduler(profile, self._gates), _starsched(profile, directory))
         await asyncio.gather(
             *(
                 subject.start(plane, directory)
@@ -328,10 +350,11 @@ class Pair:
 
 
 class _KubeScheduler(KubeScheduler):
-    """kube-scheduler with one profile of a test's own."""
+    """kube-scheduler with one profile of a test's own, and more arguments."""
 
-    def __init__(self, profile: Json | None) -> None:
+    def __init__(self, profile: Json | None, arguments: Sequence[str] = ()) -> None:
         super().__init__()
+        self._arguments = arguments
         self._profile = profile
 
     def _command(self, plane: ControlPlane, directory: Path, port: int) -> list[str]:
@@ -342,7 +365,7 @@ class _KubeScheduler(KubeScheduler):
             path = folder / "kube-scheduler.yaml"
             config = yaml.safe_load(path.read_text()) | {"profiles": [self._profile]}
             path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        return command
+        return [*command, *self._arguments]
 
 
 def _starsched(profile: Json | None, directory: Path) -> Starsched:
@@ -359,10 +382,10 @@ def _starsched(profile: Json | None, directory: Path) -> Starsched:
 
 
 @contextlib.contextmanager
-def pair() -> Iterator[Pair]:
+def pair(*, with_groups: bool = False) -> Iterator[Pair]:
     """Both schedulers, until the block ends."""
     binaries()
-    both = Pair()
+    both = Pair(with_groups=with_groups)
     try:
         both.start()
         yield both
