@@ -681,7 +681,7 @@ class App:
 
     def _show_metrics(self) -> None:
         metrics = self.metrics
-        show_queue(metrics, self.queue, self._incoming)
+        show_queue(metrics, self.queue, self.kernel.groups.tried_in, self._incoming)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(

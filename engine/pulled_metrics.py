@@ -4,7 +4,7 @@ Owns names, texts and labels; the numbers are the parts'. What is counted as it 
 `telemetry.metrics`'.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from engine.binding.binding_cycle import BindingCycle
@@ -23,11 +23,15 @@ _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malfor
 
 
 def show_queue(
-    metrics: Metrics, queue: SchedulingQueue, incoming: Mapping[tuple[str, str], int]
+    metrics: Metrics,
+    queue: SchedulingQueue,
+    group_of: Callable[[str], Hashable | None],
+    incoming: Mapping[tuple[str, str], int],
 ) -> None:
     """Export the pending pods by the queue they wait in and by the plugin that rejected them.
 
-    *incoming* counts those that entered a queue, by queue and event.
+    *group_of* gives the group that the pod of a uid is tried with, if there is one; *incoming*
+    counts those that entered a queue, by queue and event.
     """
 
     def waiting() -> dict[str, int]:
@@ -43,7 +47,7 @@ def show_queue(
         "scheduler_queued_entities",
         "Number of entities that are tried as one, by the queue they wait in and their type.",
         ("queue", "type"),
-        lambda: [((place, POD_ENTITY), number) for place, number in waiting().items()],
+        lambda: list(queue.entities(group_of).items()),
     )
     metrics.pull_counter(
         "scheduler_queue_incoming_pods_total",

@@ -19,7 +19,6 @@ EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-cla
 IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 MOST_RESULTS: Final = 32
 MOST_SUB_REQUESTS: Final = 8
-MOST_CONSUMERS: Final = 256
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
@@ -382,10 +381,6 @@ class ResourceClaim(Record, frozen=True):
     def is_reserved_for(self, uid: str) -> bool:
         """Whether the pod with *uid* is among its users."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
-
-    def is_usable_by(self, uid: str) -> bool:
-        """Whether the pod with *uid* is among its users, or may become one."""
-        return len(self.status.reserved_for) < MOST_CONSUMERS or self.is_reserved_for(uid)
 
 
 class DeviceClassConfiguration(Record, frozen=True):

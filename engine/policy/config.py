@@ -36,8 +36,8 @@ _NO_CONFIG_MAP: Final = (
     "its keys are policy files: check those, as files of a directory; "
     "`kubectl create configmap NAME --from-file=DIRECTORY` makes a ConfigMap of them"
 )
-#: Fields of `plugins` for placements of groups of pods: accepted, and without hooks here.
-PLACEMENT_SETS: Final = ("placementGenerate", "placementScore")
+#: Fields of `plugins` for groups of pods: accepted, and without hooks here.
+PLACEMENT_SETS: Final = ("placementGenerate", "placementScore", "podGroupPostFilter")
 
 REMOVED_PLUGINS: Final = frozenset(
     {"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"}

@@ -7,7 +7,7 @@ clock, events from the caller. Which event moves a pod from where to where is on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from engine.lib.clock import Clock
@@ -30,6 +30,11 @@ from engine.queueing.places import SET_ASIDE, WAITING, Gate, Places
 from engine.queueing.queued_pod import QueuedPod, SortKey
 from engine.queueing.transitions import NOMINATED, Cause, Place, Trigger
 from engine.queueing.unschedulable_pods import UnschedulablePods
+
+# What is tried as one, in the words of kube-scheduler.
+_POD: Final = "pod"
+_GROUP: Final = "podgroup"
+_ENTITIES: Final = (_POD, _GROUP)
 
 # Changes of a pod after which another may fit next to it that did not before.
 _FREES_CAPACITY: Final = frozenset({"UpdatePodScaleDown", "UpdatePodLabel"})
@@ -517,6 +522,23 @@ class SchedulingQueue:
     def counts(self) -> dict[str, int]:
         """How many pods are in each place."""
         return self._places.counts()
+
+    def entities(self, group_of: Callable[[str], Hashable | None]) -> dict[tuple[str, str], int]:
+        """How many pods wait by themselves, and how many groups, by place and `pod` or `podgroup`.
+
+        *group_of* gives the group of a pod by its uid; a group is where its first pod is. Costs a
+        look at every pod that waits: for metrics, not for decisions.
+        """
+        found = {(place.label, kind): 0 for place in WAITING for kind in _ENTITIES}
+        seen: set[Hashable] = set()
+        for queued in self._places.waiting():
+            group = group_of(queued.uid)
+            if group is None:
+                found[queued.place.label, _POD] += 1
+            elif group not in seen:
+                seen.add(group)
+                found[queued.place.label, _GROUP] += 1
+        return found
 
     def rejections(self) -> Counter[tuple[str, str]]:
         """How many pods each plugin rejected or gates, by (plugin, scheduler name).

@@ -16,6 +16,7 @@ from tests.scheduling.devices.builders import (
     claiming_pod,
     device_class,
     resource_slice,
+    taint_rule,
 )
 from tests.waiting import eventually
 
@@ -95,6 +96,22 @@ async def test_no_device_is_given_twice_however_many_want_it() -> None:
             cluster.update("resourceclaims", {**freed, "status": {}}, subresource="status")
             await eventually(lambda: len(placements(cluster).keys() - where.keys()) == 1)
             assert set(devices_of(cluster).values()) == {1}
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_rule_keeps_claims_away_until_it_goes() -> None:
+    async with DevCluster() as cluster:
+        cluster.create(device_class(), node("a"), resource_slice("a", "g0"))
+        cluster.create(taint_rule("drain", {"pool": "a"}, key="drained", effect="NoSchedule"))
+        cluster.create(taint_rule("of-none", None, key="other", effect="NoExecute"))
+        make_claim(cluster, "one")
+        async with scheduler(cluster):
+            cluster.create(manifest("p", "one"))
+            await eventually(
+                lambda: "cannot allocate all claims" in condition(cluster, "p").get("message", "")
+            )
+            cluster.delete("devicetaintrules", "drain")
+            await eventually(lambda: placements(cluster) == {"p": "a"})
 
 
 @pytest.mark.slow("runs a whole scheduler")

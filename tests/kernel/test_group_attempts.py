@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.kernel.events import ObjectChanged
 from engine.kernel.group_preemption import CLUSTER
 from engine.kernel.instructions import Evict, ReportDecision, ReportFailure, ReportPodGroup
 from engine.model import objects as api
@@ -204,15 +205,48 @@ def test_pods_of_two_preemption_policies_are_an_error_of_the_group() -> None:
     }
 
 
-@pytest.mark.parametrize("min_count", [0, -1, 9])
-def test_a_senseless_min_count_harms_no_other_pod(min_count: int) -> None:
+@pytest.mark.parametrize(
+    ("min_count", "why"),
+    [
+        pytest.param(0, "gang.minCount: want an int of at least 1, got `0`", id="none"),
+        pytest.param(-1, "gang.minCount: want an int of at least 1, got `-1`", id="negative"),
+        pytest.param(9, "waiting for minCount pods from a gang to appear", id="too many"),
+    ],
+)
+def test_a_senseless_min_count_is_said_and_harms_no_other_pod(min_count: int, why: str) -> None:
     world = grown(8)
     world.put_object(POD_GROUPS, pod_group(min_count))
     world.add(in_group("a"))
     world.add(make_pod("single", cpu=1))
     rest(world)
-    names = {p.pod.name for p in world.bindings}
-    assert names == ({"single"} if min_count == 9 else {"single", "a"})
+    assert {p.pod.name for p in world.bindings} == {"single"}
+    assert why in world.queue.describe("default/a")["gate_reason"]
+
+
+def test_pods_whose_group_is_deleted_wait_at_the_gate_and_say_so() -> None:
+    world = grown(1)
+    world.put_object(POD_GROUPS, pod_group(2))
+    for name in ("a", "b"):
+        world.add(in_group(name))
+    rest(world)
+    world.report(ObjectChanged(POD_GROUPS, pod_group(2), None))
+    rest(world)
+    gate = world.queue.describe("default/a")["gate_reason"]
+    assert gate == 'waiting for pods\'s pod group "g" to appear in scheduling queue'
+
+
+def test_a_group_is_one_entity_of_the_queue() -> None:
+    world = grown(1)
+    world.put_object(POD_GROUPS, pod_group(2))
+    for name in ("a", "b"):
+        world.add(in_group(name))
+    world.add(make_pod("single", cpu=9))
+    rest(world)
+    entities = world.queue.entities(world.groups.tried_in)
+    assert {key: count for key, count in entities.items() if count} == {
+        ("unschedulable", "podgroup"): 1,
+        ("unschedulable", "pod"): 1,
+    }
 
 
 # --- preemption ----------------------------------------------------------------------------

@@ -299,49 +299,6 @@ def test_of_many_equal_victims_the_first_ones_stay(oracle: Oracle) -> None:
     assert _ours(scenario).preemption == {"n0": ("default/e19",)}
 
 
-def test_a_device_that_cannot_be_had_keeps_no_counters(oracle: Oracle) -> None:
-    """kube-scheduler counts what a tainted device would consume, and forgets to take it back."""
-    consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
-    taints = [{"key": "broken", "effect": "NoSchedule"}]
-    devices = [
-        {"name": "d0", "consumesCounters": consumes, "taints": taints},
-        {"name": "d1", "consumesCounters": consumes},
-    ]
-    card = {"name": "card", "counters": {"memory": {"value": "10Gi"}}}
-    request = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}
-    objects = [
-        _device_object("DeviceClass", "any", {}),
-        _device_object("ResourceSlice", "s0", _pool(0, 2, devices=devices)),
-        _device_object("ResourceSlice", "s1", _pool(1, 2, sharedCounters=[card])),
-        _device_object("ResourceClaim", "c", _asking(request)),
-    ]
-    scenario = {"nodes": [_node("n0")], "objects": objects, "incoming": [_claiming("c")]}
-    assert _theirs(oracle, scenario)["rejected"]["n0"]["reasons"] == ["cannot allocate all claims"]
-    assert _ours(scenario).best == ("n0",)
-
-
-def test_distinct_devices_stay_distinct_when_the_search_steps_back(oracle: Oracle) -> None:
-    """kube-scheduler gives two devices of one model where two models were asked for."""
-    devices = [_model("d0", "b"), _model("d2", "a", fast=True), _model("d1", "b")]
-    fast = 'device.attributes["d"].?fast.orValue(false)'
-    distinct = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 2}
-    one = {
-        "deviceClassName": "any",
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "selectors": [{"cel": {"expression": fast}}],
-    }
-    constraint = {"distinctAttribute": "d/model", "requests": ["r0"]}
-    objects = [
-        _device_object("DeviceClass", "any", {}),
-        _device_object("ResourceSlice", "s0", _pool(0, 1, devices=devices)),
-        _device_object("ResourceClaim", "c", _asking(distinct, one, constraints=[constraint])),
-    ]
-    scenario = {"nodes": [_node("n0")], "objects": objects, "incoming": [_claiming("c")]}
-    assert _theirs(oracle, scenario)["best"] == ["n0"]
-    assert _ours(scenario).rejected["n0"].reasons == ("cannot allocate all claims",)
-
-
 def test_a_class_that_another_replaces_keeps_the_name_of_its_own(oracle: Oracle) -> None:
     """kube-scheduler forgets it, unless it heard of that class before its successor."""
     gone = _device_object("DeviceClass", "a-old", {"extendedResourceName": "example.com/gpu"})
@@ -399,13 +356,8 @@ def _pool(number: int, count: int, **more: Any) -> Plain:
     return {"driver": "d", "pool": pool, "nodeName": "n0", **more}
 
 
-def _model(name: str, model: str, *, fast: bool = False) -> Plain:
-    return {"name": name, "attributes": {"model": {"string": model}, "fast": {"bool": fast}}}
-
-
-def _asking(*wishes: Plain, **more: Any) -> Plain:
-    requests = [{"name": f"r{i}", "exactly": wish} for i, wish in enumerate(wishes)]
-    return {"devices": {"requests": requests, **more}}
+def _asking(wish: Plain) -> Plain:
+    return {"devices": {"requests": [{"name": "r0", "exactly": wish}]}}
 
 
 def _claiming(claim: str) -> Plain:

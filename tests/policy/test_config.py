@@ -8,6 +8,7 @@ import yaml
 
 from engine.language.hooks import PLUGIN_SETS
 from engine.policy.config import (
+    PLACEMENT_SETS,
     KubeSchedulerConfiguration,
     PolicyRuntime,
     decode_configuration,
@@ -84,7 +85,7 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
                 "percentageOfNodesToScore": 10,
                 "plugins": {
                     point: {"enabled": [{"name": "X", "weight": 1}], "disabled": [{"name": "*"}]}
-                    for point in (*PLUGIN_SETS, "multiPoint", "placementGenerate", "placementScore")
+                    for point in (*PLUGIN_SETS, "multiPoint", *PLACEMENT_SETS)
                 },
                 "pluginConfig": [{"name": "X", "args": {"a": 1}}],
             }

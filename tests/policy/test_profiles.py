@@ -281,6 +281,7 @@ def test_a_file_of_that_name_is_all_it_takes() -> None:
         ("placementGenerate", ["NodeName"], 'plugin "NodeName" does not extend PlacementGenerate'),
         ("placementScore", ["ImageLocality"], "does not extend PlacementScorePlugin plugin"),
         ("placementGenerate", ["mine"], 'plugin "mine" does not extend PlacementGeneratePlugin'),
+        ("podGroupPostFilter", ["mine"], 'plugin "mine" does not extend PodGroupPostFilterPlugin'),
         (
             "placementScore",
             ["NodeResourcesFit", "NodeResourcesFit"],
@@ -311,6 +312,11 @@ def test_who_makes_or_scores_placements_is_accepted_with_a_warning(point: str, n
     plugins = {point: {"enabled": _names(name)}}
     warnings = [str(one) for one in _bundle({"schedulerName": "s", "plugins": plugins}).warnings]
     assert [one for one in warnings if f"`{name}`" in one and "without effect" in one], warnings
+
+
+def test_those_that_help_groups_are_accepted() -> None:
+    enabled = {"podGroupPostFilter": {"enabled": _names("DynamicResources", "DefaultPreemption")}}
+    assert _bundle({"schedulerName": "s", "plugins": enabled}).profiles
 
 
 def test_a_disabled_name_that_is_unknown_is_a_warning() -> None:

@@ -369,6 +369,10 @@ def test_new_devices_and_classes_may_help(kind: str, action: str) -> None:
     assert worth("DynamicResources", event(kind, action), claiming(), plain("x"), plain("x"))
 
 
+def test_a_slice_that_is_gone_may_help() -> None:
+    assert worth("DynamicResources", event("ResourceSlice", "Delete"), claiming(), plain("x"), None)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "want"),
     [

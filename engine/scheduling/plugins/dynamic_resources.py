@@ -148,8 +148,6 @@ class DynamicResources(RuntimePlugin):
     ) -> Status | None:
         """What makes *claim* hopeless now, or None."""
         if claim.allocation is not None:
-            if not claim.is_usable_by(state.pod.uid):
-                return _rejected("resourceclaim in use")
             selector = claim.allocation.node_selector
             if selector is not None:
                 malformed = node_selector_problem(selector)

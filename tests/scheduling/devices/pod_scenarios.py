@@ -1,7 +1,8 @@
 """Random scenarios of one pod with device claims, as the oracle of `tests/oracle` takes them.
 
 They add to the worlds of `scenarios.py` what the plugin looks at beside devices: claims that are
-allocated, in use, being deleted, waiting for a device; templates; extended resources.
+allocated, in use, being deleted, waiting for a device, without node operations; templates; extended
+resources; rules that taint devices.
 """
 
 import random
@@ -42,6 +43,8 @@ def pod_scenario(seed: int) -> Json:
         node["status"] = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
         if rng.random() < 0.3:
             node["status"]["allocatable"][RESOURCE] = str(rng.choice((0, 2)))
+        if rng.random() < 0.3:
+            node["status"]["declaredFeatures"] = ["DRAOptionalNodeOperations"]
     for device_class in world["classes"]:
         if device_class["metadata"]["name"] == "any" and rng.random() < 0.5:
             device_class["spec"]["extendedResourceName"] = RESOURCE
@@ -55,6 +58,7 @@ def pod_scenario(seed: int) -> Json:
         for kind, of in kinds.items()
         for manifest in (*world[of], *(world["allocated"] if of == "claims" else ()))
     ]
+    objects += _rules(rng, world["slices"])
     return {
         "nodes": world["nodes"],
         "pods": [],
@@ -63,6 +67,37 @@ def pod_scenario(seed: int) -> Json:
         "runs": 1,
         "config": CONFIG,
     }
+
+
+def _rules(rng: random.Random, slices: list[Json]) -> list[Json]:
+    """Rules for all devices, for those of a driver or a pool, for one, or for none."""
+    rules = []
+    for i in range(rng.choice((0, 0, 0, 1, 2))):
+        spec: Json = {
+            "taint": {
+                "key": rng.choice(("broken", "busy")),
+                "effect": rng.choice(("NoSchedule", "NoExecute", "None", "OfANewerVersion")),
+            }
+        }
+        if rng.random() < 0.9:
+            one = rng.choice(slices)["spec"]
+            device = rng.choice([*one.get("devices", ()), {"name": "nothing"}])
+            means = {
+                "driver": one["driver"],
+                "pool": one["pool"]["name"],
+                "device": device["name"],
+            }
+            some = rng.sample(sorted(means), rng.randint(0, 3))
+            spec["deviceSelector"] = {name: means[name] for name in some}
+        rules.append(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "DeviceTaintRule",
+                "metadata": {"name": f"rule-{i}"},
+                "spec": spec,
+            }
+        )
+    return rules
 
 
 def _change(rng: random.Random, claim: Json) -> None:
@@ -85,7 +120,13 @@ def _status(rng: random.Random, request: str) -> Json:
             "values": [f"n{rng.randint(0, 2)}"],
         }
         allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
-    if rng.random() < 0.5:
+    if rng.random() < 0.15:
+        result["skipNodeOperations"] = ["Prepare"]
+    if rng.random() < 0.1:
+        status["reservedFor"] = [
+            {"resource": "pods", "name": f"q{i}", "uid": f"uid-q{i}"} for i in range(256)
+        ]
+    elif rng.random() < 0.5:
         user = {"resource": "pods", "name": "q", "uid": rng.choice(("uid-p", "other"))}
         status["reservedFor"] = [user]
     if rng.random() < 0.3:

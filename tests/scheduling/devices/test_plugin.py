@@ -103,16 +103,6 @@ def test_what_was_reserved_stays_taken_while_it_becomes_what_is_stored() -> None
     assert bench.feasible(pod("r", "one")) == ["a"], "a claim is shared once it is allocated"
 
 
-def test_a_claim_with_as_many_users_as_it_may_have_is_in_use() -> None:
-    users = [{"resource": "pods", "name": f"p{i}", "uid": f"uid-p{i}"} for i in range(256)]
-    one = claim("one")
-    one["status"] = {"allocation": {"devices": {"results": []}}, "reservedFor": users}
-    bench = Bench(device_class(), one)
-    state, _ = bench.decide(pod("q", "one"))
-    assert reasons(state) == ("resourceclaim in use",)
-    assert bench.feasible(pod("p0", "one", uid="uid-p0")) == ["a", "b"], "a user stays one"
-
-
 def test_a_claim_that_another_scheduler_allocated_meanwhile_is_not_reserved() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0", "g1"), claim("one"))
     member = pod("p", "one")
@@ -379,6 +369,41 @@ def test_a_slice_for_nodes_that_cannot_be_told_spoils_its_own_pool_alone() -> No
     _, statuses = bench.decide(pod("p", "one"))
     assert statuses["a"] is None
     assert reasons(statuses["b"]) == ("invalid resource pools were encountered",)
+
+
+def test_a_device_that_cannot_be_had_keeps_no_counters() -> None:
+    consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
+    taints = [{"key": "broken", "effect": "NoSchedule"}]
+    card = {"name": "card", "counters": {"memory": {"value": "10Gi"}}}
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 2}
+    bench = Bench(
+        device_class(),
+        resource_slice(
+            "a",
+            {"name": "g0", "consumesCounters": consumes, "taints": taints},
+            {"name": "g1", "consumesCounters": consumes},
+            pool=pool,
+        ),
+        resource_slice("a", name="counters", sharedCounters=[card], pool=pool),
+        claim("one"),
+    )
+    assert bench.feasible(pod("p", "one")) == ["a"]
+
+
+def test_distinct_devices_stay_distinct_when_the_search_steps_back() -> None:
+    def model(name: str, model: str, *, fast: bool = False) -> Json:
+        return {"name": name, "attributes": {"model": {"string": model}, "fast": {"bool": fast}}}
+
+    fast = _cel(f'device.attributes["{DRIVER}"].fast')
+    wanted = claim(
+        "one",
+        request("different", count=2),
+        request("fast", selectors=[fast]),
+        constraints=[{"distinctAttribute": f"{DRIVER}/model", "requests": ["different"]}],
+    )
+    slices = resource_slice("a", model("g0", "b"), model("g2", "a", fast=True), model("g1", "b"))
+    bench = Bench(device_class(), slices, wanted)
+    assert bench.feasible(pod("p", "one")) == []
 
 
 def test_a_pool_with_compatibility_groups_is_passed_over() -> None:

@@ -1,7 +1,7 @@
 """DynamicResources beside kube-scheduler's: reasons, codes, scores and what post-filter says.
 
-Recorded from Kubernetes v1.36.2 by the oracle of `tests/oracle`, on the scenarios of
-`pod_scenarios.py` (seeds 0 to 79), with no other plugin.
+Recorded from Kubernetes v1.37.2 by the oracle of `tests/oracle`, on the scenarios of
+`pod_scenarios.py` (seeds 0 to 119), with no other plugin.
 """
 
 import json
