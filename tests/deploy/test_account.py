@@ -159,6 +159,14 @@ def cluster(request: pytest.FixtureRequest, kustomize: Path, tmp_path: Path) -> 
         yield Cluster(plane, objects, log)
 
 
+_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+_GROUP = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}},
+}
+
 _LEARNS = """
 apiVersion: starsched.dev/v1
 kind: PolicyRuntime
@@ -226,6 +234,15 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
         wait_until(lambda: cluster.events("Preempted"), what="the lesser pod to be evicted")
         plane.request("DELETE", f"{pods}/lesser", _AT_ONCE)
         wait_until(lambda: cluster.node_of("urgent") == "large", what="the urgent pod to be bound")
+        # A group of pods that is placed, and is told so.
+        plane.request("POST", _GROUPS, _GROUP)
+        member = pod("member", scheduler, cpu="100m")
+        member["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+        plane.request("POST", pods, member)
+        wait_until(
+            lambda: plane.request("GET", f"{_GROUPS}/train").get("status", {}).get("conditions"),
+            what="the condition of the group",
+        )
         # An edit that is accepted, and so saved, and by which facts are learned, and so kept.
         added = {"note_test.star": '"""x"""\n', "facts.yaml": _LEARNS}
         cluster.edit(edited, lambda found: found["data"].update(added))
