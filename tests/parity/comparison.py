@@ -29,8 +29,6 @@ _MANY_REPEATS = 64
 #: purpose; docs/parity.md says why.
 ANSWERED_ON_PURPOSE = ('running "NodeVolumeLimits" filter plugin: ',)
 
-LOST_STATE = "not found"
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -120,7 +118,7 @@ class Comparison:
             if outcome.agreement is Agreement.UNSUPPORTED:
                 tally.unsupported += 1
                 tally.missing.update(outcome.missing)
-            elif differences and _is_on_purpose(differences, answered["answers"][i]):
+            elif differences and _is_on_purpose(answered["answers"][i]):
                 tally.on_purpose += 1
             elif differences:
                 tally.findings.append(Finding(only_pod(answered, i), differences))
@@ -163,13 +161,8 @@ def kind_of(difference: str) -> str:
     return re.sub(r"-?\d+", "#", text)
 
 
-def _is_on_purpose(differences: tuple[str, ...], answer: Plain) -> bool:
+def _is_on_purpose(answer: Plain) -> bool:
     if answer.get("error"):
         return str(answer["error"]).startswith(ANSWERED_ON_PURPOSE)
     # A plugin that fails while victims are looked for is no more than text to kube-scheduler.
-    if '" filter plugin: ' in str(answer.get("postFilter", "")):
-        return True
-    # Where a pre-filter gave up early, the post-filter of DynamicResources finds no state of its
-    # own, and its words take the place of what preemption would say.
-    lost = f"post-filter: want `{LOST_STATE}`"
-    return "preFilter" in answer and all(text.startswith(lost) for text in differences)
+    return '" filter plugin: ' in str(answer.get("postFilter", ""))
