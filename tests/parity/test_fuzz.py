@@ -46,10 +46,9 @@ def test_what_a_pod_asks_for_as_a_whole_is_never_less_than_its_containers_do(
     oracle: Oracle,
 ) -> None:
     """The API server works out what is left out of it before it rounds the amounts up."""
-    cases = fuzz.scenarios(73004, generator.themes())
-    (case,) = (c for c in itertools.islice(cases, 40) if c["id"] == "mixed-73004-1")
-    (tally,) = Comparison(oracle).compare([case])
-    assert tally.invalid == []
+    cases = itertools.islice(fuzz.scenarios(73004, ["podlevel"]), 40)
+    for tally in Comparison(oracle).compare(list(cases)):
+        assert tally.invalid == []
 
 
 def test_a_difference_is_found_and_made_small(oracle: Oracle) -> None:

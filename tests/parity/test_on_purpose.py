@@ -281,7 +281,9 @@ def test_a_plugin_that_fails_over_victims_costs_the_attempt(oracle: Oracle) -> N
         "objects": objects,
         "incoming": [incoming],
     }
-    said = 'running "DynamicResources" filter plugin: claim default/c: selector #0: '
+    said = (
+        'running "DynamicResources" filter plugin: claim default/c: selector #0 on device d/p/d0: '
+    )
     assert _theirs(oracle, scenario)["postFilter"].startswith(f"preemption: {said}")
     (failure,) = _ours(scenario).failures
     assert failure.startswith(said)
