@@ -159,7 +159,11 @@ async def test_the_right_pods_go_and_the_urgent_one_comes(world: World) -> None:
         answer = condition(urgent, "PodScheduled")
         assert answer is not None
         assert (answer["status"], answer["reason"]) == ("False", "Unschedulable")
-        assert answer["message"] == NO_ROOM.format(2, 2)
+        message = (
+            f"{NO_ROOM.format(2, 2)} preemption: found a potential placement for pod on node n1"
+        )
+        message += ", preempting 1 victims"
+        assert answer["message"] == message
         (event,) = await world.events("Preempted")
         assert (event["type"], event["action"]) == ("Normal", "Preempting")
         assert event["note"] == f"Preempted by pod {urgent['metadata']['uid']} on node n1"
@@ -167,7 +171,7 @@ async def test_the_right_pods_go_and_the_urgent_one_comes(world: World) -> None:
         assert event["related"]["uid"] == urgent["metadata"]["uid"]
         assert event["reportingController"] == "default-scheduler"
         (event,) = await world.events("FailedScheduling")
-        assert event["note"] == NO_ROOM.format(2, 2)
+        assert event["note"] == message
         # The victim goes, and the pod comes.
         await cluster.end_pod("low-1")
         urgent = await world.bound("urgent", "n1")

@@ -181,7 +181,16 @@ def test_a_log_that_was_recorded_before_the_kernel_is_decided_the_same() -> None
     assert len(found) == 24
     assert sum("eviction" in one.recorded for one in found) == 1
     assert len({one.revision for one in found}) == 2
-    assert [one for one in found if not one.is_same] == []
+    # kube-scheduler 1.37 says something of a preemption that helps, and nothing where a post-filter
+    # has nothing to do; the decisions are the same.
+    different = [one for one in found if not one.is_same]
+    assert all(one.changed == ("message",) for one in different)
+    before = (str(one.recorded["message"]) for one in different)
+    after = (str(one.replayed["message"]) for one in different)
+    for was, now in zip(before, after, strict=True):
+        assert was.replace("no new claims to deallocate, ", "") == re.sub(
+            r" preemption: found a potential placement .*", "", now
+        )
     assert not [note for one in found for note in one.notes if "state" in note]
 
 

@@ -222,10 +222,18 @@ async def test_bodies_that_are_no_objects_are_refused(api: Api, method: str, bod
         assert answer.status < 500, (path, answer)
 
 
+#: What objects cannot do without, by kind.
+_NEEDED: Json = {
+    "DeviceTaintRule": {"spec": {"taint": {"key": "k", "effect": "NoSchedule"}}},
+    "PodGroup": {"spec": {"schedulingPolicy": {"basic": {}}}},
+    "Workload": {"spec": {"podGroupTemplates": [{"name": "w", "schedulingPolicy": {"basic": {}}}]}},
+}
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource)
 async def test_every_kind_is_created_listed_and_deleted(api: Api, kind: Any) -> None:
     namespace = "default" if kind.namespaced else ""
-    body: Json = {"metadata": {"name": "a"}}
+    body: Json = {"metadata": {"name": "a"}, **_NEEDED.get(kind.kind, {})}
     if kind.plural == "pods":
         body = make_pod("a")
     elif kind.plural == "events":
