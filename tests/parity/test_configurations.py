@@ -109,8 +109,10 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
             id="domains beyond 32 bits",
         ),
         pytest.param(
-            _configuration(profile={"plugins": {"preFilter": {"enabled": [{"name": "NodeName"}]}}}),
-            'preFilter.enabled[0].name: plugin "NodeName" does not extend PreFilterPlugin plugin',
+            _configuration(
+                profile={"plugins": {"preFilter": {"enabled": [{"name": "ImageLocality"}]}}}
+            ),
+            'preFilter.enabled[0].name: plugin "ImageLocality" does not extend PreFilterPlugin plugin',
             id="a plugin where it takes no part",
         ),
         pytest.param(
