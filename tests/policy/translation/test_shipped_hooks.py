@@ -30,14 +30,9 @@ def candidates() -> list[tuple[str, str]]:
     ]
 
 
-# Hooks that take a `state` run in the interpreter only, and these too, by file and hook.
-_INTERPRETED = {
-    ("@kubernetes/inter_pod_affinity.star", "filter"),  # loops over labels, of pod or selector
-}
-
-
 def interpreted() -> set[tuple[str, str]]:
-    return _INTERPRETED | {
+    """Hooks that take a `state`, by file and hook."""
+    return {
         (path, hook)
         for path, hook in candidates()
         if "state" in hook_signatures(shipped()[path])[hook].params
