@@ -302,15 +302,19 @@ class SmallCluster:
             *(("pod", pod) for pod in self.pods.values()),
         ]
         self._shuffle.shuffle(steps)
+        # Of equal victims the one that came last to its node goes: that order is kept.
+        infos = [info for info in self.cache.snapshot().infos if info is not None]
+        came = {uid: at for at, uid in enumerate(uid for info in infos for uid in info.pods)}
+        pods = iter(sorted(self.pods.values(), key=lambda pod: came.get(pod.uid, -1)))
         for kind, what in steps:
-            if kind == "object":
+            if kind == "pod":
+                cache.add_pod(next(pods))
+            elif kind == "object":
                 cache.objects.put(what[0][0], what[1])
             elif kind == "facts":
                 cache.set_node_facts(*what)
-            elif kind == "node":
-                cache.add_node(what)
             else:
-                cache.add_pod(what)
+                cache.add_node(what)
         nominator = Nominator()
         for pod, node in self._promised:
             nominator.nominate(pod, node)
