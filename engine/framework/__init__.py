@@ -1,7 +1,7 @@
-"""The records that all steps of a decision share: statuses, profiles, extenders. No I/O.
+"""The records that all steps of a decision share: statuses, reasons, profiles, extenders. No I/O.
 
-Owns what a filter says of a node (`status`), which policies run at which extension point, in which
-order and with which weights (`profile`), and what is configured for an extender (`extender`). It
-reads no configuration (`policy.profiles`, `policy.extenders`) and runs nothing (`scheduling`).
-Begin with `profile`.
+Owns what a filter says of a node (`status`), the stable words for causes (`reason_kinds`,
+`reasons`), which policies run at which extension point, in which order and with which weights
+(`profile`), and what is configured for an extender (`extender`). It reads no configuration
+(`policy.profiles`, `policy.extenders`) and runs nothing (`scheduling`). Begin with `profile`.
 """

@@ -24,12 +24,14 @@ class Code(enum.Enum):
 class Status:
     """An outcome with its reasons and the plugin that gave it.
 
-    `UNSCHEDULABLE` means that removing pods could help; `UNRESOLVABLE` that it could not.
+    `UNSCHEDULABLE` means that removing pods could help; `UNRESOLVABLE` that it could not. `token`
+    is the reason token that a policy gives; "" if it gives none (see `reasons`).
     """
 
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    token: str = ""
 
     @property
     def is_rejection(self) -> bool:
