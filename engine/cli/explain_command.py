@@ -8,15 +8,16 @@ import msgspec
 
 from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_given
-from engine.cli.explain_text import print_explanation
+from engine.cli.explain_text import print_answer
 from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.file_notes import report_missing, report_repeated
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
+from engine.live.answers import PodAnswer
+from engine.live.on_a_copy import explain_on_a_copy
 from engine.offline.cluster_file import Cluster, named, read_objects
-from engine.offline.explanation import PodExplanation, explain
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -99,9 +100,9 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         raise InputError(str(error.args[0])) from error
     result = _with_paths(result, files)
     if options["output"] == "json":
-        print_json(result.to_plain())
+        print_json(msgspec.to_builtins(result))
     else:
-        print_explanation(result, options["top"])
+        print_answer(result, options["top"])
     report_missing(cluster)
     if result.failures and result.outcome == "failed":
         raise SystemExit(FAILED)
@@ -147,7 +148,7 @@ def pod_in(document: dict[str, Any]) -> dict[str, Any]:
 
 def _explain(
     bundle: Bundle, cluster: Cluster, manifest: dict[str, Any], options: dict[str, Any]
-) -> PodExplanation:
+) -> PodAnswer:
     if options["profile"]:
         spec = {**(manifest.get("spec") or {}), "schedulerName": options["profile"]}
         manifest = {**manifest, "spec": spec}
@@ -171,13 +172,13 @@ def _explain(
     pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
     evaluator = InProcessEvaluator(bundle.program)
     try:
-        return explain(
+        return explain_on_a_copy(
             bundle,
             evaluator,
             world,
             pod,
             placed_on=placed_on,
-            names=options["nodes"],
+            asked=options["nodes"],
             pending=pending,
             unknown_facts=unknown,
         )
@@ -185,7 +186,7 @@ def _explain(
         evaluator.close()
 
 
-def _with_paths(result: PodExplanation, files: PolicyFiles) -> PodExplanation:
+def _with_paths(result: PodAnswer, files: PolicyFiles) -> PodAnswer:
     """*result* with the user's files as paths that can be opened."""
 
     def shown(source: str) -> str:
@@ -195,11 +196,11 @@ def _with_paths(result: PodExplanation, files: PolicyFiles) -> PodExplanation:
     replace = msgspec.structs.replace
     return replace(
         result,
-        verdicts=tuple(
+        policies=tuple(
             replace(
-                verdicts,
-                reasons=tuple(replace(r, source=shown(r.source)) for r in verdicts.reasons),
+                policy,
+                groups=tuple(replace(group, source=shown(group.source)) for group in policy.groups),
             )
-            for verdicts in result.verdicts
+            for policy in result.policies
         ),
     )

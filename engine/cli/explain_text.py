@@ -2,18 +2,21 @@
 
 import sys
 import textwrap
+from collections.abc import Iterable
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from engine.offline.explanation import NodeScores, NodeVerdicts, PodExplanation
+from engine.live.answers import NodeGroup, NodeVerdicts, PodAnswer
 
 # Tables that go into a file or a pipe are not cut to the width of a terminal.
 _PIPE_WIDTH = 160
+_EXAMPLES = 3
 
 
-def print_explanation(result: PodExplanation, top: int) -> None:
+def print_answer(result: PodAnswer, top: int) -> None:
     """Print *result* with at most *top* feasible nodes; in colors on a terminal only."""
     console = Console(
         width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
@@ -26,7 +29,7 @@ def print_explanation(result: PodExplanation, top: int) -> None:
         _say(console, f"    [dim]{escape(line)}[/dim]")
     _verdicts(console, result)
     if result.ranking:
-        _ranking(console, result.ranking, top)
+        _ranking(console, result, top)
     for asked in result.asked:
         _node(console, asked)
     _help(console, result)
@@ -39,7 +42,7 @@ def _say(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True)
 
 
-def _headline(result: PodExplanation) -> str:
+def _headline(result: PodAnswer) -> str:
     said = {
         "placed": f"[bold green]fits[/bold green], goes to [bold]{escape(result.node)}[/bold]",
         "unschedulable": "[bold red]fits nowhere[/bold red]",
@@ -54,35 +57,53 @@ def _headline(result: PodExplanation) -> str:
     )
 
 
-def _verdicts(console: Console, result: PodExplanation) -> None:
+def _verdicts(console: Console, result: PodAnswer) -> None:
     """Which policies reject which nodes; those that reject none share one line."""
     table = Table("policy", "reason", title="What rejects nodes", title_justify="left")
     table.add_column("nodes", justify="right")
     table.add_column("such as")
     table.add_column("source")
-    rejecting = [verdicts for verdicts in result.verdicts if verdicts.rejects]
-    for verdicts in rejecting:
-        name = verdicts.policy
-        for reason in verdicts.reasons:
-            more = ", ..." if reason.nodes > len(reason.examples) else ""
+    rejecting = [policy for policy in result.policies if policy.rejects]
+    for policy in rejecting:
+        name = policy.policy
+        for group in _by_reason(policy.groups):
+            more = ", ..." if group.count > len(group.examples) else ""
             table.add_row(
                 escape(name),
-                escape(reason.reason),
-                str(reason.nodes),
-                escape(", ".join(reason.examples)) + more,
-                escape(reason.source or "the runtime"),
+                escape(group.reason),
+                str(group.count),
+                escape(", ".join(group.examples)) + more,
+                escape(group.source or "the runtime"),
             )
             name = ""
         table.add_section()
     if rejecting:
         console.print(table)
-    silent = [one.policy for one in result.verdicts if not one.rejects and not one.failed]
+    silent = [one.policy for one in result.policies if not one.rejects and not one.failed]
     if silent:
         _say(console, f"No objection on any node: {', '.join(silent)}")
 
 
-def _ranking(console: Console, ranking: tuple[NodeScores, ...], top: int) -> None:
-    title = f"How the {min(top, len(ranking))} best of {len(ranking)} feasible nodes score"
+def _by_reason(groups: Iterable[NodeGroup]) -> Iterable[NodeGroup]:
+    """The groups that are rejected, those with one reason as one."""
+    by_reason: dict[str, NodeGroup] = {}
+    for group in groups:
+        known = by_reason.get(group.reason)
+        if group.verdict == "rejects":
+            by_reason[group.reason] = group if known is None else _joined(known, group)
+    return sorted(by_reason.values(), key=lambda group: (-group.count, group.reason))
+
+
+def _joined(one: NodeGroup, other: NodeGroup) -> NodeGroup:
+    examples = sorted((*one.examples, *other.examples))[:_EXAMPLES]
+    return msgspec.structs.replace(
+        one, count=one.count + other.count, examples=tuple(examples), is_same=False
+    )
+
+
+def _ranking(console: Console, result: PodAnswer, top: int) -> None:
+    ranking = result.ranking
+    title = f"How the {min(top, len(ranking))} best of {result.feasible} feasible nodes score"
     table = Table("", "node", title=title, title_justify="left")
     table.add_column("total", justify="right")
     # Policies that score all nodes the same decide nothing.
@@ -126,21 +147,21 @@ def _node(console: Console, asked: NodeVerdicts) -> None:
         _say(console, f"  {policy}: {escape(', '.join(reasons))}")
 
 
-def _help(console: Console, result: PodExplanation) -> None:
+def _help(console: Console, result: PodAnswer) -> None:
     if result.outcome == "placed":
         return
-    for node, victims in result.eviction.items():
-        _say(
-            console,
-            f"[bold]Preemption[/bold] would evict {escape(', '.join(victims))} on {escape(node)}",
-        )
+    preemption = result.preemption
+    if preemption is not None and preemption.victims:
+        victims = escape(", ".join(victim.pod for victim in preemption.victims))
+        where = escape(preemption.node)
+        _say(console, f"[bold]Preemption[/bold] would evict {victims} on {where}")
     if result.remedies:
         _say(console, "[bold]What would help[/bold]")
     for remedy in result.remedies:
         nodes = f"{remedy.nodes} node(s) would fit" if remedy.nodes else "not enough by itself"
         _say(console, f"  {escape(remedy.policy)}: {escape(remedy.text)} ({nodes})")
-    waiting = [verdicts for verdicts in result.verdicts if verdicts.waits_for]
+    waiting = [policy for policy in result.policies if policy.waits_for]
     if waiting:
         _say(console, "[bold]What the queue waits for[/bold]")
-    for verdicts in waiting:
-        _say(console, f"  {verdicts.policy}: {', '.join(verdicts.waits_for)}")
+    for policy in waiting:
+        _say(console, f"  {policy.policy}: {', '.join(policy.waits_for)}")

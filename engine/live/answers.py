@@ -124,7 +124,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
         reason, token: Why it rejects them; empty if it does not.
         source: `file:line` of the rule; empty for a part of the runtime.
         is_resolvable: Evicting pods could help.
-        read: What the policy reads of these nodes, by path, where it is the same for all of them.
+        read: What the policy reads of the example, by field; texts that are long are cut.
+        is_same: It reads the same of all of them; else they have only the reason in common.
     """
 
     verdict: Verdict
@@ -136,6 +137,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     is_resolvable: bool = False
     read: Mapping[str, Any] = {}
+    is_same: bool = True
 
 
 class PolicyAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,20 +1,26 @@
 """The verdicts of every policy on every node, instead of only the first rejection.
 
-Owns running every filter alone, with the engine's own cycle. A decision stops at the first
+Owns asking every filter alone, with the engine's own cycle. A decision stops at the first
 rejection of a node; to know what would help, all of them are needed.
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.model.pod import Pod
-from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Evaluator, PolicyFailure
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.verdicts import FAILED, FITS
 from engine.queueing.nominator import Nominator
-from engine.scheduling.rejections import left_out_by
+from engine.scheduling.filter_verdicts import FilterVerdicts, HookInputs
+from engine.scheduling.pod_class import ABSENT
+from engine.scheduling.rejections import left_out_by, node_name
 from engine.scheduling.scheduling_cycle import Scheduler
 
 _POINTS = ("preFilter", "filter")
@@ -22,57 +28,149 @@ _HOOKS = ("pre_filter", "filter", "counters")
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyColumn:
+    """What one policy says, by slot.
+
+    Attributes:
+        codes: 0 where it accepts the node, -1 where it failed; else what `statuses` is asked for.
+        statuses: The rejections by code, from 1.
+        inputs: What its filter was given; None if there was no one filter that was asked.
+    """
+
+    policy: str
+    codes: NDArray[np.int32]
+    statuses: tuple[Status, ...] = ()
+    inputs: HookInputs | None = None
+
+    def status(self, code: int) -> Status:
+        """The rejection of a positive code."""
+        return self.statuses[code - 1]
+
+
 class VerdictTable:
     """Which policies reject which nodes.
 
-    Attributes:
-        nodes: The names of all nodes, sorted.
-        rejections: By policy in the profile's order, and node: the rejection. Policies that reject
-            no node have an empty mapping.
+    Args:
+        snapshot: The nodes.
+        columns: Of the policies that can reject, in the profile's order.
         failures: Failures of policies.
     """
 
-    nodes: tuple[str, ...]
-    rejections: Mapping[str, Mapping[str, Status]]
-    failures: tuple[PolicyFailure, ...] = ()
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        columns: tuple[PolicyColumn, ...] = (),
+        failures: tuple[PolicyFailure, ...] = (),
+    ) -> None:
+        self.snapshot = snapshot
+        self.columns = {column.policy: column for column in columns}
+        self.failures = failures
+
+    @functools.cached_property
+    def slots(self) -> NDArray[np.int64]:
+        """The slots that hold a node."""
+        return np.array(sorted(self.snapshot.slot_of.values()), np.int64)
+
+    @functools.cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of all nodes, sorted."""
+        return tuple(sorted(self.snapshot.slot_of))
+
+    @functools.cached_property
+    def rejections(self) -> Mapping[str, Mapping[str, Status]]:
+        """By policy, and by node in no particular order: the rejection.
+
+        Policies that reject no node have an empty mapping.
+        """
+        return {policy: self._rejected(column) for policy, column in self.columns.items()}
+
+    def _rejected(self, column: PolicyColumn) -> Mapping[str, Status]:
+        slots = self.slots[column.codes[self.slots] > 0].tolist()
+        return {
+            node_name(slot, self.snapshot): column.statuses[code - 1]
+            for slot, code in zip(slots, column.codes[slots].tolist(), strict=True)
+        }
+
+    @functools.cached_property
+    def _times_rejected(self) -> NDArray[np.int64]:
+        """By slot, how many policies reject the node."""
+        total = np.zeros(len(self.snapshot.infos), np.int64)
+        for column in self.columns.values():
+            total += column.codes > 0
+        return total
 
     def rejectors_of(self, node: str) -> tuple[str, ...]:
         """The policies that reject *node*, in order."""
-        return tuple(policy for policy, nodes in self.rejections.items() if node in nodes)
+        slot = self.snapshot.slot_of[node]
+        return tuple(policy for policy, column in self.columns.items() if column.codes[slot] > 0)
+
+    def slots_rejected_only_by(self, policy: str) -> NDArray[np.int64]:
+        """The slots of the nodes that would be feasible without *policy*."""
+        column = self.columns.get(policy)
+        if column is None:
+            return self.slots[:0]
+        slots = self.slots
+        is_alone = (column.codes[slots] > 0) & (self._times_rejected[slots] == 1)
+        alone: NDArray[np.int64] = slots[is_alone]
+        return alone
 
     def rejected_only_by(self, policy: str) -> tuple[str, ...]:
-        """The nodes that would be feasible without *policy*."""
-        others = [nodes for name, nodes in self.rejections.items() if name != policy]
-        return tuple(
-            node
-            for node in self.rejections.get(policy, ())
-            if not any(node in nodes for nodes in others)
-        )
+        """The nodes that would be feasible without *policy*, by name."""
+        slots = self.slots_rejected_only_by(policy).tolist()
+        return tuple(sorted(node_name(slot, self.snapshot) for slot in slots))
+
+
+def _never() -> None:
+    """The default of `check`."""
 
 
 def ask_each(
-    bundle: Bundle, evaluator: Evaluator, pod: Pod, snapshot: Snapshot, nominator: Nominator
+    scheduler: Scheduler,
+    pod: Pod,
+    snapshot: Snapshot,
+    nominator: Nominator,
+    check: Callable[[], None] = _never,
 ) -> VerdictTable:
-    """Every filter of the pod's profile, run alone. Raises `KeyError` if it has no profile."""
-    profile = {p.scheduler_name: p for p in bundle.profiles}[pod.scheduler_name]
-    names = tuple(sorted(info.name for info in snapshot.infos if info is not None and info.node))
-    found: dict[str, Mapping[str, Status]] = {}
+    """Every filter of the pod's profile, asked alone; *check* is called after each.
+
+    Raises `KeyError` if the pod has no profile, and what *check* raises.
+    """
+    profile = scheduler.profile_of(pod)
+    if profile is None:
+        raise KeyError(pod.scheduler_name)
+    if pod.problems or not snapshot.node_count:
+        return VerdictTable(snapshot)
+    columns = []
     failures: list[PolicyFailure] = []
     for name in filter_names(profile):
-        alone = replace(bundle, profiles=(_only(profile, name),))
-        scheduler = Scheduler(alone, evaluator, has_extenders=False)
-        explanation = scheduler.explain(pod, snapshot, nominator)
-        diagnosis = explanation.decision.diagnosis
-        failures += explanation.decision.failures
-        if diagnosis.pre_filter is not None:
-            found[name] = dict.fromkeys(names, diagnosis.pre_filter)
-        else:
-            chosen = explanation.pre_filter_nodes
-            outside = () if chosen is None else set(names).difference(chosen)
-            found[name] = dict.fromkeys(outside, left_out_by((name,))) | {
-                node: status for node, status in explanation.rejected.items() if status.is_rejection
-            }
-    return VerdictTable(names, found, tuple(failures))
+        found = scheduler.verdicts(pod, snapshot, nominator, _only(profile, name))
+        failures += found.failures
+        columns.append(_column(name, found, snapshot))
+        check()
+    return VerdictTable(snapshot, tuple(columns), tuple(failures))
+
+
+def _column(policy: str, found: FilterVerdicts, snapshot: Snapshot) -> PolicyColumn:
+    size = len(snapshot.infos)
+    if found.pre_filter is not None:
+        return PolicyColumn(policy, np.ones(size, np.int32), (found.pre_filter,))
+    if not len(found.codes):
+        return PolicyColumn(policy, np.full(size, -1, np.int32))
+    kinds, numbers = np.unique(found.codes, return_inverse=True)
+    # Codes of the memo, renumbered; what is left out by a pre-filter is one rejection more.
+    statuses: list[Status] = []
+    renumbered = np.zeros(len(kinds), np.int32)
+    for place, code in enumerate(kinds.tolist()):
+        if code == FITS or (code == ABSENT and not found.narrowed_by):
+            continue
+        if code == FAILED:
+            renumbered[place] = -1
+            continue
+        left_out = code == ABSENT
+        statuses.append(left_out_by((policy,)) if left_out else found.statuses(code))
+        renumbered[place] = len(statuses)
+    codes = renumbered[numbers.reshape(-1)]
+    return PolicyColumn(policy, codes, tuple(statuses), found.inputs)
 
 
 def filter_names(profile: Profile) -> list[str]:
@@ -88,6 +186,7 @@ def filter_names(profile: Profile) -> list[str]:
 
 
 def _only(profile: Profile, name: str) -> Profile:
+    """The part of *profile* with the filter *name* alone."""
     points = {
         hook: tuple(enabled for enabled in profile.at(hook) if enabled.policy == name)
         for hook in _HOOKS
@@ -98,6 +197,7 @@ def _only(profile: Profile, name: str) -> Profile:
     }
     return replace(
         profile,
+        scheduler_name=f"{profile.scheduler_name}\0{name}",
         points={hook: enabled for hook, enabled in points.items() if enabled},
         order={point: names for point, names in order.items() if names},
     )

@@ -321,6 +321,11 @@ class CountedHooks:
         return self._memo.reasons.intern(Status(code, tuple(reasons), use.enabled.policy))
 
 
+def given_to_group(use: CountedHook, columns: Sequence[CounterColumn], group: int) -> bytes:
+    """What *use* was given last of the nodes of one of its groups."""
+    return _entry_of(use, columns, use.groups.keys[group], [_members(g) for g in use.groups.shared])
+
+
 def _of_feasible(
     column: CounterColumn, fields: Collection[str], is_feasible: NDArray[np.bool_]
 ) -> dict[str, int]:

@@ -10,6 +10,7 @@ The same filters answer for a node that has other pods than it really has: that 
 pods are respected and how preemption is tried out.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -26,7 +27,8 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, UNKNOWN, VerdictMemo
-from engine.scheduling.counted import CountedHook, CountedHooks
+from engine.scheduling.counted import CountedHook, CountedHooks, given_to_group
+from engine.scheduling.filter_verdicts import HookInputs
 from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import ABSENT, PodClass
@@ -242,6 +244,19 @@ class Feasibility:
         if status.code is Code.ERROR:
             return filter_failure(status)
         return self._memo.reasons.intern(status)
+
+    def inputs(self, filters: Filters) -> HookInputs | None:
+        """What the filter was given of each node by `codes`; None unless it is one of a policy."""
+        uses = (*filters.pod_class.filters, *filters.late)
+        if len(uses) != 1 or isinstance(uses[0], RuntimeUse):
+            return None
+        use = uses[0]
+        if not isinstance(use, CountedHook):
+            return HookInputs(use.column.ids, use.column.values.__getitem__)
+        columns = self._counter_columns(use, filters)
+        if isinstance(columns, PolicyFailure):
+            return None
+        return HookInputs(use.groups.of_slot, functools.partial(given_to_group, use, columns))
 
     # --- what pods mean to late filters -----------------------------------------------------
 

@@ -60,8 +60,8 @@ class Candidates:
 
     `slots` are the nodes. `refusal` says, as kube-scheduler does, that preemption cannot help;
     `kept_by`, by policy, on how many nodes that is because of pods that it keeps; `refused_by` are
-    those that reject the pod even with all possible victims gone. `keeps_nomination`: what the
-    pod was nominated to before still holds.
+    those that reject the pod even with all possible victims gone. `refusals`: why, by the number of
+    nodes. `keeps_nomination`: what the pod was nominated to before still holds.
     """
 
     trials: Trials | None = None
@@ -69,6 +69,7 @@ class Candidates:
     refusal: str = ""
     kept_by: Mapping[str, int] = field(default_factory=dict)
     refused_by: frozenset[str] = frozenset()
+    refusals: Mapping[Status, int] = field(default_factory=dict)
     keeps_nomination: bool = False
     failure: PolicyFailure | None = None
 
@@ -207,7 +208,7 @@ class Preemption:
         text = Diagnosis(snapshot.node_count, rejections=statuses).message()
         kept_by = {s.plugin: count for s, count in statuses.items() if s.reasons == (ONLY_KEPT,)}
         refused_by = frozenset(status.plugin for status in statuses) - {PLUGIN}
-        return Candidates(refusal=text, kept_by=kept_by, refused_by=refused_by)
+        return Candidates(refusal=text, kept_by=kept_by, refused_by=refused_by, refusals=statuses)
 
     def _ineligible(self, filters: Filters, codes: NDArray[np.int32]) -> str:
         """Why the pod may not preempt at all; empty if it may."""

@@ -44,6 +44,7 @@ from engine.scheduling.extenders import (
     unopposed,
 )
 from engine.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
+from engine.scheduling.filter_verdicts import FilterVerdicts
 from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.nominations import Nominations
@@ -53,13 +54,14 @@ from engine.scheduling.pod_classes import PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.pod_hooks import PodHooks
 from engine.scheduling.post_filter import PostFilters
-from engine.scheduling.preemption import Preemption
+from engine.scheduling.preemption import Candidates, Preemption
 from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import highest, tie_order
 from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
+from engine.scheduling.victims import PLUGIN
 
 #: No pod is nominated to a node.
 NO_NOMINATIONS: Final = Nominator()
@@ -261,8 +263,8 @@ class Scheduler:
     def fits(self, pod: Pod, name: str, snapshot: Snapshot, nominator: Nominator) -> bool:
         """True if *pod* passes every filter on the node *name*; no extender is asked."""
         slot = snapshot.slot_of.get(name)
-        filters = self._filters_of(pod, snapshot, nominator)
-        if slot is None or filters is None:
+        filters = self._filters_of(pod, self._profiles[pod.scheduler_name], snapshot, nominator)
+        if slot is None or not isinstance(filters, Filters):
             return False
         codes, failures = self._feasibility.codes(filters)
         return not filter_failures(filters.pod_class, codes, failures, snapshot) and bool(
@@ -271,18 +273,56 @@ class Scheduler:
 
     def looks_beyond(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> bool:
         """True if other nodes, and their pods, can matter for whether *pod* fits on one."""
-        filters = self._filters_of(pod, snapshot, nominator)
-        return filters is None or bool(filters.late) or look_beyond(filters.pod_class.filters)
+        filters = self._filters_of(pod, self._profiles[pod.scheduler_name], snapshot, nominator)
+        if not isinstance(filters, Filters):
+            return True
+        return bool(filters.late) or look_beyond(filters.pod_class.filters)
 
-    def _filters_of(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Filters | None:
-        """All filters of *pod*, up to date; None if it cannot be tried or a pre-filter rejects."""
+    def verdicts(
+        self, pod: Pod, snapshot: Snapshot, nominator: Nominator, profile: Profile
+    ) -> FilterVerdicts:
+        """What the filters of *profile* say of every node; those of a part of the pod's profile.
+
+        Verdicts are taken from the memo, so one policy after the other costs little. A profile that
+        is a part of another one needs a `scheduler_name` of its own: classes go by it.
+        """
+        filters = self._filters_of(pod, profile, snapshot, nominator)
+        if isinstance(filters, Status):
+            return FilterVerdicts(pre_filter=filters)
+        if isinstance(filters, PolicyFailure):
+            return FilterVerdicts(failures=(filters,))
+        codes, late = self._feasibility.codes(filters)
+        failures = filter_failures(filters.pod_class, codes, late, snapshot)
+        return FilterVerdicts(
+            codes=codes,
+            statuses=self._memo.reasons.status,
+            narrowed_by=filters.pod_class.pre.narrowed_by,
+            failures=failures,
+            inputs=self._feasibility.inputs(filters),
+        )
+
+    def candidates(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Candidates | None:
+        """Where evicting pods would help *pod*, or why nowhere; None if it is not preemption's."""
         profile = self._profiles[pod.scheduler_name]
+        if PLUGIN not in profile.order.get("postFilter", ()):
+            return None
+        filters = self._filters_of(pod, profile, snapshot, nominator)
+        if not isinstance(filters, Filters):
+            return None
+        codes, failures = self._feasibility.codes(filters)
+        return None if failures else self._preemption.candidates(filters, codes)
+
+    def _filters_of(
+        self, pod: Pod, profile: Profile, snapshot: Snapshot, nominator: Nominator
+    ) -> Filters | Status | PolicyFailure:
+        """All filters of *pod*, up to date; or the rejection or failure of a pre-filter."""
         pod_class = self._class_of(profile, pod, snapshot)
         if pod_class.pre.failure is not None:
-            return None
+            return pod_class.pre.failure
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
         if rejection is not None:
-            return None
+            is_error = rejection.code is Code.ERROR
+            return pre_filter_failure(rejection) if is_error else rejection
         self._columns.refresh(snapshot)
         pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
         return self._filters(pod, profile, pod_class, snapshot, nominator, uses)

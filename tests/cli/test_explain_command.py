@@ -108,8 +108,8 @@ def test_json_holds_everything(cluster: str) -> None:
     assert result.exit_code == 3
     got = json.loads(result.stdout)
     assert (got["pod"], got["outcome"], got["nodes"]) == ("a/fits", "unschedulable", 1)
-    fit = next(v for v in got["verdicts"] if v["policy"] == "NodeResourcesFit")
-    assert fit["reasons"][0]["examples"] == ["n"]
+    fit = next(v for v in got["policies"] if v["policy"] == "NodeResourcesFit")
+    assert fit["groups"][0]["examples"] == ["n"]
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
@@ -196,7 +196,7 @@ def test_a_policy_that_fails_is_reported_once_and_not_among_those_without_object
     assert "NodeResourcesFit" in silent[0]
     assert "broken" not in silent[0]
     answer = json.loads(run("a/there", cluster, f"--policies={policies}", "--output=json").output)
-    assert [one["policy"] for one in answer["verdicts"] if one["failed"]] == ["broken"]
+    assert [one["policy"] for one in answer["policies"] if one["failed"]] == ["broken"]
 
 
 def test_warnings_of_the_policies_are_printed_with_the_answer(cluster: str, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.caching.snapshot import Snapshot
+from engine.live.answers import PodAnswer
+from engine.live.on_a_copy import explain_on_a_copy
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
-from engine.offline.explanation import PodExplanation, explain
 from engine.offline.remedies import amount_text, bytes_text, shortfall
-from engine.offline.verdict_table import ask_each
+from engine.offline.verdict_table import VerdictTable, ask_each
 from engine.offline.world import World
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -55,11 +57,16 @@ def explained(
     others: list[dict[str, Any]] | None = None,
     bundle: Bundle | None = None,
     **words: Any,
-) -> PodExplanation:
+) -> PodAnswer:
     cluster = Cluster(nodes=nodes, pods=others or [])
     evaluator = default_evaluator() if bundle is None else InProcessEvaluator(bundle.program)
     asked = cluster.pod_of(wanted)
-    return explain(bundle or default_bundle(), evaluator, cluster.world(), asked, **words)
+    return explain_on_a_copy(bundle or default_bundle(), evaluator, cluster.world(), asked, **words)
+
+
+def asked_each(asked: Pod, snapshot: Snapshot) -> VerdictTable:
+    scheduler = Scheduler(default_bundle(), default_evaluator())
+    return ask_each(scheduler, asked, snapshot, Nominator())
 
 
 # --- the table ------------------------------------------------------------------------------
@@ -98,7 +105,7 @@ def test_asking_each_policy_alone_agrees_with_the_decision(
 ) -> None:
     _, world = _world(shapes, taken)
     asked = Pod.from_plain(pod(**wanted))
-    table = ask_each(default_bundle(), default_evaluator(), asked, world.snapshot, Nominator())
+    table = asked_each(asked, world.snapshot)
     decided = Scheduler(default_bundle(), default_evaluator()).explain(asked, world.snapshot)
     assert not table.failures
     assert set(decided.feasible) == {n for n in table.nodes if not table.rejectors_of(n)}
@@ -115,7 +122,7 @@ def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
 ) -> None:
     nodes, world = _world(shapes, taken)
     asked = Pod.from_plain(pod(**wanted))
-    table = ask_each(default_bundle(), default_evaluator(), asked, world.snapshot, Nominator())
+    table = asked_each(asked, world.snapshot)
     for i, shape in enumerate(nodes):
         info = world.snapshot.info(f"n{i}")
         assert info is not None
@@ -130,7 +137,7 @@ def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
             for one in others:
                 again.cache.add_pod(Pod.from_manifest(one))
             snapshot = again.cache.snapshot()
-            result = ask_each(default_bundle(), default_evaluator(), asked, snapshot, Nominator())
+            result = asked_each(asked, snapshot)
             assert (not result.rejections["NodeResourcesFit"]) == is_enough
 
 
@@ -145,7 +152,7 @@ def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
         node("cordoned", cpu=8, labels={"disk": "ssd"}, cordoned=True),
         node("hopeless", cpu=2, taints=[TAINT]),
     ]
-    got = explained(nodes, pod(cpu="2500m", nodeSelector={"disk": "ssd"}), names=["hopeless"])
+    got = explained(nodes, pod(cpu="2500m", nodeSelector={"disk": "ssd"}), asked=["hopeless"])
     assert (got.outcome, got.feasible, got.nodes) == ("unschedulable", 0, 5)
     answer = {(r.policy, r.text): r.nodes for r in got.remedies}
     assert answer["NodeResourcesFit", "small lacks 500m cpu"] == 1
@@ -158,10 +165,10 @@ def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
         "NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",),
         "NodeResourcesFit": ("Insufficient cpu",),
     }
-    taints = next(v for v in got.verdicts if v.policy == "TaintToleration")
+    taints = next(v for v in got.policies if v.policy == "TaintToleration")
     assert (taints.rejects, taints.decides, taints.fits) == (2, 1, 3)
     assert "Node UpdateNodeTaint" in taints.waits_for
-    source = taints.reasons[0].source
+    source = taints.groups[0].source
     file, _, line = source.rpartition(":")
     assert "untolerated taint" in default_bundle().files[file].splitlines()[int(line) - 1]
 
@@ -253,7 +260,7 @@ def test_nodes_that_a_pre_filter_leaves_out_are_rejected_by_it() -> None:
     """A pod of a DaemonSet names its node. Others looked as if only room were missing there."""
     name = {"key": "metadata.name", "operator": "In", "values": ["own"]}
     nodes = [node("own", taints=[TAINT]), node("other", cpu=1)]
-    got = explained(nodes, pod(cpu="2", affinity=required(matchFields=[name])), names=["other"])
+    got = explained(nodes, pod(cpu="2", affinity=required(matchFields=[name])), asked=["other"])
     answer = {(r.policy, r.text): r.nodes for r in got.remedies}
     assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
     assert answer["NodeResourcesFit", "other lacks 1 cpu"] == 0
@@ -270,7 +277,7 @@ def test_a_pod_learns_which_policy_keeps_its_victims() -> None:
     weak[1]["spec"]["priority"] = 50
     world = Cluster(nodes=[node("kept", cpu=2), node("peer", cpu=2)], pods=weak).world()
     asked = Pod.from_plain(pod(cpu="2", priority=50))
-    got = explain(bundle, InProcessEvaluator(bundle.program), world, asked)
+    got = explain_on_a_copy(bundle, InProcessEvaluator(bundle.program), world, asked)
     sentence = "node(s) would fit only without pods that are never evicted"
     assert got.message.endswith(
         f"0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 {sentence}."
@@ -305,7 +312,11 @@ def test_a_tie_is_reported_as_one() -> None:
 
 def test_a_pod_that_could_preempt_learns_whom() -> None:
     got = explained([node("n")], pod(cpu="3", priority=10), [pod("weak", "2", nodeName="n")])
-    assert (got.outcome, got.eviction) == ("unschedulable", {"n": ("default/weak",)})
+    assert got.outcome == "unschedulable"
+    assert got.preemption is not None
+    assert (got.preemption.outcome, got.preemption.node) == ("would_evict", "n")
+    assert [victim.pod for victim in got.preemption.victims] == ["default/weak"]
+    assert [one.node for one in got.preemption.candidates] == ["n"]
 
 
 def test_a_gated_pod_says_which_policy_gates_it() -> None:
@@ -336,7 +347,7 @@ def test_a_pod_with_a_nomination_needs_no_score(hook: str) -> None:
     evaluator = InProcessEvaluator(bundle.program)
     nodes = [node("a"), node("b")]
     nominated = Pod.from_plain({**pod(), "status": {"nominatedNodeName": "b"}})
-    got = explain(bundle, evaluator, Cluster(nodes=nodes).world(), nominated)
+    got = explain_on_a_copy(bundle, evaluator, Cluster(nodes=nodes).world(), nominated)
     assert (got.outcome, got.node) == ("placed", "b")
     assert got.why == (
         "the pod is nominated to `b` (status.nominatedNodeName), whatever the scores",
@@ -352,11 +363,15 @@ def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() ->
     bundle = build_bundle({"colour.star": POLICY})
     nodes = [node("a", labels={"colour": "blue"}), node("b")]
     got = explained(nodes, pod(), bundle=bundle)
-    colour = next(v for v in got.verdicts if v.policy == "colour")
-    assert {r.reason: r.source for r in colour.reasons} == {
+    colour = next(v for v in got.policies if v.policy == "colour")
+    assert {group.reason: group.source for group in colour.groups} == {
         "node(s) had the colour blue": "colour.star:3",
         "node(s) had the colour none": "colour.star:3",
     }
+    assert [(group.example, group.read) for group in colour.groups] == [
+        ("a", {"labels": {"colour": "blue"}}),
+        ("b", {"labels": {}}),
+    ]
     assert "Node changed" in colour.waits_for
     assert "AssignedPod deleted" not in colour.waits_for
     assert {r.text: r.nodes for r in got.remedies if r.policy == "colour"} == {
@@ -395,7 +410,7 @@ def test_a_pod_that_is_throttled_says_so() -> None:
 def test_a_change_of_the_pod_is_waited_for_where_it_is_read(hook: str, want: bool) -> None:
     """A label of the pod made it fit at once, and was not told."""
     got = explained([node("a")], pod(), bundle=build_bundle({"mine.star": f"{hook}\n"}))
-    mine = next(verdicts for verdicts in got.verdicts if verdicts.policy == "mine")
+    mine = next(policy for policy in got.policies if policy.policy == "mine")
     assert ("TargetPod changed" in mine.waits_for) is want
 
 
@@ -414,7 +429,7 @@ def test_the_group_of_a_pod_is_seen_by_its_gate(others: int) -> None:
     bundle = build_bundle({"gate.star": GATE})
     cluster = Cluster(nodes=[node("a")], pods=[pod("placed", nodeName="a")])
     waiting = [Pod.from_plain(pod(f"w{number}")) for number in range(others)]
-    got = explain(
+    got = explain_on_a_copy(
         bundle,
         InProcessEvaluator(bundle.program),
         cluster.world(),

@@ -1,0 +1,73 @@
+"""Where the rules of policies are written, and what their rejections wait for.
+
+Owns looking these up once per revision: finding a line means parsing the text.
+"""
+
+from typing import Final
+
+from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
+from engine.offline.reason_source import reason_source
+from engine.policy.bundle import Bundle
+from engine.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
+from engine.queueing.hints import INTERESTS, Hints
+
+# The events that `Hints.is_interested` is called with for policies without a table of their own.
+_EVENTS: Final = (
+    ClusterEvent(NODE, ADD),
+    ClusterEvent(NODE, UPDATE),
+    ClusterEvent(ASSIGNED_POD, ADD),
+    ClusterEvent(ASSIGNED_POD, UPDATE),
+    ClusterEvent(ASSIGNED_POD, DELETE),
+    ClusterEvent("Facts", UPDATE),
+)
+# Reasons may contain numbers, so that they never end.
+_MOST_SOURCES: Final = 4_096
+
+
+class Rules:
+    """The rules of the policies of *bundle*, and the events that *hints* says they wait for."""
+
+    def __init__(self, bundle: Bundle, hints: Hints) -> None:
+        self.bundle = bundle
+        self._hints = hints
+        self._sources: dict[tuple[str, str], str] = {}
+        self._events: dict[str, tuple[str, ...]] = {}
+
+    def source(self, policy: str, reason: str) -> str:
+        """`file:line` of what *policy* says *reason* with; "" for a part of the runtime."""
+        found = self._sources.get((policy, reason))
+        if found is None:
+            if len(self._sources) >= _MOST_SOURCES:
+                self._sources.clear()
+            found = self._sources[policy, reason] = reason_source(self.bundle, policy, reason)
+        return found
+
+    def waits_for(self, policy: str) -> tuple[str, ...]:
+        """The events after which the queue retries a pod that *policy* rejected, in words."""
+        found = self._events.get(policy)
+        if found is None:
+            found = self._events[policy] = self._waits_for(policy)
+        return found
+
+    def _waits_for(self, policy: str) -> tuple[str, ...]:
+        known = self.bundle.policies.get(policy)
+        if policy in INTERESTS and (known is None or known.is_builtin):
+            found = []
+            for interest in INTERESTS[policy]:
+                actions = sorted(interest.actions) or ["*"]
+                found += [_event_name(interest.resource, action) for action in actions]
+            return tuple(dict.fromkeys(found))
+        # A derived hint: what its hooks read.
+        own = [_event_name(TARGET_POD, UPDATE)] if self._hints.looks_at_pod(policy) else []
+        others = [
+            _event_name(event.resource, event.action)
+            for event in _EVENTS
+            if self._hints.is_interested(policy, event)
+        ]
+        return (*own, *others)
+
+
+def _event_name(resource: str, action: str) -> str:
+    """`Node added`, `AssignedPod deleted`, `Node UpdateNodeTaint`."""
+    words = {"Add": "added", "Update": "changed", "Delete": "deleted", "*": "added or changed"}
+    return f"{resource} {words.get(action, action)}"
