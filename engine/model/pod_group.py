@@ -28,6 +28,9 @@ PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 NEVER: Final = "Never"
 PREEMPTION_POLICIES: Final = (PREEMPT_LOWER_PRIORITY, NEVER)
 
+#: The problem of a group whose PodGroup is not there; the text is kube-scheduler's, as it is.
+MISSING: Final = 'waiting for pods\'s pod group "{}" to appear in scheduling queue'
+
 _BASIC: Final = "basic"
 _GANG: Final = "gang"
 _POLICIES: Final = (_BASIC, _GANG)
@@ -186,7 +189,7 @@ class PodGroupState:
         preemption_policy: `PreemptLowerPriority`, `Never`, or "": that of its pods.
         disruption_mode: `SINGLE` or `ALL`: whether its pods are preempted one by one or together.
         workload: The Workload that its PodGroup was made from, or "".
-        problem: Why its PodGroup cannot be followed, or "".
+        problem: Why its PodGroup is not there or cannot be followed, or "".
         pending: How many pods have no node; those that are being deleted do not count.
         waiting: How many have a node and wait in permit.
         placed: How many permit approved, those on their nodes included.
@@ -237,6 +240,9 @@ def group_state(
         policies = policies or {group.preemption_policy}
         modes = modes or {group.disruption_mode}
     created_at = 0.0 if group is None else epoch_seconds(group.metadata.creation_timestamp)
+    problem = "" if group is None else group.problem
+    if needs_object and found is None:
+        problem = MISSING.format(name)
     return PodGroupState(
         name,
         exists=found is not None or not needs_object,
@@ -248,7 +254,7 @@ def group_state(
         ),
         disruption_mode=ALL if ALL in modes else SINGLE,
         workload="" if group is None else group.workload,
-        problem="" if group is None else group.problem,
+        problem=problem,
     )
 
 

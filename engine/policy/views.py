@@ -68,7 +68,9 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
     "workload": _group(
         "str", 'the Workload that its PodGroup was made from, or ""', lambda g: g.workload
     ),
-    "problem": _group("str", 'why its PodGroup cannot be followed, or ""', lambda g: g.problem),
+    "problem": _group(
+        "str", 'why its PodGroup is not there or cannot be followed, or ""', lambda g: g.problem
+    ),
     "pod_count": _group("int", "how many pods it has: the next three", lambda g: g.pod_count),
     "pending": _group("int", "pods without a node", lambda g: g.pending),
     "waiting": _group(
