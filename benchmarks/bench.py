@@ -18,8 +18,9 @@ from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import Measurement, Settings, measure
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
 from benchmarks.running import json_path, named, output_options, run_to_end
-from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
+from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched, Subject
 from benchmarks.workloads import WORKLOADS, Workload
+from tests.controlplane import GROUPS_GATE
 
 #: Share of the machine that may go to other processes before figures are called noisy.
 _QUIET_SHARE: Final = 0.05
@@ -58,9 +59,7 @@ async def run(
             for name in schedulers:
                 if missing[name]:
                     continue
-                subject = SUBJECTS[name]()
-                if profile is not None and name == Starsched.name:
-                    subject = Starsched(profile=profile / f"{workload.name}.pstats")
+                subject = _subject(name, workload, profile)
                 title = report.titled(f"{workload.name}, {name}", number, repeat)
                 with reporter.part(title):
                     runs[name].append(await measure(subject, workload, settings, reporter.step))
@@ -77,6 +76,14 @@ async def run(
         ]
     _add_ratios(rows)
     return rows
+
+
+def _subject(name: str, workload: Workload, profile: Path | None) -> Subject:
+    if profile is not None and name == Starsched.name:
+        return Starsched(profile=profile / f"{workload.name}.pstats")
+    if workload.has_groups and name == KubeScheduler.name:
+        return KubeScheduler([GROUPS_GATE])
+    return SUBJECTS[name]()
 
 
 def _medians(runs: Sequence[Measurement]) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
-Four groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
-the openb trace; and an adversary in which no two nodes or pods are alike. Every node is scored.
+Five groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+the openb trace; an adversary in which no two nodes or pods are alike; and groups of pods, which are
+placed all or not at all. Every node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -18,7 +19,6 @@ import click
 from benchmarks import report
 from benchmarks.bench import choose_workloads
 from benchmarks.core import (
-    CoreResult,
     Scenario,
     missing_plugins,
     of_adversary,
@@ -26,13 +26,15 @@ from benchmarks.core import (
     of_workload,
     run_scenario,
 )
+from benchmarks.gangs import Gangs, run_gangs
+from benchmarks.gangs import scenarios as gang_scenarios
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
 from benchmarks.running import json_path, named, output_options
 from benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import Bundle, build_bundle
 
-GROUPS: Final = ("workloads", "sizes", "openb", "adversarial")
+GROUPS: Final = ("workloads", "sizes", "openb", "adversarial", "gangs")
 _COLUMNS: Final = (
     "scenario",
     "nodes",
@@ -52,6 +54,18 @@ _COLUMNS: Final = (
     "peak MB",
     "others %",
 )
+_GANG_COLUMNS: Final = (
+    "groups",
+    "nodes",
+    "number",
+    "pods",
+    "pods/s",
+    "first ms",
+    "p50 ms",
+    "p99 ms",
+    "CPU/pod ms",
+    "others %",
+)
 
 
 def scenarios(
@@ -66,7 +80,11 @@ def scenarios(
     """The scenarios to run, each built only when it is run."""
     found: list[Callable[[], Scenario]] = []
     if "workloads" in groups:
-        found += [partial(of_workload, w, nodes, pods) for w in choose_workloads(workloads)]
+        found += [
+            partial(of_workload, w, nodes, pods)
+            for w in choose_workloads(workloads)
+            if not w.has_groups  # those are the kernel's, see "gangs"
+        ]
     if "sizes" in groups:
         found += [partial(of_workload, WORKLOADS["plain"], size, pods) for size in sizes]
     if "openb" in groups:
@@ -124,6 +142,26 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
             report.OUT.print(f"{row['title']}: not supported yet: {plugins}", highlight=False)
 
 
+def print_gangs(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of groups; a decision is about a whole group."""
+    cells = [
+        [
+            row["title"] + (f" ({row['failed']} failed!)" if row["failed"] else ""),
+            f"{row['nodes']}",
+            f"{row['groups']}",
+            f"{row['pods']}",
+            f"{row['pods_per_second']:.0f}",
+            f"{row['first_ms']:.0f}",
+            f"{row['p50_ms']:.3f}",
+            f"{row['p99_ms']:.3f}",
+            f"{row['cpu_ms']:.2f}",
+            f"{100 * row['others_share']:.0f}",
+        ]
+        for row in rows
+    ]
+    report.print_table("Groups, all or nothing", _GANG_COLUMNS, cells)
+
+
 def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Cost per pod over cluster size, for plain requests."""
     measured = [r for r in rows if r["scenario"] == "plain" and not r["missing_plugins"]]
@@ -160,6 +198,8 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--sizes", default="1000,5000,20000,50000", show_default=True, help="Cluster sizes.")
 @click.option("--workloads", default="all", show_default=True, help="Comma-separated, or `all`.")
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
+@click.option("--gangs", default=1000, show_default=True, help="Groups of 3 pods.")
+@click.option("--members", default=500, show_default=True, help="Pods of the large group.")
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -182,6 +222,8 @@ def main(
     sizes: str,
     workloads: str,
     adversarial_pods: int,
+    gangs: int,
+    members: int,
     repeat: int,
     in_process: bool,
     output: str,
@@ -216,15 +258,21 @@ def main(
             with reporter.part(report.titled(title, number, repeat)):
                 runs.append(_run(scenario, bundle, reporter, profile, in_process=in_process))
     rows = [median_row(runs) for runs in rounds]
+    to_group = gang_scenarios(nodes, gangs, members) if "gangs" in chosen else []
+    gang_rows = [_run_gangs(one, repeat, reporter, profile) for one in to_group]
     if output_path is not None:
-        report.write_json({"benchmark": "bench-core", **facts, "rows": rows}, output_path)
+        results = {"rows": rows, "gangs": gang_rows}
+        report.write_json({"benchmark": "bench-core", **facts, **results}, output_path)
     if output_path != "-":
         report.print_facts(facts)
-        print_rows(rows)
+        if rows:
+            print_rows(rows)
+        if gang_rows:
+            print_gangs(gang_rows)
         print_stages(rows)
     if chart:
         draw(rows, chart)
-    sys.exit(1 if any(row.get("failed") for row in rows) else 0)
+    sys.exit(1 if any(row.get("failed") for row in (*rows, *gang_rows)) else 0)
 
 
 def _run(
@@ -254,8 +302,24 @@ def _run(
     )
     row |= result.as_dict()
     if profiler is not None and profile is not None:
-        row["stages"] = _save_profile(profiler, Path(profile), result)
+        name = f"{result.scenario}-{result.nodes}"
+        row["stages"] = _save_profile(profiler, Path(profile), name)
     return row
+
+
+def _run_gangs(
+    gangs: Gangs, repeat: int, reporter: report.Reporter, profile: str | None
+) -> dict[str, Any]:
+    """*repeat* runs of *gangs*: the medians of their figures."""
+    runs = []
+    for number in range(repeat):
+        profiler = cProfile.Profile() if profile is not None else None
+        with reporter.part(report.titled(f"{gangs.name}, {gangs.nodes} nodes", number, repeat)):
+            result = run_gangs(gangs, around=_profiled(profiler))
+        runs.append(result.as_dict())
+        if profiler is not None and profile is not None:
+            _save_profile(profiler, Path(profile), f"{gangs.name}-{gangs.nodes}")
+    return median_row(runs)
 
 
 def print_stages(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -281,11 +345,8 @@ def _profiled(
     return nullcontext if profiler is None else lambda: profiler
 
 
-def _save_profile(
-    profiler: cProfile.Profile, directory: Path, result: CoreResult
-) -> dict[str, float]:
+def _save_profile(profiler: cProfile.Profile, directory: Path, name: str) -> dict[str, float]:
     directory.mkdir(parents=True, exist_ok=True)
-    name = f"{result.scenario}-{result.nodes}"
     profiler.dump_stats(directory / f"{name}.pstats")
     text = "\n".join(slowest_functions(profiler, 60))
     (directory / f"{name}.txt").write_text(text + "\n", encoding="utf-8")

@@ -25,6 +25,7 @@ _COLLECTIONS: Final = {
     "Service": "/api/v1/namespaces/{namespace}/services",
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "PodGroup": "/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups",
 }
 _BOUND_PODS: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName!%3D&allowWatchBookmarks=true"
 

@@ -29,7 +29,7 @@ from benchmarks.processes import machine_busy_seconds, usage_of
 from benchmarks.subjects import Subject
 from benchmarks.wire import Wire
 from benchmarks.workloads import Workload
-from tests.controlplane import ControlPlane
+from tests.controlplane import GROUPS_SERVED, ControlPlane
 
 #: Numbers of warm-up pods start here, far from the measured ones.
 _WARM_UP_FROM: Final = 900_000
@@ -45,7 +45,7 @@ class Settings:
 
     Attributes:
         nodes: In the cluster.
-        pods: Measured.
+        pods: Measured; of groups, as many more as make them whole.
         warm_up: Pods bound before the clock starts.
         in_flight: Creations under way at once.
         rate: Pods created per second; 0 for as fast as the API server takes them.
@@ -111,7 +111,7 @@ async def measure(
         progress: Called with a step's name, what is done of it and how much there is.
     """
     with (
-        ControlPlane() as plane,
+        ControlPlane(apiserver_args=GROUPS_SERVED if workload.has_groups else ()) as plane,
         tempfile.TemporaryDirectory(prefix="starsched-bench-") as directory,
     ):
         async with Wire(plane.endpoint(), in_flight=settings.in_flight) as wire:
@@ -123,7 +123,7 @@ async def measure(
                 ready_seconds = await subject.start(plane, Path(directory))
                 await until_idle(subject)
                 async with BindingWatch(wire) as watch:
-                    # 3. Warm-up, the very first pod alone.
+                    # 3. Warm-up, the very first pod (or its group) alone.
                     first_pod_ms = await _warm_up(wire, watch, subject, workload, settings)
                     # 4. What is measured.
                     return await _measured_run(
@@ -161,13 +161,24 @@ async def _fill_cluster(
         (workload.make_node(number) for number in range(settings.nodes)),
         on_done=lambda place: progress("creating nodes", place + 1, total),
     )
-    # What a pod needs must exist before it: namespaces and classes first.
+    # What a pod needs must exist before it: namespaces, classes and groups first.
     objects = list(workload.objects(settings.nodes))
+    for numbers in (_warm_up_numbers(workload, settings), _numbers(workload, settings)):
+        objects += workload.groups(numbers)
     pods = [manifest for manifest in objects if manifest["kind"] == "Pod"]
     await create_all(wire, [manifest for manifest in objects if manifest["kind"] != "Pod"])
     await create_all(
         wire, pods, on_done=lambda place: progress("placing pods", place + 1, len(pods))
     )
+
+
+def _numbers(workload: Workload, settings: Settings) -> range:
+    """The numbers of the measured pods."""
+    return workload.numbers(0, settings.pods)
+
+
+def _warm_up_numbers(workload: Workload, settings: Settings) -> range:
+    return workload.numbers(_WARM_UP_FROM, max(1, settings.warm_up))
 
 
 async def _warm_up(
@@ -176,9 +187,10 @@ async def _warm_up(
     def tick(_: int) -> None:
         subject.check_alive()
 
-    pods = [workload.make_pod(_WARM_UP_FROM + n) for n in range(max(1, settings.warm_up))]
-    first = await run_load(wire, watch, pods[:1], patience=settings.patience, tick=tick)
-    await run_load(wire, watch, pods[1:], patience=settings.patience, tick=tick)
+    pods = [workload.make_pod(number) for number in _warm_up_numbers(workload, settings)]
+    alone, others = pods[: workload.group_size], pods[workload.group_size :]
+    first = await run_load(wire, watch, alone, patience=settings.patience, tick=tick)
+    await run_load(wire, watch, others, patience=settings.patience, tick=tick)
     await create_all(wire, workload.unmeasured(settings.nodes))
     await until_idle(subject)
     return (first.latencies() or [0.0])[0] * 1000
@@ -195,7 +207,7 @@ async def _measured_run(
     ready_seconds: float,
     first_pod_ms: float,
 ) -> Measurement:
-    pods = [workload.make_pod(number) for number in range(settings.pods)]
+    pods = [workload.make_pod(number) for number in _numbers(workload, settings)]
 
     def tick(bound: int) -> None:
         subject.check_alive()

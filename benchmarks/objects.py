@@ -128,3 +128,13 @@ def pod(
             **(spec or {}),
         },
     }
+
+
+def pod_group(name: str, min_count: int) -> Manifest:
+    """The PodGroup whose pods are placed if that many of them fit."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
+    }

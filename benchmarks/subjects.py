@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -130,9 +131,17 @@ class Subject(ABC):
 
 
 class KubeScheduler(Subject):
-    """kube-scheduler with its default configuration and the client's rate limit lifted."""
+    """kube-scheduler with its default configuration and the client's rate limit lifted.
+
+    Args:
+        arguments: More flags.
+    """
 
     name = "kube-scheduler"
+
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._arguments = arguments
 
     def version(self) -> str:
         text = subprocess.run(
@@ -168,6 +177,7 @@ class KubeScheduler(Subject):
             f"--secure-port={port}",
             f"--cert-dir={directory / 'kube-scheduler-certificates'}",
             "--authentication-skip-lookup",
+            *self._arguments,
         ]
 
     def _is_ready(self, port: int) -> bool:

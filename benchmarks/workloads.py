@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.objects import HOSTNAME, NAMESPACE, ZONE, Manifest, node, pod
+from benchmarks.objects import HOSTNAME, NAMESPACE, ZONE, Manifest, node, pod, pod_group
 
 
 def _nothing(nodes: int) -> Iterable[Manifest]:
@@ -29,6 +29,9 @@ class Workload:
         objects: Objects that exist before the scheduler starts (given the number of nodes):
             namespaces, Services, priority classes, and pods that are placed already.
         unmeasured: Pods that are created just before the measured ones and are not counted.
+        make_group: The PodGroup with a number, of `group_size` pods with consecutive numbers; with
+            it the API server and kube-scheduler run with their gates for groups.
+        group_size: So many pods come together.
     """
 
     name: str
@@ -38,6 +41,23 @@ class Workload:
     make_node: Callable[[int], Manifest] = node
     objects: Callable[[int], Iterable[Manifest]] = _nothing
     unmeasured: Callable[[int], Iterable[Manifest]] = _nothing
+    make_group: Callable[[int], Manifest] | None = None
+    group_size: int = 1
+
+    @property
+    def has_groups(self) -> bool:
+        """True if its pods are in PodGroups."""
+        return self.make_group is not None
+
+    def numbers(self, first: int, count: int) -> range:
+        """The numbers of *count* pods from *first* on, and of what else their groups need."""
+        return range(first, first + -(-count // self.group_size) * self.group_size)
+
+    def groups(self, numbers: range) -> Iterable[Manifest]:
+        """The PodGroups of the pods with these numbers."""
+        if self.make_group is None:
+            return ()
+        return map(self.make_group, sorted({number // self.group_size for number in numbers}))
 
 
 WORKLOADS: Final[dict[str, Workload]] = {}
@@ -267,4 +287,23 @@ def _unschedulable() -> Workload:
         _BASE,
         lambda number: pod(_named(number)),
         unmeasured=impossible,
+    )
+
+
+@_register
+def _gangs() -> Workload:
+    # As kube-scheduler's own benchmark has it: scheduler_perf, GangScheduling.
+    size = 3
+
+    def member(number: int) -> Manifest:
+        name = f"gang-{number // size:06d}"
+        return pod(_named(number), spec={"schedulingGroup": {"podGroupName": name}})
+
+    return Workload(
+        "gangs",
+        f"groups of {size} pods, all or nothing",
+        _BASE | {"GangScheduling"},
+        member,
+        make_group=lambda number: pod_group(f"gang-{number:06d}", size),
+        group_size=size,
     )

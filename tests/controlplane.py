@@ -37,6 +37,9 @@ from tests.waiting import wait_until
 START_SECONDS = 60.0
 #: The newest minor version of Kubernetes that is supported.
 NEWEST: str = script("controlplane/build.py").NEWEST
+#: What switches groups on, in kube-scheduler; and the flags of an API server that serves them.
+GROUPS_GATE = "--feature-gates=GenericWorkload=true"
+GROUPS_SERVED = (GROUPS_GATE, "--runtime-config=scheduling.k8s.io/v1beta1=true")
 
 _PR_SET_PDEATHSIG = 1
 

@@ -15,7 +15,7 @@ from engine.kube.errors import NotFound
 from engine.leader_election import LeaseSettings
 from tests.app.gang_world import GANGS, Shelf, World, members, patient, scheduling
 from tests.app.harness import metric
-from tests.controlplane import ControlPlane
+from tests.controlplane import GROUPS_SERVED, ControlPlane
 
 SLOW = pytest.mark.slow("starts the real control plane")
 
@@ -27,9 +27,7 @@ CONFIG = {"config.yaml": GANGS}
 @pytest.fixture(scope="module")
 def plane_with_groups() -> Iterator[ControlPlane]:
     """A real API server that serves pod groups, which is off by default."""
-    gates = "--feature-gates=GenericWorkload=true"
-    served = "--runtime-config=scheduling.k8s.io/v1beta1=true"
-    with ControlPlane(apiserver_args=[gates, served]) as plane:
+    with ControlPlane(apiserver_args=GROUPS_SERVED) as plane:
         yield plane
 
 

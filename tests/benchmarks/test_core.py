@@ -61,7 +61,7 @@ def test_figures_are_medians_and_no_failure_is_lost() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", list(WORKLOADS))
+@pytest.mark.parametrize("name", [name for name, one in WORKLOADS.items() if not one.has_groups])
 def test_every_supported_workload_is_placed(name: str) -> None:
     result = CliRunner().invoke(
         bench_core.main,
@@ -70,6 +70,26 @@ def test_every_supported_workload_is_placed(name: str) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert WORKLOADS[name].title in result.output
+
+
+def test_groups_are_placed_by_podgroup_and_by_label() -> None:
+    result = CliRunner().invoke(
+        bench_core.main,
+        ["--groups", "gangs", "--nodes", "20", "--gangs", "3", "--members", "10",
+         "--repeat", "1", "--output", "json"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["gangs"]
+    assert [(row["scenario"], row["groups"], row["pods"], row["failed"]) for row in rows] == [
+        ("gang", 1, 10, 0), ("gangs", 3, 9, 0), ("label-gangs", 3, 9, 0),
+    ]  # fmt: skip
+
+
+def test_a_group_that_does_not_fit_fails_the_run() -> None:
+    arguments = ["--groups", "gangs", "--nodes", "1", "--gangs", "1", "--members", "99"]
+    result = CliRunner().invoke(bench_core.main, [*arguments, "--repeat", "1"])
+    assert result.exit_code == 1
+    assert "one PodGroup (99 failed!)" in result.output
 
 
 def test_json_goes_to_the_standard_output_without_a_file() -> None:

@@ -20,7 +20,14 @@ import yaml
 from benchmarks.subjects import KubeScheduler, Starsched, Subject
 from engine.binding.event_recorder import truncate_note
 from engine.binding.pod_status import SCHEDULING_GATED
-from tests.controlplane import ControlPlane, as_numbers, binaries, kubernetes_minor
+from tests.controlplane import (
+    GROUPS_GATE,
+    GROUPS_SERVED,
+    ControlPlane,
+    as_numbers,
+    binaries,
+    kubernetes_minor,
+)
 from tests.live import MOST_SECONDS, Json, LiveCluster, condition
 from tests.live import pod as new_pod
 from tests.waiting import eventually
@@ -36,8 +43,6 @@ _FURTHER_RUNS: Final = 2
 _BY_THE_API: Final = "Scheduling is blocked due to non-empty scheduling gates"
 #: Pods whose name begins so terminate for ever.
 _STUCK: Final = "stuck-"
-_GATE: Final = "--feature-gates=GenericWorkload=true"
-_SERVED: Final = "--runtime-config=scheduling.k8s.io/v1beta1=true"
 #: The pod, and the label that no node has, by which the scheduler is asked how many it has seen.
 _SCOUT: Final = "scout"
 
@@ -321,8 +326,8 @@ class Pair:
 
     def __init__(self, *, with_groups: bool = False) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="starsched-side-by-side-")
-        arguments = [_GATE, _SERVED] if with_groups else []
-        self._gates = [_GATE] if with_groups else []
+        arguments = GROUPS_SERVED if with_groups else ()
+        self._gates = [GROUPS_GATE] if with_groups else []
         self._planes = (
             ControlPlane(apiserver_args=arguments),
             ControlPlane(apiserver_args=arguments),
@@ -416,8 +421,7 @@ class _KubeScheduler(KubeScheduler):
     """kube-scheduler with one profile of a test's own, and more arguments."""
 
     def __init__(self, profile: Json | None, arguments: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._arguments = arguments
+        super().__init__(arguments)
         self._profile = profile
 
     def _command(self, plane: ControlPlane, directory: Path, port: int) -> list[str]:
@@ -428,7 +432,7 @@ class _KubeScheduler(KubeScheduler):
             path = folder / "kube-scheduler.yaml"
             config = yaml.safe_load(path.read_text()) | {"profiles": [self._profile]}
             path.write_text(yaml.safe_dump(config), encoding="utf-8")
-        return [*command, *self._arguments]
+        return command
 
 
 def _starsched(profile: Json | None, directory: Path) -> Starsched:
