@@ -8,7 +8,6 @@ instruction to the component that carries it out, which reports the result.
 import asyncio
 import contextlib
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -162,7 +161,6 @@ class App:
         self.leading = asyncio.Event()
         self.port = 0
         self._sandbox_restarts = 0
-        self._incoming: Counter[tuple[str, str]] = Counter()
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
         # 1. Metrics.
@@ -217,7 +215,6 @@ class App:
             initial_backoff=self.settings.initial_backoff,
             max_backoff=self.settings.max_backoff,
             max_unschedulable=self.settings.max_unschedulable,
-            on_incoming=self._count_incoming,
         )
         self.queue = self.kernel.queue
         # 4. What carries out its instructions.
@@ -623,9 +620,6 @@ class App:
             repeats=False,
         )
 
-    def _count_incoming(self, queue: str, event: str) -> None:
-        self._incoming[queue, event] += 1
-
     # --- watching --------------------------------------------------------------------------
 
     def _handler_of(self, resource: Resource) -> Handler[Any]:
@@ -681,7 +675,7 @@ class App:
 
     def _show_metrics(self) -> None:
         metrics = self.metrics
-        show_queue(metrics, self.queue, self.kernel.groups.tried_in, self._incoming)
+        show_queue(metrics, self.queue, self.kernel.entities)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(

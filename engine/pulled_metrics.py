@@ -4,7 +4,7 @@ Owns names, texts and labels; the numbers are the parts'. What is counted as it 
 `telemetry.metrics`'.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.binding.binding_cycle import BindingCycle
@@ -12,54 +12,42 @@ from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
 from engine.facts.live_facts import LiveFacts
+from engine.kernel.entities import Entities
 from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
 from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
-from engine.telemetry.metrics import POD_ENTITY, Metrics
+from engine.telemetry.metrics import Metrics
 from engine.watching.informer import Informer
 
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
 
 
-def show_queue(
-    metrics: Metrics,
-    queue: SchedulingQueue,
-    group_of: Callable[[str], Hashable | None],
-    incoming: Mapping[tuple[str, str], int],
-) -> None:
-    """Export the pending pods by the queue they wait in and by the plugin that rejected them.
-
-    *group_of* gives the group that the pod of a uid is tried with, if there is one; *incoming*
-    counts those that entered a queue, by queue and event.
-    """
-
-    def waiting() -> dict[str, int]:
-        return {k: v for k, v in queue.counts().items() if k != "in_flight"}
-
+def show_queue(metrics: Metrics, queue: SchedulingQueue, entities: Entities) -> None:
+    """Export what waits by the queue that it waits in, and by the plugin that rejected it."""
     metrics.pull_gauges(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue they wait in.",
         "queue",
-        waiting,
+        lambda: entities.waiting(queue)[0],
     )
     metrics.pull_labelled_gauges(
         "scheduler_queued_entities",
         "Number of entities that are tried as one, by the queue they wait in and their type.",
         ("queue", "type"),
-        lambda: list(queue.entities(group_of).items()),
+        lambda: list(entities.waiting(queue)[1].items()),
     )
     metrics.pull_counter(
         "scheduler_queue_incoming_pods_total",
         "Number of pods added to a scheduling queue, by event and queue.",
         ("queue", "event"),
-        lambda: [(key, number) for key, number in incoming.items()],
+        lambda: list(entities.incoming_pods.items()),
     )
     metrics.pull_counter(
         "scheduler_queue_incoming_entities_total",
         "Number of entities added to a scheduling queue, by event, queue and type of entity.",
         ("queue", "event", "type"),
-        lambda: [((*key, POD_ENTITY), number) for key, number in incoming.items()],
+        lambda: list(entities.incoming.items()),
     )
     metrics.pull_gauges(
         "scheduler_inflight_events",

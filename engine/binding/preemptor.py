@@ -166,6 +166,8 @@ class Preemptor:
         self._metrics.preemption_executions.labels(result).inc()
         seconds = self._clock.monotonic() - started_at
         self._metrics.preemption_seconds.labels(result).observe(seconds)
+        kind = "podgroup" if evict.group else "pod"
+        self._metrics.preemption_execution_seconds.labels(kind, result).observe(seconds)
         self._report(PreemptionEnded(preemptor, node, end))
 
     async def _carry_out(

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.kernel.attempts import Attempts
+from engine.kernel.entities import Entities
 from engine.kernel.events import Reply
 from engine.kernel.group_preemption import GroupPreemption
 from engine.kernel.instructions import Instruction, ReportFault, ReportPodGroup
@@ -96,6 +97,7 @@ class GroupAttempts:
 
     Args:
         groups: Knows them.
+        entities: Counts them.
         cache, queue, attempts, permits: The parts of the kernel that an attempt changes.
         choose: Decides about one pod.
         is_to_be_tried: False if a pod must not be tried; it is put away then.
@@ -109,6 +111,7 @@ class GroupAttempts:
         self,
         *,
         groups: PodGroups,
+        entities: Entities,
         cache: Cache,
         queue: SchedulingQueue,
         attempts: Attempts,
@@ -125,6 +128,7 @@ class GroupAttempts:
         self._metrics = metrics
         self._time = time
         self._groups = groups
+        self._entities = entities
         self._cache = cache
         self._queue = queue
         self._attempts = attempts
@@ -139,6 +143,7 @@ class GroupAttempts:
     ) -> Generator[Question, Reply, None]:
         """Try the group of *first*, which was popped, with all its pods that wait in the queue."""
         members = self._take(first, key)
+        self._entities.tried(key)
         attempt = _Attempt(key, 1, members, 0, len(members))
         try:
             yield from self._run(attempt, scheduler, started_at)
@@ -148,6 +153,8 @@ class GroupAttempts:
             attempt.error = f"{type(error).__name__}: {error}"
             self._undo(attempt)
             self._fail(attempt, scheduler, started_at)
+        finally:
+            self._entities.tried(None)
 
     def _run(
         self, attempt: _Attempt, scheduler: Scheduler, started_at: float
@@ -172,6 +179,8 @@ class GroupAttempts:
             self._drop_lost(attempt, scheduler)
         else:
             yield from self._decide(attempt, scheduler, started_at)
+        seconds = self._time.monotonic() - started_at
+        self._metrics.podgroup_algorithm_seconds.observe(seconds)
         # 3. All or nothing.
         is_whole = attempt.scheduled >= attempt.min_count and bool(attempt.held)
         if attempt.error or not is_whole:

@@ -14,6 +14,7 @@ from engine.caching.cache import Cache
 from engine.kernel.instructions import Evict, Instruction
 from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.kernel.preemptions import Preemptions
+from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.model.pod_group import NEVER, POD_GROUPS, PREEMPT_LOWER_PRIORITY
 from engine.policy.evaluator import PolicyFailure
@@ -52,12 +53,16 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Unit:
-    """Pods that go or stay together: one, or a group that is disrupted as a whole."""
+    """Pods that go or stay together: one, or a group that is disrupted as a whole.
+
+    `violations`: the budgets of so many of them do not allow it.
+    """
 
     pods: tuple[Pod, ...]
     priority: int
     is_group: bool = False
     is_wide: bool = field(init=False)
+    violations: int = 0
 
     def __post_init__(self) -> None:
         # What it asks of its surroundings may concern members on other nodes.
@@ -78,7 +83,7 @@ class GroupPreemption:
         cache: Where it is tried; as before in the end.
         nominator: Knows where pods are nominated.
         preemptions: Keeps the group's pods from being tried while victims are evicted.
-        metrics: Counts.
+        metrics, time: Measure.
         out: Receives the instructions.
     """
 
@@ -90,6 +95,7 @@ class GroupPreemption:
         nominator: Nominator,
         preemptions: Preemptions,
         metrics: Metrics,
+        time: Clock,
         out: list[Instruction],
     ) -> None:
         self._groups = groups
@@ -97,6 +103,7 @@ class GroupPreemption:
         self._nominator = nominator
         self._preemptions = preemptions
         self._metrics = metrics
+        self._time = time
         self._out = out
 
     def run(
@@ -130,8 +137,10 @@ class GroupPreemption:
         }
         if self._is_ongoing(set(nominated.values()), state.priority):
             return Outcome(_ONGOING, nominated)
+        started_at = self._time.monotonic()
         units = self._units(pods[0], state.priority, scheduler)
         if not units:
+            self._observe("UnschedulableAndUnresolvable", started_at)
             return Outcome(_NO_VICTIMS)
         budgets = Budgets(self._cache.snapshot())
         length = len(self._out)
@@ -142,11 +151,16 @@ class GroupPreemption:
             placements, why_not = trial()
             victims = [] if why_not else self._spare(units, placements, scheduler, budgets)
         del self._out[length:]  # nothing of it has happened
+        self._observe("Unschedulable" if why_not else "Success", started_at)
         if why_not:
             return Outcome(why_not)
         self._evict(key, pods, victims, scheduler)
         nodes = {placement.pod.uid: placement.node for placement in placements}
         return Outcome(_FOUND.format(sum(len(unit.pods) for unit in victims)), nodes)
+
+    def _observe(self, result: str, started_at: float) -> None:
+        seconds = self._time.monotonic() - started_at
+        self._metrics.preemption_evaluation_seconds.labels("podgroup", result).observe(seconds)
 
     def _is_ongoing(self, nodes: set[str], priority: int) -> bool:
         """True if a victim is on its way out where a member is nominated to."""
@@ -192,14 +206,15 @@ class GroupPreemption:
         pods = [pod for unit in units for pod in unit.pods]
         violating, _ = budgets.split(pods, range(len(pods)))
         uids = {pods[place].uid for place in violating}
-        is_violating = [any(pod.uid in uids for pod in unit.pods) for unit in units]
-        ordered = sorted(zip(units, is_violating, strict=True), key=lambda pair: not pair[1])
+        for unit in units:
+            unit.violations = sum(pod.uid in uids for pod in unit.pods)
+        ordered = sorted(units, key=lambda unit: not unit.violations)
         wide = any(
             scheduler.looks_beyond(placement.pod, self._cache.snapshot(), self._nominator)
             for placement in placements
         )
         victims = []
-        for unit, _ in ordered:
+        for unit in ordered:
             nodes = None if wide or unit.is_wide else {pod.node_name for pod in unit.pods}
             for pod in unit.pods:
                 self._cache.add_pod(pod)
@@ -238,13 +253,17 @@ class GroupPreemption:
         all_victims = tuple(pod for unit in victims for pod in unit.pods)
         going = tuple(pod for pod in all_victims if not pod.is_terminating)
         self._metrics.workload_preemption_victims.observe(len(all_victims))
-        self._metrics.preemption_workload_disruptions.labels("podgroup").observe(len(victims))
+        disruptions = sum(unit.is_group for unit in victims)
+        if disruptions:
+            self._metrics.preemption_workload_disruptions.labels("podgroup").observe(disruptions)
+        violations = sum(unit.violations for unit in victims)
+        self._metrics.preemption_violations.labels("podgroup").inc(violations)
         if not going or pods[0].uid in self._preemptions:
             return
         self._preemptions.begin(pods[0].uid, CLUSTER, [pod.uid for pod in pods])
         found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
         name = found.metadata.uid if found is not None else f"{key.namespace}/{key.name}"
-        preemption = Preemption(CLUSTER, all_victims)
+        preemption = Preemption(CLUSTER, all_victims, violations)
         revision = scheduler.bundle.revision
         self._out.append(
             Evict(pods[0], preemption, going, key.scheduler_name, revision, group=name)

@@ -12,6 +12,7 @@ from engine.caching.cache import AlreadyAssumed, Cache
 from engine.kernel import events
 from engine.kernel.attempts import Attempts
 from engine.kernel.cluster import ClusterChanges
+from engine.kernel.entities import Entities
 from engine.kernel.events import Event, PreemptionEnd, Reply
 from engine.kernel.group_attempts import GroupAttempts
 from engine.kernel.group_preemption import GroupPreemption
@@ -56,10 +57,6 @@ _SHORTEST_WAIT: Final = 0.001
 _RETRY_SECONDS: Final = 1.0
 
 
-def _uncounted(queue: str, event: str) -> None:
-    """The default of `on_incoming`."""
-
-
 class Kernel:
     """The state of a scheduler: `handle` changes it, `decide` tries one pod.
 
@@ -73,7 +70,6 @@ class Kernel:
         stopwatch: Measures how long policies take; with the default they take no time.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
-        on_incoming: Counts each pod that enters a queue, by the queue and the event's label.
 
     Attributes:
         time: The time of the event that is handled.
@@ -90,7 +86,6 @@ class Kernel:
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
         max_unschedulable: float = 300.0,
-        on_incoming: Callable[[str, str], None] = _uncounted,
     ) -> None:
         self.cache = cache
         self.plugins = plugins
@@ -101,6 +96,8 @@ class Kernel:
         self._out: list[Instruction] = []
         # 1. The parts for pods without a node.
         self.throttle = Throttle(self.time, self._hook_failed)
+        self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
+        self.entities = Entities(self.groups)
         self.preemptions = Preemptions()
         self._hooks = QueueHooks(
             cache, throttle=self.throttle, metrics=metrics, time=self.time, out=self._out
@@ -112,10 +109,9 @@ class Kernel:
             initial_backoff=initial_backoff,
             max_backoff=max_backoff,
             max_unschedulable=max_unschedulable,
-            on_incoming=on_incoming,
+            on_incoming=self.entities.entered,
         )
         # 2. The parts for pods with a node that is not bound yet.
-        self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
         self.attempts = Attempts(cache, self.queue, self._out)
         self.permits = Permits(
             groups=self.groups,
@@ -129,6 +125,7 @@ class Kernel:
         )
         self.group_attempts = GroupAttempts(
             groups=self.groups,
+            entities=self.entities,
             cache=cache,
             queue=self.queue,
             attempts=self.attempts,
@@ -142,6 +139,7 @@ class Kernel:
                 nominator=self.queue.nominator,
                 preemptions=self.preemptions,
                 metrics=metrics,
+                time=self.time,
                 out=self._out,
             ),
             metrics=metrics,
@@ -512,6 +510,7 @@ class Kernel:
         if pod.uid in self.preemptions:
             return
         self._metrics.preemption_victims.observe(len(preemption.victims))
+        self._metrics.preemption_violations.labels("pod").inc(preemption.violations)
         victims = tuple(victim for victim in preemption.victims if not victim.is_terminating)
         if not victims:
             return

@@ -83,6 +83,8 @@ class PodGroups:
         self._keys: dict[str, dict[GroupKey, GroupTerms]] = {}
         self._changes: dict[GroupKey, bool] = {}
         self._held: dict[GroupKey, PodGroupState] | None = None
+        #: The queue that each group entered last; kept here because it goes with the group.
+        self.queue_of: dict[GroupKey, str] = {}
 
     # --- membership --------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class PodGroups:
         self._counted.clear()
         self._wanted.clear()
         self._unsaid.clear()
+        self.queue_of.clear()
         scheduler.hooks.groups = self.state_of
         scheduler.use_units(self.disrupted_as_one)
         if self._grouping:
@@ -182,6 +185,7 @@ class PodGroups:
         self._open_gate(uid, key)
         if not members:
             del self._members[key]
+            self.queue_of.pop(key, None)
             named = self._named[key.namespace, key.name]
             del named[key]
             if not named:
@@ -288,6 +292,13 @@ class PodGroups:
             if key.instance in self._permitting:
                 return key
         return None
+
+    def is_incomplete(self, uid: str) -> bool:
+        """True if the pod is tried with a group whose PodGroup was not seen."""
+        key = self.tried_in(uid)
+        if key is None or self._keys[uid][key].min_count is not None:
+            return False
+        return self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}") is None
 
     def namesakes(self, key: GroupKey) -> list[GroupKey]:
         """The groups of that name in its namespace as other profiles see them."""

@@ -44,7 +44,8 @@ class Places:
         clock: Time.
         backoff: Holds the pods in backoff, and says which have to go there.
         pre_enqueue: The gate that keeps a pod out of the active queue, or None.
-        on_incoming: Called with the queue and the trigger's label for each pod that enters a queue.
+        on_incoming: Called for each pod that enters a queue, with its uid, the queue and the
+            trigger's label.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Places:
         backoff: BackoffQueue,
         *,
         pre_enqueue: Callable[[Pod], Gate | None],
-        on_incoming: Callable[[str, str], None],
+        on_incoming: Callable[[str, str, str], None],
     ) -> None:
         self.active = ActiveQueue()
         self.backoff = backoff
@@ -156,7 +157,7 @@ class Places:
         held_by.add(queued)
         if place is not came_from:
             label = trigger.label or (cause.event if cause is not None else "")
-            self._on_incoming(place.label, label)
+            self._on_incoming(queued.uid, place.label, label)
         return place
 
     def counts(self) -> dict[str, int]:

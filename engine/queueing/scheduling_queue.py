@@ -7,7 +7,7 @@ clock, events from the caller. Which event moves a pod from where to where is on
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from engine.lib.clock import Clock
@@ -31,16 +31,11 @@ from engine.queueing.queued_pod import QueuedPod, SortKey
 from engine.queueing.transitions import NOMINATED, Cause, Place, Trigger
 from engine.queueing.unschedulable_pods import UnschedulablePods
 
-# What is tried as one, in the words of kube-scheduler.
-_POD: Final = "pod"
-_GROUP: Final = "podgroup"
-_ENTITIES: Final = (_POD, _GROUP)
-
 # Changes of a pod after which another may fit next to it that did not before.
 _FREES_CAPACITY: Final = frozenset({"UpdatePodScaleDown", "UpdatePodLabel"})
 
 
-def _uncounted(queue: str, event: str) -> None:
+def _uncounted(uid: str, queue: str, event: str) -> None:
     """The default of `on_incoming`."""
 
 
@@ -64,7 +59,8 @@ class SchedulingQueue:
         max_backoff: The longest backoff in seconds; 0 switches backoff off.
         max_unschedulable: After so many seconds a rejected pod is tried again in any case.
         hints: Which events are worth a retry; may be replaced through `rekey`.
-        on_incoming: Called with the queue and the trigger's label for each pod that enters a queue.
+        on_incoming: Called for each pod that enters a queue, with its uid, the queue and the
+            trigger's label.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class SchedulingQueue:
         max_backoff: float = 10.0,
         max_unschedulable: float = 300.0,
         hints: Hints | None = None,
-        on_incoming: Callable[[str, str], None] = _uncounted,
+        on_incoming: Callable[[str, str, str], None] = _uncounted,
     ) -> None:
         self.nominator = Nominator(self._on_nomination_lost)
         self._clock = clock
@@ -202,7 +198,7 @@ class SchedulingQueue:
             if queued is None:
                 return None
         if queued.place is Place.BACKOFF:
-            self._on_incoming(Place.ACTIVE.label, Trigger.POPPED.label)
+            self._on_incoming(queued.uid, Place.ACTIVE.label, Trigger.POPPED.label)
         # Counted at pop, not at failure: a crash in between must not hand out a free retry.
         queued.attempts += 1
         self._places.move(queued, Trigger.POPPED)
@@ -523,22 +519,9 @@ class SchedulingQueue:
         """How many pods are in each place."""
         return self._places.counts()
 
-    def entities(self, group_of: Callable[[str], Hashable | None]) -> dict[tuple[str, str], int]:
-        """How many pods wait by themselves, and how many groups, by place and `pod` or `podgroup`.
-
-        *group_of* gives the group of a pod by its uid; a group is where its first pod is. Costs a
-        look at every pod that waits: for metrics, not for decisions.
-        """
-        found = {(place.label, kind): 0 for place in WAITING for kind in _ENTITIES}
-        seen: set[Hashable] = set()
-        for queued in self._places.waiting():
-            group = group_of(queued.uid)
-            if group is None:
-                found[queued.place.label, _POD] += 1
-            elif group not in seen:
-                seen.add(group)
-                found[queued.place.label, _GROUP] += 1
-        return found
+    def waiting(self) -> list[tuple[str, str]]:
+        """Every pod that waits: its uid, and the label of its place."""
+        return [(queued.uid, queued.place.label) for queued in self._places.waiting()]
 
     def rejections(self) -> Counter[tuple[str, str]]:
         """How many pods each plugin rejected or gates, by (plugin, scheduler name).

@@ -70,7 +70,11 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Which pods have to go so that a pod fits on a node, most important first."""
+    """Which pods have to go so that a pod fits on a node, most important first.
+
+    The disruption budgets of so many as `violations` of them do not allow it.
+    """
 
     node: str
     victims: tuple[Pod, ...]
+    violations: int = 0

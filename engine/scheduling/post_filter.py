@@ -136,4 +136,5 @@ class PostFilters:
             f"found a potential placement for pod on node {node}, "
             f"preempting {len(evicted.pods)} victims"
         )
-        return PostFiltered(found_one, Eviction(node, evicted.pods), node)
+        eviction = Eviction(node, evicted.pods, evicted.pdb_violations)
+        return PostFiltered(found_one, eviction, node)

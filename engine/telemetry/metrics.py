@@ -16,8 +16,6 @@ SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
 RESULTS: Final = (SCHEDULED, UNSCHEDULABLE, ERROR)
-#: The type of what the queue tries as one, if it is a pod by itself.
-POD_ENTITY: Final = "pod"
 
 _MOST_ATTEMPTS_LABEL: Final = 15
 
@@ -169,6 +167,12 @@ class Metrics:
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
+        self.podgroup_algorithm_seconds = Histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Latency of choosing nodes for a pod group in seconds, without preemption.",
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
         self.workload_preemption_attempts = Counter(
             "scheduler_workload_preemption_attempts_total",
             "Number of searches for preemption victims for pod groups that fit nowhere.",
@@ -183,9 +187,30 @@ class Metrics:
         )
         self.preemption_workload_disruptions = Histogram(
             "scheduler_preemption_workload_disruptions",
-            "Number of units that one preemption evicts: pods, and groups that go as a whole.",
+            "Number of groups that one preemption evicts as a whole, if there are some.",
             ["preemptor"],
             buckets=exponential(1, 2, 11),
+            registry=registry,
+        )
+        self.preemption_evaluation_seconds = Histogram(
+            "scheduler_preemption_evaluation_duration_seconds",
+            "Seconds that it took to find the victims of a preemption for a pod group, by result.",
+            ["preemptor", "result"],
+            buckets=exponential(0.001, 2, 16),
+            registry=registry,
+        )
+        self.preemption_execution_seconds = Histogram(
+            "scheduler_preemption_execution_duration_seconds",
+            "Seconds that it took to evict the victims of one preemption for a `pod` or a "
+            "`podgroup`: `success` or `error`.",
+            ["preemptor", "result"],
+            buckets=exponential(0.001, 2, 16),
+            registry=registry,
+        )
+        self.preemption_violations = Counter(
+            "scheduler_preemption_pdb_violations_total",
+            "Number of victims whose disruption budget was violated, for a `pod` or a `podgroup`.",
+            ["preemptor"],
             registry=registry,
         )
         self.preemption_victims = Histogram(

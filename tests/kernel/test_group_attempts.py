@@ -235,20 +235,6 @@ def test_pods_whose_group_is_deleted_wait_at_the_gate_and_say_so() -> None:
     assert gate == 'waiting for pods\'s pod group "g" to appear in scheduling queue'
 
 
-def test_a_group_is_one_entity_of_the_queue() -> None:
-    world = grown(1)
-    world.put_object(POD_GROUPS, pod_group(2))
-    for name in ("a", "b"):
-        world.add(in_group(name))
-    world.add(make_pod("single", cpu=9))
-    rest(world)
-    entities = world.queue.entities(world.groups.tried_in)
-    assert {key: count for key, count in entities.items() if count} == {
-        ("unschedulable", "podgroup"): 1,
-        ("unschedulable", "pod"): 1,
-    }
-
-
 # --- preemption ----------------------------------------------------------------------------
 
 

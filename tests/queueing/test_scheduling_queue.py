@@ -42,7 +42,7 @@ class Bench:
         settings: dict[str, Any] = {"key_of": by_priority, "pre_enqueue": gates, **words}
         self.queue = SchedulingQueue(
             self.clock,
-            on_incoming=lambda queue, event: self.incoming.append((queue, event)),
+            on_incoming=lambda _, queue, event: self.incoming.append((queue, event)),
             **settings,
         )
 
