@@ -224,10 +224,11 @@ class GroupAttempts:
         for other in self._groups.namesakes(key):
             if self._groups.state(other).pod_count:
                 return _SCHEDULERS.format(other.scheduler_name, key.scheduler_name)
+        has_priority = self._groups.has_priority(key)
         priority = self._groups.state(key).priority
         policy = ""
         for pod in (*(queued.pod for queued in members), *placed):
-            if pod.priority != priority:
+            if has_priority and pod.priority != priority:
                 return _PRIORITIES.format(pod.priority, priority)
             of_pod = _preemption_policy(pod)
             policy = policy or of_pod

@@ -328,6 +328,14 @@ class PodGroups:
         """True if a pod of the group leaves it to the PodGroup how many belong together."""
         return any(self._keys[uid][key].min_count is None for uid in self._members.get(key, ()))
 
+    def has_priority(self, key: GroupKey) -> bool:
+        """False if the group's priority is only that of its pods."""
+        terms = (self._keys[uid][key] for uid in self._members.get(key, ()))
+        if any(one.priority is not None for one in terms):
+            return True
+        found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        return found is not None and found.priority is not None
+
     def waiting_in(self, key: GroupKey) -> list[str]:
         """The uids of a group's pods that wait in permit, in the order they were first seen."""
         return [uid for uid in self._members.get(key, ()) if uid in self._waiting]

@@ -72,10 +72,10 @@ class PodGroup(Record, frozen=True):
         return ALL if isinstance(mode, dict) and list(_present(mode)) == [ALL] else SINGLE
 
     @property
-    def priority(self) -> int:
-        """Its own priority, which admission fills in from its class; 0 if it has none."""
+    def priority(self) -> int | None:
+        """Its own priority, which admission fills in from its class; not by default in 1.36."""
         priority = self.spec.get("priority")
-        return priority if _is_int(priority) else 0
+        return priority if _is_int(priority) else None
 
     @property
     def preemption_policy(self) -> str:
@@ -184,8 +184,8 @@ class PodGroupState:
         exists: False while its pods name a PodGroup object that is not there.
         min_count: How many of its pods have to be placed together; 0: they go one by one.
         created_at: When its PodGroup, or else the oldest of its pods was made (epoch seconds).
-        priority: That of its PodGroup; of a group without one, what `group_of` gives, or else the
-            highest among its pods.
+        priority: What `group_of` gives, or else that of its PodGroup, or if that has none either
+            the highest among its pods.
         preemption_policy: `PreemptLowerPriority`, `Never`, or "": that of its pods.
         disruption_mode: `SINGLE` or `ALL`: whether its pods are preempted one by one or together.
         workload: The Workload that its PodGroup was made from, or "".
@@ -236,7 +236,8 @@ def group_state(
     modes = {one.disruption_mode for one in terms} - {None}
     if group is not None:
         min_counts.append(group.min_count)
-        priorities = priorities or [group.priority]
+        if not priorities and group.priority is not None:
+            priorities = [group.priority]
         policies = policies or {group.preemption_policy}
         modes = modes or {group.disruption_mode}
     created_at = 0.0 if group is None else epoch_seconds(group.metadata.creation_timestamp)

@@ -51,7 +51,7 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "priority": _group(
         "int",
-        "that of its PodGroup; of a group without one, what `group_of` gives, or else the highest "
+        "what `group_of` gives, or else that of its PodGroup; without one, the highest "
         "among its pods",
         lambda g: g.priority,
     ),

@@ -59,7 +59,7 @@ def test_all_versions_say_the_same(version: dict[str, Any]) -> None:
 def test_defaults_are_those_of_the_api() -> None:
     group = group_of({"schedulingPolicy": {"basic": {}}, "priority": None, "disruptionMode": None})
     got = (group.min_count, group.disruption_mode, group.priority, group.preemption_policy)
-    assert got == (0, "single", 0, "")
+    assert got == (0, "single", None, "")
     assert (group.workload, group.problem, group.is_terminating) == ("", "", False)
 
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_followed_is_named(spec: dict[str, Any], want: str) -> No
     group = group_of(spec)
     assert group.problem == f"PodGroup `team/g`: {want}"
     assert group.disruption_mode == "single"
-    assert group.priority == 0
+    assert group.priority is None
 
 
 # --- what policies say of groups -----------------------------------------------------------------
@@ -150,6 +150,14 @@ def test_a_pod_group_says_what_policies_leave_to_it() -> None:
     group = group_of({**GANG, "priority": 5, "disruptionMode": {"all": {}}, "workloadRef": None})
     state = group_state("g", [GroupTerms(), GroupTerms(priority=9)], [pod("a"), pod("b")], group)
     assert (state.min_count, state.priority, state.disruption_mode) == (3, 9, "all")
+
+
+def test_a_pod_group_without_a_priority_is_as_important_as_its_pods() -> None:
+    """That of 1.36 has none by default, whatever its pods have."""
+    state = group_state(
+        "g", [GroupTerms(), GroupTerms()], [pod("a", 3), pod("b", 5)], group_of(GANG)
+    )
+    assert state.priority == 5
 
 
 def test_a_group_by_label_does_not_look_at_the_pod_group_of_its_name() -> None:
