@@ -10,11 +10,9 @@ import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
 from engine.binding.pod_status import (
-    SCHEDULER_ERROR,
-    SCHEDULING_GATED,
-    UNSCHEDULABLE,
     PodStatusUpdater,
 )
+from engine.framework.reasons import SCHEDULER_ERROR, SCHEDULING_GATED
 from engine.kernel.instructions import (
     ForgetReports,
     RepeatReports,
@@ -150,7 +148,7 @@ class AttemptOutcomes:
         self._record(pod, rejection.message, profile=report.profile, revision=report.revision)
         self._status.report(
             pod,
-            reason=SCHEDULER_ERROR if rejection.is_error else UNSCHEDULABLE,
+            reason=SCHEDULER_ERROR if rejection.is_error else rejection.reason.condition,
             message=rejection.message,
             nominated_node=rejection.nominated_node,
         )

@@ -29,9 +29,6 @@ from engine.telemetry.metrics import Metrics
 log = structlog.get_logger(component="pod_status")
 
 POD_SCHEDULED: Final = "PodScheduled"
-UNSCHEDULABLE: Final = "Unschedulable"
-SCHEDULER_ERROR: Final = "SchedulerError"
-SCHEDULING_GATED: Final = "SchedulingGated"
 
 #: A pod is not bound while a write of its status is in flight.
 REQUEST_TIMEOUT: Final = 10.0
@@ -114,7 +111,8 @@ class PodStatusUpdater:
 
         Args:
             pod: As the informer last showed it.
-            reason: `Unschedulable`, `SchedulerError`, `SchedulingGated` or `WaitingOnPermit`.
+            reason: `Unschedulable`, `SchedulerError`, `SchedulingGated`, `WaitingOnPermit`,
+                `Throttled`, or the reason token of a policy that no node would satisfy.
             message: Not truncated: conditions have no limit of their own.
             nominated_node: New nominated node, "" to clear it, None to keep it.
         """

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+#: Stands for the extenders where a policy or plugin is named.
+EXTENDER: Final = "Extender"
 DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 
 

@@ -153,7 +153,7 @@ _ENTRIES: Final = (
         ELSEWHERE,
     ),
     ReasonKind(
-        "WaitingInPermit",
+        "WaitingOnPermit",
         "the pod has a node, and a policy makes it wait before it is bound",
         False,
         "see in the message what the policy waits for, and for how long at most",
@@ -299,6 +299,13 @@ _ENTRIES: Final = (
         "nodes cannot reach the devices that the pod's claim has already",
         False,
         "free capacity on the nodes that can, or delete the claim so that it is allocated again",
+        ELSEWHERE,
+    ),
+    _runtime(
+        "LeftOutByPolicy",
+        "a policy chose other nodes before any was looked at",
+        True,
+        "see which nodes the policy's `pre_filter` chooses",
         ELSEWHERE,
     ),
     ReasonKind(

@@ -9,6 +9,7 @@ import string
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from engine.framework.extender import EXTENDER
 from engine.framework.reason_kinds import FULL, HELD, REASONS, ReasonKind
 from engine.framework.status import Status
 
@@ -79,7 +80,7 @@ _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "GangScheduling": (("", "GroupIncomplete"),),
     "Coscheduling": (("", "GroupIncomplete"),),
     "PodGroup": (("", "GroupDoesNotFit"),),
-    "Extender": (("", "ExtenderRejected"),),
+    EXTENDER: (("", "ExtenderRejected"),),
     "Throttle": (("", "Throttled"),),
 }
 
@@ -102,6 +103,7 @@ class Reason(NamedTuple):
 
 NOT_YET_TRIED: Final = Reason("NotYetTried")
 BACKING_OFF: Final = Reason("BackingOff")
+NO_NODES: Final = Reason("NoNodes", node_helps=True)
 
 
 def kind_of(token: str) -> ReasonKind:
@@ -133,15 +135,29 @@ def reason_of(policy: str, reasons: Iterable[str], default: str = "") -> str:
     return min(tokens[:-1] or tokens, key=lambda token: REASONS[token].rank)
 
 
+def left_out_token(policy: str) -> str:
+    """The token for nodes that a pre-filter left out, "" if the plugin has one for that."""
+    return "" if is_plugin(policy) else "LeftOutByPolicy"
+
+
 def token_of(status: Status) -> str:
     """The token of a rejection: what its policy gives, or else what its reasons mean."""
     return status.token or reason_of(status.plugin, status.reasons)
 
 
-def error(policy: str, *, is_extender: bool = False) -> Reason:
-    """The cause of an attempt that the failure of a policy, or of an extender, ended."""
-    token = "ExtenderFailed" if is_extender else "PolicyFailed"
+def failure(token: str, policy: str = "") -> Reason:
+    """The cause of an attempt that an error ended, of *policy* if it is one's."""
     return Reason(token, policy, condition=SCHEDULER_ERROR)
+
+
+def failure_of(policy: str) -> Reason:
+    """The cause of an attempt that the failure of a policy, or of an extender, ended."""
+    return failure("ExtenderFailed" if policy == EXTENDER else "PolicyFailed", policy)
+
+
+def gate(policy: str, token: str) -> Reason:
+    """The cause of a pod that is kept out of the queue."""
+    return Reason(token, policy, condition=SCHEDULING_GATED)
 
 
 def rejection(status: Status, *, is_about_nodes: bool = True) -> Reason:
@@ -204,9 +220,7 @@ def derived_token(policy: str) -> str:
 
 
 # They mean something to autoscalers, so no token of a policy may be written in their place.
-_CONDITIONS: Final = frozenset(
-    (UNSCHEDULABLE, SCHEDULER_ERROR, SCHEDULING_GATED, "WaitingOnPermit", "Scheduled")
-)
+_CONDITIONS: Final = frozenset((UNSCHEDULABLE, SCHEDULER_ERROR, SCHEDULING_GATED, "Scheduled"))
 #: Tokens that a policy cannot give: what they say is for the runtime to say.
 RESERVED: Final = frozenset(
     (*_CONDITIONS, *(one.token for one in REASONS.values() if not one.is_for_policies))

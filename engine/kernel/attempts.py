@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from engine.caching.cache import Cache
+from engine.framework import reasons
 from engine.framework.status import Code, Status
 from engine.kernel.instructions import (
     Instruction,
@@ -111,7 +112,9 @@ class Attempts:
         tried_because = queued.tried_because
         # 1. The queue knows the pod's newest version, and whether it was deleted or bound.
         rejectors = frozenset[str]() if rejection.is_error else rejection.rejectors
-        is_queued = self._queue.requeue(queued, rejectors)
+        is_queued = self._queue.requeue(
+            queued, rejectors, reason=rejection.reason, message=rejection.message
+        )
         pod = queued.pod
         # 2. The nomination, in force for the next decision.
         if is_queued and rejection.nominated_node is not None:
@@ -155,6 +158,7 @@ def _refused(plugin: str, status: Status) -> Rejection:
     """The rejection of a pod for which a plugin could not reserve."""
     if status.code is Code.ERROR:
         message = f'running Reserve plugin "{plugin}": {status.message}'
-        return Rejection(message, is_error=True)
+        return Rejection(message, is_error=True, reason=reasons.failure_of(plugin))
     message = f"0/1 nodes are available: 1 {status.message}."
-    return Rejection(message, is_error=False, rejectors=frozenset({plugin}))
+    reason = reasons.rejection(status)
+    return Rejection(message, is_error=False, rejectors=frozenset({plugin}), reason=reason)

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from engine.caching.cache import AlreadyAssumed, Cache
+from engine.framework.reasons import Reason, failure
 from engine.kernel.attempts import Attempts
 from engine.kernel.entities import Entities
 from engine.kernel.events import Reply
 from engine.kernel.group_preemption import GroupPreemption
 from engine.kernel.instructions import Instruction, ReportFault, ReportPodGroup
-from engine.kernel.permits import POD_GROUP, Permits
+from engine.kernel.permits import NOT_WHOLE, POD_GROUP, Permits
 from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -49,6 +50,9 @@ _POLICIES: Final = (
     "all pods in a single pod group should have the same preemption policy, got {} and {}"
 )
 
+_GROUP: Final = frozenset({POD_GROUP})
+_INVALID: Final = failure("InvalidGroup")
+
 
 class Choose(Protocol):
     """How the kernel decides about one pod, and accounts for it."""
@@ -74,6 +78,7 @@ class _Attempt:
         rejections: By uid, why pods fitted nowhere.
         nominated: By uid, where members that are held were nominated.
         error: What ended the attempt, as the other pods are told; "" if nothing did.
+        cause: The same as a reason, while there is an error.
     """
 
     key: GroupKey
@@ -85,6 +90,11 @@ class _Attempt:
     rejections: dict[str, Rejection] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
     error: str = ""
+    cause: Reason = _INVALID
+
+    def end(self, error: str, cause: Reason) -> None:
+        """Note what ends the attempt."""
+        self.error, self.cause = error, cause
 
     @property
     def is_hopeless(self) -> bool:
@@ -150,7 +160,7 @@ class GroupAttempts:
         except Exception as error:
             # A bug of ours or of a library. It costs the group one attempt.
             self._out.append(ReportFault(first.pod, error))
-            attempt.error = f"{type(error).__name__}: {error}"
+            attempt.end(f"{type(error).__name__}: {error}", failure("InternalError"))
             self._undo(attempt)
             self._fail(attempt, scheduler, started_at)
         finally:
@@ -247,11 +257,16 @@ class GroupAttempts:
             decision = yield from self._choose(queued, scheduler, answers)
             attempt.remaining -= 1
             if decision.is_error:
-                attempt.rejections[queued.uid] = Rejection(decision.message(), is_error=True)
-                attempt.error = _OTHER_POD.format(decision.message())
+                attempt.rejections[queued.uid] = Rejection(
+                    decision.message(), is_error=True, reason=decision.reason
+                )
+                attempt.end(_OTHER_POD.format(decision.message()), decision.reason)
             elif decision.node is None:
                 attempt.rejections[queued.uid] = Rejection(
-                    decision.message(), is_error=False, rejectors=decision.diagnosis.rejectors
+                    decision.message(),
+                    is_error=False,
+                    rejectors=decision.diagnosis.rejectors,
+                    reason=decision.reason,
                 )
             else:
                 self._hold(attempt, queued, decision, decision.node, started_at)
@@ -262,7 +277,7 @@ class GroupAttempts:
         try:
             held = self._attempts.hold(queued, decision, node, started)
         except AlreadyAssumed as error:  # bound by another program while extenders were asked
-            held = Rejection(str(error), is_error=False, rejectors=frozenset({POD_GROUP}))
+            held = Rejection(str(error), is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
         if isinstance(held, Placement):
             attempt.held.append(held)
             attempt.scheduled += 1
@@ -274,7 +289,7 @@ class GroupAttempts:
             return
         attempt.rejections[queued.uid] = held
         if held.is_error:
-            attempt.error = _OTHER_POD.format(held.message)
+            attempt.end(_OTHER_POD.format(held.message), held.reason)
 
     def _drop_lost(self, attempt: _Attempt, scheduler: Scheduler) -> None:
         """Put away the pods, and release the nodes, that went while extenders were asked."""
@@ -283,7 +298,9 @@ class GroupAttempts:
             info = self._cache.node_info(placement.node)
             if info is None or info.node is None:
                 text = f"node `{placement.node}` is gone"
-                attempt.rejections[placement.queued.uid] = Rejection(text, is_error=True)
+                attempt.rejections[placement.queued.uid] = Rejection(
+                    text, is_error=True, reason=failure("BackingOff")
+                )
             elif self._still_wants(placement):
                 kept.append(placement)
                 continue
@@ -319,7 +336,11 @@ class GroupAttempts:
             self._report(attempt, started_at, "error", attempt.error)
             for queued in members:
                 own = attempt.rejections.get(queued.uid)
-                told = own if own and own.is_error else Rejection(attempt.error, is_error=True)
+                told = (
+                    own
+                    if own and own.is_error
+                    else Rejection(attempt.error, is_error=True, reason=attempt.cause)
+                )
                 self._fail_one(queued, told, scheduler, started_at)
             return
         # 1. Why, and what can be done about it.
@@ -344,7 +365,7 @@ class GroupAttempts:
                 message = untried
                 if queued.uid in held:
                     message = text if nodes is not None else f"{UNSCHEDULABLE}, {text}"
-                rejection = Rejection(message, is_error=False, rejectors=frozenset({POD_GROUP}))
+                rejection = Rejection(message, is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
             if nodes is not None:
                 rejection = replace(rejection, nominated_node=nodes.get(queued.uid, ""))
             self._fail_one(queued, rejection, scheduler, started_at)

@@ -108,6 +108,7 @@ class ReportGate(msgspec.Struct, frozen=True):
     pod: Pod
     policy: str
     reason: str
+    token: str
     revision: str
     has_failed: bool
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from engine.caching.cache import AlreadyAssumed, Cache
+from engine.framework.reasons import failure
 from engine.kernel import events
 from engine.kernel.attempts import Attempts
 from engine.kernel.cluster import ClusterChanges
@@ -277,7 +278,12 @@ class Kernel:
         self.attempts.release(placement)
         # The capacity that the pod held is free again; another may have been rejected for it.
         self.queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
-        rejection = Rejection(event.reason, is_error=True, is_reported=event.is_reported)
+        rejection = Rejection(
+            event.reason,
+            is_error=True,
+            is_reported=event.is_reported,
+            reason=failure("BindingFailed"),
+        )
         self.attempts.fail_placement(placement, rejection)
 
     def _binding_given_up(self, event: events.BindingGivenUp) -> None:
@@ -367,7 +373,8 @@ class Kernel:
         except Exception as error:
             # A bug of ours or of a library. It costs this pod one attempt.
             self._out.append(ReportFault(queued.pod, error))
-            rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
+            text = f"{type(error).__name__}: {error}"
+            rejection = Rejection(text, is_error=True, reason=failure("InternalError"))
             self._fail(queued, rejection, scheduler.bundle.revision, started_at)
         return self.take_instructions()
 
@@ -481,7 +488,8 @@ class Kernel:
         """Hold the node, so that the next decision sees the pod there; bind it once approved."""
         info = self.cache.node_info(node)
         if info is None or info.node is None:  # since an extender was asked
-            rejection = Rejection(f"node `{node}` is gone", is_error=True)
+            text = f"node `{node}` is gone"
+            rejection = Rejection(text, is_error=True, reason=failure("BackingOff"))
             self._fail(queued, rejection, decision.revision, started_at)
             return
         try:
@@ -537,12 +545,13 @@ class Kernel:
 
 def _rejection(decision: Decision) -> Rejection:
     if decision.is_error:
-        return Rejection(decision.message(), is_error=True)
+        return Rejection(decision.message(), is_error=True, reason=decision.reason)
     return Rejection(
         decision.message(),
         is_error=False,
         rejectors=decision.diagnosis.rejectors,
         nominated_node=decision.nominated_node,
+        reason=decision.reason,
     )
 
 

@@ -20,11 +20,14 @@ rejected for want of that capacity, and two groups that are refused would wake e
 and a failed attempt is noted by `Attempts`. `settle` then does what that means for groups.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from engine.caching.cache import Cache
+from engine.framework import reasons
+from engine.framework.reasons import BACKING_OFF, Reason
+from engine.framework.status import Code, Status
 from engine.kernel.attempts import Attempts
 from engine.kernel.instructions import Bind, Instruction, ReportGroupReleased, ReportWaiting
 from engine.kernel.pod_groups import GroupKey, PodGroups
@@ -33,10 +36,11 @@ from engine.lib.durations import go_duration
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import ASSIGNED_POD_DELETE
+from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Throttle, Work
 from engine.queueing.transitions import Trigger
-from engine.scheduling.placement import Placement, Rejection
+from engine.scheduling.placement import WAITING_REASON, Placement, Rejection
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -49,28 +53,34 @@ REPORT_AGAIN_SECONDS: Final = 60.0
 #: What rejects the pods of a group that cannot be whole. Events do not retry them: another pod of
 #: the group does, which was rejected by a filter and is retried on what that filter waits for.
 POD_GROUP: Final = "PodGroup"
+#: The reason of these. A node may help: the pods released theirs, and want them all at once. To an
+#: autoscaler that did not see these pods, the ones without a node would seem to fit there.
+NOT_WHOLE: Final = reasons.rejection(Status(Code.UNSCHEDULABLE, (), POD_GROUP))
+#: What a pod waits for by default.
+_WAITING: Final = "WaitingOnPermit"
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     """Why a pod is not approved. Without rejectors it is tried again after a backoff.
 
-    `reasons` are kube-scheduler's, `more` is what it does not say. `lost_time`: a policy ran into
+    `texts` are kube-scheduler's, `more` is what it does not say. `lost_time`: a policy ran into
     a limit over it.
     """
 
-    reasons: tuple[str, ...]
+    texts: tuple[str, ...]
     rejectors: frozenset[str] = frozenset()
     is_error: bool = False
     is_reported: bool = True
     more: str = ""
     lost_time: bool = False
+    reason: Reason = BACKING_OFF
 
     def rejection(self) -> Rejection:
         """The same for the pod's event, condition and place in the queue."""
-        text = ", ".join(self.reasons)
+        text = ", ".join(self.texts)
         if not self.is_error:
-            text = ", ".join(f"1 {reason}" for reason in self.reasons)
+            text = ", ".join(f"1 {one}" for one in self.texts)
             text = f"0/1 nodes are available: {text}."
         if self.more:
             text = f"{text} permit: {self.more}."
@@ -79,14 +89,33 @@ class _Refusal:
             is_error=self.is_error,
             rejectors=self.rejectors,
             is_reported=self.is_reported,
+            reason=self.reason,
         )
 
 
 _GONE: Final = _Refusal(("the pod waits no more",), frozenset({POD_GROUP}), is_reported=False)
 _SWITCHED: Final = _Refusal(("the policies changed",), is_reported=False)
 _MOVED: Final = _Refusal(("the pod is in another group now",), is_reported=False)
-_NODE_GONE: Final = _Refusal(("waiting on permit for pod: the node is gone",), is_error=True)
-_PREEMPTED: Final = _Refusal(("waiting on permit for pod: preempted",), is_error=True)
+_NODE_GONE: Final = _Refusal(
+    ("waiting on permit for pod: the node is gone",),
+    is_error=True,
+    reason=reasons.failure("BackingOff"),
+)
+_PREEMPTED: Final = _Refusal(
+    ("waiting on permit for pod: preempted",), is_error=True, reason=reasons.failure("BackingOff")
+)
+
+
+def _not_about_nodes(policy: str, texts: tuple[str, ...], token: str) -> Reason:
+    """The reason of a pod that has a node, and that *policy* rejects all the same."""
+    status = Status(Code.UNSCHEDULABLE, texts, policy, "" if token == _WAITING else token)
+    return reasons.rejection(status, is_about_nodes=False)
+
+
+def _refused(policy: str, texts: Sequence[str], token: str = "") -> _Refusal:
+    """What *policy* says of a pod that must not be bound."""
+    why = tuple(texts)
+    return _Refusal(why, frozenset({policy}), reason=_not_about_nodes(policy, why, token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +124,8 @@ class _Wait:
 
     seconds: float
     until: float
-    reason: str
+    text: str
+    token: str = _WAITING
 
 
 @dataclass(slots=True)
@@ -122,7 +152,7 @@ class _Entry:
     def __str__(self) -> str:
         """What it waits for, as users read it."""
         waits = (
-            f"policy `{policy}`, {go_duration(wait.seconds)} at most: {wait.reason}"
+            f"policy `{policy}`, {go_duration(wait.seconds)} at most: {wait.text}"
             for policy, wait in self.waits.items()
         )
         return f"waiting on node `{self.placement.node}` for {'; '.join(waits)}"
@@ -239,6 +269,17 @@ class Permits:
 
     # --- time --------------------------------------------------------------------------------
 
+    def waiting(self) -> Iterator[tuple[QueuedPod, Reason, str]]:
+        """The pods that wait, each with why: as a reason, and in words."""
+        for entry in self._entries.values():
+            policy, wait = next(iter(entry.waits.items()), ("", None))
+            token = _WAITING if wait is None else wait.token
+            yield (
+                entry.placement.queued,
+                Reason(token, policy, condition=WAITING_REASON),
+                str(entry),
+            )
+
     def pass_time(self) -> None:
         """Refuse placements that have timed out, and report what others wait for."""
         now = self._time.monotonic()
@@ -349,16 +390,22 @@ class Permits:
             if isinstance(verdict, PolicyFailure):
                 seconds = self._time.monotonic() - now
                 lost = self._throttle.hook_failed(Work.ATTEMPT, entry.pod, [verdict], seconds)
-                refusal = _Refusal((str(verdict),), is_error=True, lost_time=bool(lost))
+                refusal = _Refusal(
+                    (str(verdict),),
+                    is_error=True,
+                    lost_time=bool(lost),
+                    reason=reasons.failure_of(policy),
+                )
                 break
             if verdict is None:
                 continue
             if verdict[0] == "reject":
-                refusal = _Refusal(tuple(verdict[1]), frozenset({policy}))
+                refusal = _refused(policy, *verdict[1:])
                 break
             seconds = min(float(verdict[1]), MOST_SECONDS)
             begun = entry.waits.get(policy) or _Wait(seconds, now + seconds, "")
-            waits[policy] = replace(begun, reason=str(verdict[2]))
+            token = verdict[3] if len(verdict) > 3 else _WAITING
+            waits[policy] = replace(begun, text=str(verdict[2]), token=token)
         entry.waits = waits
         status = "Success"
         if refusal is not None:
@@ -409,10 +456,12 @@ class Permits:
         time = go_duration(wait.seconds)
         reason = f"rejected due to timeout after waiting {time} at plugin {policy}"
         placement = entry.placement
-        waited = f"pod `{placement.pod.key}` waited {time} at plugin {policy}, {wait.reason}"
+        waited = f"pod `{placement.pod.key}` waited {time} at plugin {policy}, {wait.text}"
         groups = self._groups.permit_keys_of(placement.pod.uid)
-        more = f"on node `{placement.node}`, {wait.reason}"
-        self._end(placement.pod.uid, _Refusal((reason,), more=more))
+        more = f"on node `{placement.node}`, {wait.text}"
+        # A group that times out wants its nodes again, like one that is not whole.
+        cause = NOT_WHOLE if groups else _not_about_nodes(policy, (), wait.token)
+        self._end(placement.pod.uid, _Refusal((reason,), more=more, reason=cause))
         for key in groups:
             self._release(key, f"of its group `{key.name}` {waited}")
 
@@ -485,7 +534,9 @@ class Permits:
         entries = [self._take(uid) for uid in self._groups.waiting_in(key)]
         if not entries:
             return
-        refusal = _Refusal(("pod group is unschedulable",), frozenset({POD_GROUP}), more=why)
+        refusal = _Refusal(
+            ("pod group is unschedulable",), frozenset({POD_GROUP}), more=why, reason=NOT_WHOLE
+        )
         rejection = refusal.rejection()
         for entry in reversed(entries):
             self._attempts.release(entry.placement)

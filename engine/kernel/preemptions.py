@@ -69,13 +69,13 @@ class Preemptions:
     def gate(self, uid: str, nominated_node: str | None) -> Gate | None:
         """What keeps the pod of *uid* from being tried, or None."""
         if uid in self._group_of:
-            return DEFAULT_PREEMPTION, WAITING_AS_GROUP
+            return _gate(WAITING_AS_GROUP)
         if uid in self._node_of:
-            return DEFAULT_PREEMPTION, WAITING
+            return _gate(WAITING)
         if nominated_node is None or nominated_node not in self._by_node:
             return None
         self._held[uid] = nominated_node
-        return DEFAULT_PREEMPTION, WAITING_FOR_OTHERS
+        return _gate(WAITING_FOR_OTHERS)
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if pods and nodes contradict each other."""
@@ -83,3 +83,7 @@ class Preemptions:
         assert all(node in self._by_node for node in self._held.values()), (
             "a pod is held for nothing"
         )
+
+
+def _gate(reason: str) -> Gate:
+    return Gate(DEFAULT_PREEMPTION, reason, "WaitingForPreemption")

@@ -75,7 +75,7 @@ class QueueHooks:
         if why is None:
             return None
         self._out.append(ReportThrottled(pod, why, revision))
-        return THROTTLE, why
+        return Gate(THROTTLE, why, "Throttled")
 
     def _ask_gate(self, pod: Pod, scheduler: Scheduler) -> tuple[Gate | None, bool]:
         """The gate that the policies say, and if one of them gave no answer."""

@@ -77,7 +77,7 @@ def explain(subject: Subject) -> PodAnswer:
     is_placed = outcome == "placed"
     ranking = Ranking(explanation)
     ties = ties_of(ranking, _profile(bundle, pod))
-    cause = _cause(decision, table, subject.gate)
+    cause = _cause(decision, subject.gate)
     failures = [str(f) for f in (*decision.failures, *decision.ignored)]
     failures += [text for f in table.failures if (text := str(f)) not in failures]
     # 3. What would help.
@@ -123,24 +123,17 @@ def _outcome(decision: Decision, gate: Gate | None) -> tuple[Outcome, str]:
     if decision.failures:
         return "failed", decision.message()
     if gate is not None:
-        return "gated", f"gated by policy `{gate[0]}`: {gate[1]}"
+        return "gated", f"gated by policy `{gate.plugin}`: {gate.reason}"
     if decision.node is not None:
         return "placed", ""
     return "unschedulable", decision.message()
 
 
-def _cause(decision: Decision, table: VerdictTable, gate: Gate | None) -> reasons.Reason | None:
+def _cause(decision: Decision, gate: Gate | None) -> reasons.Reason | None:
     """The dominant cause of a pod's not having a node; None if it gets one."""
-    if decision.failures:
-        return reasons.error(decision.failures[0].policy)
-    if gate is not None:
-        return reasons.Reason(reasons.reason_of(gate[0], gate[1:]), gate[0])
-    if decision.node is not None:
-        return None
-    diagnosis = decision.diagnosis
-    if diagnosis.pre_filter is not None:
-        return reasons.rejection(diagnosis.pre_filter)
-    return reasons.dominant(diagnosis.rejections.items())
+    if gate is not None and not decision.failures:
+        return reasons.gate(gate.plugin, gate.token)
+    return None if decision.node is not None else decision.reason
 
 
 def _headline(

@@ -65,6 +65,21 @@ class Policy:
     doc: str
     is_builtin: bool
 
+    @property
+    def is_node_blind(self) -> bool:
+        """True if no other node would change that it rejects a pod: it looks at none."""
+        rejecting = [self.hooks[hook] for hook in ("pre_filter", "filter") if hook in self.hooks]
+        return bool(rejecting) and not any(map(_looks_at_nodes, rejecting))
+
+
+# What a hook may read of the cluster and of counters that no further node changes.
+_NOT_OF_NODES: Final = frozenset({"facts", "total", "is_empty"})
+
+
+def _looks_at_nodes(reads: Reads) -> bool:
+    of_cluster = {path.partition("[")[0].partition(".")[0] for path in reads.cluster}
+    return bool(reads.node or (of_cluster | reads.counts) - _NOT_OF_NODES)
+
 
 @dataclass(frozen=True)
 class Bundle:

@@ -6,7 +6,7 @@ Owns the structures that hold pods by place, and that every move is an entry of 
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -33,8 +33,16 @@ _ACTIVE: Final = Place.ACTIVE
 _BACKOFF: Final = Place.BACKOFF
 _GATED: Final = Place.GATED
 
-Gate = tuple[str, str]
-"""The plugin that keeps a pod out, and its reason."""
+
+class Gate(NamedTuple):
+    """The plugin that keeps a pod out, its reason, and the reason token for that."""
+
+    plugin: str
+    reason: str
+    token: str = "GatedByPolicy"
+
+
+_OPEN: Final = None, "", ""
 
 
 class Places:
@@ -61,6 +69,8 @@ class Places:
         #: The gated pods too.
         self.unschedulable = UnschedulablePods()
         self.in_flight = InFlight()
+        #: How many of the pods that wait have the same reason, by (token, policy, profile).
+        self.waiting_reasons: Counter[tuple[str, str, str]] = Counter()
         self._held_by: dict[Place, ActiveQueue | BackoffQueue | UnschedulablePods] = {
             Place.ACTIVE: self.active,
             Place.BACKOFF: self.backoff,
@@ -143,11 +153,12 @@ class Places:
         # 3. Into its place.
         now = self._clock.monotonic()
         queued.place = place
-        queued.gated_by, queued.gate_reason = (None, "") if gate is None else gate
+        queued.gated_by, queued.gate_reason, queued.gate_token = _OPEN if gate is None else gate
         if key is not None:
             queued.sort_key = key
         queued.remember(now, came_from, trigger, cause)
         held_by = self._held_by.get(place)
+        self._count(queued, is_waiting=held_by is not None)
         if held_by is None:
             return place
         if place is _ACTIVE and queued.initial_attempt_at is None:
@@ -159,6 +170,22 @@ class Places:
             label = trigger.label or (cause.event if cause is not None else "")
             self._on_incoming(queued.uid, place.label, label)
         return place
+
+    def _count(self, queued: QueuedPod, *, is_waiting: bool) -> None:
+        """Count a pod that was moved under its reason."""
+        reason, count = None, self.waiting_reasons
+        if is_waiting:
+            token, policy, *_ = queued.reason
+            reason = token, policy, queued.pod.scheduler_name
+        before, queued.counted_as = queued.counted_as, reason
+        if before == reason:
+            return
+        if before is not None:
+            count[before] -= 1
+            if not count[before]:
+                del count[before]
+        if reason is not None:
+            count[reason] += 1
 
     def counts(self) -> dict[str, int]:
         """How many pods are in each place."""
@@ -211,4 +238,8 @@ class Places:
             is_gated = place is Place.GATED
             assert (queued.gated_by is not None) == is_gated, f"`{key}` is {place}, and has a gate"
             check_moves(queued.moves, place)
+        counted = Counter(
+            (one.reason.token, one.reason.policy, one.pod.scheduler_name) for one in self.waiting()
+        )
+        assert self.waiting_reasons == counted, "pods are counted under other reasons"
         assert len(self._uid_of) == len(self._known), "a name is kept of an unknown pod"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from engine.framework import reasons
+from engine.framework.reasons import NOT_YET_TRIED, Reason
 from engine.model.pod import Pod
 from engine.queueing.transitions import Cause, Move, Place, Trigger, makes_it_tried
 
@@ -31,8 +33,12 @@ class QueuedPod:
         members: How many pods were tried together with it in its last attempt, itself included.
         initial_attempt_at: When it could first be popped; None while gated from the start.
         rejectors: The plugins that rejected it in its last attempt.
+        rejection: The dominant cause of the end of its last attempt.
+        message: What was reported of it.
         gated_by: The plugin that does not let it into the active queue, if any.
         gate_reason: What that plugin said.
+        gate_token: The reason token for it.
+        counted_as: Under what it counts among the pods that wait (`Places.waiting_reasons`).
         place: Where it is; changed by the queue only.
         was_flushed: It is active or in backoff because no event helped it for too long.
         moved_at: When it came to its place (monotonic seconds).
@@ -50,8 +56,12 @@ class QueuedPod:
     members: int = 1
     initial_attempt_at: float | None = None
     rejectors: frozenset[str] = frozenset()
+    rejection: Reason = NOT_YET_TRIED
+    message: str = ""
     gated_by: str | None = None
     gate_reason: str = ""
+    gate_token: str = ""
+    counted_as: tuple[str, str, str] | None = None
     place: Place = Place.UNKNOWN
     was_flushed: bool = False
     moved_at: float = 0.0
@@ -77,6 +87,18 @@ class QueuedPod:
     def objectors(self) -> frozenset[str]:
         """The plugins that rejected it in its last attempt, and the one that gates it."""
         return self.rejectors if self.gated_by is None else self.rejectors | {self.gated_by}
+
+    @property
+    def reason(self) -> Reason:
+        """Why it waits: the gate that it is at, or else the cause of the end of its attempt."""
+        if self.gated_by is None:
+            return self.rejection
+        return reasons.gate(self.gated_by, self.gate_token)
+
+    @property
+    def reason_text(self) -> str:
+        """The same in words; empty if it was not tried."""
+        return self.message if self.gated_by is None else self.gate_reason
 
     @property
     def tried_because(self) -> str:

@@ -7,9 +7,10 @@ clock, events from the caller. Which event moves a pod from where to where is on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from engine.framework.reasons import BACKING_OFF, Reason
 from engine.lib.clock import Clock
 from engine.model.node import Node
 from engine.model.pod import Pod
@@ -230,12 +231,19 @@ class SchedulingQueue:
             queued.attempts -= 1
             self._places.move(queued, trigger)
 
-    def requeue(self, queued: QueuedPod, rejectors: frozenset[str] = frozenset()) -> bool:
+    def requeue(
+        self,
+        queued: QueuedPod,
+        rejectors: frozenset[str] = frozenset(),
+        *,
+        reason: Reason = BACKING_OFF,
+        message: str = "",
+    ) -> bool:
         """Take back a pod that was tried and not placed.
 
         A pod that *rejectors* rejected waits until an event may change their minds; an event that
         came during the attempt counts. Without rejectors the attempt met an error, and the pod is
-        tried again after its backoff.
+        tried again after its backoff. *reason* and *message* say why it waits.
 
         Returns:
             False if the pod was deleted or bound meanwhile: it is gone.
@@ -248,6 +256,7 @@ class SchedulingQueue:
         queued.sequence = self._next()
         queued.sort_key = self._key_of(queued.pod)
         queued.rejectors = rejectors
+        queued.rejection, queued.message = reason, message
         queued.was_flushed = False
         if trigger is Trigger.FAILED:
             queued.error_count += 1
@@ -523,6 +532,10 @@ class SchedulingQueue:
         """Every pod that waits: its uid, and the label of its place."""
         return [(queued.uid, queued.place.label) for queued in self._places.waiting()]
 
+    def waiting_reasons(self) -> Mapping[tuple[str, str, str], int]:
+        """How many pods wait for the same reason, by (token, policy, scheduler name)."""
+        return self._places.waiting_reasons
+
     def rejections(self) -> Counter[tuple[str, str]]:
         """How many pods each plugin rejected or gates, by (plugin, scheduler name).
 
@@ -550,6 +563,8 @@ class SchedulingQueue:
             "rejectors": sorted(queued.rejectors),
             "gated_by": queued.gated_by,
             "gate_reason": queued.gate_reason,
+            "reason": queued.reason.token,
+            "node_helps": queued.reason.node_helps,
             "tried_because": queued.tried_because,
             "moves": [move.text(now) for move in queued.moves],
             "seconds_in_queue": now - queued.timestamp,

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from engine.framework import reasons
+from engine.framework.reasons import Reason
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.diagnosis import Diagnosis
@@ -48,6 +50,13 @@ class Decision(msgspec.Struct, frozen=True):
     def is_error(self) -> bool:
         """True if a policy failed, so that nothing could be decided."""
         return bool(self.failures)
+
+    @property
+    def reason(self) -> Reason:
+        """The dominant cause of a pod that was not placed."""
+        if self.failures:
+            return reasons.failure_of(self.failures[0].policy)
+        return self.diagnosis.reason
 
     def message(self) -> str:
         """The text for the event and the condition of a pod that was not placed."""

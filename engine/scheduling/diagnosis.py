@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from engine.framework import reasons
+from engine.framework.reasons import Reason
 from engine.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"
@@ -23,6 +25,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     `narrowed_by` are the policies whose pre-filters left nodes out, each for its own reasons.
     `kept_by` are those that keep pods whose eviction would help, with the number of nodes.
     `refused_by` are those that no eviction would satisfy: once their verdict changes, one may help.
+    `node_blind` are the policies of users whose rejections do not depend on the node.
     """
 
     node_count: int
@@ -32,6 +35,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     narrowed_by: tuple[str, ...] = ()
     kept_by: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused_by: frozenset[str] = frozenset()
+    node_blind: frozenset[str] = frozenset()
 
     @property
     def rejectors(self) -> frozenset[str]:
@@ -41,6 +45,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
         if self.pre_filter is not None:
             names.add(self.pre_filter.plugin)
         return frozenset(names)
+
+    @property
+    def reason(self) -> Reason:
+        """The dominant cause."""
+        if self.node_count == 0:
+            return reasons.NO_NODES
+        found = self.rejections if self.pre_filter is None else {self.pre_filter: 1}
+        return reasons.dominant(found.items(), self.node_blind) or reasons.BACKING_OFF
 
     def message(self) -> str:
         """The text of the event, as kube-scheduler's FitError.

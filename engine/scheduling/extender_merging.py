@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from engine.caching.snapshot import Snapshot
-from engine.framework.extender import Extender, ExtenderError
+from engine.framework.extender import EXTENDER, Extender, ExtenderError
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.scheduling.extender_messages import FilterResult, MetaVictims
 from engine.scheduling.extenders import (
     DROPPED,
-    EXTENDER,
     ExtenderFailure,
     FilterAnswer,
     NodeVictims,

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from engine.caching.snapshot import Snapshot
+from engine.framework.extender import EXTENDER
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 
 #: The plugin name of what an extender rejected: any event is worth a new try.
-EXTENDER: Final = "Extender"
 #: The status of a node that an extender left out without saying why.
 DROPPED: Final = Status(Code.UNRESOLVABLE, (), EXTENDER)
 

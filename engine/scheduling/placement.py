@@ -6,6 +6,7 @@ Owns the records; knows neither policies nor the API server.
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
+from engine.framework.reasons import BACKING_OFF, Reason
 from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
 
@@ -56,7 +57,7 @@ class Rejection:
     """Why an attempt did not end in a binding.
 
     `rejectors` names the policies that said no; empty for an error. `is_error` separates "fits
-    nowhere now" from "something went wrong".
+    nowhere now" from "something went wrong". `reason` is the dominant cause.
     """
 
     message: str
@@ -66,6 +67,7 @@ class Rejection:
     nominated_node: str | None = ""
     #: False when it concerns no user: the pod is gone or bound.
     is_reported: bool = True
+    reason: Reason = BACKING_OFF
 
 
 @dataclass(frozen=True, slots=True)

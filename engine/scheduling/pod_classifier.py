@@ -13,6 +13,7 @@ import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
+from engine.framework.reasons import left_out_token
 from engine.framework.status import Code, Status
 from engine.language.summaries import COUNT
 from engine.model.pod import Pod
@@ -326,7 +327,8 @@ class PodClassifier:
                 if len(narrowed) == 1
                 else f"node(s) didn't satisfy plugin(s) [{' '.join(narrowed)}] simultaneously"
             )
-            status = Status(Code.UNRESOLVABLE, (text,), narrowed[0])
+            token = left_out_token(narrowed[0])
+            status = Status(Code.UNRESOLVABLE, (text,), narrowed[0], token)
             return PreFiltered(status, narrowed_by=tuple(narrowed)), frozenset(), {}
         pre = PreFiltered(
             subset=None if subset is None else tuple(sorted(subset)),

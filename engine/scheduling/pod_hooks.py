@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
+from engine.framework.reasons import failure_of, reason_of
 from engine.model.pod import Pod
 from engine.model.pod_group import GroupTerms, PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Instance, PolicyFailure
 from engine.policy.profiles import GROUPS_BY_ARGUMENT
+from engine.queueing.places import Gate
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at
 from engine.scheduling.select_host import SortKey, sort_key
@@ -70,7 +72,7 @@ class PodHooks:
         pod: Pod,
         facts: Snapshot,
         on_failure: Callable[[PolicyFailure], None] | None = None,
-    ) -> tuple[str, str] | None:
+    ) -> Gate | None:
         """None if the pod may be tried, else the policy that gates it and the reason.
 
         A policy that fails here gates the pod: what cannot be judged is not let through.
@@ -82,11 +84,11 @@ class PodHooks:
             if isinstance(verdict, PolicyFailure) and on_failure is not None:
                 on_failure(verdict)
             if verdict is not None:
-                return enabled.policy, str(verdict)
+                return _gate(enabled.policy, verdict)
         for plugin in plugins_at(self.plugins, profile, "preEnqueue"):
             reason = plugin.pre_enqueue(pod, facts)
             if reason is not None:
-                return plugin.name, reason
+                return Gate(plugin.name, reason, reason_of(plugin.name, [reason]))
         return None
 
     def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
@@ -169,6 +171,14 @@ class PodHooks:
         if not isinstance(verdict, PolicyFailure):
             self._without_group[key] = verdict
         return verdict
+
+
+def _gate(policy: str, verdict: Any) -> Gate:
+    """The gate that a verdict of `pre_enqueue` other than None closes."""
+    if isinstance(verdict, PolicyFailure):
+        return Gate(policy, str(verdict), failure_of(policy).token)
+    text, token = (verdict, "") if isinstance(verdict, str) else verdict
+    return Gate(policy, text, token or reason_of(policy, [text], "GatedByPolicy"))
 
 
 def _names_groups(bundle: Bundle, instance: Instance) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.framework.reasons import left_out_token
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import FAILED, VerdictMemo
@@ -77,7 +78,7 @@ def diagnose(
 def left_out_by(policies: tuple[str, ...]) -> Status:
     """What is said of the nodes that *policies* left out before any node was asked about."""
     text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(policies))}]"
-    return Status(Code.UNRESOLVABLE, (text,), policies[0])
+    return Status(Code.UNRESOLVABLE, (text,), policies[0], left_out_token(policies[0]))
 
 
 def rejected_by_name(

@@ -126,6 +126,9 @@ class Scheduler:
         self.bundle = bundle
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
+        self._node_blind = frozenset(
+            policy.name for policy in bundle.policies.values() if policy.is_node_blind
+        )
         self._plugins = make_plugins() if plugins is None else dict(plugins)
         # What `_plugins_before` says, by its arguments.
         self._pre_filters: dict[tuple[str, str | None], list[_PreFilter]] = {}
@@ -783,6 +786,7 @@ class Scheduler:
                 post_filter=done.message,
                 kept_by=done.kept_by,
                 refused_by=done.refused_by,
+                node_blind=self._node_blind,
             ),
             self.bundle.revision,
             ignored=done.failures,
@@ -794,6 +798,7 @@ class Scheduler:
         return Explanation(decision, subset, rejected)
 
     def _unschedulable(self, diagnosis: Diagnosis) -> Explanation:
+        diagnosis = msgspec.structs.replace(diagnosis, node_blind=self._node_blind)
         return Explanation(Decision(None, diagnosis, self.bundle.revision))
 
     def _failed(self, snapshot: Snapshot, failures: tuple[PolicyFailure, ...]) -> Explanation:

@@ -17,7 +17,7 @@ from engine.binding.binder import Binder, BindingRefused
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
 from engine.extender_calls import ExtenderBinder, ExtenderCalls
-from engine.framework.extender import Extender, ExtenderError, ExtenderTls
+from engine.framework.extender import EXTENDER, Extender, ExtenderError, ExtenderTls
 from engine.framework.status import Code, Status
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
@@ -27,7 +27,6 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.scheduling.extenders import (
     DROPPED,
-    EXTENDER,
     ExtenderFilter,
     ExtenderPreempt,
     ExtenderPrioritize,

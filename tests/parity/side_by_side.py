@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks.subjects import KubeScheduler, Starsched, Subject
 from engine.binding.event_recorder import truncate_note
-from engine.binding.pod_status import SCHEDULING_GATED
+from engine.framework.reasons import SCHEDULING_GATED
 from tests.controlplane import (
     GROUPS_GATE,
     GROUPS_SERVED,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engine.framework.reasons import Reason
 from engine.lib.clock import VirtualClock
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -15,6 +16,7 @@ from engine.queueing.events import (
     ClusterEvent,
 )
 from engine.queueing.hints import Hints
+from engine.queueing.places import Gate
 from engine.queueing.queued_pod import QueuedPod, SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.transitions import Trigger
@@ -28,6 +30,9 @@ def by_priority(pod: Pod) -> SortKey:
     return ((0, -pod.priority),)
 
 
+TOO_SMALL = Reason("InsufficientResources", "NodeResourcesFit", node_helps=True)
+
+
 def gates(pod: Pod) -> tuple[str, str] | None:
     names = [gate.name for gate in pod.manifest.spec.scheduling_gates]
     return ("SchedulingGates", f"waiting for {names}") if names else None
@@ -39,7 +44,9 @@ class Bench:
     def __init__(self, **words: Any) -> None:
         self.clock = VirtualClock()
         self.incoming: list[tuple[str, str]] = []
-        settings: dict[str, Any] = {"key_of": by_priority, "pre_enqueue": gates, **words}
+        settings: dict[str, Any] = {"key_of": by_priority, **words}
+        door = words.get("pre_enqueue", gates)
+        settings["pre_enqueue"] = lambda pod: (said := door(pod)) and Gate(*said)
         self.queue = SchedulingQueue(
             self.clock,
             on_incoming=lambda _, queue, event: self.incoming.append((queue, event)),
@@ -63,7 +70,7 @@ class Bench:
         self.queue.add(pod)
         queued = self.pop()
         assert queued.pod is pod
-        self.queue.requeue(queued, rejectors)
+        self.queue.requeue(queued, rejectors, reason=TOO_SMALL, message="Insufficient cpu")
         self.queue.check_invariants()
         return queued
 
@@ -937,6 +944,43 @@ def test_a_gated_pod_loses_its_nomination_with_its_status() -> None:
     assert len(bench.queue.nominator) == 0
 
 
+def test_pods_that_wait_are_counted_by_their_reason() -> None:
+    bench = Bench()
+    bench.reject(make_pod("w"))
+    bench.queue.move(NODE_ADD, None, big_node())
+    bench.reject(make_pod("u"))
+    bench.queue.add(make_pod("g", gates=["x"]))
+    bench.queue.add(make_pod("a"))
+    queue = bench.queue
+    fit = ("InsufficientResources", "NodeResourcesFit", "default-scheduler")
+    gated = ("GatedByPolicy", "SchedulingGates", "default-scheduler")
+    new = ("NotYetTried", "", "default-scheduler")
+    assert queue.waiting_reasons() == {fit: 2, gated: 1, new: 1}
+    # One that is tried does not wait; one that comes back has another reason; one is deleted.
+    tried = bench.pop()
+    assert queue.waiting_reasons() == {fit: 2, gated: 1}
+    queue.requeue(tried, reason=Reason("BindingFailed"), message="refused")
+    assert queue.waiting_reasons()["BindingFailed", "", "default-scheduler"] == 1
+    queue.delete(make_pod("g", uid=named(bench, "g").uid, gates=["x"]))
+    assert gated not in queue.waiting_reasons()
+
+
+def named(bench: Bench, name: str) -> QueuedPod:
+    found = bench.queue._places.named(f"default/{name}")
+    assert found is not None
+    return found
+
+
+def test_a_pod_says_why_it_waits_without_being_decided_again() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod("u"))
+    assert (queued.reason, queued.reason_text) == (TOO_SMALL, "Insufficient cpu")
+    bench.queue.add(make_pod("g", gates=["x"]))
+    gated = named(bench, "g")
+    assert gated.reason == Reason("GatedByPolicy", "SchedulingGates", condition="SchedulingGated")
+    assert gated.reason_text == "waiting for ['x']"
+
+
 def test_counts_and_description_say_where_pods_are() -> None:
     bench = Bench()
     bench.reject(make_pod("w"))
@@ -966,6 +1010,8 @@ def test_counts_and_description_say_where_pods_are() -> None:
         "rejectors": ["NodeResourcesFit"],
         "gated_by": None,
         "gate_reason": "",
+        "reason": "InsufficientResources",
+        "node_helps": True,
         "tried_because": "NodeAdd n (NodeResourcesFit)",
         "moves": [
             "0.5s ago: unknown -> active: new pod",
