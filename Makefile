@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -51,7 +51,7 @@ check: lint ## format, lint, types, imports, policies and all quick tests (a few
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
 # plane can drop out unseen.
-test: lint controlplane oracle ## everything: check's linters and every test, the real control plane included
+test: lint controlplane oracle chromium ## everything: check's linters and every test, the real control plane included
 	$(PYTEST) -p tests.no_skips
 
 # What talks to the API server, and what kube-scheduler answers, on every supported minor.
@@ -89,6 +89,9 @@ controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kust
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
 	$(BIN)/python tools/go_programs.py oracle
+
+chromium: setup ## install the browser that tests of the page drive (cached too)
+	$(BIN)/python tools/chromium/build.py
 
 fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
