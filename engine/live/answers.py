@@ -24,10 +24,14 @@ Verdict = Literal["fits", "rejects", "failed"]
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """The process that decides: its identity in the Lease, and whether it answered."""
+    """The process that decides: its identity in the Lease, and whether it answered.
+
+    `address` is where its page is; empty if it is us, or if it does not say.
+    """
 
     identity: str = ""
     is_us: bool = True
+    address: str = ""
 
 
 # --- the queue -------------------------------------------------------------------------------

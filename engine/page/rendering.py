@@ -1,0 +1,80 @@
+"""Answers as HTML: a whole page, or what of it changes.
+
+Owns the environment of the templates. Everything that a template is given is escaped; none marks
+anything as safe, so the text of a label, a name or a policy stays text.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from engine.page import nodes_view
+from engine.page.policies_view import anchor_of
+from engine.page.screens import NAVIGATION, Screen
+from engine.page.static_files import address_of
+from engine.page.words import FILTERS, seconds_between
+
+_SCRIPTS: Final = ("htmx.min.js", "hx-sse.min.js", "hx-csp.min.js")
+_CHART_SCRIPTS: Final = ("uPlot.iife.min.js",)
+_OWN_SCRIPT: Final = "page.js"
+
+
+def render_page(
+    screen: Screen, answer: Any, *, asked: Mapping[str, str], address: str, nonce: str
+) -> str:
+    """The whole page of *screen*.
+
+    Args:
+        screen: Which.
+        answer: A record of `engine.live.answers`.
+        asked: The query that was answered.
+        address: Of this page, with its query.
+        nonce: Lets the page's own scripts run.
+    """
+    charts = _CHART_SCRIPTS if screen.has_charts else ()
+    return (
+        _environment()
+        .get_template("base.html")
+        .render(
+            **_shown(screen, answer, asked),
+            title=getattr(answer, "pod", "") or screen.title,
+            address=address,
+            nonce=nonce,
+            scripts=(*_SCRIPTS, *charts, _OWN_SCRIPT),
+            navigation=NAVIGATION,
+        )
+    )
+
+
+def render_content(screen: Screen, answer: Any, asked: Mapping[str, str]) -> str:
+    """What of the page of *screen* changes with the answer."""
+    return _environment().get_template(screen.template).render(**_shown(screen, answer, asked))
+
+
+def _shown(screen: Screen, answer: Any, asked: Mapping[str, str]) -> dict[str, Any]:
+    view = screen.make_view(answer, asked)
+    return {"screen": screen, "answer": answer, "asked": asked, "view": view}
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("engine.page"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(FILTERS)
+    environment.globals.update(
+        anchor_of=anchor_of,
+        between=seconds_between,
+        is_closed=nodes_view.is_closed,
+        static=address_of,
+        step=nodes_view.step,
+        steps=nodes_view.STEPS,
+    )
+    return environment

@@ -1,0 +1,60 @@
+"""The screens: one entry each, with its template and what the template is shown."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.page.activity_view import activity_view
+from engine.page.nodes_view import nodes_view
+from engine.page.policies_view import policies_view
+from engine.page.queue_view import pod_view, queue_view
+
+MakeView = Callable[[Any, Mapping[str, str]], Any]
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A screen.
+
+    Attributes:
+        name: Of the screen, and of its template.
+        title: In the browser's title, and in the navigation.
+        make_view: (answer, query) -> what the template shows in addition to the answer.
+        home: Its address in the navigation; empty if it is not there.
+        section: The screen of the navigation that it belongs to.
+        is_live: The browser follows it.
+        has_charts: It draws.
+    """
+
+    name: str
+    title: str
+    make_view: MakeView
+    home: str = ""
+    section: str = ""
+    is_live: bool = True
+    has_charts: bool = False
+
+    @property
+    def template(self) -> str:
+        """The file of its template."""
+        return f"{self.name}.html"
+
+
+QUEUE: Final = Screen("queue", "Queue", queue_view, "/queue", "queue")
+WHY: Final = Screen("why", "Why", lambda answer, _asked: pod_view(answer), section="queue")
+POLICIES: Final = Screen(
+    "policies", "Policies", lambda page, _asked: policies_view(page), "/policies", "policies"
+)
+NODES: Final = Screen("nodes", "Nodes", lambda page, _asked: nodes_view(page), "/nodes", "nodes")
+ACTIVITY: Final = Screen(
+    "activity",
+    "Activity",
+    lambda page, _asked: activity_view(page),
+    "/activity",
+    "activity",
+    has_charts=True,
+)
+REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None, is_live=False)
+
+#: In the order of the navigation.
+NAVIGATION: Final = (QUEUE, POLICIES, NODES, ACTIVITY)

@@ -1,0 +1,111 @@
+"""Live updates: the content of a screen is sent again when it has changed.
+
+Owns how often that is and how many may watch. A stream looks at its answer every two seconds, and
+sends at most so many bytes a second in the mean; when too many watch, a further one is told to
+come back later and stays the plain page that it is.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+#: How many may watch at a time, and seconds after which those beyond ask again.
+MOST_STREAMS: Final = 16
+_ASK_AGAIN_SECONDS: Final = 30
+_INTERVAL: Final = 2.0
+_BYTES_A_SECOND: Final = 200_000
+#: A connection that is gone is noticed by writing to it.
+_SILENCE_SECONDS: Final = 20.0
+_AGES: Final = re.compile(r"(<time [^>]*>)[^<]*")
+_HEADERS: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+    "Vary": "Accept",
+}
+
+Render = Callable[[], Awaitable[str]]
+
+
+class Streams:
+    """The streams that are open.
+
+    Args:
+        most: How many may be.
+        interval: Seconds between two looks.
+        sleep: Waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int = MOST_STREAMS,
+        interval: float = _INTERVAL,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._most, self._interval, self._sleep = most, interval, sleep
+        self._open: set[asyncio.Task[object]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    async def serve(self, request: web.Request, render: Render) -> web.StreamResponse:
+        """Send what *render* returns, again and again, until the browser goes."""
+        response = web.StreamResponse(headers=_HEADERS)
+        await response.prepare(request)
+        task = asyncio.current_task()
+        assert task is not None
+        if self.count >= self._most:
+            await response.write(_message("", event="crowded", retry=_ASK_AGAIN_SECONDS))
+            return response
+        self._open.add(task)
+        try:
+            # A reset connection is the usual end.
+            with contextlib.suppress(ConnectionError):
+                await self._follow(request, response, render)
+        finally:
+            self._open.discard(task)
+        return response
+
+    async def close(self) -> None:
+        """End all streams."""
+        for task in tuple(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _follow(
+        self, request: web.Request, response: web.StreamResponse, render: Render
+    ) -> None:
+        shown, silent = "", 0.0
+        while request.transport is not None and not request.transport.is_closing():
+            content = await render()
+            pause = self._interval
+            # Ages go on in the browser: they alone are no change.
+            plain = _AGES.sub(r"\1", content)
+            if plain != shown:
+                message = _message(content)
+                await response.write(message)
+                pause = max(pause, len(message) / _BYTES_A_SECOND)
+                shown, silent = plain, 0.0
+            elif silent >= _SILENCE_SECONDS:
+                await response.write(b": nothing new\n\n")
+                silent = 0.0
+            silent += pause
+            await self._sleep(pause)
+
+
+def _message(data: str, *, event: str = "", retry: int | None = None) -> bytes:
+    """A message of a stream of events."""
+    lines = [f"event: {event}"] if event else []
+    if retry is not None:
+        lines.append(f"retry: {retry * 1000}")
+    # A bare carriage return ends a line too.
+    lines += (f"data: {line}" for line in re.split(r"\r\n|\r|\n", data))
+    return ("\n".join(lines) + "\n\n").encode()

@@ -1,0 +1,168 @@
+"""How values are written on the page: ages, amounts, shares, addresses.
+
+Owns the filters of the templates. Each returns plain text, which the template escapes.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+_BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+#: Words for what the answers name by a token.
+_WORDS: Final = {
+    "permit": "in permit",
+    "in_permit": "in permit",
+    "in_flight": "in flight",
+    "in_force": "in force",
+    "rolled_back": "rolled back",
+    "source_gone": "source gone",
+    "decided_again": "decided again on today's cluster",
+    "decided": "as it was decided",
+    "queue": "from the queue alone",
+    "would_evict": "would evict",
+    "cannot_help": "cannot help",
+    "not_needed": "not needed",
+    "not_asked": "not asked",
+}
+#: Which of the page's four tones a word of status has: good, busy, idle or bad.
+_TONES: Final = {
+    "good": "placed bound fits in_force accepted active in_permit permit in_flight binding "
+    "passed tested tried checked offered loaded",
+    "busy": "backoff waiting probation would_evict evicting unchanged",
+    "bad": "unschedulable failed rejects rejected rolled_back source_gone cannot_help",
+}
+_TONE_OF: Final = {word: tone for tone, words in _TONES.items() for word in words.split()}
+
+
+def parsed(text: str) -> datetime:
+    """A time of an answer. Raises `ValueError` if it is none."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    """How long after *earlier* *later* is; 0 if one of them is not known."""
+    try:
+        return (parsed(later) - parsed(earlier)).total_seconds()
+    except ValueError:
+        return 0.0
+
+
+def age(seconds: float) -> str:
+    """A duration to the two largest units that matter, such as `3 h 12 min`."""
+    whole = int(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 24:
+        return f"{hours} h {minutes % 60} min"
+    return f"{days} d {hours % 24} h"
+
+
+def took(seconds: float) -> str:
+    """How long something took, such as `38 ms`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.1f} s"
+
+
+def amount(value: float, resource: str) -> str:
+    """An amount of a resource as people write it; cpu is in millicores, memory in bytes."""
+    if resource == "cpu":
+        return f"{value / 1000:,.1f}".removesuffix(".0")
+    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
+        return _bytes(value)
+    return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    scaled, unit = float(value), "B"
+    for larger in _BINARY:
+        if abs(scaled) < 1024:
+            break
+        scaled, unit = scaled / 1024, larger
+    digits = 1 if scaled < 100 and scaled != int(scaled) else 0
+    return f"{scaled:,.{digits}f} {unit}"
+
+
+def percent(share: float) -> str:
+    """A share in 0..1 as a percentage; what is not everything never reads `100%`."""
+    if 0.995 <= share < 1:
+        return "99%"
+    return f"{share:.0%}"
+
+
+def word(token: str) -> str:
+    """What people read for a token of an answer."""
+    return _WORDS.get(token, token.replace("_", " "))
+
+
+def tone(token: str) -> str:
+    """The tone of a word of status; words without one are `idle`."""
+    return _TONE_OF.get(token, "idle")
+
+
+def key(text: str) -> str:
+    """An id of an element that stands for *text*, whatever characters that has."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def path(text: str) -> str:
+    """*text* as part of an address; slashes stay."""
+    return quote(text, safe="/")
+
+
+def pods(count: int) -> str:
+    """A count of pods."""
+    return f"{count:,} pod{'' if count == 1 else 's'}"
+
+
+def clock(text: str) -> str:
+    """The time of day of a time, in UTC."""
+    try:
+        return parsed(text).astimezone(UTC).strftime("%H:%M:%S")
+    except ValueError:
+        return text
+
+
+def value(thing: Any) -> str:
+    """A value that a policy read, shortened."""
+    if isinstance(thing, str):
+        text = f'"{thing}"'
+    elif isinstance(thing, dict):
+        text = ", ".join(f"{name}={inner}" for name, inner in thing.items()) or "{}"
+    elif thing is None:
+        text = "None"
+    else:
+        text = str(thing)
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def query(parameters: Mapping[str, str]) -> str:
+    """Parameters as the query of an address; empty ones are left out."""
+    return "?" + urlencode({name: value for name, value in parameters.items() if value})
+
+
+def is_web(address: str) -> bool:
+    """True for an address that a link may lead to: others wrote it, and it must not be a script."""
+    return address.startswith(("http://", "https://"))
+
+
+FILTERS: Final = {
+    "age": age,
+    "amount": amount,
+    "clock": clock,
+    "is_web": is_web,
+    "key": key,
+    "path": path,
+    "percent": percent,
+    "pods": pods,
+    "tone": tone,
+    "took": took,
+    "value": value,
+    "word": word,
+}
