@@ -11,14 +11,14 @@ how many belong together, is `pod_groups`'; how one pod is decided is the kernel
 import functools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.framework.reasons import Reason, failure
 from engine.kernel.attempts import Attempts
 from engine.kernel.entities import Entities
 from engine.kernel.events import Reply
-from engine.kernel.group_preemption import GroupPreemption
+from engine.kernel.group_post_filters import GroupPostFilters
 from engine.kernel.instructions import Instruction, ReportFault, ReportPodGroup
 from engine.kernel.permits import NOT_WHOLE, POD_GROUP, Permits
 from engine.kernel.pod_groups import GroupKey, PodGroups
@@ -30,6 +30,7 @@ from engine.queueing.transitions import Place
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Placement, Rejection
+from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -77,6 +78,7 @@ class _Attempt:
         held: The placements of this attempt.
         rejections: By uid, why pods fitted nowhere.
         nominated: By uid, where members that are held were nominated.
+        states: By uid, what plugins of the runtime know of the members that were tried.
         error: What ended the attempt, as the other pods are told; "" if nothing did.
         cause: The same as a reason, while there is an error.
     """
@@ -89,6 +91,7 @@ class _Attempt:
     held: list[Placement] = field(default_factory=list)
     rejections: dict[str, Rejection] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
+    states: dict[str, Sequence[tuple[RuntimePlugin, Any]]] = field(default_factory=dict)
     error: str = ""
     cause: Reason = _INVALID
 
@@ -112,7 +115,7 @@ class GroupAttempts:
         choose: Decides about one pod.
         is_to_be_tried: False if a pod must not be tried; it is put away then.
         wants_node: False if a pod is gone, bound or being deleted by now; it is put away then.
-        preemption: Has other pods evicted for a group that fits nowhere.
+        post_filters: Does something about a group that fits nowhere.
         metrics, time: Measure.
         out: Receives the instructions.
     """
@@ -129,12 +132,12 @@ class GroupAttempts:
         choose: Choose,
         is_to_be_tried: Callable[[QueuedPod, Scheduler], bool],
         wants_node: Callable[[QueuedPod, Scheduler], bool],
-        preemption: GroupPreemption,
+        post_filters: GroupPostFilters,
         metrics: Metrics,
         time: Clock,
         out: list[Instruction],
     ) -> None:
-        self._preemption = preemption
+        self._post_filters = post_filters
         self._metrics = metrics
         self._time = time
         self._groups = groups
@@ -256,6 +259,7 @@ class GroupAttempts:
             answers: list[Answer] = []
             decision = yield from self._choose(queued, scheduler, answers)
             attempt.remaining -= 1
+            attempt.states[queued.uid] = decision.reserves
             if decision.is_error:
                 attempt.rejections[queued.uid] = Rejection(
                     decision.message(), is_error=True, reason=decision.reason
@@ -352,7 +356,7 @@ class GroupAttempts:
         nodes: dict[str, str] | None = None
         if members:
             trial = functools.partial(self._try, attempt.key, members, scheduler)
-            outcome = self._preemption.run(attempt.key, members, scheduler, trial)
+            outcome = self._post_filters.run(attempt.key, members, attempt.states, scheduler, trial)
             text, nodes = ", ".join(filter(None, (text, outcome.message))), outcome.nodes
         self._report(
             attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text

@@ -25,7 +25,6 @@ from engine.scheduling.placement import Placement, Preemption
 from engine.scheduling.preemption import NEVER as IS_NEVER
 from engine.scheduling.preemption import is_preempted
 from engine.scheduling.scheduling_cycle import Scheduler
-from engine.scheduling.victims import PLUGIN
 from engine.telemetry.metrics import Metrics
 
 # The texts are kube-scheduler's.
@@ -33,6 +32,8 @@ PREFIX: Final = "pod group preemption: "
 _ONGOING: Final = "ongoing preemption on nominated nodes"
 _NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 _FOUND: Final = "found a placement for podgroup, preempting {} victims"
+# A status of kube-scheduler, in metrics.
+_UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
 #: What stands for the node in a preemption that is about all of them.
 CLUSTER: Final = "cluster"
 
@@ -44,11 +45,13 @@ Trial = Callable[[], tuple[list[Placement], str]]
 class Outcome:
     """What preemption can do for a group.
 
-    `nodes` are those to nominate its pods for, by uid; None: it cannot help.
+    `nodes` are those to nominate its pods for, by uid; None: it cannot help. `is_final`: nothing
+    else need be said.
     """
 
     message: str
     nodes: dict[str, str] | None = None
+    is_final: bool = False
 
 
 @dataclass(slots=True)
@@ -109,15 +112,13 @@ class GroupPreemption:
     def run(
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
     ) -> Outcome:
-        """Find out what eviction can do for the group, and start it.
-
-        The message is empty if the profile has no preemption.
-        """
-        profile = scheduler.profile_of(members[0].pod)
-        if profile is None or PLUGIN not in profile.order.get("postFilter", ()):
-            return Outcome("")
+        """Find out what eviction can do for the group, and start it."""
         outcome = self._run(key, members, scheduler, trial)
-        result = "Unschedulable" if outcome.nodes is None else "Success"
+        result = "Success"
+        if outcome.nodes is not None:
+            outcome.is_final = True
+        else:
+            result = _UNRESOLVABLE if outcome.is_final else "Unschedulable"
         self._metrics.workload_preemption_attempts.labels(result).inc()
         outcome.message = PREFIX + outcome.message
         return outcome
@@ -140,8 +141,8 @@ class GroupPreemption:
         started_at = self._time.monotonic()
         units = self._units(pods[0], state.priority, scheduler)
         if not units:
-            self._observe("UnschedulableAndUnresolvable", started_at)
-            return Outcome(_NO_VICTIMS)
+            self._observe(_UNRESOLVABLE, started_at)
+            return Outcome(_NO_VICTIMS, is_final=True)
         budgets = Budgets(self._cache.snapshot())
         length = len(self._out)
         with self._cache.trial():

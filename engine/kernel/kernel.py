@@ -16,6 +16,7 @@ from engine.kernel.cluster import ClusterChanges
 from engine.kernel.entities import Entities
 from engine.kernel.events import Event, PreemptionEnd, Reply
 from engine.kernel.group_attempts import GroupAttempts
+from engine.kernel.group_post_filters import GroupPostFilters
 from engine.kernel.group_preemption import GroupPreemption
 from engine.kernel.instructions import (
     Evict,
@@ -124,6 +125,15 @@ class Kernel:
             throttle=self.throttle,
             out=self._out,
         )
+        preemption = GroupPreemption(
+            groups=self.groups,
+            cache=cache,
+            nominator=self.queue.nominator,
+            preemptions=self.preemptions,
+            metrics=metrics,
+            time=self.time,
+            out=self._out,
+        )
         self.group_attempts = GroupAttempts(
             groups=self.groups,
             entities=self.entities,
@@ -134,15 +144,7 @@ class Kernel:
             choose=self._choose_for_member,
             is_to_be_tried=self._is_to_be_tried,
             wants_node=self._wants_node,
-            preemption=GroupPreemption(
-                groups=self.groups,
-                cache=cache,
-                nominator=self.queue.nominator,
-                preemptions=self.preemptions,
-                metrics=metrics,
-                time=self.time,
-                out=self._out,
-            ),
+            post_filters=GroupPostFilters(cache=cache, preemption=preemption, out=self._out),
             metrics=metrics,
             time=self.time,
             out=self._out,

@@ -362,8 +362,8 @@ HOOKS: Final[Mapping[str, Hook]] = {hook.name: hook for hook in ENTRIES}
 
 # The fields of KubeSchedulerConfiguration's `plugins`; those that no hook is for, too.
 _PLUGIN_SETS: Final = (
-    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
-    *("reserve", "permit", "preBind", "bind", "postBind"),
+    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "podGroupPostFilter"),
+    *("preScore", "score", "reserve", "permit", "preBind", "bind", "postBind"),
 )
 #: By such a field, the hooks that it switches on.
 PLUGIN_SETS: Final[Mapping[str, tuple[str, ...]]] = {

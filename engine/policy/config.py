@@ -37,7 +37,7 @@ _NO_CONFIG_MAP: Final = (
     "`kubectl create configmap NAME --from-file=DIRECTORY` makes a ConfigMap of them"
 )
 #: Fields of `plugins` for groups of pods: accepted, and without hooks here.
-PLACEMENT_SETS: Final = ("placementGenerate", "placementScore", "podGroupPostFilter")
+PLACEMENT_SETS: Final = ("placementGenerate", "placementScore")
 
 REMOVED_PLUGINS: Final = frozenset(
     {"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"}

@@ -27,7 +27,8 @@ class Decision(msgspec.Struct, frozen=True):
     to live with, and of preemption.
 
     Placed: `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
-    runtime that have to reserve something for the pod, with their states. Not placed: `eviction`
+    runtime that have to reserve something for the pod, with their states. (Of a pod of a group
+    that was not placed, those that may do something about it.) Not placed: `eviction`
     names the pods to evict, and where, so that the pod fits later; `actions` are what other plugins
     do about it; `nominated_node` is the node to nominate it to ("" clears a nomination, None leaves
     it); `sought_victims`: preemption was asked.

@@ -347,7 +347,8 @@ class Scheduler:
     ) -> Steps:
         """The decision as a generator: yields questions to extenders, returns the explanation.
 
-        *has_post_filters* is False for a pod of a group: what can be done is asked for all of them.
+        *has_post_filters* is False for a pod of a group: what can be done is asked for all of them,
+        with the states of plugins in `reserves`.
         """
         explanation = yield from self._steps(
             pod, snapshot, nominator, detailed=detailed, has_post_filters=has_post_filters
@@ -384,7 +385,8 @@ class Scheduler:
             if rejection.code is Code.ERROR:
                 return self._failed(snapshot, (pre_filter_failure(rejection),))
             if not has_post_filters:
-                return self._unschedulable(_rejected_by(rejection, pod_class, snapshot))
+                diagnosis = _rejected_by(rejection, pod_class, snapshot)
+                return self._unschedulable(diagnosis, uses)
             return (yield from self._rejected(filters, uses, rejection))
         # 3. Filter: which nodes are feasible.
         filtered = yield from self._filter(filters)
@@ -398,7 +400,7 @@ class Scheduler:
         codes = filtered.codes
         diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
         if not has_post_filters:
-            return self._unschedulable(diagnosis)
+            return self._unschedulable(diagnosis, uses)
         rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
         subset = pod_class.pre.subset
         return (yield from self._nowhere(filters, codes, uses, diagnosis, subset, rejected))
@@ -797,9 +799,10 @@ class Scheduler:
         )
         return Explanation(decision, subset, rejected)
 
-    def _unschedulable(self, diagnosis: Diagnosis) -> Explanation:
+    def _unschedulable(self, diagnosis: Diagnosis, uses: Sequence[RuntimeUse] = ()) -> Explanation:
         diagnosis = msgspec.structs.replace(diagnosis, node_blind=self._node_blind)
-        return Explanation(Decision(None, diagnosis, self.bundle.revision))
+        reserves = _reserves(uses)
+        return Explanation(Decision(None, diagnosis, self.bundle.revision, reserves=reserves))
 
     def _failed(self, snapshot: Snapshot, failures: tuple[PolicyFailure, ...]) -> Explanation:
         diagnosis = Diagnosis(snapshot.node_count)

@@ -298,3 +298,34 @@ async def test_devices_stand_for_an_extended_resource() -> None:
             assert found is not None
             reported = found["status"]["extendedResourceClaimStatus"]
             assert cluster.get("resourceclaims", reported["resourceClaimName"]) is not None
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_group_gives_up_the_devices_that_keep_it_from_fitting() -> None:
+    """Its first pod has a claim on a node that is cordoned since, and was never tried alone."""
+    async with DevCluster() as cluster:
+        cluster.create(device_class(), node("a"), resource_slice("a", "g0"))
+        make_claim(cluster, "c")
+        async with scheduler(cluster):
+            cluster.create(manifest("before", "c"))
+            await eventually(lambda: placements(cluster) == {"before": "a"})
+            cluster.delete("pods", "before", grace=0)
+            found = cluster.get("resourceclaims", "c", "default")
+            assert found is not None
+            idle = {"allocation": found["status"]["allocation"]}
+            cluster.update("resourceclaims", {**found, "status": idle}, subresource="status")
+            cordoned = cluster.get("nodes", "a")
+            assert cordoned is not None
+            cluster.update("nodes", {**cordoned, "spec": {"unschedulable": True}})
+            cluster.create(node("b"), resource_slice("b", "g0"))
+            cluster.create(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1beta1",
+                    "kind": "PodGroup",
+                    "metadata": {"name": "g", "namespace": "default"},
+                    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+                }
+            )
+            member = {"schedulingGroup": {"podGroupName": "g"}}
+            cluster.create(manifest("p", "c", spec=member), manifest("q", spec=member))
+            await eventually(lambda: placements(cluster) == {"p": "b", "q": "b"})

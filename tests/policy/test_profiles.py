@@ -316,7 +316,15 @@ def test_who_makes_or_scores_placements_is_accepted_with_a_warning(point: str, n
 
 def test_those_that_help_groups_are_accepted() -> None:
     enabled = {"podGroupPostFilter": {"enabled": _names("DynamicResources", "DefaultPreemption")}}
-    assert _bundle({"schedulerName": "s", "plugins": enabled}).profiles
+    (profile,) = _bundle({"schedulerName": "s", "plugins": enabled}).profiles
+    assert profile.order["podGroupPostFilter"] == ("DynamicResources", "DefaultPreemption")
+
+
+def test_one_that_helps_groups_can_be_switched_off_for_them_alone() -> None:
+    off = {"podGroupPostFilter": {"disabled": _names("DefaultPreemption")}}
+    (profile,) = _bundle({"schedulerName": "s", "plugins": off}).profiles
+    assert profile.order["podGroupPostFilter"] == ("DynamicResources",)
+    assert "DefaultPreemption" in profile.order["postFilter"]
 
 
 def test_a_disabled_name_that_is_unknown_is_a_warning() -> None:
