@@ -49,6 +49,7 @@ from engine.language.values import (
     added,
     computed,
     element_type,
+    left_by,
     nesting,
     of_constant,
     of_result,
@@ -243,7 +244,7 @@ class Evaluation(ABC):
         before = scope.flow.variables
         for part in node.values[:-1]:
             value = self._test(scope, part)
-            found |= value if is_and else value - NONE
+            found |= left_by(value, not is_and)
             scope.flow.assume(part, is_and)
         found |= self.evaluate(scope, node.values[-1])
         scope.flow.variables = before

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from engine.language.values import NONE, Value
+from engine.language.syntax import text_of
+from engine.language.values import Value, left_by, of_kinds
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -54,6 +55,7 @@ class Flow:
     Attributes:
         variables: By name; None where nothing comes to.
         is_exact: False where too much meets: then `variables` does not say what they may be.
+        has_type: False if `type` is not the builtin.
 
     Args:
         join: What is any of two values.
@@ -66,6 +68,7 @@ class Flow:
         self.variables: Variables | None = {}
         self.is_exact = True
         self._left = limit
+        self.has_type = True
         self._join = join
         self._loops: list[Exits] = []
 
@@ -163,24 +166,49 @@ class Flow:
     # --- conditions ---------------------------------------------------------------------------
 
     def assume(self, test: ast.expr, outcome: bool) -> None:
-        """From here on *test* was true, or false: `x`, `x == None`, `not`, `and`, `or` of these."""
+        """From here on *test* was true, or false.
+
+        Follows `x`, `x == None`, `type(x) == "int"`, and `not`, `and`, `or` of these.
+        """
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.assume(operand, not outcome)
             case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) is outcome:
                 for value in values:
                     self.assume(value, outcome)
-            case ast.Name(id=name) if outcome:
-                self._exclude_none(name)
-            case ast.Compare(
-                left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]
-            ) if isinstance(op, ast.NotEq if outcome else ast.Eq):
-                self._exclude_none(name)
+            case ast.Name(id=name):
+                self._narrow(name, lambda value: left_by(value, outcome))
+            case ast.Compare() if asked := self.kind_test(test):
+                name, kinds, is_one = asked
+                self._narrow(name, lambda value: of_kinds(value, kinds, is_one is outcome))
 
-    def _exclude_none(self, name: str) -> None:
+    def kind_test(self, test: ast.Compare) -> tuple[str, frozenset[str], bool] | None:
+        """The variable whose kind *test* asks for, the kinds, and False for `!=` and `not in`."""
+        match test:
+            case ast.Compare(
+                left=ast.Name(id=name),
+                ops=[ast.Eq() | ast.NotEq() as op],
+                comparators=[ast.Constant(value=None)],
+            ):
+                return name, frozenset({"NoneType"}), isinstance(op, ast.Eq)
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="type"), args=[ast.Name(id=name)], keywords=[]),
+                ops=[op],
+                comparators=[wanted],
+            ) if self.has_type and "type" not in (self.variables or {}):
+                match op, wanted:
+                    case ast.Eq() | ast.NotEq(), ast.Constant(value=str(text)):
+                        return name, frozenset({text}), isinstance(op, ast.Eq)
+                    case ast.In() | ast.NotIn(), ast.Tuple(elts=items) | ast.List(elts=items):
+                        texts = frozenset(t for one in items if (t := text_of(one)) is not None)
+                        if len(texts) == len(items):
+                            return name, texts, isinstance(op, ast.In)
+        return None
+
+    def _narrow(self, name: str, left: Callable[[Value], Value]) -> None:
         known = (self.variables or {}).get(name)
         if self.variables is not None and known is not None and known.constant is UNKNOWN:
-            self.variables = {**self.variables, name: known._replace(value=known.value - NONE)}
+            self.variables = {**self.variables, name: known._replace(value=left(known.value))}
 
 
 def same_constant(a: Any, b: Any) -> bool:

@@ -161,6 +161,7 @@ class Inference(Evaluation):
                 self.is_too_much = True
                 return OPAQUE
             scope = Scope(function.module, function.scope, self._world.locals_of(function.node))
+            scope.flow.has_type = self._lookup(scope, "type") == _TYPE
             context = self._contexts[key] = _Context(scope)
             self._changed = True
         scope = context.scope
@@ -330,6 +331,7 @@ class Inference(Evaluation):
 
 
 _FAIL: Final[Value] = frozenset({Builtin("fail")})
+_TYPE: Final[Value] = frozenset({Builtin("type")})
 
 
 def given_to_hooks(parameter: str) -> Value:

@@ -263,6 +263,62 @@ def may_be_none(value: Value) -> bool:
     return not value.isdisjoint(NONE | OPAQUE | ADDED)
 
 
+def left_by(value: Value, is_true: bool) -> Value:
+    """What is left of *value* where it is true, or where it is false."""
+    if is_true:
+        return value - NONE
+    return frozenset(atom for atom in value if "struct" not in _kinds_of(atom))
+
+
+def of_kinds(value: Value, kinds: frozenset[str], is_one: bool) -> Value:
+    """What is left of *value* where `type()` of it is one of *kinds*, or where it is none."""
+    found: set[Atom] = set()
+    for atom in value:
+        known = _kinds_of(atom)
+        if not known and is_one and kinds <= _OF_KINDS.keys():
+            found.update(*(_OF_KINDS[kind] for kind in kinds))
+        elif not known or (known & kinds if is_one else known - kinds):
+            found.add(atom)
+    return frozenset(found)
+
+
+def _kinds_of(atom: Atom) -> frozenset[str]:
+    """What `type()` may say of *atom*; empty: anything."""
+    if isinstance(atom, Plain | Items):
+        return _KINDS.get(atom.type, frozenset())
+    if isinstance(atom, Part):
+        holder = atom.type.partition("[")[0]
+        return _KINDS["struct" if holder == atom.type else holder]
+    return _KINDS.get(_KINDS_OF_ATOMS.get(type(atom), ""), frozenset())
+
+
+# Scalars of these kinds hold no view.
+_OF_KINDS: Final[Mapping[str, Value]] = {
+    "NoneType": NONE,
+    "bool": BOOL,
+    "int": INT,
+    "float": FLOAT,
+    "string": STR,
+}
+_KINDS: Final[Mapping[str, frozenset[str]]] = {
+    **{kind: frozenset({kind}) for kind in ("bool", "int", "float", "tuple", "dict", "struct")},
+    "none": frozenset({"NoneType"}),
+    "str": frozenset({"string"}),
+    "number": frozenset({"int", "float"}),
+    "list": frozenset({"list", "range"}),
+    "items": frozenset({"list"}),
+    "verdict": frozenset({"struct"}),
+    "function": frozenset({"function"}),
+}
+_KINDS_OF_ATOMS: Final[Mapping[type, str]] = {
+    **dict.fromkeys((View, Summary, Struct), "struct"),
+    **dict.fromkeys((Thunk, Map), "dict"),
+    Text: "str",
+    Tuple: "tuple",
+    Function: "function",
+}
+
+
 def widened(value: Value) -> Value:
     """*value* with its known texts as a string of which nothing is known."""
     rest = frozenset(atom for atom in value if not isinstance(atom, Text))

@@ -65,6 +65,7 @@ def test_types_of_expressions(body: str, expression: str, want: str) -> None:
 
 
 _OWNER = "x = pod.owner\n"
+_EITHER = "x = 1 if pod.uid else pod.name\n"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,50 @@ _OWNER = "x = pod.owner\n"
             id="not by or",
         ),
         pytest.param(
+            _EITHER + "if type(x) == 'string':\n    y = x\n    return y\nreturn 0",
+            "y",
+            "str",
+            id="a kind",
+        ),
+        pytest.param(
+            _EITHER + "if type(x) in ('string', 'NoneType'):\n    return 0\ny = x\nreturn y",
+            "y",
+            "int",
+            id="none of some kinds",
+        ),
+        pytest.param(
+            "x = pod.manifest['a']\ny = type(x) == 'int' and [x][0]\nreturn y",
+            "[x][0]",
+            "",
+            id="a list that may grow",
+        ),
+        pytest.param(
+            "x = pod.manifest['a']\nif type(x) != 'int':\n    return 0\ny = x\nreturn y",
+            "y",
+            "int",
+            id="a kind of anything",
+        ),
+        pytest.param(
+            "x = pod.manifest['a']\nif x != None:\n    return 0\ny = x\nreturn y",
+            "y",
+            "none",
+            id="nothing else than None",
+        ),
+        pytest.param(
+            _EITHER + "if type(x) in 'strings':\n    y = x\n    return y\nreturn 0",
+            "y",
+            "",
+            id="a part of a text",
+        ),
+        pytest.param(
+            "type = lambda x: 'string'\n"
+            + _EITHER
+            + "if type(x) == 'string':\n    y = x\n    return y\nreturn 0",
+            "y",
+            "",
+            id="another function of that name",
+        ),
+        pytest.param(
             "x = 1\nf = lambda: x\nx = 'a'\nreturn f()", "f()", "", id="a function sees all of it"
         ),
         pytest.param(
@@ -130,6 +175,12 @@ _OWNER = "x = pod.owner\n"
 )
 def test_types_follow_the_order_of_statements(body: str, expression: str, want: str) -> None:
     assert _type_of(_in_score(body), expression) == want
+
+
+def test_no_kind_is_known_where_the_file_has_a_type_of_its_own() -> None:
+    body = _in_score(_EITHER + "if type(x) == 'string':\n    y = x\n    return y")
+    assert _type_of(body, "y") == "str"
+    assert _type_of("def type(x):\n    return 'string'\n\n" + body, "y") == ""
 
 
 _HELPER = "def {name}(x):\n    return x\n\ndef score(pod, node):\n    return {name}(pod.uid)\n"

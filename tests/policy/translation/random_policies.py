@@ -85,7 +85,8 @@ class Policy:
         kind = chance.choice(kinds)
         if kind == "if":
             before = dict(self._variables)
-            text = f"{pad}if {self._of('bool', 2)}:\n{self._block(depth + 1, 2)}"
+            test = self._kind_test() if before and chance.random() < 0.2 else self._of("bool", 2)
+            text = f"{pad}if {test}:\n{self._block(depth + 1, 2)}"
             inner, self._variables = self._variables, before
             if chance.random() < 0.5:
                 text += f"{pad}else:\n{self._block(depth + 1, 1)}"
@@ -119,6 +120,13 @@ class Policy:
         old = self._variable(type_)
         name = old if old and chance.random() < 0.3 else self._new(type_)
         return f"{pad}{name} = {value}\n"
+
+    def _kind_test(self) -> str:
+        """A condition on the kind of a variable, which then counts as of that kind."""
+        name = self._chance.choice(sorted(self._variables))
+        kind, type_ = self._chance.choice((("int", "int"), ("string", "str"), ("float", "float")))
+        self._variables[name] = type_
+        return f"type({name}) == {kind!r}"
 
     def _loop(self, depth: int, pad: str) -> str:
         chance = self._chance

@@ -26,6 +26,8 @@ from engine.language.values import (
     Struct,
     Tuple,
     Value,
+    left_by,
+    of_kinds,
 )
 from engine.policy.sandbox.translation import exports, methods, operators
 from engine.policy.sandbox.translation.kinds import (
@@ -110,7 +112,9 @@ class Expressions:
             case ast.BinOp(left=left, op=op, right=right):
                 return operators.binary(self, node, op, self.value(left), self.value(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self._compare(op, left, right)
+                return self._kind_test(node) or operators.compare(
+                    self, op, self.value(left), self.value(right)
+                )
             case ast.IfExp():
                 return self._if_else(node)
             case ast.List(elts=items):
@@ -235,7 +239,7 @@ class Expressions:
                     return found[-1]  # `x or True`: nothing in x can fail
             elif type(found[-1].value) is bool and len(found) == 2:
                 return found[0]  # `x or False`
-        types = [self._outcome(c.type, is_and) for c in found[:-1]]
+        types = [left_by(code.type, not is_and) for code in found[:-1]]
         node = ast.BoolOp(ast.And() if is_and else ast.Or(), [code.node for code in found])
         return Code(node, join(*types, found[-1].type))
 
@@ -251,12 +255,6 @@ class Expressions:
             for side in (node.left, node.comparators[0])
         )
 
-    def _outcome(self, type_: Value, is_and: bool) -> Value:
-        """What `and` (or `or`) gives of a left side: where it is false (or true)."""
-        if is_and:
-            return frozenset(one for one in type_ if not isinstance(one, Struct | Given))
-        return type_ - NONE
-
     def _if_else(self, node: ast.IfExp) -> Code:
         test = self.value(node.test)
         if test.is_known:
@@ -266,37 +264,17 @@ class Expressions:
         )
         return Code(ast.IfExp(test.node, body.node, orelse.node), join(body.type, orelse.type))
 
-    def _compare(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Code:
-        kind = self._type_test(op, left, right)
-        if kind is not None:
-            return kind
-        return operators.compare(self, op, self.value(left), self.value(right))
-
-    def _type_test(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Code | None:
+    def _kind_test(self, node: ast.Compare) -> Code | None:
         """`type(x) == "dict"` where the types of *x* decide it."""
-        match left:
-            case ast.Call(func=ast.Name(id="type"), args=[ast.Name() as subject], keywords=[]):
-                pass
-            case _:
-                return None
-        if self.is_variable("type") or self.meaning("type") != Builtin("type"):
+        asked = self.flow.kind_test(node)
+        if asked is None:
             return None
-        wanted = self.value(right)
-        if not wanted.is_known:
-            return None
-        possible = {_KIND_NAMES.get(name, name) for name in names(self.value(subject).type)}
-        texts = [wanted.value] if type(wanted.value) is str else wanted.value
-        if type(texts) not in (list, tuple) or "any" in possible or not possible:
-            return None
-        is_positive = isinstance(op, ast.Eq | ast.In)
-        if isinstance(op, ast.Eq | ast.NotEq) is not (type(wanted.value) is str):
-            return None
-        if not isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn):
-            return None
-        if possible <= set(texts):
-            return self.known(is_positive)
-        if not possible & set(texts):
-            return self.known(not is_positive)
+        name, kinds, is_one = asked
+        possible = self._name(name).type
+        for outcome in (True, False):
+            if possible and not of_kinds(possible, kinds, is_one is not outcome):
+                self.shared.nodes += 2  # the interpreter looks at both sides
+                return self.known(outcome)
         return None
 
     # --- displays and comprehensions ----------------------------------------------------------
@@ -494,6 +472,3 @@ class Expressions:
             raise Untranslatable("a key that changes something")
         arguments = ast.arguments([], [ast.arg(f"v_{param.arg}")], None, [], [], None, [])
         return ast.Lambda(arguments, code.node), code.type
-
-
-_KIND_NAMES: Final = {"none": "NoneType", "str": "string"}

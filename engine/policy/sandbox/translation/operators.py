@@ -199,11 +199,6 @@ def _equal(here: "Expressions", left: Code, right: Code) -> Code:
 def _is_none(here: "Expressions", code: Code) -> Code:
     if code.is_known:
         return here.known(code.value is None)
-    if isinstance(code.node, ast.Name) and code.type:
-        if code.type == NONE:
-            return here.known(True)
-        if not code.type >= NONE:
-            return here.known(False)
     return Code(ast.Compare(code.node, [ast.Is()], [ast.Constant(None)]), BOOL)
 
 

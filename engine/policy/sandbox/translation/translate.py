@@ -23,6 +23,7 @@ from engine.language.values import (
     NOTHING,
     OPAQUE,
     STR,
+    Builtin,
     Function,
     Items,
     Map,
@@ -59,6 +60,7 @@ class Block:
         self.key = key
         self.locals = frozenset(locals_)
         self.flow = Flow(join)
+        self.flow.has_type = shared.texts.meaning(path, "type") == Builtin("type")
         self.returns: list[Code] = []
         self.changes: set[Site] = set()
         self._noted: list[set[Site]] = []
