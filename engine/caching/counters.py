@@ -95,6 +95,8 @@ class _Counter:
         self._matchers = [
             pods_matcher(part) if part["kind"] == "pods" else terms_matcher(part) for part in parts
         ]
+        # It counts terms of placed pods only: most kinds have none.
+        self._is_of_terms = all(part["kind"] == "terms" for part in parts)
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
         first = parts[0] if parts else None
         # The topology whose domains `here`, `min` and `domains` speak of; None for a sum over
@@ -162,14 +164,14 @@ class _Counter:
             self._layout = None
             changes = [
                 (kind, slot, count)
-                for kind, by_slot in kinds.slots_of.items()
-                for slot, count in by_slot.items()
+                for kind in (kinds.with_terms if self._is_of_terms else kinds.slots_of)
+                for slot, count in kinds.slots_of[kind].items()
             ]
         self.seen, self._slots = now, now[2]
         for kind, slot, difference in changes:
             contributions = self._matched.get(kind)
             if contributions is None:
-                if kind in self._left_out:
+                if kind in self._left_out or (self._is_of_terms and kind not in kinds.with_terms):
                     continue
                 contributions = self._match(kinds.kinds[kind], objects)
                 if not contributions:

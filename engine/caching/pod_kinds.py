@@ -57,6 +57,7 @@ class PodKinds:
     def __init__(self) -> None:
         self.kinds: dict[int, PodKind] = {}
         self.slots_of: dict[int, dict[int, int]] = {}  # kind -> slot -> pods
+        self.with_terms: dict[int, None] = {}  # the kinds that have affinity terms
         # (kind, slot, pods more or less)
         self._changes: ChangeLog[tuple[int, int, int]] = ChangeLog(self._LOG_SIZE)
         self._ids: dict[tuple[Any, ...], int] = {}
@@ -72,6 +73,7 @@ class PodKinds:
         made = PodKinds()
         made.kinds, made._keys, made._ids = self.kinds.copy(), self._keys.copy(), self._ids.copy()
         made.slots_of = {kind: slots.copy() for kind, slots in self.slots_of.items()}
+        made.with_terms = self.with_terms.copy()
         made._changes = self._changes.copy()
         made._next_id, made._trim_at = self._next_id, self._trim_at
         made._pods = self._pods.copy()  # what is in it is replaced, never changed
@@ -142,6 +144,8 @@ class PodKinds:
             self._keys[kind] = key
             self.kinds[kind] = _pod_kind(pod, key)
             self.slots_of[kind] = {}
+            if self.kinds[kind].affinity is not None:
+                self.with_terms[kind] = None
         return kind
 
     def _add(self, kind: int, slot: int, difference: int) -> None:
@@ -170,5 +174,6 @@ class PodKinds:
                 # A reader may still meet a forgotten kind in the log: start the log over.
                 for kind in gone:
                     del self.slots_of[kind], self.kinds[kind]
+                    self.with_terms.pop(kind, None)
                     del self._ids[self._keys.pop(kind)]
                 self._changes.restart()

@@ -449,7 +449,7 @@ class Scheduler:
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
                 pod_class.example = pod
-                self._classes.put(key, pod_class)
+                pod_class = self._classes.put(key, pod_class)
         return pod_class
 
     def _pre_filter_plugins(

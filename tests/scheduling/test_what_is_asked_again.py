@@ -146,3 +146,22 @@ def test_counts_and_ranges_that_keep_growing_are_read_ahead() -> None:
         trips += world.asked.round_trips - 1
     # Without reading ahead: 88, a count and a range for each pod.
     assert trips < 22
+
+
+def test_a_label_that_no_filter_or_score_is_given_makes_no_class(world: _World) -> None:
+    """A label of its own on each pod, as those of StatefulSets have, cost a look at every node."""
+    for number in range(4):
+        world.place(labels={"app": "web", "group": f"g{number}"})
+    assert len(world.scheduler.recent_pods(10)) == 1
+
+
+def test_a_label_that_a_term_of_a_placed_pod_names_makes_a_class(world: _World) -> None:
+    selector = {"matchLabels": {"group": "g1"}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for number in range(2):
+        alone = make_pod(f"alone-{number}", affinity=rules, node=f"n{number}")
+        world.cache.add_pod(alone)
+    found = [world.place(labels={"group": f"g{number}"}) for number in (0, 1, 2, 1)]
+    assert (found[1], found[3]) == ("n2", "n2")
+    assert len(world.scheduler.recent_pods(10)) == 2
