@@ -223,6 +223,10 @@ class Permits:
                 self._let_through(placement)
             return
         now = self._time.monotonic()
+        if scheduler.hooks.approves_alone(profile, first):
+            self._observe_answer("Success", placements[0], now)
+            self._let_through(placements[0])
+            return
         for placement in placements:
             uid = placement.pod.uid
             groups = self._groups.permit_keys_of(uid)
@@ -412,10 +416,12 @@ class Permits:
             status = "Error" if refusal.is_error else "Unschedulable"
         elif waits:
             status = "Wait"
-        self._metrics.extension_point("Permit", status, entry.placement.profile).observe(
-            self._time.monotonic() - now
-        )
+        self._observe_answer(status, entry.placement, now)
         return refusal if refusal is not None else not waits
+
+    def _observe_answer(self, status: str, placement: Placement, asked_at: float) -> None:
+        seconds = self._time.monotonic() - asked_at
+        self._metrics.extension_point("Permit", status, placement.profile).observe(seconds)
 
     def _take(self, uid: str) -> _Entry:
         self._groups.set_waiting(uid, False)

@@ -117,7 +117,9 @@ class PodGroups:
     def put(self, pod: Pod) -> None:
         """Add a pod, or its new version."""
         grouping = self._grouping.get(pod.scheduler_name)
-        if grouping is None:
+        if grouping is None or self._scheduler is None:
+            return
+        if pod.uid not in self._keys and self._scheduler.hooks.are_in_no_group(grouping, pod):
             return
         if self._throttled(pod) is not None:
             return

@@ -5,7 +5,7 @@ the queue's, `pod_groups` and `permit`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
@@ -22,6 +22,9 @@ from engine.scheduling.select_host import SortKey, sort_key
 
 GroupSource: TypeAlias = Callable[[EnabledPolicy, Pod], PodGroupState | PolicyFailure | None]
 """The group of a pod as a policy sees it."""
+
+# In place of a verdict that was not asked for yet.
+_UNKNOWN: Final = object()
 
 
 class PodHooks:
@@ -99,6 +102,26 @@ class PodHooks:
             for enabled in (profile.at("permit") if profile is not None else ())
         ]
 
+    def approves_alone(self, profile: Profile, pod: Pod) -> bool:
+        """True if *pod* is in no group, and every `permit` is known to approve such pods."""
+        for enabled in profile.at("permit"):
+            if not self._is_in_no_group(enabled, pod):
+                return False
+            if self._without_group.get((enabled.instance, "permit"), _UNKNOWN) is not None:
+                return False
+        return True
+
+    def are_in_no_group(self, policies: Sequence[EnabledPolicy], pod: Pod) -> bool:
+        """True if *pod* is in no group for any of *policies*, which need not be asked for that."""
+        return all(self._is_in_no_group(enabled, pod) for enabled in policies)
+
+    def _is_in_no_group(self, enabled: EnabledPolicy, pod: Pod) -> bool:
+        # Most pods are in none: this is asked several times of each.
+        if enabled.instance in self._naming_groups:
+            return False
+        group = pod.manifest.spec.scheduling_group
+        return group is None or not group.pod_group_name
+
     def group_of(self, enabled: EnabledPolicy, pod: Pod, facts: Snapshot) -> Any:
         """The group that the pod is in for this policy: None, or its name and `GroupTerms`.
 
@@ -152,7 +175,7 @@ class PodHooks:
         group: PodGroupState | None = None
         reads = self._bundle.policies[enabled.policy].hooks[hook]
         if self.groups is not None and "group" in reads.params:
-            found = self.groups(enabled, pod)
+            found = None if self._is_in_no_group(enabled, pod) else self.groups(enabled, pod)
             if isinstance(found, PolicyFailure):
                 return found
             group = found

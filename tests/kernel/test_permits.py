@@ -91,6 +91,33 @@ def test_leave_at_once_is_no_wait() -> None:
     assert waits(world, "Success") == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("body", "bound", "status"),
+    [
+        pytest.param("None", 3, "Success", id="approved"),
+        pytest.param('"no"', 0, "Unschedulable", id="refused"),
+        pytest.param("wait(30)", 0, "Wait", id="waiting"),
+        pytest.param("None if group else wait(30)", 0, "Wait", id="waiting in no group"),
+    ],
+)
+def test_every_pod_outside_of_groups_gets_the_same_answer(
+    body: str, bound: int, status: str
+) -> None:
+    """Once it is known that a policy approves such pods it is not asked again."""
+    world = grown(World(permitting(body)))
+    decided(world, *[make_pod(f"p{number}", cpu=1) for number in range(3)])
+    assert len(world.bindings) == bound
+    labels = {"extension_point": "Permit", "status": status, "profile": "default-scheduler"}
+    name = "scheduler_framework_extension_point_duration_seconds_count"
+    assert world.registry.get_sample_value(name, labels) == 3
+
+
+def test_a_pod_of_a_group_is_asked_about_after_others_were_approved() -> None:
+    world = decided(grown(World(patient())), make_pod("web", cpu=1), make_pod("db", cpu=1))
+    decided(world, labelled("slow", "g"))
+    assert ([p.pod.name for p in world.bindings], len(world.permits)) == (["web", "db"], 1)
+
+
 def test_a_refused_pod_gives_its_capacity_back_and_is_rejected_by_the_policy() -> None:
     world = decided(grown(World(permitting('"no"'))), pod := make_pod("web", cpu=1))
     assert world.bindings == []
