@@ -173,6 +173,67 @@ async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> 
     assert f"{len(found)} the same, 0 different" in result.output
 
 
+def a_group(name: str, min_count: int, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}, **spec},
+    }
+
+
+def members(group: str, count: int, cpu: str, **spec: Any) -> list[dict[str, Any]]:
+    pods = []
+    for number in range(count):
+        manifest = make_pod(f"{group}-{number}", cpu=cpu)
+        manifest["spec"] |= {"schedulingGroup": {"podGroupName": group}, **spec}
+        pods.append(manifest)
+    return pods
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_attempts_at_groups_are_decided_again(tmp_path: Path) -> None:
+    """One that is placed, one that gives back what it held, one that others go for."""
+    high = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 100,
+    }
+    recorder = make_recorder(tmp_path)
+    async with DevCluster() as cluster:
+        cluster.create(high, make_node("node-1", cpu="4"), make_node("node-2", cpu="4"))
+        async with harness.scheduler(cluster, decision_log=recorder) as app:
+            cluster.create(
+                a_group("fits", 3), *members("fits", 3, "1", terminationGracePeriodSeconds=0)
+            )
+            await eventually(lambda: placed(app) == 3, what="the group that fits")
+            cluster.create(a_group("large", 3), *members("large", 3, "2"))
+            few = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+            await eventually(
+                lambda: (
+                    few in harness.condition(cluster, "large-0").get("message", "")
+                    or few in harness.condition(cluster, "large-1").get("message", "")
+                ),
+                what="the group that is too large",
+            )
+            cluster.create(
+                a_group("urgent", 2, priorityClassName="high"),
+                *members("urgent", 2, "4", priorityClassName="high"),
+            )
+            await eventually(
+                lambda: {"urgent-0", "urgent-1"} <= harness.placements(cluster).keys(),
+                what="the urgent group",
+            )
+            assert metric(app, "starsched_recorded_entries_total", outcome="dropped") == 0
+    recorder.close()
+    found = outcomes(tmp_path)
+    tried = {o.pod.removeprefix("default/") for o in found}
+    assert tried >= {"fits-2", "large-0", "urgent-1"}
+    assert any(o.recorded["node"] is None for o in found)
+    assert [o for o in found if not o.is_same or o.notes] == []
+
+
 def test_a_log_that_was_recorded_before_the_kernel_is_decided_the_same() -> None:
     """By a scheduler that recorded changes of its cache: gangs, preemption, volumes, an edit."""
     found = outcomes(
