@@ -53,11 +53,6 @@ class PodGroup(Record, frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
-    def is_terminating(self) -> bool:
-        """True once its deletion was requested."""
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def min_count(self) -> int:
         """How many of its pods have to be placed together; 0: no gang, they go one by one."""
         count = _member(_member(self.spec, "schedulingPolicy"), _GANG).get("minCount")

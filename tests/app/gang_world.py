@@ -107,6 +107,16 @@ class World:
                 return
         raise AssertionError("the API server has no PodGroups")
 
+    async def set_min_count(self, name: str, min_count: int) -> None:
+        """Change how many pods of a group belong together."""
+        spec = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
+        await self.client.patch(
+            resources.POD_GROUPS,
+            name,
+            msgspec.json.encode({"spec": spec}),
+            self.namespace,
+        )
+
     async def pods(
         self, group: str, *numbers: int, cpu: str = "1", labels: Mapping[str, str] | None = None
     ) -> None:

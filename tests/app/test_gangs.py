@@ -11,7 +11,7 @@ from engine.devcluster import DevCluster
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from engine.kube.errors import NotFound
+from engine.kube.errors import ApiError, NotFound
 from engine.leader_election import LeaseSettings
 from tests.app.gang_world import GANGS, Shelf, World, members, patient, scheduling
 from tests.app.harness import metric
@@ -114,6 +114,37 @@ async def test_more_pods_than_the_group_needs_are_placed_as_far_as_they_fit(worl
 
         await world.eventually(are_four)
         assert len(app.kernel.permits) == 0
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_group_that_changes_while_it_waits_is_judged_anew(world: World) -> None:
+    await world.node("n", 2)
+    await world.group("g", 3)
+    async with scheduling(world, CONFIG):
+        await world.pods("g", 0, 1, 2)
+        await world.says("g-0", "minCount (3) cannot be satisfied")
+        await world.set_min_count("g", 4)
+        await world.says("g-0", FEW)
+        await world.set_min_count("g", 2)
+        await world.eventually(lambda: _count(world, 2))
+        await world.says("g-2", "Insufficient cpu")
+
+
+async def _count(world: World, count: int) -> bool:
+    return len(await world.placed()) == count
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_words_of_a_later_version_keep_no_other_pod_waiting(world: World) -> None:
+    """Both API servers drop a policy that they do not know, and refuse the group without one."""
+    await world.node("n", 2)
+    with pytest.raises(ApiError, match="schedulingPolicy"):
+        await world.pod_group("g", {"schedulingPolicy": {"elastic": {"minCount": 2}}})
+    async with scheduling(world, CONFIG):
+        await world.pods("g", 0, 1)
+        await world.pods("plain", 0, labels={})
+        await world.places("plain-0")
+        await world.says("g-0", 'waiting for pods\'s pod group "g" to appear')
 
 
 @pytest.mark.slow("runs a whole scheduler")

@@ -25,14 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
-async def _embedded(cluster: DevCluster, session: aiohttp.ClientSession) -> Api:
+async def embedded_api(cluster: DevCluster, session: aiohttp.ClientSession) -> Api:
+    """A namespace of the embedded API server."""
     name = f"test-{secrets.token_hex(4)}"
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     headers = {"Authorization": f"Bearer {cluster.token}"}
     return Api(cluster.url, name, True, session, headers=headers)
 
 
-def _real(plane: ControlPlane, session: aiohttp.ClientSession) -> Api:
+def real_api(plane: ControlPlane, session: aiohttp.ClientSession) -> Api:
+    """A namespace of a real API server."""
     name = f"test-{secrets.token_hex(4)}"
     plane.create_if_missing("/api/v1/namespaces", {"metadata": {"name": name}})
     headers = {"Authorization": f"Bearer {plane.token}"}
@@ -45,12 +47,12 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """An API server: the embedded one, or the real one that the run shares."""
     async with aiohttp.ClientSession() as session:
         if request.param == "real":
-            api = _real(request.getfixturevalue("control_plane"), session)
+            api = real_api(request.getfixturevalue("control_plane"), session)
             yield api
             await api.clean()
             return
         async with DevCluster(token="secret") as cluster:
-            yield await _embedded(cluster, session)
+            yield await embedded_api(cluster, session)
             cluster.store.check_invariants()
 
 
@@ -81,7 +83,7 @@ async def _breakable_embedded(cluster: DevCluster, session: aiohttp.ClientSessio
         await cluster.crash()
         await cluster.recover()
 
-    return Breakable(await _embedded(cluster, session), compact, restart)
+    return Breakable(await embedded_api(cluster, session), compact, restart)
 
 
 def _breakable_real(plane: ControlPlane, session: aiohttp.ClientSession) -> Breakable:
@@ -93,4 +95,4 @@ def _breakable_real(plane: ControlPlane, session: aiohttp.ClientSession) -> Brea
     async def restart() -> None:
         plane.restart_apiserver()
 
-    return Breakable(_real(plane, session), compact, restart)
+    return Breakable(real_api(plane, session), compact, restart)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.kernel.events import ObjectChanged
@@ -91,6 +92,19 @@ def test_a_pod_that_leaves_its_group_while_it_is_tried_is_not_placed_with_it() -
     assert gate(world, tried) == TOO_FEW
     assert gate(world, other) == GONE.replace('"g"', '"elsewhere"')
     world.check()
+
+
+def test_a_group_on_its_way_out_is_placed_all_the_same() -> None:
+    """A real API server keeps it as long as it has pods, and kube-scheduler places them."""
+    world = grown(4)
+    going = pod_group(2)
+    world.put_object(POD_GROUPS, going)
+    meta = msgspec.structs.replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    world.put_object(POD_GROUPS, msgspec.structs.replace(going, metadata=meta))
+    for name in ("a", "b"):
+        world.add(in_group(name))
+    rest(world)
+    assert bound(world) == {"a", "b"}
 
 
 # --- while it waits --------------------------------------------------------------------------

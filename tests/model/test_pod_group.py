@@ -60,7 +60,7 @@ def test_defaults_are_those_of_the_api() -> None:
     group = group_of({"schedulingPolicy": {"basic": {}}, "priority": None, "disruptionMode": None})
     got = (group.min_count, group.disruption_mode, group.priority, group.preemption_policy)
     assert got == (0, "single", None, "")
-    assert (group.workload, group.problem, group.is_terminating) == ("", "", False)
+    assert (group.workload, group.problem) == ("", "")
 
 
 @pytest.mark.parametrize("mode", ["Pod", {"single": {}}, {"single": {}, "all": None}, "", None])
