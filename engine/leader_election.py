@@ -32,6 +32,8 @@ _WATCHDOG_SECONDS: Final = 20.0
 #: How long a process that must stop waits for the answer to a request that may have taken the
 #: lease.
 _PATIENCE_SECONDS: Final = 2.0
+#: Where the holder's page is, for the pages of the standbys.
+PAGE_ANNOTATION: Final = "starsched.dev/page"
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -113,6 +115,7 @@ class LeaderElector:
         clock: Judges when others' leases expire, by the time since we saw them change: clocks of
             other machines are never compared with ours.
         on_transition: Called with the lease's reference and a text, for an event.
+        page: The address of this process's page, for the lease; "" for none.
         sleep, rng: Waits and their jitter.
     """
 
@@ -124,6 +127,7 @@ class LeaderElector:
         identity: str,
         clock: Clock,
         on_transition: Callable[[Reference, str], None] | None = None,
+        page: Callable[[], str] = lambda: "",
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
@@ -132,6 +136,7 @@ class LeaderElector:
         self.identity = identity
         self._clock = clock
         self._on_transition = on_transition
+        self._page = page
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._seen: _Lease | None = None
@@ -162,6 +167,13 @@ class LeaderElector:
     def holder(self) -> str | None:
         """The identity that holds the lease, as last seen."""
         return self._holder
+
+    @property
+    def holder_page(self) -> str:
+        """The address of the holder's page, as last seen; "" if it does not say."""
+        annotations = self._seen.metadata.get("annotations") if self._seen is not None else None
+        page = annotations.get(PAGE_ANNOTATION) if isinstance(annotations, dict) else None
+        return page if isinstance(page, str) else ""
 
     def check(self) -> str | None:
         """The health check: None, or why the election is stuck."""
@@ -341,6 +353,11 @@ class LeaderElector:
 
     def _body(self, spec: _LeaseSpec, metadata: dict[str, Any]) -> bytes:
         kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+        annotations = {**(kept.get("annotations") or {})}
+        annotations.pop(PAGE_ANNOTATION, None)  # of the holder before
+        if page := self._page():
+            annotations[PAGE_ANNOTATION] = page
+        kept["annotations"] = annotations
         return msgspec.json.encode(
             {
                 "apiVersion": LEASES.api_version,

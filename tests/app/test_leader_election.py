@@ -29,13 +29,14 @@ class Bench:
         self.clock = clock
         self.reported: list[str] = []
 
-    def elector(self, identity: str) -> LeaderElector:
+    def elector(self, identity: str, page: str = "") -> LeaderElector:
         return LeaderElector(
             self.client,
             LeaseSettings(name="starsched", namespace="kube-system"),
             identity=identity,
             clock=self.clock,
             on_transition=lambda _about, note: self.reported.append(note),
+            page=lambda: page,
             sleep=self.sleep,
             rng=random.Random(1),
         )
@@ -287,6 +288,27 @@ async def test_a_deleted_lease_is_made_again(bench: Bench) -> None:
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert bench.lease["holderIdentity"] == "one"
+
+
+async def test_the_lease_says_where_the_page_of_its_holder_is(bench: Bench) -> None:
+    first, second = bench.elector("one", "https://10.0.0.1:10259/"), bench.elector("two")
+    await first.acquire()
+    waiting = asyncio.ensure_future(second.acquire())
+    await eventually(lambda: second.holder == "one")
+    assert second.holder_page == "https://10.0.0.1:10259/"
+    cluster, name = bench.cluster, ("leases.coordination.k8s.io", "starsched", "kube-system")
+    found = cluster.get(*name)
+    assert found is not None
+    annotations = {**found["metadata"]["annotations"], "example.com/other": ""}
+    metadata = {**found["metadata"], "annotations": annotations}
+    cluster.update(name[0], {**found, "metadata": metadata})
+    await first.release()
+    await waiting
+    # One without a page removes that of the one before, and nothing of others.
+    found = cluster.get(*name)
+    assert found is not None
+    assert found["metadata"]["annotations"] == {"example.com/other": ""}
+    assert second.holder_page == ""
 
 
 async def test_an_answer_that_is_no_lease_is_a_failed_try() -> None:
