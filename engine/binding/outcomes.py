@@ -126,6 +126,7 @@ class AttemptOutcomes:
         result = names.ERROR if rejection.is_error else names.UNSCHEDULABLE
         duration = self._clock.monotonic() - report.started_at
         self._metrics.profile(report.profile).observe(result, duration)
+        self._metrics.rejections.labels(rejection.reason.token).inc()
         write = log.warning if rejection.is_error else log.info
         write(
             "Cannot schedule pod" if rejection.is_error else "Unschedulable pod",

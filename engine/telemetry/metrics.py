@@ -273,6 +273,12 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+        self.rejections = Counter(
+            "starsched_rejections_total",
+            "Attempts that did not end in a binding, by the token of the dominant reason.",
+            ["reason"],
+            registry=registry,
+        )
         self.loop_errors = Counter(
             "starsched_loop_errors_total",
             "Unexpected exceptions that did not end the scheduling loop, by place.",

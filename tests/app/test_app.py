@@ -141,6 +141,8 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         assert metric(app, "scheduler_queued_entities", **labels, type="pod") == 1
         rejector = {"plugin": "NodeResourcesFit", "profile": "default-scheduler"}
         assert metric(app, "scheduler_unschedulable_pods", **rejector) == 1
+        token = {"reason": "InsufficientResources"}
+        assert metric(app, "starsched_rejections_total", **token) == 1
         asked = {"extension_point": "Filter", **rejector}
         assert metric(app, "scheduler_plugin_evaluation_total", **asked) >= 1
         patches = cluster.requests["patch", "pods/status"]
