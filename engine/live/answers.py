@@ -353,6 +353,36 @@ class NodesPage(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[NodeRow, ...]
 
 
+class ClassOnNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What would become of the pods of a row on one node.
+
+    Attributes:
+        row: The pods that wait.
+        verdict: Of the node, about the example of the row; empty if it could not be asked now.
+        rejections: By policy, why it rejects them.
+    """
+
+    row: QueueRow
+    verdict: Verdict | Literal[""] = ""
+    rejections: Mapping[str, tuple[str, ...]] = {}
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One node, and which of the pods that wait it could take.
+
+    Attributes:
+        classes: Of the rows of the queue, those with the most pods.
+        classes_left_out: How many rows there are beyond.
+    """
+
+    revision: str
+    at: str
+    leader: Leader
+    node: NodeRow
+    classes: tuple[ClassOnNode, ...] = ()
+    classes_left_out: int = 0
+
+
 # --- policies --------------------------------------------------------------------------------
 
 

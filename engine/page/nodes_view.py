@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from engine.live.answers import NodeRow, NodesPage, ResourceTotal
+from engine.live.answers import NodeAnswer, NodeRow, NodesPage, ResourceTotal
 
 #: The lower bounds of the map's steps; a node is in the last that its share reaches.
 STEPS: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)
@@ -73,6 +73,11 @@ def nodes_view(page: NodesPage) -> NodesView:
         tuple(by_step),
         sum(map(is_closed, page.rows)),
     )
+
+
+def node_view(answer: NodeAnswer) -> tuple[str, ...]:
+    """The resources of a node, in the order of the screen."""
+    return tuple(in_order(answer.node.resources))
 
 
 def step(share: float) -> int:

@@ -195,7 +195,9 @@ def diff_view(diff: FileDiff, problems: Mapping[int, Sequence[ProblemAnswer]]) -
             continue
         elif text.startswith("-"):
             lines.append(Line("removed", None, text[1:]))
-        elif not text.startswith("\\"):
+        elif not text.startswith((" ", "+")):
+            lines.append(Line("hunk", None, text))  # a remark about what follows or is left out
+        else:
             kind: Literal["added", "same"] = "added" if text.startswith("+") else "same"
             lines.append(Line(kind, number, text[1:], tuple(problems.get(number, ()))))
             number += 1

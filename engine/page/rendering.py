@@ -39,13 +39,19 @@ def render_page(
         .get_template("base.html")
         .render(
             **_shown(screen, answer, asked),
-            title=getattr(answer, "pod", "") or screen.title,
+            title=_title(screen, answer),
             address=address,
             nonce=nonce,
             scripts=(*_SCRIPTS, *charts, _OWN_SCRIPT),
             navigation=NAVIGATION,
         )
     )
+
+
+def _title(screen: Screen, answer: Any) -> str:
+    """What the browser's tab is named: the object, if the screen is about one."""
+    node = getattr(answer, "node", "")
+    return getattr(answer, "pod", "") or getattr(node, "name", "") or screen.title
 
 
 def render_content(screen: Screen, answer: Any, asked: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.page.activity_view import activity_view
-from engine.page.nodes_view import nodes_view
+from engine.page.nodes_view import node_view, nodes_view
 from engine.page.policies_view import policies_view
 from engine.page.queue_view import pod_view, queue_view
 
@@ -22,7 +22,8 @@ class Screen:
         make_view: (answer, query) -> what the template shows in addition to the answer.
         home: Its address in the navigation; empty if it is not there.
         section: The screen of the navigation that it belongs to.
-        is_live: The browser follows it.
+        seconds: How often a browser that follows it gets a newer one; 0 if it does not. What has to
+            be explained or is large is asked for less often.
         has_charts: It draws.
     """
 
@@ -31,8 +32,13 @@ class Screen:
     make_view: MakeView
     home: str = ""
     section: str = ""
-    is_live: bool = True
+    seconds: float = 2.0
     has_charts: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """True if a browser follows it."""
+        return self.seconds > 0
 
     @property
     def template(self) -> str:
@@ -41,20 +47,28 @@ class Screen:
 
 
 QUEUE: Final = Screen("queue", "Queue", queue_view, "/queue", "queue")
-WHY: Final = Screen("why", "Why", lambda answer, _asked: pod_view(answer), section="queue")
+WHY: Final = Screen(
+    "why", "Why", lambda answer, _asked: pod_view(answer), section="queue", seconds=5.0
+)
 POLICIES: Final = Screen(
     "policies", "Policies", lambda page, _asked: policies_view(page), "/policies", "policies"
 )
-NODES: Final = Screen("nodes", "Nodes", lambda page, _asked: nodes_view(page), "/nodes", "nodes")
+NODES: Final = Screen(
+    "nodes", "Nodes", lambda page, _asked: nodes_view(page), "/nodes", "nodes", 10.0
+)
+NODE: Final = Screen(
+    "node", "Node", lambda answer, _asked: node_view(answer), section="nodes", seconds=15.0
+)
 ACTIVITY: Final = Screen(
     "activity",
     "Activity",
     lambda page, _asked: activity_view(page),
     "/activity",
     "activity",
+    seconds=10.0,
     has_charts=True,
 )
-REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None, is_live=False)
+REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None, seconds=0.0)
 
 #: In the order of the navigation.
 NAVIGATION: Final = (QUEUE, POLICIES, NODES, ACTIVITY)

@@ -1,6 +1,6 @@
 """Live updates: the content of a screen is sent again when it has changed.
 
-Owns how often that is and how many may watch. A stream looks at its answer every two seconds, and
+Owns how often that is and how many may watch. A stream asks for its answer every few seconds, and
 sends at most so many bytes a second in the mean; when too many watch, a further one is told to
 come back later and stays the plain page that it is.
 """
@@ -16,7 +16,6 @@ from aiohttp import web
 #: How many may watch at a time, and seconds after which those beyond ask again.
 MOST_STREAMS: Final = 16
 _ASK_AGAIN_SECONDS: Final = 30
-_INTERVAL: Final = 2.0
 _BYTES_A_SECOND: Final = 200_000
 #: A connection that is gone is noticed by writing to it.
 _SILENCE_SECONDS: Final = 20.0
@@ -29,7 +28,8 @@ _HEADERS: Final = {
     "Vary": "Accept",
 }
 
-Render = Callable[[], Awaitable[str]]
+Render = Callable[[], Awaitable[str | None]]
+"""The content of a screen; None if there is no answer now, and what is shown stays."""
 
 
 class Streams:
@@ -37,7 +37,7 @@ class Streams:
 
     Args:
         most: How many may be.
-        interval: Seconds between two looks.
+        pace: Scales the seconds between two looks.
         sleep: Waits.
     """
 
@@ -45,10 +45,10 @@ class Streams:
         self,
         *,
         most: int = MOST_STREAMS,
-        interval: float = _INTERVAL,
+        pace: float = 1.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._most, self._interval, self._sleep = most, interval, sleep
+        self._most, self._pace, self._sleep = most, pace, sleep
         self._open: set[asyncio.Task[object]] = set()
 
     @property
@@ -56,8 +56,10 @@ class Streams:
         """How many are open."""
         return len(self._open)
 
-    async def serve(self, request: web.Request, render: Render) -> web.StreamResponse:
-        """Send what *render* returns, again and again, until the browser goes."""
+    async def serve(
+        self, request: web.Request, render: Render, seconds: float
+    ) -> web.StreamResponse:
+        """Send what *render* returns, every so many *seconds*, until the browser goes."""
         response = web.StreamResponse(headers=_HEADERS)
         await response.prepare(request)
         task = asyncio.current_task()
@@ -69,7 +71,7 @@ class Streams:
         try:
             # A reset connection is the usual end.
             with contextlib.suppress(ConnectionError):
-                await self._follow(request, response, render)
+                await self._follow(request, response, render, seconds * self._pace)
         finally:
             self._open.discard(task)
         return response
@@ -81,15 +83,15 @@ class Streams:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _follow(
-        self, request: web.Request, response: web.StreamResponse, render: Render
+        self, request: web.Request, response: web.StreamResponse, render: Render, seconds: float
     ) -> None:
         shown, silent = "", 0.0
         while request.transport is not None and not request.transport.is_closing():
             content = await render()
-            pause = self._interval
+            pause = seconds
             # Ages go on in the browser: they alone are no change.
-            plain = _AGES.sub(r"\1", content)
-            if plain != shown:
+            plain = shown if content is None else _AGES.sub(r"\1", content)
+            if content is not None and plain != shown:
                 message = _message(content)
                 await response.write(message)
                 pause = max(pause, len(message) / _BYTES_A_SECOND)

@@ -28,10 +28,10 @@ _WORDS: Final = {
 }
 #: Which of the page's four tones a word of status has: good, busy, idle or bad.
 _TONES: Final = {
-    "good": "placed bound fits in_force accepted active in_permit permit in_flight binding "
+    "good": "open placed bound fits in_force accepted active in_permit permit in_flight binding "
     "passed tested tried checked offered loaded",
     "busy": "backoff waiting probation would_evict evicting unchanged",
-    "bad": "unschedulable failed rejects rejected rolled_back source_gone cannot_help",
+    "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help",
 }
 _TONE_OF: Final = {word: tone for tone, words in _TONES.items() for word in words.split()}
 

@@ -5,8 +5,10 @@ from typing import Any, Final
 from engine.live.activity import ActivityPage, ActivitySample
 from engine.live.answers import (
     Candidate,
+    ClassOnNode,
     FileDiff,
     Leader,
+    NodeAnswer,
     NodeGroup,
     NodeRow,
     NodeScores,
@@ -265,6 +267,28 @@ def nodes(count: int = 60) -> NodesPage:
             "pods": ResourceTotal(110 * count, 12 * count, 98 * count, 108),
         },
         rows=tuple(rows),
+    )
+
+
+def one_node() -> NodeAnswer:
+    """The answer about a node that could take one of two classes."""
+    return NodeAnswer(
+        revision=REVISION,
+        at=AT,
+        leader=LEADER,
+        node=node(7, 0.8, taints=("gpu=true:NoSchedule",), nominated=("shop/next",)),
+        classes=(
+            ClassOnNode(
+                row=row("batch/render-1", pods=9812),
+                verdict="rejects",
+                rejections={"TaintToleration": ("node(s) had untolerated taint(s)",)},
+            ),
+            ClassOnNode(
+                row=row("web/api-1", place="gated", reason="GatedByPolicy"), verdict="fits"
+            ),
+            ClassOnNode(row=row("web/api-2")),
+        ),
+        classes_left_out=3,
     )
 
 

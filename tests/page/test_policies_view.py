@@ -76,8 +76,9 @@ def test_a_problem_is_shown_at_its_line_of_the_difference() -> None:
     view = diff_view(diff, {11: [problem]})
     assert [(line.kind, line.number) for line in view.lines] == [
         ("hunk", None), ("same", 9), ("same", 10), ("removed", None), ("added", 11),
+        ("hunk", None),
     ]  # fmt: skip
-    assert view.lines[-1].problems == (problem,)
+    assert view.lines[-2].problems == (problem,)
 
 
 def test_a_changed_line_that_looks_like_a_header_is_a_line() -> None:
