@@ -127,7 +127,7 @@ async def measure_start(
             starting.cancel()
             await asyncio.to_thread(subject.stop)
     return Start(
-        serving_seconds=said["Serving health and metrics"],
+        serving_seconds=said["Serving locally"],
         synced_seconds=said["In sync"],
         first_bound_seconds=watch.bound_at[key_of(pod)] - started,
         scheduler_cpu_seconds=cpu,

@@ -225,8 +225,8 @@ class Starsched(Subject):
             "--kubeconfig",
             str(plane.kubeconfig(directory / "kubeconfig")),
             "--no-leader-elect",
-            "--metrics-address",
-            f"127.0.0.1:{port}",
+            "--secure-port=0",
+            f"--local-port={port}",
             *self._arguments,
         ]
         if self._policies is not None:

@@ -26,6 +26,9 @@ from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.binding.volume_binder import VolumeBinder
 from engine.caching.cache import Cache
+from engine.endpoints.health import health_routes, metrics_route, ping
+from engine.endpoints.routes import Route, json_route
+from engine.endpoints.server import EndpointServer, ReviewClients, SecureSettings
 from engine.event_handlers import ObjectReporter, SampledHandler
 from engine.extender_calls import ExtenderBinder, ExtenderCalls, decided_asking
 from engine.facts.assembly import FactSources
@@ -75,7 +78,6 @@ from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.state_dump import dump
-from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.watching.informer import Handler
@@ -105,7 +107,8 @@ class Settings:
 
     Attributes:
         lease: The lease to compete for; None to schedule without one.
-        metrics_address: Host and port of the HTTP endpoints (port 0: a free one); None for none.
+        secure: The endpoints for the network; None for none.
+        local_port: The port of those for this host (0: a free one); None for none.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         bindings: Most bindings in flight.
@@ -113,7 +116,8 @@ class Settings:
     """
 
     lease: LeaseSettings | None = None
-    metrics_address: tuple[str, int] | None = None
+    secure: SecureSettings | None = None
+    local_port: int | None = None
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     max_unschedulable: float = 300.0
@@ -135,6 +139,7 @@ class App:
         settings: See there.
         clock: Time.
         decision_log: Records decisions and what they read; started by the caller.
+        review_clients: Who knows the callers of the endpoints; None: *client*.
     """
 
     def __init__(
@@ -148,6 +153,7 @@ class App:
         settings: Settings | None = None,
         clock: Clock | None = None,
         decision_log: Recorder | None = None,
+        review_clients: ReviewClients | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
@@ -159,7 +165,6 @@ class App:
         self._keeping: asyncio.Task[None] | None = None
         self.synced = asyncio.Event()
         self.leading = asyncio.Event()
-        self.port = 0
         self._sandbox_restarts = 0
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
@@ -287,6 +292,14 @@ class App:
             # A standby has to be seen: an alert fires when there are standbys and no leader.
             self.metrics.leader.labels(self.settings.lease.name).set(0)
         self._show_metrics()
+        # 8. The endpoints.
+        self.endpoints = EndpointServer(
+            self._routes(),
+            secure=self.settings.secure,
+            local_port=self.settings.local_port,
+            clients=review_clients or ReviewClients(client, client),
+            clock=self._clock,
+        )
 
     # --- life cycle ------------------------------------------------------------------------
 
@@ -310,7 +323,7 @@ class App:
         Raises `LeadershipLost` when the lease is lost: the process must exit, so that no part of it
         acts any more. Raises any error that makes a start impossible.
         """
-        health = await self._serve_health()
+        await self.endpoints.start()
         stopping = asyncio.ensure_future(self._stop.wait())
         writing = self._background.start(self.writer.run())
         main = asyncio.ensure_future(self._start_and_schedule())
@@ -323,8 +336,7 @@ class App:
         finally:
             stopping.cancel()
             await self._shut_down(main)
-            if health is not None:
-                await health.stop()
+            await self.endpoints.stop()
 
     async def _start_and_schedule(self) -> None:
         # 1. The cluster: nothing is decided on an incomplete view of it.
@@ -638,29 +650,24 @@ class App:
 
     # --- status pages ----------------------------------------------------------------------
 
-    async def _serve_health(self) -> HealthServer | None:
-        address = self.settings.metrics_address
-        if address is None:
-            return None
+    def _routes(self) -> list[Route]:
         elected = self.elector.check if self.elector is not None else ping
-        server = HealthServer(
-            self.registry,
-            healthz={"ping": ping, "leaderElection": elected},
-            livez={"ping": ping},
-            readyz={
-                "ping": ping,
-                "leaderElection": elected,
-                "shutdown": self._check_shutdown,
-                "sched-handler-sync": self._check_synced,
-            },
-            json_pages={
-                "/policies": self._describe,
-                "/facts": self.facts.describe,
-                "/configz": lambda: {"componentconfig": self.settings.configuration},
-            },
-        )
-        self.port = await server.start(*address)
-        return server
+        return [
+            *health_routes(
+                healthz={"ping": ping, "leaderElection": elected},
+                livez={"ping": ping},
+                readyz={
+                    "ping": ping,
+                    "leaderElection": elected,
+                    "shutdown": self._check_shutdown,
+                    "sched-handler-sync": self._check_synced,
+                },
+            ),
+            metrics_route("/metrics", self.registry),
+            json_route("/policies", self._describe),
+            json_route("/facts", self.facts.describe),
+            json_route("/configz", lambda: {"componentconfig": self.settings.configuration}),
+        ]
 
     def _describe(self) -> dict[str, Any]:
         served = self._pod_groups

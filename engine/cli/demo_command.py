@@ -205,7 +205,7 @@ async def _stage() -> AsyncIterator[tuple[DevCluster, App]]:
                 source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
                 stages=make_stages(),
                 store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
-                settings=Settings(metrics_address=("127.0.0.1", 0)),
+                settings=Settings(local_port=0),
             )
             running = asyncio.ensure_future(app.run())
             leading = asyncio.ensure_future(app.leading.wait())
@@ -325,7 +325,7 @@ async def _keep(console: Console, cluster: DevCluster, app: App, directory: Path
         f"export KUBECONFIG={path}",
         "kubectl get pods -o wide",
         f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}",
-        f"curl http://127.0.0.1:{app.port}/policies",
+        f"curl http://127.0.0.1:{app.endpoints.local_port}/policies",
         f"tail -f {directory / 'scheduler.log'}",
     ):
         console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -11,6 +11,8 @@ import click
 import structlog
 
 from engine.cli.cluster_option import cluster_options, connect
+from engine.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
+from engine.cli.go_flags import GoFlagsCommand
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, config_option, read_config
 from engine.cli.serving import (
     choose_source,
@@ -19,6 +21,9 @@ from engine.cli.serving import (
     logging_options,
     state_dir_option,
 )
+from engine.endpoints.caller_trust import CannotAuthenticate
+from engine.endpoints.server import ReviewClients
+from engine.endpoints.serving_tls import CannotServeTls
 from engine.extender_server.app import ExtenderApp, ExtenderSettings
 from engine.extender_server.assembly import make_extender_stages
 from engine.extender_server.server import MIB, MOST_BODY_BYTES, ServerTls
@@ -35,7 +40,11 @@ from engine.telemetry.logs import configure_logging
 log = structlog.get_logger(component="extender")
 
 
-@click.command("extender", short_help="Answer a stock kube-scheduler with the same policies.")
+@click.command(
+    "extender",
+    cls=GoFlagsCommand,
+    short_help="Answer a stock kube-scheduler with the same policies.",
+)
 @click.option(
     "--policies",
     required=True,
@@ -92,14 +101,7 @@ log = structlog.get_logger(component="extender")
     show_default=True,
     help="Largest request body that is accepted, in MiB.",
 )
-@click.option(
-    "--metrics-address",
-    default="127.0.0.1:10259",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where /healthz, /livez, /readyz, /metrics and /policies are served over HTTP; port 0 "
-    "takes a free one, `none` serves nothing.",
-)
+@endpoint_options(with_tls_files=False)
 @logging_options("-1 only warnings, 0 what changes, 4 every request")
 def extender_command(**options: Any) -> None:
     """Answer a stock kube-scheduler as its extender, with the policies of a directory or ConfigMap.
@@ -142,16 +144,18 @@ async def _serve(options: dict[str, Any], config_text: str | None) -> int:
         stages=parts.stages,
         store=parts.store,
         settings=parts.settings,
+        review_clients=parts.review_clients,
     )
     handle_signals(app.request_stop)
     try:
         await app.run()
-    except CannotListen as error:
+    except (CannotListen, CannotServeTls, CannotAuthenticate) as error:
         raise click.UsageError(str(error)) from error
     except Exception:
         log.exception("Extender failed")
         return 1
     finally:
+        await parts.review_clients.close()
         if parts.client is not None:
             await parts.client.close()
     log.info("Requested to terminate, exiting")
@@ -163,6 +167,7 @@ class _Parts:
     """What the flags chose."""
 
     client: ApiClient | None
+    review_clients: ReviewClients
     source: PolicySource
     stages: CandidateStages
     store: Store
@@ -172,11 +177,11 @@ class _Parts:
 async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Parts:
     """The parts that the flags configure. Raises for wrong flags."""
     address = listen_address(options["address"], "--address")
-    if address is None:
-        raise click.BadParameter("want HOST:PORT, got `none`", param_hint="--address")
+    secure = chosen_secure(options, client_ca=False)
     settings = ExtenderSettings(
         address=address,
-        metrics_address=listen_address(options["metrics_address"]),
+        secure=secure,
+        local_port=options["local_port"],
         tls=_tls(options),
         watches=options["watch"],
         most_body_bytes=options["max_body_mib"] * MIB,
@@ -190,7 +195,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
     if options["watch"] or names_cluster or options["policies"].startswith(CONFIGMAP_PREFIX):
         client = await connect(options["kubeconfig"], options["context"])
     source, store = choose_source(options["policies"], client, options["state_dir"])
-    return _Parts(client, source, stages, store, settings)
+    return _Parts(client, await chosen_reviewers(options, client), source, stages, store, settings)
 
 
 def _tls(options: dict[str, Any]) -> ServerTls | None:

@@ -21,6 +21,8 @@ from engine.app import App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.durations import DURATION
+from engine.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
+from engine.cli.go_flags import GoFlagsCommand, log_unused, unused_flags
 from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import version
 from engine.cli.policy_paths import config_option, read_config
@@ -28,10 +30,12 @@ from engine.cli.serving import (
     choose_learned_store,
     choose_source,
     handle_signals,
-    listen_address,
     logging_options,
     state_dir_option,
 )
+from engine.endpoints.caller_trust import CannotAuthenticate
+from engine.endpoints.server import ReviewClients, SecureSettings
+from engine.endpoints.serving_tls import CannotServeTls
 from engine.facts.learned import LearnedStore
 from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
@@ -72,7 +76,7 @@ _SWITCH_SECONDS: Final = 0.0005
 _GC_PATIENCE: Final = 120.0
 
 
-@click.command("run", short_help="Schedule the pods of a cluster.")
+@click.command("run", cls=GoFlagsCommand, short_help="Schedule the pods of a cluster.")
 @cluster_options
 @click.option(
     "--policies",
@@ -85,14 +89,7 @@ _GC_PATIENCE: Final = 120.0
 @config_option("A KubeSchedulerConfiguration, used instead of one among the policies. Read once.")
 @state_dir_option
 @lease_options
-@click.option(
-    "--metrics-address",
-    default="127.0.0.1:10259",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where /healthz, /livez, /readyz, /metrics, /policies, /facts and /configz are served; "
-    "port 0 picks a free one, `none` disables them.",
-)
+@endpoint_options()
 @click.option(
     "--pod-max-in-unschedulable-pods-duration",
     type=DURATION,
@@ -135,7 +132,8 @@ _GC_PATIENCE: Final = 120.0
     help="Compress the decision log.",
 )
 @logging_options("-1 only warnings, 0 one line per outcome, 4 every step")
-def run_command(**options: Any) -> None:
+@click.pass_context
+def run_command(ctx: click.Context, /, **options: Any) -> None:
     """Schedule the pods of a cluster with the policies of a directory or a ConfigMap.
 
     Runs until SIGTERM or SIGINT: then bindings under way are finished, the lease is given back and
@@ -152,14 +150,15 @@ def run_command(**options: Any) -> None:
       starsched run --policies ./policies --record /var/log/starsched --record-files 16
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
-    address = listen_address(options["metrics_address"])
+    log_unused(unused_flags(ctx))
+    secure = chosen_secure(options)
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
     _allow_open_files(options["max_bindings_in_flight"])
     gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
-    raise SystemExit(event_loop.run(_serve(options, config_text, address)))
+    raise SystemExit(event_loop.run(_serve(options, config_text, secure)))
 
 
 def _allow_open_files(bindings: int) -> None:
@@ -176,10 +175,10 @@ def _allow_open_files(bindings: int) -> None:
 
 
 async def _serve(
-    options: dict[str, Any], config_text: str | None, address: tuple[str, int] | None
+    options: dict[str, Any], config_text: str | None, secure: SecureSettings | None
 ) -> int:
     try:
-        parts = await _choose_parts(options, config_text, address)
+        parts = await _choose_parts(options, config_text, secure)
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
     except PolicyErrors as errors:
@@ -187,7 +186,7 @@ async def _serve(
     try:
         recorder = make_recorder(options, config_text)
     except OSError as error:
-        await parts.client.close()
+        await parts.close()
         raise click.UsageError(f"--record {options['record']}: {error.strerror}") from error
     app = App(
         parts.client,
@@ -197,6 +196,7 @@ async def _serve(
         learned_store=parts.learned_store,
         settings=parts.settings,
         decision_log=recorder,
+        review_clients=parts.review_clients,
     )
     handle_signals(app.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)
@@ -206,14 +206,14 @@ async def _serve(
     except LeadershipLost as lost:
         log.error("Leaderelection lost", reason=str(lost))
         return 1
-    except CannotListen as error:
+    except (CannotListen, CannotServeTls, CannotAuthenticate) as error:
         raise click.UsageError(str(error)) from error
     except Exception:
         log.exception("Scheduler failed")
         return 1
     finally:
         freezing.cancel()
-        await parts.client.close()
+        await parts.close()
         if recorder is not None:
             recorder.close()
     log.info("Requested to terminate, exiting")
@@ -225,15 +225,21 @@ class _Parts:
     """What the flags chose."""
 
     client: ApiClient
+    review_clients: ReviewClients
     source: PolicySource
     stages: CandidateStages
     store: Store
     learned_store: LearnedStore
     settings: Settings
 
+    async def close(self) -> None:
+        """Close the clients."""
+        await self.review_clients.close()
+        await self.client.close()
+
 
 async def _choose_parts(
-    options: dict[str, Any], config_text: str | None, address: tuple[str, int] | None
+    options: dict[str, Any], config_text: str | None, secure: SecureSettings | None
 ) -> _Parts:
     """The parts that the flags and the configuration file configure. Raises for wrong ones."""
     config = (
@@ -248,10 +254,16 @@ async def _choose_parts(
     # The client is created last: it holds connections, which an error would have to close.
     kubeconfig = options["kubeconfig"] or config.client_connection.kubeconfig or None
     client = await connect(kubeconfig, options["context"])
+    try:
+        review_clients = await chosen_reviewers(options, client)
+    except BaseException:
+        await client.close()
+        raise
     source, store = choose_source(options["policies"], client, options["state_dir"])
     settings = Settings(
         lease=lease,
-        metrics_address=address,
+        secure=secure,
+        local_port=options["local_port"],
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
@@ -259,7 +271,9 @@ async def _choose_parts(
         configuration=shown_configuration(config, lease),
     )
     learned_store = choose_learned_store(options["policies"], client, options["state_dir"])
-    return _Parts(client, source, make_stages(config_text), store, learned_store, settings)
+    return _Parts(
+        client, review_clients, source, make_stages(config_text), store, learned_store, settings
+    )
 
 
 def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder | None:

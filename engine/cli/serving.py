@@ -127,11 +127,9 @@ def handle_signals(stop: Any) -> None:
         loop.add_signal_handler(number, on_signal, number.name)
 
 
-def listen_address(text: str, flag: str = "--metrics-address") -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT`, None for `none`; *flag* names the option, for errors."""
-    if text == "none":
-        return None
+def listen_address(text: str, flag: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; *flag* names the option, for errors."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"want HOST:PORT or `none`, got `{text}`", param_hint=flag)
+        raise click.BadParameter(f"want HOST:PORT, got `{text}`", param_hint=flag)
     return host.strip("[]") or "0.0.0.0", int(port)

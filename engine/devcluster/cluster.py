@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
+from engine.devcluster.access import Access
 from engine.devcluster.api import Api
 from engine.devcluster.errors import expired
 from engine.devcluster.faults import Faults
@@ -61,11 +62,12 @@ class DevCluster:
         bookmark_interval: float = 60.0,
     ) -> None:
         self.faults = Faults()
+        self.access = Access()
         self.store = Store(history=history)
         self.api = Api(self.store, clock or SystemClock(), seed=seed)
         self.token = token
         self._server = Server(
-            self.api, self.faults, token=token, bookmark_interval=bookmark_interval
+            self.api, self.faults, self.access, token=token, bookmark_interval=bookmark_interval
         )
         self._port = port
         self._http: web.Server | None = None

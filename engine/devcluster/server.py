@@ -17,7 +17,8 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from engine.devcluster import discovery, kinds
+from engine.devcluster import access, discovery, kinds
+from engine.devcluster.access import Access
 from engine.devcluster.api import APPLY_PATCH, Api
 from engine.devcluster.errors import (
     ApiStatus,
@@ -104,13 +105,21 @@ class Server:
     """Serves an `Api` over HTTP, with faults.
 
     Args:
+        access: What reviews of tokens and rights answer.
         token: The bearer token that requests must carry; None accepts every request.
         bookmark_interval: Seconds between the bookmarks of watches that want them.
     """
 
     def __init__(
-        self, api: Api, faults: Faults, *, token: str | None, bookmark_interval: float
+        self,
+        api: Api,
+        faults: Faults,
+        access: Access,
+        *,
+        token: str | None,
+        bookmark_interval: float,
     ) -> None:
+        self._access = access
         self.watches: set[Watch] = set()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.stalled_kinds: set[str] = set()
@@ -155,20 +164,18 @@ class Server:
             sent = request.headers.get("Authorization", "")
             if sent != f"Bearer {self._token}":
                 raise unauthorized()
+        agent = request.headers.get("User-Agent", "")
         route = route_of(path)
-        if route is None:
-            return _described(path)
         query = dict(request.query) if request.query_string else {}
-        verb = _verb(request.method, route, query)
-        call = Call(
-            verb,
-            route.resource,
-            route.namespace,
-            route.name,
-            path,
-            request.headers.get("User-Agent", ""),
-        )
-        self.requests[verb, route.resource] += 1
+        if route is not None:
+            verb = _verb(request.method, route, query)
+            call = Call(verb, route.resource, route.namespace, route.name, path, agent)
+        elif path in access.REVIEWS and request.method == "POST":
+            verb = "create"
+            call = Call(verb, access.REVIEWS[path], "", "", path, agent)
+        else:
+            return _described(path)
+        self.requests[verb, call.resource] += 1
         met = self._faults.striking(call)
         for fault in met:
             if fault.delay:
@@ -180,10 +187,13 @@ class Server:
             if ending.status:
                 raise ending.status
             return _cut(request)
-        if verb == "watch":
+        if verb == "watch" and route is not None:
             return await self._watch(request, route, query)
         body = await request.read() if request.method != "GET" else b""
-        response = self._carry_out(request, verb, route, query, body)
+        if route is None:
+            response = _answer(_encode(self._access.review(path, _decode(body))), 201)
+        else:
+            response = self._carry_out(request, verb, route, query, body)
         for fault in met:
             if fault.hangs and fault.applied:
                 await fault.wait_released()

@@ -15,6 +15,9 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from engine.binding.binder import Binder
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder, Reference
+from engine.endpoints.health import health_routes, metrics_route, ping
+from engine.endpoints.routes import Route, json_route
+from engine.endpoints.server import EndpointServer, ReviewClients, SecureSettings
 from engine.extender_server.policy_extender import PolicyExtender
 from engine.extender_server.server import (
     CERTIFICATE_SECONDS,
@@ -30,7 +33,6 @@ from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
-from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")
@@ -46,7 +48,8 @@ class ExtenderSettings:
 
     Attributes:
         address: Host and port of the protocol (port 0: a free one).
-        metrics_address: Host and port of the other endpoints; None for none.
+        secure: The other endpoints, for the network; None for none.
+        local_port: The port of those for this host (0: a free one); None for none.
         tls: Certificate and key; None to speak plain HTTP.
         watches: Watch the cluster; else only the content of a request is known.
         most_body_bytes: Larger requests are refused.
@@ -54,7 +57,8 @@ class ExtenderSettings:
     """
 
     address: tuple[str, int] = ("127.0.0.1", 0)
-    metrics_address: tuple[str, int] | None = None
+    secure: SecureSettings | None = None
+    local_port: int | None = None
     tls: ServerTls | None = None
     watches: bool = True
     most_body_bytes: int = MOST_BODY_BYTES
@@ -66,7 +70,6 @@ class _Ports:
     """Where it listens, once it does."""
 
     protocol: int = 0
-    metrics: int = 0
     serving: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -81,6 +84,7 @@ class ExtenderApp:
         stages: Builds, tests and loads them.
         store: Where the last good ones are kept.
         settings: See there.
+        review_clients: Who knows the callers of the endpoints; None: *client*.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class ExtenderApp:
         stages: CandidateStages,
         store: Store | None = None,
         settings: ExtenderSettings | None = None,
+        review_clients: ReviewClients | None = None,
     ) -> None:
         self.settings = settings if settings is not None else ExtenderSettings()
         self._clock = SystemClock()
@@ -148,6 +153,14 @@ class ExtenderApp:
             most_body_bytes=self.settings.most_body_bytes,
             certificate_seconds=self.settings.certificate_seconds,
         )
+        # 6. The endpoints.
+        self.endpoints = EndpointServer(
+            self._routes(),
+            secure=self.settings.secure,
+            local_port=self.settings.local_port,
+            clients=review_clients or ReviewClients(client, client),
+            clock=self._clock,
+        )
 
     # --- life cycle ------------------------------------------------------------------------
 
@@ -157,7 +170,7 @@ class ExtenderApp:
 
     async def run(self) -> None:
         """Answer until `request_stop`. Raises any error that makes a start impossible."""
-        health = await self._serve_health()
+        await self.endpoints.start()
         stopping = asyncio.ensure_future(self._stop.wait())
         main = asyncio.ensure_future(self._start_and_serve())
         try:
@@ -167,8 +180,7 @@ class ExtenderApp:
         finally:
             stopping.cancel()
             await self._shut_down(main)
-            if health is not None:
-                await health.stop()
+            await self.endpoints.stop()
 
     async def _start_and_serve(self) -> None:
         if self._writer is not None:
@@ -224,23 +236,20 @@ class ExtenderApp:
 
     # --- status pages ----------------------------------------------------------------------
 
-    async def _serve_health(self) -> HealthServer | None:
-        address = self.settings.metrics_address
-        if address is None:
-            return None
-        server = HealthServer(
-            self.registry,
-            healthz={"ping": ping},
-            livez={"ping": ping},
-            readyz={
-                "ping": ping,
-                "shutdown": self._check_shutdown,
-                "serving": self._check_serving,
-            },
-            json_pages={"/policies": self.rollout.describe},
-        )
-        self.ports.metrics = await server.start(*address)
-        return server
+    def _routes(self) -> list[Route]:
+        return [
+            *health_routes(
+                healthz={"ping": ping},
+                livez={"ping": ping},
+                readyz={
+                    "ping": ping,
+                    "shutdown": self._check_shutdown,
+                    "serving": self._check_serving,
+                },
+            ),
+            metrics_route("/metrics", self.registry),
+            json_route("/policies", self.rollout.describe),
+        ]
 
     def _check_serving(self) -> str | None:
         return None if self.ports.serving.is_set() else "not answering yet"

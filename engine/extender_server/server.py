@@ -29,10 +29,10 @@ from engine.extender_server.requests import BadRequest
 from engine.extender_server.worlds import World
 from engine.lib.certificates import show_certificate
 from engine.lib.clock import Clock
+from engine.lib.connection_limit import connection_limit
 from engine.lib.listening import listen
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.telemetry.connection_limit import connection_limit
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")

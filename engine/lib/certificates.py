@@ -4,11 +4,12 @@ Makes sure that OpenSSL never waits for a passphrase from the terminal. Messages
 with PEM of a configuration, and never quote it: it may be a key.
 """
 
+import _ssl
 import contextlib
 import ssl
 from collections.abc import Iterator
 from os import PathLike
-from typing import Final
+from typing import Any, Final
 
 from engine.lib.memory_file import memory_file
 
@@ -82,3 +83,16 @@ def key_problem(key: bytes, certificate: bytes | None) -> str:
         except (OSError, ValueError):
             return want
     return ""
+
+
+def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
+    """The certificates of the other side as DER, its own first and the trusted one last.
+
+    Empty if it has shown none.
+    """
+    # Public since Python 3.13; before, only the object of OpenSSL has it.
+    inner: Any = getattr(connection, "_sslobj", connection)
+    return [
+        one if isinstance(one, bytes) else one.public_bytes(_ssl.ENCODING_DER)
+        for one in inner.get_verified_chain() or ()
+    ]

@@ -269,10 +269,9 @@ async def test_amounts_that_make_no_sense_cost_only_their_pod(
 @pytest.mark.slow("runs a whole scheduler")
 async def test_the_endpoints_show_what_is_going_on(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"), make_pod("web"))
-    address = ("127.0.0.1", 0)
-    async with scheduler(cluster, metrics_address=address) as app, aiohttp.ClientSession() as http:
+    async with scheduler(cluster, local_port=0) as app, aiohttp.ClientSession() as http:
         await eventually(lambda: node_of(cluster, "web"))
-        base = f"http://127.0.0.1:{app.port}"
+        base = f"http://127.0.0.1:{app.endpoints.local_port}"
         for path, want in (
             ("/healthz", "ok"),
             ("/livez", "ok"),
@@ -303,12 +302,11 @@ async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
         yield from ()
         return []
 
-    address = ("127.0.0.1", 0)
-    async with scheduler(cluster, metrics_address=address) as app:
+    async with scheduler(cluster, local_port=0) as app:
         monkeypatch.setattr(app.kernel, "decide", decide)
         cluster.create(make_pod("web"))
         await eventually(lambda: decided)
-        url = f"http://127.0.0.1:{app.port}/livez"
+        url = f"http://127.0.0.1:{app.endpoints.local_port}/livez"
         before = decided
         with await asyncio.to_thread(urllib.request.urlopen, url) as answer:
             assert answer.status == 200
@@ -319,17 +317,16 @@ async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
 @pytest.mark.slow("runs a whole scheduler")
 async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None:
     hold = cluster.faults.hang(verb="list", resource="nodes")
-    address = ("127.0.0.1", 0)
     async with (
-        scheduler(cluster, metrics_address=address, wait=False) as app,
+        scheduler(cluster, local_port=0, wait=False) as app,
         aiohttp.ClientSession() as http,
     ):
         await hold.wait_hit()
-        url = f"http://127.0.0.1:{app.port}/readyz"
+        url = f"http://127.0.0.1:{app.endpoints.local_port}/readyz"
         async with http.get(url) as answer:
             assert answer.status == 500
             assert "handlers are not fully synchronized" in await answer.text()
-        async with http.get(f"http://127.0.0.1:{app.port}/livez") as answer:
+        async with http.get(f"http://127.0.0.1:{app.endpoints.local_port}/livez") as answer:
             assert answer.status == 200
         hold.release()
         await eventually(app.synced.is_set)

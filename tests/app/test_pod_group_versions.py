@@ -64,7 +64,7 @@ async def served(app: Any) -> Any:
     """What `/policies` says."""
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{app.port}/policies") as answer,
+        session.get(f"http://127.0.0.1:{app.endpoints.local_port}/policies") as answer,
     ):
         return (await answer.json())["pod_groups"]["served"]
 
@@ -72,7 +72,7 @@ async def served(app: Any) -> Any:
 async def test_the_newest_of_both_versions_is_watched() -> None:
     async with (
         DevCluster() as cluster,
-        scheduler(cluster, metrics_address=("127.0.0.1", 0)) as app,
+        scheduler(cluster, local_port=0) as app,
     ):
         assert await served(app) == "scheduling.k8s.io/v1beta1"
         assert watched(app) == {"v1beta1": 1, "v1alpha3": 0, "v1alpha2": 0}
@@ -95,7 +95,7 @@ async def test_a_pod_that_names_a_group_says_that_none_are_served() -> None:
     async with DevCluster() as cluster:
         cluster.create(node_manifest("n"), group("v1beta1"))
         withdraw(cluster, "v1beta1", "v1alpha3")
-        async with scheduler(cluster, metrics_address=("127.0.0.1", 0)) as app:
+        async with scheduler(cluster, local_port=0) as app:
             cluster.create(member("a"), pod("plain"))
             await eventually(lambda: NOT_SERVED in condition(cluster, "a").get("message", ""))
             await eventually(lambda: placements(cluster) == {"plain": "n"})

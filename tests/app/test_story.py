@@ -41,7 +41,7 @@ def app_for(client: ApiClient) -> App:
         source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
         stages=make_stages(),
         store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
-        settings=Settings(metrics_address=("127.0.0.1", 0)),
+        settings=Settings(local_port=0),
     )
 
 

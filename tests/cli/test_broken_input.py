@@ -226,7 +226,7 @@ def _go_where_files_are(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ["simulate", "x.yaml", "--config", "bytes"],
         ["check", "policies", "--config", "bytes"],
         ["test", "policies", "--config", "bytes"],
-        ["run", "--config", "bytes", "--metrics-address", "none"],
+        ["run", "--config", "bytes", "--secure-port", "0"],
         ["extender", "--policies", "builtin", "--config", "bytes", "--no-watch"],
         ["explain", "-f", "bytes", "--snapshot", "x.yaml"],
         ["explain", "p", "--snapshot", "bytes"],

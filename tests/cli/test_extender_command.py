@@ -12,7 +12,7 @@ from engine.cli.main import main
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["extender", "--metrics-address=none", *arguments])
+    return CliRunner().invoke(main, ["extender", "--secure-port=0", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,21 @@ def test_a_config_map_needs_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.slow("starts programs")
-@pytest.mark.parametrize("flag", ["--address", "--metrics-address"])
+@pytest.mark.parametrize("flag", ["--address={}", "--local-port={1}"])
 def test_an_address_that_is_taken_is_reported_in_one_line(flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        arguments = ("--policies=builtin", "--no-watch", "--metrics-address=none")
+        taken_port = address.rpartition(":")[2]
+        arguments = ("--policies=builtin", "--no-watch", "--secure-port=0")
         done = subprocess.run(
-            [sys.executable, "-m", "engine.cli.main", "extender", *arguments, f"{flag}={address}"],
+            [
+                sys.executable,
+                "-m",
+                "engine.cli.main",
+                "extender",
+                *arguments,
+                flag.format(address, taken_port),
+            ],
             capture_output=True,
             text=True,
             timeout=60,

@@ -32,13 +32,16 @@ profiles:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["run", "--metrics-address=none", *arguments])
+    return CliRunner().invoke(main, ["run", "--secure-port=0", *arguments])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["--metrics-address=nowhere"], "want HOST:PORT or `none`", id="address"),
+        pytest.param(["--bind-address=nowhere"], "want an IP address, got `nowhere`", id="address"),
+        pytest.param(["--local-port=99999"], "want a port, 0 for none", id="port"),
+        pytest.param(["--secure-port=1", f"--tls-cert-file={__file__}"], "or neither", id="no key"),
+        pytest.param(["--secure-port=1", "--tls-cipher-suites=X"], "no suite `X`", id="cipher"),
         pytest.param(
             ["--leader-elect-lease-duration=15"], "want a duration such as", id="duration"
         ),
@@ -105,7 +108,7 @@ def test_too_few_open_files_are_reported_at_once(
     kubeconfig: Path, soft: int, hard: int, want: str
 ) -> None:
     """It used to end with the traceback of whatever was opened last."""
-    arguments = f"--kubeconfig={kubeconfig} --context=other --metrics-address=none"
+    arguments = f"--kubeconfig={kubeconfig} --context=other --secure-port=0"
     command = f"ulimit -Sn {soft}; ulimit -Hn {hard}; exec {sys.executable} -m engine.cli.main run"
     done = subprocess.run(
         ["/bin/sh", "-c", f"{command} {arguments}"], capture_output=True, text=True, timeout=60
@@ -120,7 +123,11 @@ def test_an_address_that_is_taken_is_reported_in_one_line(kubeconfig: Path) -> N
     """Who started a second scheduler on one machine was shown the way through three libraries."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        arguments = (f"--kubeconfig={kubeconfig}", f"--metrics-address={address}")
+        arguments = (
+            f"--kubeconfig={kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={address.rpartition(':')[2]}",
+        )
         done = subprocess.run(
             [sys.executable, "-m", "engine.cli.main", "run", *arguments],
             capture_output=True,
@@ -150,7 +157,8 @@ class Process:
                 "-m",
                 "engine.cli.main",
                 "run",
-                "--metrics-address=127.0.0.1:0",
+                "--secure-port=0",
+                "--local-port=any",
                 *arguments,
             ],
             stderr=subprocess.PIPE,

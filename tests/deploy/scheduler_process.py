@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import urllib.error
@@ -17,7 +18,7 @@ from tests.deploy.image import Image
 from tests.deploy.rendering import Manifest, container, object_path
 
 #: Flags of the Deployment that hold for a pod's network and file system, not for ours.
-_OF_THE_POD = ("--metrics-address", "--state-dir")
+_OF_THE_POD = ("--secure-port", "--local-port", "--state-dir")
 
 
 def as_user(image: Image) -> Callable[[], None] | None:
@@ -68,7 +69,8 @@ class SchedulerProcess:
         self._command = image.command(
             *arguments,
             f"--kubeconfig={kubeconfig}",
-            f"--metrics-address=127.0.0.1:{self.port}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
             f"--state-dir={state}",
         )
         self._log = self._folder / "log"
@@ -112,10 +114,15 @@ class SchedulerProcess:
         """True until the process has ended."""
         return self._process is not None and self._process.poll() is None
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, token: str = "") -> tuple[int, str]:
         """Status and body of one of its endpoints; status 0 if nobody answers."""
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}")
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        tls = ssl.create_default_context()  # as kubelet, which verifies no certificate of a probe
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=5, context=tls) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

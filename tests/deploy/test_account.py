@@ -174,11 +174,20 @@ facts: {sources: [{podDemand: {}}]}
 """
 
 
+#: A role of every cluster that the account is bound to, and what it uses of it.
+_BUILT_IN = {
+    "extension-apiserver-authentication-reader": Right(
+        "kube-system", "", "configmaps", "extension-apiserver-authentication", "get"
+    )
+}
+
+
 def rights_of(objects: list[Manifest]) -> set[Right]:
-    """Every single right that the roles in *objects* give."""
-    found = set()
+    """Every single right that the account has by *objects*."""
+    bound = [o["roleRef"]["name"] for o in objects if o["kind"].endswith("RoleBinding")]
+    found = {right for name, right in _BUILT_IN.items() if name in bound}
     for role in objects:
-        if role["kind"] not in ("Role", "ClusterRole"):
+        if role["kind"] not in ("Role", "ClusterRole") or role["metadata"]["name"] not in bound:
             continue
         namespace = role["metadata"].get("namespace", "")
         for rule in role["rules"]:
@@ -207,6 +216,11 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
     edited = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
     with SchedulerProcess(plane, image, cluster.objects) as process:
         wait_until(lambda: process.get("/readyz")[0] == 200, what="readiness")
+        # Who may see the metrics: a ServiceAccount that is bound to the role for that.
+        scraper = scraper_token(plane)
+        wait_until(lambda: process.get("/metrics", scraper)[0] == 200, what="the metrics")
+        assert process.get("/metrics", "wrong")[0] == 401
+        assert process.get("/policies", scraper)[0] == 403
         # Pods that fit, one that does not, and one that is somebody else's.
         for manifest in _CLASSES:
             plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
@@ -273,6 +287,24 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
     assert refused == set()
     assert {r for r in got if not any(uses(r, right) for right in rights)} == set()
     assert {right for right in rights if not any(uses(r, right) for r in got)} == set()
+
+
+def scraper_token(plane: ControlPlane) -> str:
+    """The token of a ServiceAccount that may read the metrics."""
+    token = plane.service_account_token("monitoring", "prometheus")
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "prometheus"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "starsched-metrics-reader",
+        },
+        "subjects": [{"kind": "ServiceAccount", "namespace": "monitoring", "name": "prometheus"}],
+    }
+    plane.create_if_missing("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    return token
 
 
 async def bind_again(cluster: Cluster, name: str, node_name: str) -> None:

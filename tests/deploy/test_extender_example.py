@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("kustomize")
 #: Flags of the Deployment that hold for a pod's network and file system, not for ours.
 OF_THE_POD = (
     "--address",
-    "--metrics-address",
+    "--secure-port",
     "--tls-cert-file",
     "--tls-private-key-file",
     "--client-ca-file",
@@ -117,7 +117,7 @@ def test_kube_scheduler_decides_with_the_example(
         *arguments,
         f"--kubeconfig={plane.kubeconfig(tmp_path / 'extender.kubeconfig', token)}",
         "--address=127.0.0.1:0",
-        "--metrics-address=127.0.0.1:0",
+        "--secure-port=0",
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
         f"--client-ca-file={authority.file}",

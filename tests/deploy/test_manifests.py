@@ -118,10 +118,10 @@ def test_every_port_that_is_named_is_open(folder: str) -> None:
     names = {port["name"]: port["containerPort"] for port in running["ports"]}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert running[probe]["httpGet"]["port"] in names
+        assert running[probe]["httpGet"]["scheme"] == "HTTPS"
     for port in pick(objects, "Service")["spec"]["ports"]:
         assert port["targetPort"] in names
-    address = flag(running["args"], "--metrics-address")
-    assert int(address.rpartition(":")[2]) == names["metrics"]
+    assert int(flag(running["args"], "--secure-port")) == names["https"]
 
 
 def flag(args: list[str], name: str) -> str:
@@ -221,7 +221,13 @@ def test_every_role_is_bound_to_the_account_of_the_pods(folder: str) -> None:
             )
             ref = binding["roleRef"]
             bound.add((ref["kind"], binding["metadata"].get("namespace"), ref["name"]))
-    assert bound == roles
+    # Those for others are bound to nobody; one of every cluster is bound beside ours.
+    for_others = {
+        ("ClusterRole", None, f"starsched-{name}") for name in ("metrics-reader", "viewer")
+    }
+    assert roles - bound == for_others
+    of_the_cluster = {("Role", "kube-system", "extension-apiserver-authentication-reader")}
+    assert bound - roles == (set() if folder == "base" else of_the_cluster)
 
 
 _ROLE_FILES = [
@@ -234,7 +240,9 @@ _ROLE_FILES = [
 @pytest.mark.parametrize("path", _ROLE_FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_each_rule_says_what_needs_it(path: Path) -> None:
     lines = path.read_text().splitlines()
-    rules = [n for n, line in enumerate(lines) if line.startswith("  - apiGroups:")]
+    rules = [
+        n for n, line in enumerate(lines) if line.startswith(("  - apiGroups:", "  - nonResource"))
+    ]
     assert rules
     for number in rules:
         assert lines[number - 1].startswith("  # "), f"{path.name}:{number + 1}: want a comment"

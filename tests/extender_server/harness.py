@@ -42,7 +42,7 @@ async def extender(
         client,
         source=DirectoryPolicies(folder),
         stages=make_extender_stages(with_builtins=with_builtins, watches=watches),
-        settings=ExtenderSettings(watches=watches, metrics_address=("127.0.0.1", 0), **settings),
+        settings=ExtenderSettings(watches=watches, local_port=0, **settings),
     )
     running = asyncio.ensure_future(app.run())
     serving = asyncio.ensure_future(app.ports.serving.wait())
@@ -77,7 +77,7 @@ class Running:
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and text of one of the other endpoints."""
-        url = f"http://127.0.0.1:{self.app.ports.metrics}{path}"
+        url = f"http://127.0.0.1:{self.app.endpoints.local_port}{path}"
         async with self.session.get(url) as answer:
             return answer.status, await answer.text()
 

@@ -254,7 +254,7 @@ async def test_the_command_serves_kube_scheduler_with_tls(world: World, tmp_path
         f"--policies={write(tmp_path / 'policies', {'states.star': POLICY})}",
         f"--kubeconfig={world.plane.kubeconfig(tmp_path / 'extender.kubeconfig')}",
         "--address=127.0.0.1:0",
-        "--metrics-address=127.0.0.1:0",
+        "--secure-port=0",
         f"--tls-cert-file={certificates / 'apiserver.crt'}",
         f"--tls-private-key-file={certificates / 'apiserver.key'}",
         "--log-format=text",

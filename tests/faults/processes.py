@@ -19,7 +19,7 @@ class Replica:
         self._command = (
             *STARSCHED,
             f"--kubeconfig={kubeconfig}",
-            "--metrics-address=none",
+            "--secure-port=0",
             "--log-format=text",
             *(arguments or ("--no-leader-elect",)),
         )

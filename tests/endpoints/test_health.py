@@ -7,7 +7,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.telemetry.health import HealthServer, ping
+from engine.endpoints.health import health_routes, metrics_route, ping
+from engine.endpoints.routes import json_route
+from engine.endpoints.server import EndpointServer, ReviewClients
+from engine.lib.clock import SystemClock
 from engine.telemetry.metrics import Metrics
 
 
@@ -28,16 +31,24 @@ def readiness() -> Readiness:
 async def url(readiness: Readiness) -> AsyncIterator[str]:
     registry = CollectorRegistry()
     Metrics(registry).set_revision("abc", 1.0)
-    server = HealthServer(
-        registry,
-        healthz={"ping": ping},
-        livez={"ping": ping},
-        readyz={"ping": ping, "sched-handler-sync": readiness},
-        json_pages={"/policies": lambda: {"active": {"revision": "abc"}}},
+    server = EndpointServer(
+        [
+            *health_routes(
+                healthz={"ping": ping},
+                livez={"ping": ping},
+                readyz={"ping": ping, "sched-handler-sync": readiness},
+            ),
+            metrics_route("/metrics", registry),
+            json_route("/policies", lambda: {"active": {"revision": "abc"}}),
+        ],
+        secure=None,
+        local_port=0,
+        clients=ReviewClients(None, None),
+        clock=SystemClock(),
         max_connections=3,
     )
-    port = await server.start("127.0.0.1", 0)
-    yield f"http://127.0.0.1:{port}"
+    await server.start()
+    yield f"http://127.0.0.1:{server.local_port}"
     await server.stop()
 
 

@@ -1,0 +1,153 @@
+"""Flags as Go programs take them, and kube-scheduler's flags that have no meaning here.
+
+Owns the differences in writing: `--leader-elect=false`, `-v=2`, `--log_flush_frequency 5s`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import structlog
+
+log = structlog.get_logger(component="run")
+
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_UNUSED: Final = "starsched.unused_flags"
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedFlag:
+    """A flag of kube-scheduler that is taken and changes nothing, and why it does not."""
+
+    why: str
+    is_switch: bool = False
+
+
+_PROFILER: Final = "this process has no Go profiler"
+_HTTP2: Final = "the endpoints speak HTTP/1.1"
+_CLIENT: Final = "requests are not slowed down here; the API server's priority and fairness does it"
+_GATES: Final = "what of kube-scheduler is built in is listed in docs/compatibility.md"
+_LOGS: Final = "the log is one stream of lines, written at once"
+_LABELS: Final = "the labels of metrics have few values"
+
+#: kube-scheduler's flags without effect. docs/operations.md lists them.
+UNUSED: Final[dict[str, UnusedFlag]] = {
+    "contention-profiling": UnusedFlag(_PROFILER, is_switch=True),
+    "profiling": UnusedFlag(_PROFILER, is_switch=True),
+    "disable-http2-serving": UnusedFlag(_HTTP2, is_switch=True),
+    "http2-max-streams-per-connection": UnusedFlag(_HTTP2),
+    "permit-address-sharing": UnusedFlag("addresses are shared in any case", is_switch=True),
+    "tls-curve-preferences": UnusedFlag("OpenSSL chooses the curve"),
+    "kube-api-burst": UnusedFlag(_CLIENT),
+    "kube-api-qps": UnusedFlag(_CLIENT),
+    "kube-api-content-type": UnusedFlag("the API server is asked in JSON"),
+    "emulated-version": UnusedFlag(_GATES),
+    "feature-gates": UnusedFlag(_GATES),
+    "min-compatibility-version": UnusedFlag(_GATES),
+    "allow-metric-labels": UnusedFlag(_LABELS),
+    "allow-metric-labels-manifest": UnusedFlag(_LABELS),
+    "disabled-metrics": UnusedFlag("no metric can be switched off"),
+    "show-hidden-metrics-for-version": UnusedFlag("no metric is hidden"),
+    "log-flush-frequency": UnusedFlag(_LOGS),
+    "log-json-info-buffer-size": UnusedFlag(_LOGS),
+    "log-json-split-stream": UnusedFlag(_LOGS, is_switch=True),
+    "log-text-info-buffer-size": UnusedFlag(_LOGS),
+    "log-text-split-stream": UnusedFlag(_LOGS, is_switch=True),
+    "vmodule": UnusedFlag("use `-v` for the whole process"),
+}
+
+
+class GoFlagsCommand(click.Command):
+    """A command whose flags can be written as for a Go program, with those of kube-scheduler."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse *args*; flags without effect are put aside for `unused_flags`."""
+        unused: dict[str, str] = {}
+        switches = {
+            name: (option.opts, option.secondary_opts)
+            for option in self.params
+            if isinstance(option, click.Option) and option.is_flag
+            for name in option.opts
+        }
+        rewritten = list(_rewritten(args, switches, unused))
+        ctx.meta[_UNUSED] = unused
+        return super().parse_args(ctx, rewritten)
+
+
+def unused_flags(ctx: click.Context) -> dict[str, str]:
+    """The flags without effect that were given, with their values."""
+    given: dict[str, str] = ctx.meta.get(_UNUSED, {})
+    return given
+
+
+def log_unused(given: dict[str, str]) -> None:
+    """Say once, for each flag without effect that was given, why it has none."""
+    for name, value in given.items():
+        log.info("Flag has no effect", flag=f"--{name}", value=value, reason=UNUSED[name].why)
+
+
+def shown_flags(ctx: click.Context) -> dict[str, str]:
+    """Every flag and its value as text, for `/flagz`."""
+    shown = dict(unused_flags(ctx))
+    for option in ctx.command.params:
+        if isinstance(option, click.Option) and option.name in ctx.params:
+            longest = max(option.opts, key=len)
+            shown[longest.lstrip("-")] = _as_text(ctx.params[option.name])
+    return dict(sorted(shown.items()))
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(str, value))}]"
+    return str(value)
+
+
+def _rewritten(
+    args: Sequence[str],
+    switches: dict[str, tuple[list[str], list[str]]],
+    unused: dict[str, str],
+) -> Iterator[str]:
+    """*args* as click reads them."""
+    waiting = iter(args)
+    for arg in waiting:
+        if arg == "--":
+            yield arg
+            yield from waiting
+            return
+        if not arg.startswith("-"):
+            yield arg
+            continue
+        if arg.startswith("-v="):
+            arg = f"-{arg}"
+        name, has_value, value = arg.partition("=")
+        if name.startswith("--"):
+            name = name.replace("_", "-")
+        flag = UNUSED.get(name[2:]) if name.startswith("--") else None
+        if flag is not None:
+            if not has_value:
+                value = "true" if flag.is_switch else next(waiting, "")
+            if flag.is_switch:
+                _truth(name, value)
+            unused[name[2:]] = value
+        elif name in switches and has_value:
+            ways, other_ways = switches[name]
+            if _truth(name, value):
+                yield ways[0]
+            elif other_ways:
+                yield other_ways[0]
+        else:
+            yield f"{name}={value}" if has_value else name
+
+
+def _truth(name: str, value: str) -> bool:
+    if value in _TRUE:
+        return True
+    if value not in _FALSE:
+        raise click.UsageError(f"{name}: want true or false, got `{value}`")
+    return False
