@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine.caching.cache import Cache
-from engine.kernel.group_preemption import GroupPreemption, Outcome, Trial
+from engine.kernel.group_preemption import UNRESOLVABLE, GroupPreemption, Outcome, Trial
 from engine.kernel.instructions import Instruction, RunAction
 from engine.kernel.pod_groups import GroupKey
+from engine.lib.clock import Clock
 from engine.queueing.queued_pod import QueuedPod
 from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.scheduling.victims import PLUGIN
+from engine.telemetry.metrics import Metrics
 
 # The text is kube-scheduler's.
 _RELEASED: Final = "deallocation and deletion of ResourceClaims completed"
@@ -29,14 +31,23 @@ class GroupPostFilters:
     Args:
         cache: What plugins look at.
         preemption: Has other pods evicted.
+        metrics, time: Measure.
         out: Receives what plugins want to be done.
     """
 
     def __init__(
-        self, *, cache: Cache, preemption: GroupPreemption, out: list[Instruction]
+        self,
+        *,
+        cache: Cache,
+        preemption: GroupPreemption,
+        metrics: Metrics,
+        time: Clock,
+        out: list[Instruction],
     ) -> None:
         self._cache = cache
         self._preemption = preemption
+        self._metrics = metrics
+        self._time = time
         self._out = out
 
     def run(
@@ -48,6 +59,24 @@ class GroupPostFilters:
         trial: Trial,
     ) -> Outcome:
         """What is done, as the group is told, and where its pods are nominated."""
+        started_at = self._time.monotonic()
+        outcome = self._ask(key, members, states, scheduler, trial)
+        status = "Success" if outcome.nodes is not None else "Unschedulable"
+        if outcome.nodes is None and outcome.is_final:
+            status = UNRESOLVABLE
+        self._metrics.extension_point("PodGroupPostFilter", status, key.scheduler_name).observe(
+            self._time.monotonic() - started_at
+        )
+        return outcome
+
+    def _ask(
+        self,
+        key: GroupKey,
+        members: Sequence[QueuedPod],
+        states: States,
+        scheduler: Scheduler,
+        trial: Trial,
+    ) -> Outcome:
         profile = scheduler.profile_of(members[0].pod)
         messages: list[str] = []
         for name in () if profile is None else profile.order.get("podGroupPostFilter", ()):

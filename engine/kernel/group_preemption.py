@@ -32,8 +32,8 @@ PREFIX: Final = "pod group preemption: "
 _ONGOING: Final = "ongoing preemption on nominated nodes"
 _NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 _FOUND: Final = "found a placement for podgroup, preempting {} victims"
-# A status of kube-scheduler, in metrics.
-_UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
+#: A status of kube-scheduler, in metrics.
+UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
 #: What stands for the node in a preemption that is about all of them.
 CLUSTER: Final = "cluster"
 
@@ -118,7 +118,7 @@ class GroupPreemption:
         if outcome.nodes is not None:
             outcome.is_final = True
         else:
-            result = _UNRESOLVABLE if outcome.is_final else "Unschedulable"
+            result = UNRESOLVABLE if outcome.is_final else "Unschedulable"
         self._metrics.workload_preemption_attempts.labels(result).inc()
         outcome.message = PREFIX + outcome.message
         return outcome
@@ -141,7 +141,7 @@ class GroupPreemption:
         started_at = self._time.monotonic()
         units = self._units(pods[0], state.priority, scheduler)
         if not units:
-            self._observe(_UNRESOLVABLE, started_at)
+            self._observe(UNRESOLVABLE, started_at)
             return Outcome(_NO_VICTIMS, is_final=True)
         budgets = Budgets(self._cache.snapshot())
         length = len(self._out)

@@ -128,8 +128,9 @@ class Metrics:
         )
         self.extension_point_seconds = Histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "Latency of an extension point that runs by itself: PreEnqueue, Permit, Bind. Those "
-            "of a decision are answered together: see starsched_evaluation_duration_seconds.",
+            "Latency of an extension point that runs by itself: PreEnqueue, PodGroupPostFilter, "
+            "Permit, Bind. Those of a decision are answered together: see "
+            "starsched_evaluation_duration_seconds.",
             ["extension_point", "status", "profile"],
             buckets=exponential(0.0001, 2, 12),
             registry=registry,

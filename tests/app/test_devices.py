@@ -329,3 +329,40 @@ async def test_a_group_gives_up_the_devices_that_keep_it_from_fitting() -> None:
             member = {"schedulingGroup": {"podGroupName": "g"}}
             cluster.create(manifest("p", "c", spec=member), manifest("q", spec=member))
             await eventually(lambda: placements(cluster) == {"p": "b", "q": "b"})
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_group_with_claims_evicts_for_all_of_its_pods() -> None:
+    """What was reserved while it was tried without its victims is free again, and taken once."""
+    async with DevCluster() as cluster:
+        cluster.create(device_class())
+        for name in ("a", "b"):
+            cluster.create(node(name), resource_slice(name, "g0"))
+            low = make_pod(f"low-{name}", cpu="3", terminationGracePeriodSeconds=0)
+            cluster.create(low)
+            make_claim(cluster, f"c-{name}")
+        cluster.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": "high"},
+                "value": 100,
+            },
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": "g", "namespace": "default"},
+                "spec": {
+                    "schedulingPolicy": {"gang": {"minCount": 2}},
+                    "priorityClassName": "high",
+                },
+            },
+        )
+        async with scheduler(cluster):
+            await eventually(lambda: len(placements(cluster)) == 2)
+            member = {"schedulingGroup": {"podGroupName": "g"}, "priorityClassName": "high"}
+            cluster.create(
+                *(manifest(f"p-{name}", f"c-{name}", cpu=3, spec=member) for name in ("a", "b"))
+            )
+            await eventually(lambda: set(placements(cluster)) == {"p-a", "p-b"})
+            assert devices_of(cluster) == {("a", "g0"): 1, ("b", "g0"): 1}

@@ -156,6 +156,17 @@ def test_each_metric_of_kube_scheduler_is_here_or_is_said_not_to_be() -> None:
     assert missing == want - metric_names()
 
 
+def test_each_metric_of_groups_is_here() -> None:
+    """What kube-scheduler 1.37.2 registers with its gate GenericWorkload."""
+    names = """
+    podgroup_schedule_attempts_total podgroup_scheduling_algorithm_duration_seconds
+    podgroup_scheduling_attempt_duration_seconds preemption_evaluation_duration_seconds
+    preemption_execution_duration_seconds preemption_pdb_violations_total
+    preemption_workload_disruptions workload_preemption_attempts_total workload_preemption_victims
+    """
+    assert {f"scheduler_{name}" for name in names.split()} <= metric_names()
+
+
 def test_every_event_reason_is_documented() -> None:
     assert [one for one in sorted(event_reasons()) if f"| `{one}` |" not in OPERATIONS] == []
 

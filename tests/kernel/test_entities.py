@@ -124,6 +124,9 @@ def test_preemption_for_a_group_is_measured() -> None:
     # No group was disrupted.
     assert metric(world, "preemption_workload_disruptions_count", preemptor="podgroup") is None
     assert metric(world, "podgroup_scheduling_algorithm_duration_seconds_count") == 1
+    point = {"extension_point": "PodGroupPostFilter", "profile": "default-scheduler"}
+    name = "framework_extension_point_duration_seconds_count"
+    assert metric(world, name, status="Success", **point) == 1
 
 
 def test_budgets_that_one_pod_violates_are_counted() -> None:

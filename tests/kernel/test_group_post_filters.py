@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.status import Status
@@ -11,11 +12,13 @@ from engine.kernel.group_post_filters import GroupPostFilters
 from engine.kernel.group_preemption import Outcome
 from engine.kernel.instructions import Evict, Instruction, RunAction
 from engine.kernel.pod_groups import GroupKey
+from engine.lib.clock import VirtualClock
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS
 from engine.queueing.queued_pod import QueuedPod
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.scheduling.runtime_plugin import PostFilterResult
+from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import World
 from tests.kernel.test_decide import EXTENDER, answer, ask
@@ -60,6 +63,8 @@ def ask_all(
     filters = GroupPostFilters(
         cache=world.cache,
         preemption=Preemption(outcome),  # type: ignore[arg-type]  # all that is asked
+        metrics=Metrics(CollectorRegistry()),
+        time=VirtualClock(),
         out=out,
     )
     plugin = Devices(world.cache.objects)
