@@ -53,6 +53,10 @@ _POLICIES: Final = (
 
 _GROUP: Final = frozenset({POD_GROUP})
 _INVALID: Final = failure("InvalidGroup")
+_GROUP_POLICIES: Final = (
+    "all pods in a single pod group should have the same preemption policy as the pod group's "
+    "preemption policy, got {} and {}"
+)
 
 
 class Choose(Protocol):
@@ -239,14 +243,16 @@ class GroupAttempts:
                 return _SCHEDULERS.format(other.scheduler_name, key.scheduler_name)
         has_priority = self._groups.has_priority(key)
         priority = self._groups.state(key).priority
-        policy = ""
+        found = self._groups.object_of(key)
+        policy = found.preemption_policy if found is not None else ""
+        differ = _GROUP_POLICIES if policy else _POLICIES
         for pod in (*(queued.pod for queued in members), *placed):
             if has_priority and pod.priority != priority:
                 return _PRIORITIES.format(pod.priority, priority)
             of_pod = _preemption_policy(pod)
             policy = policy or of_pod
             if of_pod != policy:
-                return _POLICIES.format(of_pod, policy)
+                return differ.format(of_pod, policy)
         return ""
 
     def _decide(

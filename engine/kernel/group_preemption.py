@@ -16,7 +16,7 @@ from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.kernel.preemptions import Preemptions
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.model.pod_group import NEVER, POD_GROUPS, PREEMPT_LOWER_PRIORITY
+from engine.model.pod_group import NEVER, PREEMPT_LOWER_PRIORITY
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.nominator import Nominator
 from engine.queueing.queued_pod import QueuedPod
@@ -262,7 +262,7 @@ class GroupPreemption:
         if not going or pods[0].uid in self._preemptions:
             return
         self._preemptions.begin(pods[0].uid, CLUSTER, [pod.uid for pod in pods])
-        found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        found = self._groups.object_of(key)
         name = found.metadata.uid if found is not None else f"{key.namespace}/{key.name}"
         preemption = Preemption(CLUSTER, all_victims, violations)
         revision = scheduler.bundle.revision

@@ -18,6 +18,7 @@ from engine.model.pod_group import (
     POD_GROUPS,
     DisruptionUnit,
     GroupTerms,
+    PodGroup,
     PodGroupState,
     group_state,
 )
@@ -300,7 +301,7 @@ class PodGroups:
         key = self.tried_in(uid)
         if key is None or self._keys[uid][key].min_count is not None:
             return False
-        return self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}") is None
+        return self.object_of(key) is None
 
     def namesakes(self, key: GroupKey) -> list[GroupKey]:
         """The groups of that name in its namespace as other profiles see them."""
@@ -330,12 +331,17 @@ class PodGroups:
         """True if a pod of the group leaves it to the PodGroup how many belong together."""
         return any(self._keys[uid][key].min_count is None for uid in self._members.get(key, ()))
 
+    def object_of(self, key: GroupKey) -> PodGroup | None:
+        """The PodGroup of the group's name, if there is one."""
+        found: PodGroup | None = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        return found
+
     def has_priority(self, key: GroupKey) -> bool:
         """False if the group's priority is only that of its pods."""
         terms = (self._keys[uid][key] for uid in self._members.get(key, ()))
         if any(one.priority is not None for one in terms):
             return True
-        found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        found = self.object_of(key)
         return found is not None and found.priority is not None
 
     def waiting_in(self, key: GroupKey) -> list[str]:
@@ -399,7 +405,7 @@ class PodGroups:
         """What is known of a group without a look at where its pods are."""
         members = self._members.get(key, {})
         terms = [self._keys[uid][key] for uid in members]
-        found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        found = self.object_of(key)
         state = group_state(key.name, terms, list(members.values()), found)
         return state if state.exists or self._are_served else replace(state, problem=NOT_SERVED)
 

@@ -205,6 +205,19 @@ def test_pods_of_two_preemption_policies_are_an_error_of_the_group() -> None:
     }
 
 
+def test_pods_of_another_preemption_policy_than_their_group_are_an_error() -> None:
+    """Groups have one only with a gate that is off by default."""
+    world = grown(8)
+    world.put_object(POD_GROUPS, pod_group(1, preemptionPolicy="Never"))
+    world.add(in_group("a"))
+    rest(world)
+    why = (
+        "all pods in a single pod group should have the same preemption policy as the pod group's "
+        "preemption policy, got PreemptLowerPriority and Never"
+    )
+    assert told(world) == {"a": why}
+
+
 @pytest.mark.parametrize(
     ("min_count", "why"),
     [
