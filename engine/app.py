@@ -69,6 +69,7 @@ from engine.pulled_metrics import (
     show_policies,
     show_queue,
     show_recording,
+    show_waiting,
     show_watches,
 )
 from engine.recording.recorder import Recorder
@@ -683,6 +684,7 @@ class App:
     def _show_metrics(self) -> None:
         metrics = self.metrics
         show_queue(metrics, self.queue, self.kernel.entities)
+        show_waiting(metrics, self.kernel.waiting_reasons)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(

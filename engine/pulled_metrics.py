@@ -5,7 +5,7 @@ Owns names, texts and labels; the numbers are the parts'. What is counted as it 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from engine.binding.binding_cycle import BindingCycle
 from engine.binding.deferred_writer import DeferredWriter
@@ -60,6 +60,31 @@ def show_queue(metrics: Metrics, queue: SchedulingQueue, entities: Entities) -> 
         "Pods that wait, by the plugin that rejected them; one with several counts for each.",
         ("plugin", "profile"),
         lambda: [(key, number) for key, number in queue.rejections().items()],
+    )
+
+
+# Tokens are words of policies, and there is no limit to those.
+_MOST_REASONS: Final = 500
+
+
+def show_waiting(
+    metrics: Metrics, reasons: Callable[[], Mapping[tuple[str, str, str], int]]
+) -> None:
+    """Export why pods wait; *reasons* counts them by (reason token, policy, profile)."""
+
+    def bounded() -> list[tuple[tuple[str, ...], float]]:
+        found = sorted(reasons().items(), key=lambda item: (-item[1], item[0]))
+        rows: dict[tuple[str, ...], float] = dict(found[:_MOST_REASONS])
+        for (_, _, profile), number in found[_MOST_REASONS:]:
+            key = ("Other", "", profile)
+            rows[key] = rows.get(key, 0) + number
+        return list(rows.items())
+
+    metrics.pull_labelled_gauges(
+        "starsched_waiting_pods",
+        "Pods that wait, by their dominant reason and the policy that it comes from.",
+        ("reason", "policy", "profile"),
+        bounded,
     )
 
 

@@ -81,9 +81,10 @@ _ENTRIES: Final = (
     ),
     _runtime(
         "InvalidGroup",
-        "the pods of a group cannot be scheduled together, as they contradict each other",
+        "the pod's group cannot be followed: its pods contradict each other, or its PodGroup has a "
+        "field that is not understood or is not served",
         False,
-        "give the pods of the group the same scheduler, priority and preemption policy",
+        "correct the PodGroup or the pods as the message says",
         BROKEN,
     ),
     ReasonKind(
@@ -123,7 +124,7 @@ _ENTRIES: Final = (
         "free some of the quota, or raise it",
         HELD,
     ),
-    ReasonKind(
+    _runtime(
         "GatedByPolicy",
         "a policy does not let the pod into the queue",
         False,
@@ -152,7 +153,7 @@ _ENTRIES: Final = (
         "look at the pods of the group with another reason: they found no node",
         ELSEWHERE,
     ),
-    ReasonKind(
+    _runtime(
         "WaitingOnPermit",
         "the pod has a node, and a policy makes it wait before it is bound",
         False,

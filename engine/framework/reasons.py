@@ -77,7 +77,11 @@ _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "NodeDeclaredFeatures": (("", "FeatureMissing"),),
     "DefaultPreemption": (("", "WaitingForPreemption"),),
     "SchedulingGates": (("", "GatedBySchedulingGates"),),
-    "GangScheduling": (("", "GroupIncomplete"),),
+    "GangScheduling": (
+        ("waiting for ", "GroupIncomplete"),
+        ("not there", "GroupIncomplete"),
+        ("", "InvalidGroup"),
+    ),
     "Coscheduling": (("", "GroupIncomplete"),),
     "PodGroup": (("", "GroupDoesNotFit"),),
     EXTENDER: (("", "ExtenderRejected"),),
@@ -225,6 +229,11 @@ _CONDITIONS: Final = frozenset((UNSCHEDULABLE, SCHEDULER_ERROR, SCHEDULING_GATED
 RESERVED: Final = frozenset(
     (*_CONDITIONS, *(one.token for one in REASONS.values() if not one.is_for_policies))
 )
+
+
+def legal_token(given: object) -> str:
+    """*given* if a policy may give it as a token, else "": the sandbox may send anything."""
+    return given if isinstance(given, str) and token_problem(given) == ("", "") else ""
 
 
 def token_problem(token: str) -> tuple[str, str]:

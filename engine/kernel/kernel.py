@@ -5,6 +5,7 @@ decision collects its instructions, and returns them when the state is consisten
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
@@ -208,6 +209,13 @@ class Kernel:
         self.queue.check_invariants()
         self.permits.check_invariants()
         self.preemptions.check_invariants()
+
+    def waiting_reasons(self) -> Counter[tuple[str, str, str]]:
+        """How many pods wait, in the queue or in permit, by (reason token, policy, profile)."""
+        found = Counter(self.queue.waiting_reasons())
+        for queued, reason in self.permits.waiting():
+            found[reason.token, reason.policy, queued.pod.scheduler_name] += 1
+        return found
 
     # --- events ------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from typing import Final
 
 from engine.caching.cache import Cache
 from engine.framework import reasons
-from engine.framework.reasons import BACKING_OFF, Reason
+from engine.framework.reasons import BACKING_OFF, Reason, legal_token
 from engine.framework.status import Code, Status
 from engine.kernel.attempts import Attempts
 from engine.kernel.instructions import Bind, Instruction, ReportGroupReleased, ReportWaiting
@@ -108,7 +108,7 @@ _PREEMPTED: Final = _Refusal(
 
 def _not_about_nodes(policy: str, texts: tuple[str, ...], token: str) -> Reason:
     """The reason of a pod that has a node, and that *policy* rejects all the same."""
-    status = Status(Code.UNSCHEDULABLE, texts, policy, "" if token == _WAITING else token)
+    status = Status(Code.UNSCHEDULABLE, texts, policy, legal_token(token))
     return reasons.rejection(status, is_about_nodes=False)
 
 
@@ -273,16 +273,17 @@ class Permits:
 
     # --- time --------------------------------------------------------------------------------
 
-    def waiting(self) -> Iterator[tuple[QueuedPod, Reason, str]]:
-        """The pods that wait, each with why: as a reason, and in words."""
+    def waiting(self) -> Iterator[tuple[QueuedPod, Reason]]:
+        """The pods that wait, each with why; of several policies, the first counts."""
         for entry in self._entries.values():
             policy, wait = next(iter(entry.waits.items()), ("", None))
             token = _WAITING if wait is None else wait.token
-            yield (
-                entry.placement.queued,
-                Reason(token, policy, condition=WAITING_REASON),
-                str(entry),
-            )
+            yield entry.placement.queued, Reason(token, policy, condition=WAITING_REASON)
+
+    def words_for(self, uid: str) -> str:
+        """What the pod of *uid* waits for, on which node and for how long, as users read it."""
+        entry = self._entries.get(uid)
+        return "" if entry is None else str(entry)
 
     def pass_time(self) -> None:
         """Refuse placements that have timed out, and report what others wait for."""
@@ -408,7 +409,7 @@ class Permits:
                 break
             seconds = min(float(verdict[1]), MOST_SECONDS)
             begun = entry.waits.get(policy) or _Wait(seconds, now + seconds, "")
-            token = verdict[3] if len(verdict) > 3 else _WAITING
+            token = (legal_token(verdict[3]) if len(verdict) > 3 else "") or _WAITING
             waits[policy] = replace(begun, text=str(verdict[2]), token=token)
         entry.waits = waits
         status = "Success"

@@ -142,7 +142,21 @@ _IS_EMPTY: Final = "of each counter only `is_empty`: whether anything was counte
 _PASSES: Final = "None lets the pod pass, a text says why not"
 _WHOLE: Final = "`//` divides to an int; math.round(...) makes one of a float"
 _REASONS: Final = Annotated[list[str], msgspec.Meta(min_length=1)]
-_REJECTION: Final = tuple[Literal["r", "u"], _REASONS]  # type: ignore[valid-type]  # an annotation
+
+
+class _Rejection(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A rejection of a filter: if removing pods could help, why, and the reason token if any."""
+
+    kind: Literal["r", "u"]
+    reasons: _REASONS  # type: ignore[valid-type]  # an annotation
+    token: str = ""
+
+
+def _sent(*parts: str) -> str:
+    """Starlark for a list of *parts* that leaves the sandbox, with the token of `v` if any."""
+    listed = ", ".join(parts)
+    return f"[{listed}, v.token] if v.token else [{listed}]"
+
 
 ENTRIES: Final = (
     Hook(
@@ -181,7 +195,13 @@ ENTRIES: Final = (
             NOTHING,
             REASON,
             *(
-                made(one, "v.reasons[0]", str, when="len(v.reasons) == 1", is_said=False)
+                made(
+                    one,
+                    "[v.reasons[0], v.token] if v.token else v.reasons[0]",
+                    str | tuple[str, str],
+                    when="len(v.reasons) == 1",
+                    is_said=False,
+                )
                 for one in ("reject", "unresolvable")
             ),
         ),
@@ -206,8 +226,8 @@ ENTRIES: Final = (
         required=1,
         forms=(
             NOTHING,
-            made("reject", '["reject", "r", v.reasons]'),
-            made("unresolvable", '["reject", "u", v.reasons]'),
+            made("reject", _sent('"reject"', '"r"', "v.reasons")),
+            made("unresolvable", _sent('"reject"', '"u"', "v.reasons")),
             made("skip", '["skip"]'),
             made(
                 "only_nodes",
@@ -230,9 +250,9 @@ ENTRIES: Final = (
         is_per_node=True,
         forms=(
             NOTHING,
-            reasons(("a reason", "a list of reasons"), "r", _REJECTION),
-            made("unresolvable", '["u", v.reasons]', _REJECTION),
-            made("reject", '["r", v.reasons]', _REJECTION, is_said=False),
+            reasons(("a reason", "a list of reasons"), "r", _Rejection),
+            made("unresolvable", _sent('"u"', "v.reasons"), _Rejection),
+            made("reject", _sent('"r"', "v.reasons"), _Rejection, is_said=False),
         ),
         hints={"[]": "None lets the pod pass: `return reasons or None`"},
         lint_hints={"bool": _PASSES, "float": _PASSES},
@@ -323,10 +343,10 @@ ENTRIES: Final = (
         required=2,
         forms=(
             NOTHING,
-            made("wait", '["wait", v.seconds, v.reasons[0]]'),
+            made("wait", _sent('"wait"', "v.seconds", "v.reasons[0]")),
             reasons(("a reason",), "reject", list[Any]),
-            made("reject", '["reject", v.reasons]', is_said=False),
-            made("unresolvable", '["reject", v.reasons]', is_said=False),
+            made("reject", _sent('"reject"', "v.reasons"), is_said=False),
+            made("unresolvable", _sent('"reject"', "v.reasons"), is_said=False),
         ),
         lint_hints={"bool": _PASSES, "float": _PASSES},
         plugin_set="permit",

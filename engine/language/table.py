@@ -50,6 +50,8 @@ class Parameter:
         is_filled: An empty text or list is not taken.
         holds_texts: A list must hold texts, and nothing else.
         choices: If not empty, the only texts that are taken.
+        problem: What is wrong with a text, if only some are taken: what is wanted, and a hint; both
+            empty if nothing is.
         is_rest: It stands for any number of arguments that are given by name.
         hints: What helps when a value of this kind is given, "" for any other; `{given}` is its
             text.
@@ -65,6 +67,7 @@ class Parameter:
     is_filled: bool = False
     holds_texts: bool = False
     choices: tuple[str, ...] = ()
+    problem: Callable[[str], tuple[str, str]] | None = None
     is_rest: bool = False
     hints: Mapping[str, str] = field(default_factory=dict)
 

@@ -4,8 +4,10 @@ Owns their Starlark text. What a verdict becomes on its way out of the sandbox, 
 it, is `verdicts`.
 """
 
+import string
 from typing import Final
 
+from engine.framework.reasons import LONGEST_TOKEN, RESERVED, TOKEN_FORM, token_problem
 from engine.language.table import Builtin, Parameter, kinds
 from engine.model.pod_group import DISRUPTION_MODES, PREEMPTION_POLICIES
 
@@ -16,18 +18,25 @@ _REASONS: Final = Parameter(
     is_filled=True,
     holds_texts=True,
 )
+_TOKEN: Final = Parameter(
+    "token",
+    kinds("str"),
+    f"a reason token ({TOKEN_FORM})",
+    '""',
+    problem=token_problem,
+)
 
 ENTRIES: Final[tuple[Builtin, ...]] = (
     Builtin(
         name="unresolvable",
-        parameters=(_REASONS,),
+        parameters=(_REASONS, _TOKEN),
         result="verdict",
         makes="u",
         doc="Rejected, and removing pods could not help.",
     ),
     Builtin(
         name="reject",
-        parameters=(_REASONS,),
+        parameters=(_REASONS, _TOKEN),
         result="verdict",
         makes="r",
         doc="Rejected, and removing pods could help.",
@@ -86,6 +95,7 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
                 is_filled=True,
                 holds_texts=True,
             ),
+            _TOKEN,
         ),
         result="verdict",
         makes="wait",
@@ -122,7 +132,26 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
     ),
 )
 
-TEXT: Final = """\
+TEXT: Final = (
+    f"""\
+_CHARACTERS = "{string.ascii_letters}{string.digits}"
+_LONGEST = {LONGEST_TOKEN}
+_RESERVED = {sorted(RESERVED)}
+_FORM = " wants a reason token ({TOKEN_FORM}), got "
+"""
+    + """\
+def _token(token, function):
+    if type(token) != "string":
+        fail(function + "()" + _FORM + repr(token))
+    if not token:
+        return token
+    if len(token) > _LONGEST or not token[0].isupper() or token.strip(_CHARACTERS):
+        fail(function + "()" + _FORM + repr(token))
+    if token in _RESERVED:
+        text = "() wants a reason token that a policy may give, got %s, which is the scheduler's"
+        fail(function + text % repr(token))
+    return token
+
 def _reasons(given, function):
     reasons = [given] if type(given) == "string" else given
     if type(reasons) not in ("list", "tuple") or not reasons:
@@ -132,11 +161,19 @@ def _reasons(given, function):
             fail(function + "() wants reasons that are non-empty strings, got " + repr(reason))
     return list(reasons)
 
-def unresolvable(reasons):
-    return struct(verdict = "u", reasons = _reasons(reasons, "unresolvable"))
+def unresolvable(reasons, token = ""):
+    return struct(
+        verdict = "u",
+        reasons = _reasons(reasons, "unresolvable"),
+        token = _token(token, "unresolvable"),
+    )
 
-def reject(reasons):
-    return struct(verdict = "r", reasons = _reasons(reasons, "reject"))
+def reject(reasons, token = ""):
+    return struct(
+        verdict = "r",
+        reasons = _reasons(reasons, "reject"),
+        token = _token(token, "reject"),
+    )
 
 def skip():
     return struct(verdict = "skip")
@@ -161,13 +198,14 @@ def only_nodes(names, state = None):
 # No pod waits longer in permit.
 _MOST_SECONDS = 900
 
-def wait(seconds, reason = "waiting for the rest of its group"):
+def wait(seconds, reason = "waiting for the rest of its group", token = ""):
     if type(seconds) not in ("int", "float") or not 0 < seconds:
         fail("wait() wants a number of seconds above 0, got " + repr(seconds))
     return struct(
         verdict = "wait",
         seconds = float(min(seconds, _MOST_SECONDS)),
         reasons = _reasons(reason, "wait"),
+        token = _token(token, "wait"),
     )
 
 # No priority of the API is beyond this one.
@@ -196,3 +234,4 @@ def gang(name, min_count = None, priority = None, preemption_policy = None, disr
         disruption_mode = _choice(disruption_mode, "disruption_mode", _DISRUPTION_MODES),
     )
 """
+)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.framework.reasons import legal_token
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.memo_reuse import reusable_entries
@@ -301,7 +302,7 @@ class VerdictMemo:
             if table.is_score:
                 table.codes[ids] = np.asarray(answer.numbers)  # of which `NO_SCORE` is `SCORE_NONE`
             else:
-                kinds = [self._code(kind, policy) for kind in answer.kinds]
+                kinds = [self.code(kind, policy) for kind in answer.kinds]
                 table.codes[ids] = np.array(kinds, np.int32)[np.asarray(answer.numbers)]
             return
         # Most answers are plain: ints, or nothing against any node.
@@ -319,20 +320,21 @@ class VerdictMemo:
             elif table.is_score:
                 table.codes[i] = SCORE_NONE if verdict is None else verdict
             else:
-                table.codes[i] = self._code(verdict, policy)
+                table.codes[i] = self.code(verdict, policy)
 
-    def _code(self, verdict: Any, policy: str) -> int:
+    def code(self, verdict: Any, policy: str) -> int:
         """The code of what a filter or an `among_*` function said."""
         if verdict is None or verdict is True:
             return FITS
         if verdict is False:
             return NOT_AMONG
-        kind, reasons = verdict
-        key = (policy, kind, *reasons)
+        kind, reasons, *given = verdict
+        key = (policy, kind, *given, "", *reasons)
         known = self._codes.get(key)
         if known is None:
             code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
-            known = self.reasons.intern(Status(code, tuple(reasons), policy))
+            token = legal_token(given[0]) if given else ""
+            known = self.reasons.intern(Status(code, tuple(reasons), policy, token))
             self._codes[key] = known
         return known
 

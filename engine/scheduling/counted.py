@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
-from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.projections import NodeColumn
@@ -322,9 +321,7 @@ class CountedHooks:
             return SCORE_NONE if verdict is None else int(verdict)
         if verdict is None:
             return FITS
-        kind, reasons = verdict
-        code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
-        return self._memo.reasons.intern(Status(code, tuple(reasons), use.enabled.policy))
+        return self._memo.code(verdict, use.enabled.policy)
 
 
 def given_to_group(use: CountedHook, columns: Sequence[CounterColumn], group: int) -> bytes:

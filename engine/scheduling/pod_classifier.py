@@ -13,7 +13,7 @@ import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
-from engine.framework.reasons import left_out_token
+from engine.framework.reasons import left_out_token, legal_token
 from engine.framework.status import Code, Status
 from engine.language.summaries import COUNT
 from engine.model.pod import Pod
@@ -314,7 +314,8 @@ class PodClassifier:
                     states[e.policy] = _encode(rest[1])
             elif kind == "reject":
                 code = Code.UNRESOLVABLE if rest[0] == "u" else Code.UNSCHEDULABLE
-                status = Status(code, tuple(rest[1]), e.policy)
+                token = legal_token(rest[2]) if len(rest) > 2 else ""
+                status = Status(code, tuple(rest[1]), e.policy, token)
                 if code is Code.UNRESOLVABLE:
                     return PreFiltered(status), frozenset(), {}
                 # Later pre-filters still count: one of them may say that nothing can help.

@@ -53,6 +53,8 @@ def test_every_entry_says_in_one_line_what_it_means_and_what_to_do(token: str) -
         ("DynamicResources", ["cannot allocate all claims"], "InsufficientDevices"),
         ("DynamicResources", ["request a: device class b does not exist"], "ClassMissing"),
         ("DynamicResources", ['resourceclaim "a" not found'], "WaitingForClaim"),
+        ("GangScheduling", ["waiting for minCount pods from a gang to appear"], "GroupIncomplete"),
+        ("GangScheduling", ["the PodGroup has a disruptionMode `x`"], "InvalidGroup"),
         ("Extender", [], "ExtenderRejected"),
         ("gpu-quota", ["used up"], "GpuQuota"),
     ],
@@ -203,6 +205,12 @@ def test_a_token_is_camel_case_and_short(token: str) -> None:
     problem, hint = token_problem(token)
     assert "CamelCase" in problem
     assert hint
+
+
+def test_what_a_policy_cannot_give_is_not_taken_from_the_sandbox() -> None:
+    assert reasons.legal_token("SoldOut") == "SoldOut"
+    for given in ("Throttled", "a b", "", 3, None, ["SoldOut"], "A" * 10_000):
+        assert reasons.legal_token(given) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from engine.framework.reason_kinds import REASONS
 from engine.language.hooks import HOOKS, PARAMETERS, Hook
 from engine.language.numbers import CONSTANTS
 from engine.language.starlark import LIBRARIES
@@ -20,7 +21,9 @@ from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
 DOCS = Path(__file__).parents[2] / "docs"
-DOCUMENTS = [DOCS / name for name in ("language.md", "views.md", "builtin-policies.md")]
+DOCUMENTS = [
+    DOCS / name for name in ("language.md", "views.md", "builtin-policies.md", "reasons.md")
+]
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -39,6 +42,7 @@ def tables() -> dict[str, str]:
         "shipped": _shipped(),
         "packs": _packs(),
         "arguments": _arguments(),
+        "reasons": _reasons(),
     }
 
 
@@ -59,6 +63,14 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     names = list(head)
     lines = [names, ["---"] * len(names), *[list(row) for row in rows]]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _reasons() -> str:
+    rows = []
+    for kind in REASONS.values():
+        helps, given = ("yes" if one else "no" for one in (kind.node_helps, kind.is_for_policies))
+        rows.append([f"`{kind.token}`", kind.meaning, helps, kind.next_step, given])
+    return _table(["token", "cause", "a node helps", "next step", "policies may give it"], rows)
 
 
 def _hooks() -> str:

@@ -61,11 +61,19 @@ def _failure(text: str, call: Any, **options: Any) -> PolicyFailure:
         pytest.param('unresolvable("no")', ["u", ["no"]], id="removing pods could not help"),
         pytest.param('unresolvable(["a", "b"])', ["u", ["a", "b"]], id="unresolvable with several"),
         pytest.param('reject("no")', ["r", ["no"]], id="reject, spelt out"),
+        pytest.param('reject("no", token = "Own")', ["r", ["no"], "Own"], id="a reason token"),
+        pytest.param('unresolvable("no", "Own")', ["u", ["no"], "Own"], id="a token by position"),
+        pytest.param('reject("no", token = "")', ["r", ["no"]], id="no token"),
+        pytest.param(
+            'reject("no", token = "Own" if node.pod_count else "Other")',
+            ["r", ["no"], "Other"],
+            id="one of two tokens",
+        ),
     ],
 )
 def test_filter_verdicts(make: Make, body: str, want: Any) -> None:
     evaluator = make(program_of(f"def filter(pod, node): return {body}"))
-    assert evaluator.evaluate([per_node("filter", {})]) == [[want]]
+    assert evaluator.evaluate([per_node("filter", {"pod_count": 0})]) == [[want]]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +85,17 @@ def test_filter_verdicts(make: Make, body: str, want: Any) -> None:
         pytest.param("victim_key", "None", None, id="never evicted"),
         pytest.param("pre_enqueue", "None", None, id="not gated"),
         pytest.param("pre_enqueue", '"wait"', "wait", id="gated"),
+        pytest.param(
+            "pre_enqueue", 'reject("wait", token = "Own")', ["wait", "Own"], id="gated for a token"
+        ),
         pytest.param("permit", "None", None, id="let in"),
         pytest.param("group_of", "None", None, id="of no group"),
         pytest.param("pre_filter", "None", None, id="nothing to say"),
         pytest.param("pre_filter", 'reject("no")', ["reject", "r", ["no"]], id="reject"),
         pytest.param("pre_filter", 'unresolvable("no")', ["reject", "u", ["no"]], id="for good"),
+        pytest.param(
+            "pre_filter", 'reject("no", "Own")', ["reject", "r", ["no"], "Own"], id="with a token"
+        ),
         pytest.param("pre_filter", "skip()", ["skip"], id="skip"),
         pytest.param("pre_filter", 'only_nodes(["a"])', ["only", ["a"]], id="some nodes"),
         pytest.param(

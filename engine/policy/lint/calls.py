@@ -112,11 +112,31 @@ def _argument(source: PolicySource, argument: _Argument) -> Iterator[Finding]:
     if is_low or is_blank or is_empty:
         got = "an empty text" if is_blank else "an empty list" if is_empty else f"`{shown(given)}`"
         yield source.finding("wrong-type", given, f"{takes}, got {got}", is_error=True)
+    yield from _form(source, argument)
     if parameter.choices and written is not None and written not in parameter.choices:
         close = difflib.get_close_matches(written, parameter.choices, 1)
         listed = ", ".join(f"`{one}`" for one in parameter.choices)
         text = f"{name}() wants one of {listed}, got `{written}`"
         hint = f"did you mean `{close[0]}`?" if close else ""
+        yield source.finding("wrong-type", given, text, hint, is_error=True)
+
+
+def _form(source: PolicySource, argument: _Argument) -> Iterator[Finding]:
+    """A text that the parameter does not take, also if it is a constant of the file."""
+    called, parameter, given = argument
+    written = text_of(given)
+    if parameter.problem is None:
+        return
+    if isinstance(given, ast.Name):
+        set_to = [
+            one.value
+            for one in source.tree.body
+            if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == given.id
+        ]
+        written = text_of(set_to[0]) if len(set_to) == 1 else None
+    wants, hint = parameter.problem(written) if written else ("", "")
+    if wants:
+        text = f"{called.name}() wants `{parameter.name}` to be {wants}, got `{written}`"
         yield source.finding("wrong-type", given, text, hint, is_error=True)
 
 

@@ -88,15 +88,17 @@ class Rejections(Answers):
 
     def _place(self, value: Any) -> int:
         """The place of a rejection among the kinds of them."""
-        code, given = ("r", value) if type(value) is not Verdict else (value.verdict, value.reasons)
+        code, given, token = "r", value, ""
+        if type(value) is Verdict:
+            code, given, token = value.verdict, value.reasons, value.token
         if type(given) is not list:
             given = reasons_of(given)
-        key = (code, *given)
+        key = (code, token, *given)
         place = self._known.get(key)
         if place is None:
             reasons = reasons_of(given)
             place = self._known[key] = len(self._kinds)
-            self._kinds.append([code, reasons])
+            self._kinds.append([code, reasons, token] if token else [code, reasons])
         return place
 
     @staticmethod

@@ -8,6 +8,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from engine.framework.reasons import legal_token
 from engine.language.flow import UNKNOWN
 from engine.language.table import Builtin, builtins
 from engine.language.values import (
@@ -281,7 +282,7 @@ def builtin(here: "Expressions", node: ast.Call, name: str) -> Code:
         return here.never()
     if name == "sorted":
         return _sorted(here, node)
-    if node.keywords:
+    if node.keywords and name not in _WITH_TOKEN:
         raise Untranslatable("a builtin with named arguments")
     codes = here.values(node.args)
     if any("any" in names(code.type) for code in codes):
@@ -431,16 +432,29 @@ def _native_call(known: Builtin, codes: Sequence[Code]) -> Code:
 def _verdict(name: str) -> Make:
     def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
         type_: Value = frozenset({VERDICT})
-        given = codes[0].value
+        given, token = codes[0].value, _token(here, node, codes)
         if given is not UNKNOWN and type(given) is str:
             try:
-                made = getattr(operations, name)(given)
+                made = getattr(operations, name)(given, token)
             except NoVerdictError:
                 return here.never()
             return Code(here.shared.verdict(made), type_)
-        return Code(call(f"h_{name}", codes[0].node), type_)
+        return Code(call(f"h_{name}", codes[0].node, *([ast.Constant(token)] * bool(token))), type_)
 
     return make
+
+
+def _token(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> str:
+    """The reason token of a verdict; one that is not written out, or none, is not translated."""
+    given = [*codes[1:], *(here.value(one.value) for one in node.keywords if one.arg == "token")]
+    if not given and not node.keywords:
+        return ""
+    if len(given) != 1 or len(node.keywords) + len(codes) != 2:
+        raise Untranslatable("a builtin with named arguments")
+    token = given[0].value
+    if type(token) is not str or (token and legal_token(token) != token):
+        raise Untranslatable("a token that is not written out")
+    return token
 
 
 # Builtins of one argument that are a call in Python, too: of what, and for which kinds of it both
@@ -477,6 +491,7 @@ _BUILTINS: Final[dict[str, tuple[int, int, Make]]] = {
     "list": (0, 1, _list),
     "zip": (1, _MANY, _loop_list),
     "enumerate": (1, 1, _loop_list),
-    "unresolvable": (1, 1, _verdict("unresolvable")),
-    "reject": (1, 1, _verdict("reject")),
+    "unresolvable": (1, 2, _verdict("unresolvable")),
+    "reject": (1, 2, _verdict("reject")),
 }
+_WITH_TOKEN: Final = frozenset({"unresolvable", "reject"})

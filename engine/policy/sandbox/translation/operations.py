@@ -285,16 +285,17 @@ class Verdict(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     verdict: str
     reasons: list[str]
+    token: str = ""
 
 
-def unresolvable(given: Any) -> Verdict:
-    """`unresolvable(...)`."""
-    return Verdict("u", reasons_of(given))
+def unresolvable(given: Any, token: str = "") -> Verdict:
+    """`unresolvable(...)`; *token* is one that a policy may give."""
+    return Verdict("u", reasons_of(given), token)
 
 
-def reject(given: Any) -> Verdict:
-    """`reject(...)`."""
-    return Verdict("r", reasons_of(given))
+def reject(given: Any, token: str = "") -> Verdict:
+    """`reject(...)`, likewise."""
+    return Verdict("r", reasons_of(given), token)
 
 
 def kind_of(value: Any) -> str:

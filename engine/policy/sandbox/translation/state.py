@@ -8,6 +8,8 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from engine.language.flow import UNKNOWN
 from engine.language.values import NOTHING, Items, Map, Site, Value
 from engine.policy.sandbox.translation import operations
@@ -129,7 +131,7 @@ class Translation:
         for held in self.constants.values():
             if type(held) is not operations.Verdict:
                 continue
-            if (held.verdict, held.reasons) == (made.verdict, made.reasons):
+            if msgspec.structs.astuple(held) == msgspec.structs.astuple(made):
                 return self.constant(held)
         return self.constant(made)
 
