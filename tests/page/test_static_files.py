@@ -4,9 +4,11 @@ import hashlib
 from importlib import resources
 from typing import Final
 
+import aiohttp
 import pytest
 
 from engine.page.static_files import libraries, static_files
+from tests.page.site import Site
 
 #: The files of the folder that are our own.
 _OURS: Final = {"page.css", "page.js", "mark.svg", "libraries.toml"}
@@ -33,3 +35,14 @@ def test_the_version_of_htmx_is_the_one_in_the_manifest() -> None:
 
 def test_all_files_together_are_small() -> None:
     assert sum(len(file.body) for file in static_files().values()) < 150_000
+
+
+async def test_a_file_is_kept_for_good_under_its_hash_alone(site: Site) -> None:
+    file = static_files()["page.js"]
+    async with aiohttp.ClientSession(site.url) as session:
+        async with session.get(file.address) as response:
+            assert await response.read() == file.body
+            assert "immutable" in response.headers["Cache-Control"]
+        for other in ("/static/0123456789ab/page.js", "/static/x/libraries.toml", "/static/x/.."):
+            async with session.get(other) as response:
+                assert response.status == 404

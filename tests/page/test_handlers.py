@@ -1,0 +1,77 @@
+"""One address, and the form that a client asked for."""
+
+import aiohttp
+import msgspec
+import pytest
+
+from engine.live.answers import Leader, QueuePage, Refusal
+from tests.page.site import Site
+
+_HTML = {"Accept": "text/html"}
+
+
+async def test_a_program_gets_the_record_as_json(site: Site) -> None:
+    async with aiohttp.ClientSession(site.url) as session, session.get("/queue") as response:
+        body = await response.read()
+        assert response.content_type == "application/json"
+        assert response.headers["Vary"] == "Accept"
+    assert msgspec.json.decode(body, type=QueuePage) == site.answers["/queue"]
+
+
+async def test_a_browser_gets_html_that_may_run_nothing_of_others(site: Site) -> None:
+    policies = set()
+    async with aiohttp.ClientSession(site.url) as session:
+        for _ in range(2):
+            async with session.get("/queue", headers=_HTML) as response:
+                text = await response.text()
+                policy = response.headers["Content-Security-Policy"]
+                policies.add(policy)
+            rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+            nonce = rules["script-src"].removeprefix("'nonce-").removesuffix("'")
+            assert rules["default-src"] == "'none'"
+            assert rules["style-src"] == "'self'"
+            assert "unsafe" not in policy
+            assert text.count("<script") == text.count(f'<script nonce="{nonce}" src="/static/')
+            assert "style=" not in text
+            assert "<style" not in text
+            assert "http" not in text.replace(site.url, "").replace("http-equiv", "")
+    assert len(policies) == 2, "a nonce is for one page"
+
+
+async def test_the_root_leads_browsers_to_the_queue_and_programs_to_the_paths(site: Site) -> None:
+    async with aiohttp.ClientSession(site.url) as session:
+        async with session.get("/", headers=_HTML, allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (307, "/queue")
+        async with session.get("/") as response:
+            assert "/queue" in (await response.json())["paths"]
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json"])
+async def test_a_refusal_keeps_its_status(site: Site, accept: str) -> None:
+    site.status = 429
+    site.answers["/queue"] = Refusal(error="too many explanations", hint="ask again")
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/queue", headers={"Accept": accept}) as response,
+    ):
+        assert response.status == 429
+        assert "too many explanations" in await response.text()
+
+
+async def test_an_address_of_a_leader_that_is_a_script_is_no_link(site: Site) -> None:
+    leader = Leader("other", is_us=False, address="javascript:alert(1)")
+    site.answers["/queue"] = Refusal(error="standby", leader=leader)
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/queue", headers=_HTML) as response,
+    ):
+        assert "javascript:" not in await response.text()
+
+
+@pytest.mark.parametrize("header", ["x" * 7000, "text/html;" * 500])
+async def test_a_long_accept_header_does_no_harm(site: Site, header: str) -> None:
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/queue", headers={"Accept": header}) as response,
+    ):
+        assert response.status == 200
