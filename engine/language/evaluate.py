@@ -15,7 +15,7 @@ from engine.language.effects import Effects
 from engine.language.flow import Flow, Variables
 from engine.language.modules import Module, World
 from engine.language.resolve import bound_to, is_open, parameters_of
-from engine.language.summaries import counter_fields
+from engine.language.summaries import SUMMARIES, counter_fields
 from engine.language.syntax import has_star, stored_names
 from engine.language.table import Effect, builtins
 from engine.language.values import (
@@ -349,7 +349,8 @@ class Evaluation(ABC):
             return of_type(known.type, self._schema.records), set()
         if isinstance(atom, Summary):
             self.effects.read_summary(atom, name)
-            return OPAQUE, set()
+            field = SUMMARIES[atom.parameter].get(name)
+            return of_type(field.type if field else None, ()), set()
         if isinstance(atom, Part):
             record = self._schema.records.get(atom.type)
             if record is None:

@@ -151,10 +151,12 @@ class Inference(Evaluation):
             return function.module.constant(node)
         return function.scope.defaults.get(node, NOTHING)
 
+    def _key(self, function: Function, bound: Mapping[str, Value]) -> object:
+        """Calls of the same key are inferred together."""
+        return (function, *map(erased, bound.values())) if self._by_arguments else function
+
     def _walk_function(self, function: Function, bound: Mapping[str, Value]) -> Value:
-        key: object = function
-        if self._by_arguments:
-            key = (function, *map(erased, bound.values()))
+        key = self._key(function, bound)
         context = self._contexts.get(key)
         if context is None:
             if len(self._contexts) >= _MAX_CONTEXTS:

@@ -41,6 +41,10 @@ OVER: Final[Mapping[str, SummaryField]] = {
 }
 
 
+#: By the parameter of the hook.
+SUMMARIES: Final[Mapping[str, Mapping[str, SummaryField]]] = {"counts": COUNT, "over": OVER}
+
+
 def counter_fields(hook: str) -> tuple[str, ...]:
     """The fields of a counter that *hook* is given."""
     return tuple(name for name, field in COUNT.items() if hook in field.hooks)

@@ -1,39 +1,41 @@
 """The lint about scores: whether `score` can return a value outside 0..100.
 
-Reasons with intervals over single expressions, and follows functions of the file. Where values
-depend on each other (`used / total`), or are compared somewhere (`if x > 100`), their range is not
-known, and nothing is reported.
+Gives the numbers of the inference a range. Where values depend on each other (`used / total`), or
+are compared somewhere (`if x > 100`), their range is not known, and nothing is reported.
 """
 
 import ast
+import contextlib
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from engine.language.evaluate import Scope
+from engine.language.infer import Inference
+from engine.language.modules import World
 from engine.language.resolve import bound_to, parameters_of
 from engine.language.syntax import (
     alternatives,
     assignments,
-    local_names,
-    may_fall_through,
     number_of,
     own_returns,
-    set_once,
-    stored_names,
     walk,
 )
+from engine.language.table import Builtin
+from engine.language.values import NONE, Function, Plain, Value, type_of
 from engine.policy.lint.counts import index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.views import SCHEMA
 
 # None: not known.
-_Interval = tuple[float, float] | None
+_Range = tuple[float, float] | None
+# A function, and its variables for some arguments.
+_Called = tuple[Function, Scope]
 
 _LOWEST, _HIGHEST = 0, 100
-_MAX_DEPTH = 12
-_MAX_CALLS = 1000
-_MAX_CALLERS = 20  # each takes some frames of this process's stack
 # Dicts of amounts, and whole numbers of the views, that are never negative; `priority` can be.
 _AMOUNTS = frozenset(
     {"requests", "limits", "nonzero_requests", "scoring_requests", "allocatable", "capacity"}
@@ -52,8 +54,9 @@ def lint_scores(source: PolicySource) -> Iterator[Finding]:
     function = source.hooks.get("score")
     if function is None or "normalize" in source.hooks:
         return
-    file = _File(source)
-    for value, found in _Reader(file, function, {}).answers():
+    with contextlib.closing(World({source.file: source.text}, SCHEMA)) as world:
+        answers = _Ranges(world, source).answers()
+    for value, found in answers:
         if found is None or _LOWEST <= found[0] <= found[1] <= _HIGHEST:
             continue
         is_outside = found[1] < _LOWEST or found[0] > _HIGHEST
@@ -73,34 +76,182 @@ def _shown(found: tuple[float, float]) -> str:
     return "any number over 100" if high == inf else f"{high:g}"
 
 
-class _File:
-    """What the functions of one file have in common."""
+@dataclass(frozen=True, slots=True)
+class _Ranged(Plain):
+    """A number of which each value from *low* to *high* is taken to be possible."""
 
-    def __init__(self, source: PolicySource) -> None:
-        self.functions: Final = source.functions
-        self.types: Final = source.types
-        #: How often a helper is looked into yet: each call of one is, in each of its callers.
-        self.calls_left = _MAX_CALLS
+    low: float
+    high: float
+
+
+class _Ranges(Inference):
+    """The ranges of the expressions that `score` comes to, by function and its arguments."""
+
+    def __init__(self, world: World, source: PolicySource) -> None:
+        super().__init__(world)
+        self._source = source
+        self._found: dict[tuple[Scope, ast.expr], _Range] = {}
+        # By call what is called; and what was walked last.
+        self._called: dict[tuple[Scope, ast.expr], _Called] = {}
+        self._last: _Called | None = None
+        functions = source.functions.values()
         # What any function compares by size may be bounded in the others: a filter may have left
         # the node out, and a helper is given what its caller has asked for.
-        self.compared: Final = {
+        paths = {
             path
-            for function in source.functions.values()
+            for function in functions
             for part in itertools.chain(_compared(function), _behind(function))
             if (path := _path(part))
         }
-        #: What a counter counts is 0 or any number above.
-        self.counts_are_plain: Final = _counts_plainly(source.tree)
-        values: dict[str, list[ast.expr]] = {}
-        for statement in source.tree.body:
-            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                values.setdefault(statement.targets[0].id, []).append(statement.value)
-        #: The numbers of the top level.
-        self.constants: Final = {
-            name: number
-            for name, found in values.items()
-            if len(found) == 1 and (number := number_of(found[0])) is not None
+        self._open: Final = {
+            node
+            for function in functions
+            for texts in [{ast.dump(part) for part in _compared(function)}]
+            for node in walk(function)
+            if isinstance(node, ast.expr) and (_path(node) in paths or ast.dump(node) in texts)
         }
+        # What a counter counts is 0 or any number above.
+        self._counts_are_plain: Final = _counts_plainly(source.tree)
+
+    def answers(self) -> list[tuple[ast.expr, _Range]]:
+        """Each value that `score` returns, and what it may be; helpers are followed."""
+        hook = self._source.hooks["score"]
+        self.enter_hook(self._source.file, "score", parameters_of(hook.args).named)
+        if self.is_too_much or self._last is None or self._last[0].node is not hook:
+            return []
+        return [*self._answers(*self._last)]
+
+    def _answers(self, function: Function, scope: Scope) -> Iterator[tuple[ast.expr, _Range]]:
+        assert isinstance(function.node, ast.FunctionDef)
+        for node in own_returns(function.node):
+            for value in alternatives(node.value) if node.value is not None else ():
+                inner = self._called.get((scope, value))
+                if inner is None:
+                    yield value, self._found.get((scope, value))
+                else:
+                    yield from self._answers(*inner)
+
+    def evaluate(self, scope: Scope, node: ast.expr) -> Value:
+        """What *node* may give."""
+        value = super().evaluate(scope, node)
+        found = None if node in self._open else self._range(scope, node, value)
+        self._found[scope, node] = found
+        return _with(value, found)
+
+    def _key(self, function: Function, bound: Mapping[str, Value]) -> object:
+        return (function, *bound.values())
+
+    def _walk_function(self, function: Function, bound: Mapping[str, Value]) -> Value:
+        value = super()._walk_function(function, bound)
+        context = self._contexts.get(self._key(function, bound))
+        self._last = None if context is None else (function, context.scope)
+        return value
+
+    def _kept(self, scope: Scope, name: str, value: Value) -> Value:
+        last = scope.grown.get(name, (0, self._pass))[1]
+        if last != self._pass and not value <= scope.values[name]:
+            value = _with(value, None)  # it grows in a loop
+        return super()._kept(scope, name, value)
+
+    def _range(self, scope: Scope, node: ast.expr, value: Value) -> _Range:
+        match node:
+            case ast.Constant():
+                number = number_of(node)
+                return None if number is None else (number, number)
+            case ast.Name(id=name) if self._lookup(scope, name) is scope.module.value(name):
+                # Of the top level.
+                (number, *others) = map(number_of, scope.module.assigned.get(name, [node]))
+                return None if number is None or others else (number, number)
+            case ast.Attribute(value=owner, attr=name):
+                if name in _COUNTED and index_in_counts(owner) is not None:
+                    return (0, inf) if self._counts_are_plain else None
+                if type_of(value, SCHEMA) in ("int", "int?"):
+                    return (0, inf) if name in _COUNTS else (-inf, inf)
+                return None
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                found = self._found[scope, operand]
+                return None if found is None else (-found[1], -found[0])
+            case ast.BoolOp(op=ast.And(), values=[*_, last]):
+                return _either((0, 0), self._found.get((scope, last)))
+            case ast.BinOp(left=left, op=op, right=right):
+                return _arithmetic(op, self._found[scope, left], self._found[scope, right])
+            case ast.Call():
+                return self._call_range(scope, node, value)
+        return _hull(value)
+
+    def _call_range(self, scope: Scope, node: ast.Call, value: Value) -> _Range:
+        known = self._source.types.builtin(node)
+        if known is not None:
+            return self._builtin(scope, node, known)
+        if isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value).rpartition(".")[2]
+            is_amount = node.func.attr == "get" and owner in _AMOUNTS
+            return (0, inf) if is_amount and type_of(value, SCHEMA) == "int" else None
+        if self._last is None or super().evaluate(scope, node.func) != {self._last[0]}:
+            return None
+        if not _is_followed(node, self._last[0]):
+            return None
+        self._called[scope, node] = self._last
+        return None if value >= NONE else _hull(value)
+
+    def _builtin(self, scope: Scope, node: ast.Call, known: Builtin) -> _Range:
+        ranges = [self._found.get((scope, one)) for one in node.args]
+        if known.name not in ("min", "max", "math.clamp") or len(ranges) < 2:
+            return known.bounds
+        if known.name == "math.clamp":
+            least, most = ranges[1], ranges[-1]
+            return None if least is None or most is None else (least[0], most[1])
+        certain = [one for one in ranges if one is not None]
+        if not certain:
+            return None
+        # One side is bounded by a known argument, also where the others are not known.
+        of: Callable[..., float] = min if known.name == "min" else max
+        low, high = of(one[0] for one in certain), of(one[1] for one in certain)
+        if len(certain) == len(ranges):
+            return (low, high)
+        if of is min:
+            return (-inf, high) if high < _LOWEST else None
+        return (low, inf) if low > _HIGHEST else None
+
+
+def _with(value: Value, found: _Range) -> Value:
+    """*value* with this range."""
+    if found is None:
+        return frozenset(Plain(a.type) if isinstance(a, _Ranged) else a for a in value)
+    types = {a.type for a in value - NONE if isinstance(a, Plain)} or {"number"}
+    return value & NONE | {_Ranged(one, *found) for one in types}
+
+
+def _hull(value: Value) -> _Range:
+    found = [(a.low, a.high) if isinstance(a, _Ranged) else None for a in value - NONE]
+    return functools.reduce(_either, found) if found else None
+
+
+def _either(a: _Range, b: _Range) -> _Range:
+    """What may be either; None if one is not known."""
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _arithmetic(op: ast.operator, a: _Range, b: _Range) -> _Range:
+    if b is None:
+        return None
+    is_constant = b[0] == b[1]
+    if isinstance(op, ast.Mod) and is_constant and b[0] > 0:
+        return (0, b[0] - 1)
+    if a is None or not (is_constant or a[0] == a[1]):
+        return None  # the two may depend on each other
+    match op:
+        case ast.Add():
+            return (a[0] + b[0], a[1] + b[1])
+        case ast.Sub():
+            return (a[0] - b[1], a[1] - b[0])
+        case ast.Mult():
+            corners = [0 if 0 in (x, y) else x * y for x in a for y in b]
+            return (min(corners), max(corners))
+        case ast.FloorDiv() if is_constant and b[0] > 0:
+            low, high = (x if x in (inf, -inf) else x // b[0] for x in a)
+            return (low, high)
+    return None
 
 
 def _counts_plainly(tree: ast.AST) -> bool:
@@ -151,172 +302,15 @@ def _path(node: ast.expr) -> str:
     return f"len({inner})" if inner else ""
 
 
-class _Reader:
-    """The intervals of the expressions of one function.
-
-    Args:
-        file: Where it is.
-        function: One that `score` comes to.
-        given: What its parameters may be, as far as that is known.
-        callers: The functions on the way to it.
-    """
-
-    def __init__(
-        self,
-        file: _File,
-        function: ast.FunctionDef,
-        given: Mapping[str, _Interval],
-        callers: frozenset[str] = frozenset(),
-    ) -> None:
-        self._file = file
-        self.function = function
-        self._types = file.types
-        self._callers = callers | {function.name}
-        self._locals = set(local_names(function))
-        stores = set(stored_names(function))
-        self._given = {name: found for name, found in given.items() if name not in stores}
-        # Names that are set exactly once stand for what they are set to.
-        self._values = set_once(function)
-        # What is compared by size may be bounded where it is used.
-        self._compared = {ast.dump(part) for part in _compared(function)}
-
-    def answers(self) -> Iterator[tuple[ast.expr, _Interval]]:
-        """Each value that the function returns, and what it may be; helpers are followed."""
-        for node in own_returns(self.function):
-            for value in alternatives(node.value) if node.value is not None else ():
-                inner = self._inner(value, 0)
-                if inner is None:
-                    yield value, self.interval(value)
-                else:
-                    yield from inner.answers()
-
-    def _inner(self, node: ast.expr, depth: int) -> "_Reader | None":
-        """The reader of the function of the file that *node* calls; None if it calls none."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            return None
-        name = node.func.id
-        function = self._file.functions.get(name)
-        if function is None or name in self._locals or name in self._callers:
-            return None
-        if not self._file.calls_left or len(self._callers) > _MAX_CALLERS:
-            return None
-        self._file.calls_left -= 1
-        parameters = parameters_of(function.args)
-        arguments = bound_to(parameters, node)
-        if arguments.is_open:
-            return None
-        given = {**parameters.defaults, **arguments.given}
-        if _asks_for(function, {n for n, value in given.items() if isinstance(value, _FLAGS)}):
-            return None  # which of its answers this call can get is not known
-        known = {one: self.interval(value, depth + 1) for one, value in arguments.given.items()}
-        return _Reader(self._file, function, known, self._callers)
-
-    def interval(self, node: ast.expr, depth: int = 0) -> _Interval:
-        """What *node* may be; None if that is not known."""
-        if depth > _MAX_DEPTH:
-            return None
-        deeper = depth + 1
-        if isinstance(node, ast.Constant):
-            is_number = type(node.value) in (int, float)
-            return (node.value, node.value) if is_number else None  # type: ignore[return-value]  # checked above
-        if ast.dump(node) in self._compared or _path(node) in self._file.compared:
-            return None
-        if isinstance(node, ast.Name):
-            value = self._values.get(node.id)
-            if value is not None:
-                return self.interval(value, deeper)
-            number = self._file.constants.get(node.id) if node.id not in self._locals else None
-            return self._given.get(node.id) if number is None else (number, number)
-        if isinstance(node, ast.Attribute):
-            if node.attr in _COUNTED and index_in_counts(node.value) is not None:
-                return (0, inf) if self._file.counts_are_plain else None
-            is_int = self._types.of(node) in ("int", "int?")
-            if not is_int:
-                return None
-            return (0, inf) if node.attr in _COUNTS else (-inf, inf)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            found = self.interval(node.operand, deeper)
-            return None if found is None else (-found[1], -found[0])
-        if isinstance(node, ast.IfExp):
-            return _either(self.interval(node.body, deeper), self.interval(node.orelse, deeper))
-        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-            return _either((0, 0), self.interval(node.values[-1], deeper))
-        if isinstance(node, ast.BoolOp):
-            return functools.reduce(_either, [self.interval(v, deeper) for v in node.values])
-        if isinstance(node, ast.BinOp):
-            return self._operation(node, deeper)
-        return self._call(node, deeper) if isinstance(node, ast.Call) else None
-
-    def _operation(self, node: ast.BinOp, depth: int) -> _Interval:
-        a, b = self.interval(node.left, depth), self.interval(node.right, depth)
-        if b is None:
-            return None
-        is_constant = b[0] == b[1]
-        if isinstance(node.op, ast.Mod) and is_constant and b[0] > 0:
-            return (0, b[0] - 1)
-        if a is None or not (is_constant or a[0] == a[1]):
-            return None  # the two may depend on each other
-        if isinstance(node.op, ast.Add):
-            return (a[0] + b[0], a[1] + b[1])
-        if isinstance(node.op, ast.Sub):
-            return (a[0] - b[1], a[1] - b[0])
-        if isinstance(node.op, ast.Mult):
-            corners = [0 if 0 in (x, y) else x * y for x in a for y in b]
-            return (min(corners), max(corners))
-        if isinstance(node.op, ast.FloorDiv) and is_constant and b[0] > 0:
-            return tuple(x if x in (inf, -inf) else x // b[0] for x in a)  # type: ignore[return-value]  # two of them
-        return None
-
-    def _call(self, node: ast.Call, depth: int) -> _Interval:
-        inner = self._inner(node, depth)
-        if inner is not None:
-            return _joined(inner)
-        known = self._types.builtin(node)
-        if known is not None and known.bounds is not None:
-            return known.bounds
-        name = ast.unparse(node.func)
-        if name == "math.clamp" and len(node.args) == 3:
-            bounds = [self.interval(a, depth) for a in node.args[1:]]
-            if bounds[0] is None or bounds[1] is None:
-                return None
-            return (bounds[0][0], bounds[1][1])
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
-            is_amount = ast.unparse(node.func.value).rpartition(".")[2] in _AMOUNTS
-            is_int = self._types.of(node) == "int"
-            return (0, inf) if is_amount and is_int else None
-        if name not in ("min", "max") or len(node.args) < 2:
-            return None
-        found = [self.interval(argument, depth) for argument in node.args]
-        certain = [interval for interval in found if interval is not None]
-        # One side is bounded by a known argument, also where the others are not known.
-        if name == "min":
-            high = min((one[1] for one in certain), default=inf)
-            low = min((one[0] for one in certain), default=-inf)
-            return (low, high) if len(certain) == len(found) else self._partly(None, high)
-        low = max((one[0] for one in certain), default=-inf)
-        high = max((one[1] for one in certain), default=inf)
-        return (low, high) if len(certain) == len(found) else self._partly(low, None)
-
-    def _partly(self, low: float | None, high: float | None) -> _Interval:
-        """Bounded on one side: the other side is not known, and nothing is said of it."""
-        if low is not None and low > _HIGHEST:
-            return (low, inf)
-        if high is not None and high < _LOWEST:
-            return (-inf, high)
-        return None
-
-
-def _either(a: _Interval, b: _Interval) -> _Interval:
-    """What may be either; None if one is not known."""
-    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
-
-
-def _joined(reader: _Reader) -> _Interval:
-    """What a call of a helper may give; None if one of its answers is not known."""
-    if may_fall_through(reader.function.body):
-        return None
-    found = [interval for _, interval in reader.answers()]
-    return functools.reduce(_either, found) if found else None
+def _is_followed(node: ast.Call, function: Function) -> bool:
+    """Whether it is known which of its answers this call of *function* can get."""
+    if not isinstance(function.node, ast.FunctionDef):
+        return False
+    parameters = parameters_of(function.node.args)
+    arguments = bound_to(parameters, node)
+    given = {**parameters.defaults, **arguments.given}
+    flags = {name for name, value in given.items() if isinstance(value, _FLAGS)}
+    return not arguments.is_open and not _asks_for(function.node, flags)
 
 
 def _asks_for(function: ast.FunctionDef, names: set[str]) -> bool:

@@ -372,7 +372,8 @@ def _nothing_known(
         if not isinstance(node, ast.Attribute):
             continue
         if node.attr not in _NUMBERS_OF_FACTS:
-            is_such = source.types.of(node) in ("int?", "float?")
+            is_counter = source.types.of(node.value) == "@counts"
+            is_such = not is_counter and source.types.of(node) in ("int?", "float?")
         else:
             is_such = source.types.of(node.value).rstrip("?") == "Fact"
         if is_such:

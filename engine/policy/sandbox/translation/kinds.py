@@ -13,7 +13,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from engine.language.summaries import COUNT, OVER
+from engine.language.summaries import SUMMARIES
 from engine.language.values import (
     BOOL,
     FLOAT,
@@ -159,7 +159,7 @@ class SchemaTypes:
             return self._schema.views[given.view]
         if isinstance(given, Part):
             return self._schema.records[given.type]
-        return {name: field.type for name, field in _SUMMARIES[given.parameter].items()}
+        return {name: field.type for name, field in SUMMARIES[given.parameter].items()}
 
     def of(self, text: str) -> Value:
         """What is of the type that a type text means: its lists and dicts with what they hold."""
@@ -187,9 +187,6 @@ class SchemaTypes:
             for name, fields in self._schema.records.items()
             if any(_holds_record(self.of(text)) for text in fields.values())
         )
-
-
-_SUMMARIES: Final = {"counts": COUNT, "over": OVER}
 
 
 def _holds_record(value: Value) -> bool:
