@@ -31,12 +31,11 @@ from engine.scheduling.counted import CountedHook, CountedHooks, given_to_group
 from engine.scheduling.filter_verdicts import HookInputs
 from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
+from engine.scheduling.nominations import NominatedPods
 from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 
-# Nodes without nominated pods now, for which a verdict with some may be kept.
-_MOST_WITHOUT_NOMINATIONS: Final = 64
 OFF: Final = -1
 
 
@@ -66,7 +65,7 @@ class Filters:
     pod_class: PodClass
     snapshot: Snapshot
     late: tuple[CountedHook | RuntimeUse, ...] = ()
-    nominations: Mapping[int, tuple[Pod, ...]] = field(default_factory=dict)
+    nominations: NominatedPods = field(default_factory=NominatedPods)
     nominated_node: str = ""
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
@@ -122,31 +121,24 @@ class Feasibility:
         a filter looks beyond the node.
         """
         known = filters.pod_class.nominated
-        if filters.late or look_beyond(filters.pod_class.filters):
-            known.clear()
-        elif len(known) > 2 * len(filters.nominations) + _MOST_WITHOUT_NOMINATIONS:
-            for slot in known.keys() - filters.nominations.keys():
-                del known[slot]
-        infos = filters.snapshot.infos
+        holds = not (filters.late or look_beyond(filters.pod_class.filters))
+        if not holds:
+            known.forget()
         is_narrowed = filters.pod_class.pre.subset is not None
-        for slot, pods in filters.nominations.items():
-            info = infos[slot]
-            if info is None or (is_narrowed and codes[slot] == ABSENT):
-                continue
-            before = known.get(slot)
-            verdict: int | PolicyFailure
-            if before is not None and before[0] is info and before[1] is pods:
-                verdict = before[2]
-            else:
+        for slot in known.stale(filters.nominations, filters.snapshot):
+            info, pods = filters.snapshot.infos[slot], filters.nominations.get(slot)
+            verdict: int | PolicyFailure = FITS
+            if info is not None and pods and not (is_narrowed and codes[slot] == ABSENT):
                 verdict = self._with_pods(filters, info, PodChanges(slot), pods)
-                if isinstance(verdict, PolicyFailure):
-                    known.pop(slot, None)
-                else:
-                    known[slot] = info, pods, verdict
             if isinstance(verdict, PolicyFailure):
                 codes[slot], failures[slot] = FAILED, verdict
-            elif verdict != FITS:
-                codes[slot] = verdict
+                known.ask_again(slot)
+                verdict = FITS
+            known.codes[slot] = verdict
+        rejects = known.codes != FITS
+        codes[rejects] = known.codes[rejects]
+        if not holds:
+            known.forget()
 
     def _open_to(
         self,

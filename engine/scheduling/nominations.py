@@ -1,21 +1,107 @@
 """The nominated pods that a decision has to leave capacity for: those of no lower priority.
 
 Owns that view of the nominator by slot, kept from one decision to the next, so that a change of one
-nomination costs that one. Filtering with the pods is `feasibility`'s.
+nomination costs that one; and of what filters said of nodes with those pods, which still holds.
+Filtering with the pods is `feasibility`'s.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.caching.snapshot import Snapshot
+from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
+from engine.policy.verdicts import FITS
 from engine.queueing.nominator import Nominator
 
 # Priorities whose view is kept.
 _MOST_PRIORITIES: Final = 16
 
-_NONE: Final[Mapping[int, tuple[Pod, ...]]] = {}
+# Slots of which the changes are known, at least.
+_LOG_SIZE: Final = 4_096
+
+
+class NominatedPods(dict[int, tuple[Pod, ...]]):
+    """Nominated pods by slot.
+
+    Attributes:
+        changes: The slots whose pods changed, for the next decisions at the same priority.
+        own: The slot whose pods are others for this pod alone, which is nominated there itself;
+            None if there is none.
+    """
+
+    __slots__ = ("changes", "own")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
+        self.own: int | None = None
+
+    def without(self, uid: str, slot: int) -> "NominatedPods":
+        """The same but for the pod *uid*, which is among those of *slot*."""
+        made = NominatedPods()
+        made.update(self)
+        made.changes, made.own = self.changes, slot
+        others = tuple(p for p in self[slot] if p.uid != uid)
+        if others:
+            made[slot] = others
+        else:
+            del made[slot]
+        return made
+
+
+_NONE: Final = NominatedPods()
+
+
+class NominatedVerdicts:
+    """What the filters of a pod class said of nodes with the pods that are nominated to them.
+
+    Attributes:
+        codes: By slot, the code of the rejection; FITS also where no pods are nominated.
+    """
+
+    def __init__(self) -> None:
+        self.codes: NDArray[np.int32] = np.empty(0, np.int32)
+        self._again: set[int] = set()  # what is known of these does not hold
+        self._changes: ChangeLog[int] | None = None
+        self._position = 0
+        self._history: object = None
+        self._generation = -1
+
+    def forget(self) -> None:
+        """Ask about every node next time."""
+        self._changes = None
+
+    def stale(self, pods: NominatedPods, snapshot: Snapshot) -> Collection[int]:
+        """The slots to ask about now, ascending; of the others the codes hold."""
+        found: set[int] | None = None
+        if (
+            pods.changes is self._changes
+            and len(self.codes) == len(snapshot.infos)
+            and snapshot.continues(self._history, self._generation)
+        ):
+            nominated = pods.changes.since(self._position)
+            changed = snapshot.changed_since(self._generation)
+            if nominated is not None and changed is not None:
+                found = {*nominated, *(slot for slot in changed if slot in pods), *self._again}
+        if found is None:
+            self.codes = np.full(len(snapshot.infos), FITS, np.int32)
+            found = set(pods)
+        self._again.clear()
+        if pods.own is not None:
+            found.add(pods.own)
+            self._again.add(pods.own)
+        self._changes, self._position = pods.changes, pods.changes.end
+        self._history, self._generation = snapshot.history, snapshot.generation
+        return sorted(found)
+
+    def ask_again(self, slot: int) -> None:
+        """Ask about *slot* next time, whatever changes."""
+        self._again.add(slot)
 
 
 class _View:
@@ -33,7 +119,7 @@ class _View:
         self.history: object = None
         self.nodes = -1
         self.by_name: dict[str, tuple[Pod, ...]] = {}
-        self.by_slot: dict[int, tuple[Pod, ...]] = {}
+        self.by_slot = NominatedPods()
 
     def refresh(self, nominator: Nominator, snapshot: Snapshot) -> None:
         """Follow the nominations, and which node is in which slot."""
@@ -52,9 +138,15 @@ class _View:
                 self.by_name.pop(name, None)
                 if slot is not None:
                     self.by_slot.pop(slot, None)
+            if slot is not None:
+                self.by_slot.changes.note(slot)
         if not is_known:
             slot_of = snapshot.slot_of
-            self.by_slot = {slot_of[n]: pods for n, pods in self.by_name.items() if n in slot_of}
+            self.by_slot.clear()
+            self.by_slot.update(
+                {slot_of[n]: pods for n, pods in self.by_name.items() if n in slot_of}
+            )
+            self.by_slot.changes.restart()
             self.history, self.nodes = history_of(snapshot)
         self.nominator, self.generation = nominator, nominator.generation
 
@@ -70,9 +162,7 @@ class Nominations:
     def __init__(self) -> None:
         self._views: OrderedDict[int, _View] = OrderedDict()
 
-    def others(
-        self, pod: Pod, snapshot: Snapshot, nominator: Nominator
-    ) -> Mapping[int, tuple[Pod, ...]]:
+    def others(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> NominatedPods:
         """By slot, the pods that must fit as well if *pod* goes there, oldest nomination first.
 
         The mapping is not to be kept or changed; the next change of a nomination makes another.
@@ -93,10 +183,4 @@ class Nominations:
         slot = snapshot.slot_of.get(own) if own is not None else None
         if slot is None or slot not in view.by_slot:
             return view.by_slot
-        others = tuple(p for p in view.by_slot[slot] if p.uid != pod.uid)
-        by_slot = view.by_slot.copy()
-        if others:
-            by_slot[slot] = others
-        else:
-            del by_slot[slot]
-        return by_slot
+        return view.by_slot.without(pod.uid, slot)

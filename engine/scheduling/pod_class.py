@@ -34,7 +34,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
-from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import (
@@ -51,6 +50,7 @@ from engine.scheduling.counted import CountedHook
 from engine.scheduling.hook_changes import EVERY_HOOK, FEW, HookChanges
 from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_beyond
 from engine.scheduling.node_columns import NodeColumns
+from engine.scheduling.nominations import NominatedVerdicts
 from engine.scheduling.scoring import Normalizer
 
 # A code of a class vector in addition to those of a filter's table: no node in this slot, or a node
@@ -75,7 +75,7 @@ class PodClass:
     valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
     whose `score_all` sees all feasible nodes) and their states are for the cycle to add. `example`
     is the pod that it was made for, `last_filter` the position of the last of the filters.
-    `nominated[slot]`: what the filters said of a node with the pods that are nominated to it.
+    `nominated`: what the filters said of nodes with the pods that are nominated to them.
     """
 
     pre: PreFiltered
@@ -97,7 +97,7 @@ class PodClass:
     membership: int = -1
     last_filter: int = -1
     example: Pod | None = None
-    nominated: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
+    nominated: NominatedVerdicts = field(default_factory=NominatedVerdicts)
     changes: HookChanges = field(default_factory=HookChanges)
 
     @property
@@ -106,7 +106,8 @@ class PodClass:
         per_score = sum(v.raw.nbytes + v.normal.nbytes for v in self.vectors)
         counted = sum(use.nbytes for use in (*self.counted_filters, *self.counted_scores))
         tables = sum(table.codes.nbytes for table in self.tables)
-        return self.codes.nbytes + self.totals.nbytes + per_score + counted + tables
+        own = self.codes.nbytes + self.totals.nbytes + self.nominated.codes.nbytes
+        return own + per_score + counted + tables
 
     @property
     def inputs(self) -> tuple[object, ...]:

@@ -8,8 +8,9 @@ from engine.caching.snapshot import Snapshot
 from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.verdicts import FITS
 from engine.queueing.nominator import Nominator
-from engine.scheduling.nominations import Nominations
+from engine.scheduling.nominations import NominatedPods, NominatedVerdicts, Nominations
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.profiles import only
@@ -26,6 +27,7 @@ steps = st.lists(
         st.tuples(st.just("new version"), pods),
         st.tuples(st.just("node comes"), node_names),
         st.tuples(st.just("node goes"), node_names),
+        st.tuples(st.just("pod comes"), node_names),
         st.tuples(st.just("another nominator")),
         st.tuples(st.just("ask"), pods),
     ),
@@ -48,9 +50,34 @@ def looked_up_anew(
     return found
 
 
+class Verdicts:
+    """Verdicts that are another number for each other node and other pods, kept and made anew."""
+
+    def __init__(self) -> None:
+        self._kept = NominatedVerdicts()
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._infos: list[object] = []  # so that no other object gets the id of one
+
+    def check(self, nominated: NominatedPods, snapshot: Snapshot) -> None:
+        for slot in self._kept.stale(nominated, snapshot):
+            self._kept.codes[slot] = self._verdict(slot, nominated, snapshot)
+        want = [self._verdict(slot, nominated, snapshot) for slot in range(len(snapshot.infos))]
+        assert self._kept.codes.tolist() == want
+
+    def _verdict(self, slot: int, nominated: NominatedPods, snapshot: Snapshot) -> int:
+        info, pods = snapshot.infos[slot], nominated.get(slot)
+        if info is None or not pods:
+            return FITS
+        self._infos.append(info)
+        key = (id(info), *((pod.uid, pod.priority) for pod in pods))
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
+
+
 @given(steps)
 def test_what_is_kept_is_what_would_be_found(done: list[tuple[object, ...]]) -> None:
     cache, nominator, nominations = Cache(), Nominator(), Nominations()
+    verdicts = [Verdicts() for _ in range(3)]  # by priority
+    placed = 0
     nodes: dict[str, object] = {}
     for what, *about in done:
         match what, about:
@@ -66,14 +93,42 @@ def test_what_is_kept_is_what_would_be_found(done: list[tuple[object, ...]]) -> 
             case "node goes", [str() as name] if name in nodes:
                 cache.remove_node(name)
                 del nodes[name]
+            case "pod comes", [str() as name] if name in nodes:
+                placed += 1
+                cache.add_pod(make_pod(f"placed-{placed}", node=name))
             case "another nominator", []:
                 nominator = Nominator()
             case "ask", [Pod() as pod]:
                 snapshot = cache.snapshot()
-                assert nominations.others(pod, snapshot, nominator) == looked_up_anew(
-                    pod, snapshot, nominator
-                )
+                found = nominations.others(pod, snapshot, nominator)
+                assert found == looked_up_anew(pod, snapshot, nominator)
+                verdicts[pod.priority].check(found, snapshot)
+        found = nominations.others(PODS[0], cache.snapshot(), nominator)
+        verdicts[0].check(found, cache.snapshot())
     nominator.check_invariants()
+
+
+def test_verdicts_hold_until_the_node_or_its_nominations_change() -> None:
+    cache, nominator, nominations, verdicts = Cache(), Nominator(), Nominations(), Verdicts()
+    for name in NODES:
+        cache.add_node(make_node(name))
+    mine, other, third = (make_pod(f"p{i}", uid=f"u{i}") for i in range(3))
+
+    def check(pod: Pod) -> None:
+        verdicts.check(nominations.others(pod, cache.snapshot(), nominator), cache.snapshot())
+
+    for pod in (mine, other):
+        nominator.nominate(pod, "n0")
+    nominator.nominate(third, "n1")
+    # Without its own nomination, then without that of another pod.
+    for pod in (mine, other, third, mine):
+        check(pod)
+    cache.add_pod(make_pod("placed", node="n1"))
+    check(mine)
+    nominator.remove(third.uid)
+    check(mine)
+    cache.remove_node("n0")
+    check(other)
 
 
 def test_a_reader_far_behind_looks_at_every_nomination() -> None:
