@@ -56,6 +56,11 @@ from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock, SystemClock
+from engine.live.answers import Leader
+from engine.live.decision_record import DecisionRecord
+from engine.live.explainer import Explainer
+from engine.live.routes import live_routes
+from engine.live.service import LiveAnswers
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.analysis import reads_ages
@@ -280,7 +285,19 @@ class App:
             on_served=self._pod_groups_served,
         )
         self._dumping: asyncio.Task[None] | None = None
-        # 7. Leader election.
+        # 7. The live answers.
+        self._decisions = DecisionRecord()
+        self.live = LiveAnswers(
+            kernel=self.kernel,
+            explainer=Explainer(self.kernel, stages, lambda: self.rollout.active),
+            record=self._decisions,
+            rollout=self.rollout,
+            leader=self._leader,
+            is_leading=self.leading.is_set,
+            pod_groups=self._served_groups,
+            clock=self._clock,
+        )
+        # 8. Leader election.
         self.elector: LeaderElector | None = None
         if self.settings.lease is not None:
             self.elector = LeaderElector(
@@ -402,6 +419,7 @@ class App:
         if self._dumping is not None:
             await cancelled([self._dumping])
         await self._background.cancel()
+        await self.live.close()
         await self.rollout.stop()
         await self.extenders.close()
 
@@ -514,6 +532,7 @@ class App:
 
     def _count_decision(self, made: to_do.ReportDecision) -> None:
         decision, metrics = made.decision, self.metrics
+        self._decisions.note(made.pod.uid, decision, self.kernel.time.monotonic())
         metrics.algorithm_seconds.observe(made.seconds)
         # A failed score costs nothing if the pod was placed all the same; a failed preemption does.
         failed = bool(made.failures) and decision.node is None
@@ -665,15 +684,21 @@ class App:
                 },
             ),
             metrics_route("/metrics", self.registry),
-            json_route("/policies", self._describe),
+            *live_routes(self.live),
             json_route("/facts", self.facts.describe),
             json_route("/configz", lambda: {"componentconfig": self.settings.configuration}),
         ]
 
-    def _describe(self) -> dict[str, Any]:
+    def _served_groups(self) -> dict[str, Any]:
         served = self._pod_groups
-        served_as = None if served is None else served.api_version
-        return {**self.rollout.describe(), "pod_groups": {"served": served_as}}
+        return {"served": None if served is None else served.api_version}
+
+    def _leader(self) -> Leader:
+        elector = self.elector
+        if elector is None:
+            return Leader(is_us=True)
+        is_us = self.leading.is_set() and elector.is_leading
+        return Leader(elector.identity if is_us else elector.holder or "", is_us=is_us)
 
     def _check_synced(self) -> str | None:
         return None if self._is_synced else "handlers are not fully synchronized"

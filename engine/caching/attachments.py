@@ -155,6 +155,13 @@ class VolumeUsers:
         self._nodes: dict[VolumeUse, dict[str, None]] = {}
         self._attachments: dict[Attachment, int] = {}  # of disks: on how many nodes
 
+    def copy(self) -> "VolumeUsers":
+        """The same, on its own from now on."""
+        copy = VolumeUsers()
+        copy._nodes = {use: nodes.copy() for use, nodes in self._nodes.items()}
+        copy._attachments = self._attachments.copy()
+        return copy
+
     def move(self, old: NodeInfo | None, new: NodeInfo | None) -> None:
         """Note that *old* has become *new*, which is the same node or none."""
         before = {} if old is None else old.volumes

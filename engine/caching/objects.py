@@ -101,6 +101,32 @@ class ObjectStore:
         """A number that grows with each change of *kind*; 0 before the first."""
         return self._generations.get(kind, 0)
 
+    def frozen(self, before: "ObjectStore | None" = None) -> "ObjectStore":
+        """A copy that stays as it is; it shares with *before*, an earlier one, what is equal.
+
+        Indexes of kinds that have changed are made again when they are asked for.
+        """
+        same = set() if before is None else self._same_as(before)
+        copy = ObjectStore()
+        copy._generations = self._generations.copy()
+        for kind, objects in self._by_kind.items():
+            if before is not None and kind in same:
+                copy._by_kind[kind] = before._by_kind[kind]
+            else:
+                copy._by_kind[kind] = objects.copy()
+        for key, peers in self._by_namespace.items():
+            if before is not None and key[0] in same:
+                copy._by_namespace[key] = before._by_namespace[key]
+            else:
+                copy._by_namespace[key] = peers.copy()
+        if before is not None:
+            copy._indexes = {key: one for key, one in before._indexes.items() if key[0] in same}
+        return copy
+
+    def _same_as(self, before: "ObjectStore") -> set[str]:
+        """The kinds of which nothing has changed since *before*."""
+        return {kind for kind in self._by_kind if self.generation(kind) == before.generation(kind)}
+
     def _changed(self, kind: str, key: str, before: Any | None, after: Any | None) -> None:
         self._generations[kind] = self.generation(kind) + 1
         for (indexed, by), index in self._indexes.items():

@@ -103,6 +103,10 @@ class ClusterChanges:
         """Every pending pod, of whatever scheduler."""
         return iter(self._pending.values())
 
+    def pending_pod(self, key: str) -> Pod | None:
+        """The pending pod `namespace/name`, of whatever scheduler."""
+        return self._pending.get(key)
+
     def placed_pods(self) -> Iterator[Pod]:
         """Every pod that counts on a node, assumed ones included."""
         infos = self._cache.snapshot().infos

@@ -22,7 +22,7 @@ and a failed attempt is noted by `Attempts`. `settle` then does what that means 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.caching.cache import Cache
 from engine.framework import reasons
@@ -158,6 +158,19 @@ class _Entry:
         return f"waiting on node `{self.placement.node}` for {'; '.join(waits)}"
 
 
+class PermitWait(NamedTuple):
+    """What a placement in permit waits for.
+
+    `text` says it in words, `until` when it ends at the latest (monotonic seconds); `policies`
+    withhold approval.
+    """
+
+    text: str
+    node: str
+    until: float | None
+    policies: tuple[str, ...]
+
+
 class Permits:
     """The placements in permit: asks the policies, and lets through what they approve.
 
@@ -279,6 +292,14 @@ class Permits:
             policy, wait = next(iter(entry.waits.items()), ("", None))
             token = _WAITING if wait is None else wait.token
             yield entry.placement.queued, Reason(token, policy, condition=WAITING_REASON)
+
+    def wait_of(self, uid: str) -> "PermitWait | None":
+        """What the pod of *uid* waits for; None if it does not."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return None
+        until = min((wait.until for wait in entry.waits.values()), default=None)
+        return PermitWait(str(entry), entry.placement.node, until, tuple(entry.waits))
 
     def words_for(self, uid: str) -> str:
         """What the pod of *uid* waits for, on which node and for how long, as users read it."""

@@ -131,7 +131,9 @@ def _outcome(decision: Decision, gate: Gate | None) -> tuple[Outcome, str]:
 
 def _cause(decision: Decision, gate: Gate | None) -> reasons.Reason | None:
     """The dominant cause of a pod's not having a node; None if it gets one."""
-    if gate is not None and not decision.failures:
+    if decision.failures:
+        return decision.reason
+    if gate is not None:
         return reasons.gate(gate.plugin, gate.token)
     return None if decision.node is not None else decision.reason
 

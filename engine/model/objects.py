@@ -452,12 +452,32 @@ class PlainObject(Record, frozen=True):
     status: dict[str, Any] = {}
 
 
+class ManagedFields(Record, frozen=True):
+    """Which client wrote fields of an object, and when."""
+
+    manager: str = ""
+    time: str = ""
+    subresource: str = ""
+
+
+class ManagedMeta(ObjectMeta, frozen=True):
+    """Metadata with those who wrote the object."""
+
+    managed_fields: list[ManagedFields] = []
+
+
 class ConfigMap(Record, frozen=True):
     """A ConfigMap's text data, and what it holds in base64 because it is no text."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ManagedMeta = ManagedMeta()
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
+
+    @property
+    def written_by(self) -> str:
+        """The field manager that wrote it last; "" if that is not known."""
+        latest = max(self.metadata.managed_fields, key=lambda one: one.time, default=None)
+        return "" if latest is None else latest.manager
 
 
 def _without_nulls(value: Any) -> Any:

@@ -6,10 +6,11 @@ only the runtime's answer counts: the number of nodes that no other policy rejec
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from engine.caching.snapshot import Snapshot
 from engine.model.node_info import NodeInfo
@@ -23,6 +24,8 @@ from engine.queueing.nominator import Nominator
 _MOST: Final = 3
 # Sets of taints that are compared with all others: every node may have a set of its own.
 _MOST_SETS: Final = 100
+# Up to so many nodes are looked at one by one.
+_FEW: Final = 256
 _FIT: Final = "NodeResourcesFit"
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"
@@ -56,18 +59,19 @@ def remedies(
     """
     found: list[Remedy] = []
     cordoned = _only_cordoned(pod, snapshot, table)
-    for policy, rejected in table.rejections.items():
+    for policy in table.columns:
+        rejected = table.slots_rejected_by(policy).tolist()
         if not rejected:
             continue
-        alone = table.rejected_only_by(policy)
+        alone = table.slots_rejected_only_by(policy).tolist()
         if alone:
             found.append(Remedy(policy, "leave this policy out", len(alone)))
         match policy:
             case "NodeUnschedulable":
-                alone += tuple(name for name, by_that_alone in cordoned.items() if by_that_alone)
+                alone += [slot for slot, by_that_alone in cordoned.items() if by_that_alone]
             case "TaintToleration":
-                alone += tuple(cordoned)
-        infos = [i for name in alone or rejected if (i := snapshot.info(name)) is not None]
+                alone += cordoned
+        infos = [info for slot in alone or rejected if (info := snapshot.infos[slot]) is not None]
         fits = bool(alone)
         match policy:
             case "NodeResourcesFit":
@@ -77,7 +81,7 @@ def remedies(
             case "NodeAffinity":
                 found += _labels(pod, infos, fits)
             case "NodeUnschedulable" if fits:
-                text = f"uncordon {_named([info.name for info in infos])}"
+                text = f"uncordon {_named(sorted(info.name for info in infos))}"
                 found.append(Remedy(policy, text, len(infos)))
     for policy, nodes in kept_by.items():
         text = "evict pods of lower priority that it protects: victim_key returns None"
@@ -85,20 +89,20 @@ def remedies(
     return found
 
 
-def _only_cordoned(pod: Pod, snapshot: Snapshot, table: VerdictTable) -> dict[str, bool]:
+def _only_cordoned(pod: Pod, snapshot: Snapshot, table: VerdictTable) -> dict[int, bool]:
     """The nodes that their cordon and their taints alone keep the pod off; True if the cordon does.
 
-    Where there is a controller for it a cordoned node has a taint that says so. It goes with the
-    cordon, and a pod that tolerates it may come in spite of it.
+    By slot. Where there is a controller for it a cordoned node has a taint that says so. It goes
+    with the cordon, and a pod that tolerates it may come in spite of it.
     """
-    both = {"NodeUnschedulable", "TaintToleration"}
+    both = ("NodeUnschedulable", "TaintToleration")
     found = {}
-    for name in table.rejections.get("NodeUnschedulable", ()):
-        info = snapshot.info(name)
-        if info is not None and set(table.rejectors_of(name)) == both:
+    for slot in table.slots_rejected_only_by(*both).tolist():
+        info = snapshot.infos[slot]
+        if info is not None:
             untolerated = _untolerated(pod, info)
             if _CORDON in untolerated:
-                found[name] = len(untolerated) == 1
+                found[slot] = len(untolerated) == 1
     return found
 
 
@@ -123,19 +127,24 @@ def _capacity(
     pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool
 ) -> Iterator[Remedy]:
     """The nodes that lack the least of what the pod asks for."""
+    wanted = {**pod.requests, "pods": 1}
 
     def nominated(info: NodeInfo) -> list[Pod]:
         others = nominator.pods_on(info.name)
         return [one for one in others if one.uid != pod.uid and one.priority >= pod.priority]
 
-    def share(lacking: dict[str, int], info: NodeInfo) -> float:
-        wanted = {**pod.requests, "pods": 1}
+    def share(lacking: dict[str, int]) -> float:
         return max(amount / max(1, wanted[name]) for name, amount in lacking.items())
 
+    near = {info.name: info for info in _nearest(wanted, infos)}
+    if kept := set(nominator.nodes()):
+        near |= {info.name: info for info in infos if info.name in kept}
     short = [
-        (lacking, info) for info in infos if (lacking := shortfall(pod, info, nominated(info)))
+        (lacking, info)
+        for info in near.values()
+        if (lacking := shortfall(pod, info, nominated(info)))
     ]
-    short.sort(key=lambda pair: (len(pair[0]), share(*pair), pair[1].name))
+    short.sort(key=lambda pair: (len(pair[0]), share(pair[0]), pair[1].name))
     for lacking, info in short[:_MOST]:
         amounts = " and ".join(
             amount_text(name, amount, is_least=True) for name, amount in lacking.items()
@@ -152,12 +161,36 @@ def _capacity(
             yield Remedy(_FIT, text, 0)
 
 
+def _nearest(wanted: Mapping[str, int], infos: list[NodeInfo]) -> list[NodeInfo]:
+    """The nodes among which those are that lack the least, nominated pods left out of account.
+
+    All of them if there are few. An estimate in floats: those that are as near are among them.
+    """
+    if len(infos) <= _FEW:
+        return infos
+    shares = []
+    for name, amount in wanted.items():
+        offered = [i.node.allocatable.get(name, 0) if i.node else 0 for i in infos]
+        if name == "pods":
+            taken = [len(i.pods) for i in infos]
+        else:
+            taken = [i.requested.get(name, 0) for i in infos]
+        lacking = amount + np.array(taken, np.float64) - np.array(offered, np.float64)
+        shares.append(np.maximum(lacking, 0.0) / max(1, amount) if amount else lacking * 0.0)
+    of_all = np.array(shares)
+    # Those that lack nothing are rejected for something else: nothing is said of them.
+    rank = np.count_nonzero(of_all > 0, axis=0) + of_all.max(axis=0) / (1.0 + of_all.max())
+    rank[rank == 0.0] = np.inf
+    bound = np.partition(rank, _MOST)[_MOST]
+    return [infos[at] for at in np.flatnonzero(rank <= bound).tolist()[:_FEW]]
+
+
 def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     """The sets of taints to tolerate, the one that opens most nodes first."""
     sets: Counter[tuple[str, ...]] = Counter()
-    for info in infos:
+    for info, nodes in _alike(infos, lambda info: tuple(map(taint_text, _taints_of(info)))):
         if untolerated := _untolerated(pod, info):
-            sets[untolerated] += 1
+            sets[untolerated] += nodes
     # A pod that tolerates a set of taints tolerates its subsets.
     opened = {
         taints: sum(number for within, number in sets.items() if {*within} <= {*taints})
@@ -168,13 +201,29 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
         yield Remedy("TaintToleration", text, opened[taints] if fits else 0)
 
 
+def _taints_of(info: NodeInfo) -> Sequence[Taint]:
+    return info.node.taints if info.node is not None else ()
+
+
+def _alike(
+    infos: list[NodeInfo], key_of: Callable[[NodeInfo], Hashable]
+) -> list[tuple[NodeInfo, int]]:
+    """One of the nodes for each key, and how many have it."""
+    found: dict[Hashable, tuple[NodeInfo, int]] = {}
+    for info in infos:
+        key = key_of(info)
+        one, nodes = found.get(key, (info, 0))
+        found[key] = one, nodes + 1
+    return list(found.values())
+
+
 def _untolerated(pod: Pod, info: NodeInfo) -> tuple[str, ...]:
     """The taints that keep the pod off the node, sorted."""
     tolerations = pod.manifest.spec.tolerations
     return tuple(
         sorted(
             taint_text(taint)
-            for taint in (info.node.taints if info.node is not None else ())
+            for taint in _taints_of(info)
             if taint.effect in _EFFECTS and not any(tolerates(t, taint) for t in tolerations)
         )
     )
@@ -184,14 +233,30 @@ def _labels(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     """The sets of requirements that nodes do not meet, the one that stops most nodes first."""
     sets: Counter[tuple[str, ...]] = Counter()
     helped: Counter[tuple[str, ...]] = Counter()
-    for info in infos:
+    for info, nodes in _alike(infos, _looked_at(pod)):
         unmet, can_be_met = _unmet(pod, info)
         if unmet:
-            sets[unmet] += 1
-            helped[unmet] += can_be_met
+            sets[unmet] += nodes
+            helped[unmet] += nodes * can_be_met
     for unmet, _ in sorted(sets.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST]:
         text = "nodes do not meet " + " and ".join(f"`{one}`" for one in unmet)
         yield Remedy("NodeAffinity", text, helped[unmet] if fits else 0)
+
+
+def _looked_at(pod: Pod) -> Callable[[NodeInfo], Hashable]:
+    """Gives of a node what the pod's selector and affinity look at."""
+    spec = pod.manifest.spec
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    terms = required.node_selector_terms if required is not None else []
+    keys = {*spec.node_selector, *(one.key for term in terms for one in term.match_expressions)}
+    by_name = any(term.match_fields for term in terms)
+
+    def looked_at(info: NodeInfo) -> Hashable:
+        labels = info.node.labels if info.node is not None else {}
+        return (info.name if by_name else "", *(labels.get(key) for key in keys))
+
+    return looked_at
 
 
 def _unmet(pod: Pod, info: NodeInfo) -> tuple[tuple[str, ...], bool]:

@@ -104,15 +104,23 @@ class VerdictTable:
         slot = self.snapshot.slot_of[node]
         return tuple(policy for policy, column in self.columns.items() if column.codes[slot] > 0)
 
-    def slots_rejected_only_by(self, policy: str) -> NDArray[np.int64]:
-        """The slots of the nodes that would be feasible without *policy*."""
-        column = self.columns.get(policy)
-        if column is None:
-            return self.slots[:0]
+    def slots_rejected_by(self, policy: str) -> NDArray[np.int64]:
+        """The slots of the nodes that *policy* rejects."""
         slots = self.slots
-        is_alone = (column.codes[slots] > 0) & (self._times_rejected[slots] == 1)
-        alone: NDArray[np.int64] = slots[is_alone]
-        return alone
+        rejected: NDArray[np.int64] = slots[self.columns[policy].codes[slots] > 0]
+        return rejected
+
+    def slots_rejected_only_by(self, *policies: str) -> NDArray[np.int64]:
+        """The slots of the nodes that all of *policies* reject, and no other one does."""
+        slots = self.slots
+        is_theirs = self._times_rejected[slots] == len(policies)
+        for policy in policies:
+            column = self.columns.get(policy)
+            if column is None:
+                return slots[:0]
+            is_theirs &= column.codes[slots] > 0
+        theirs: NDArray[np.int64] = slots[is_theirs]
+        return theirs
 
     def rejected_only_by(self, policy: str) -> tuple[str, ...]:
         """The nodes that would be feasible without *policy*, by name."""

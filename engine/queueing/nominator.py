@@ -45,6 +45,13 @@ class Nominator:
     def __iter__(self) -> Iterator[Pod]:
         return (pod for pods in self._on_node.values() for pod in pods.values())
 
+    def copy(self) -> "Nominator":
+        """The same nominations, on their own from now on; a lost one is reported to nobody."""
+        copy = Nominator()
+        copy._node_of = self._node_of.copy()
+        copy._on_node = {node: pods.copy() for node, pods in self._on_node.items()}
+        return copy
+
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
         """Nominate *pod* to *node_name* instead of the node that it had.
 

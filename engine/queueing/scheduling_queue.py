@@ -528,6 +528,32 @@ class SchedulingQueue:
         """How many pods are in each place."""
         return self._places.counts()
 
+    @property
+    def hints(self) -> Hints:
+        """Which events are worth a retry, by the policies in force."""
+        return self._hints
+
+    def waiting_pods(self) -> list[QueuedPod]:
+        """Every pod that waits, in no particular order; not to be changed."""
+        return self._places.waiting()
+
+    def named(self, key: str) -> QueuedPod | None:
+        """The pod `namespace/name`, wherever it is; not to be changed."""
+        return self._places.named(key)
+
+    def next_try_at(self, queued: QueuedPod) -> float | None:
+        """When a waiting pod is tried again at the latest (monotonic seconds), if nothing happens.
+
+        None for an active pod, which goes in its turn, and for one at its gate.
+        """
+        match queued.place:
+            case Place.BACKOFF:
+                return self._clock.monotonic() + self._places.backoff.seconds_left(queued)
+            case Place.UNSCHEDULABLE:
+                return queued.moved_at + self._max_unschedulable
+            case _:
+                return None
+
     def waiting(self) -> list[tuple[str, str]]:
         """Every pod that waits: its uid, and the label of its place."""
         return [(queued.uid, queued.place.label) for queued in self._places.waiting()]

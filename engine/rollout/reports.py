@@ -16,6 +16,7 @@ from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import Offer
+from engine.rollout.timeline import Timeline
 from engine.rollout.trial import LoadedRevision, Rejected, digest, first_of
 from engine.telemetry.metrics import Metrics
 
@@ -46,6 +47,7 @@ class Reports:
         last_rejected: The last outcome if it was a rejection or a roll-back, as in the history.
         is_source_gone: True while the source does not exist.
         unreported: The revision that was accepted without an event, since another process led.
+        timeline: What became of the latest revisions, stage by stage.
     """
 
     def __init__(
@@ -64,16 +66,20 @@ class Reports:
         self._is_leader = is_leader
         self._metrics = metrics
         self._clock = clock
+        self.timeline = Timeline(clock)
         self._accepted_at = 0.0
         self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
         self.last_rejected: dict[str, Any] | None = None
         self.is_source_gone = False
         self.unreported = ""
 
-    def in_force(self, loaded: LoadedRevision) -> None:
+    def in_force(self, loaded: LoadedRevision, *, on_probation: bool = False) -> None:
         """*loaded* decides from now on, for whatever reason."""
         self._accepted_at = self._clock.now()
         revision = loaded.bundle.revision
+        self.timeline.now_in_force(
+            revision, loaded.files, on_probation=on_probation, note=f"from {loaded.origin}"
+        )
         self._metrics.set_revision(revision, self._accepted_at)
         if warnings := loaded.bundle.warnings:
             log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
@@ -110,6 +116,14 @@ class Reports:
             reason=note,
             in_force=in_force,
         )
+        self.timeline.rejected(
+            revision,
+            offer.files or {},
+            offer.written_by,
+            stage=rejection.stage,
+            note=note,
+            problems=rejection.problems,
+        )
         problems = _plain(rejection.problems)
         self.last_rejected = self._note(
             "rejected", revision, stage=rejection.stage, note=note, problems=problems
@@ -120,6 +134,7 @@ class Reports:
     def unchanged(self, active: LoadedRevision, *, is_news: bool) -> None:
         """The source offers what is in force; *is_news* if the last report was different."""
         self.last_rejected = None
+        self.timeline.dropped()
         self._count("unchanged", is_ok=True)
         if is_news:
             log.info("The source offers the revision in force", revision=active.bundle.revision)
@@ -139,6 +154,7 @@ class Reports:
     def rolled_back(self, revision: str, in_force: str, reason: str) -> None:
         """*revision* was rolled back during its probation; *in_force* decides again."""
         self._count("rolled_back", is_ok=False)
+        self.timeline.rolled_back(revision, reason)
         log.error("Policies rolled back", revision=revision, in_force=in_force, reason=reason)
         note = f"revision {revision} was rolled back: {reason}; revision {in_force} is in force"
         self.last_rejected = self._note(

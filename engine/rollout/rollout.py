@@ -28,6 +28,7 @@ from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
+from engine.rollout.timeline import Timeline
 from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected, World
 from engine.telemetry.metrics import Metrics
 
@@ -124,6 +125,11 @@ class Rollout:
     def counts(self) -> DecisionCounts:
         """The decisions of what is in force; the scheduling loop counts them here."""
         return self._revisions.counts
+
+    @property
+    def timeline(self) -> Timeline:
+        """What became of the latest revisions."""
+        return self._reports.timeline
 
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
@@ -240,16 +246,20 @@ class Rollout:
         started = before = self._clock.monotonic()
         candidate: LoadedRevision | None = None
         took: dict[str, float] = {}
+        timeline = self._reports.timeline
+        timeline.offered(offer.files, offer.written_by)
 
         def end_stage(stage: str) -> None:
             nonlocal before
             now = self._clock.monotonic()
             took[f"{stage}_ms"] = round((now - before) * 1000, 1)
+            timeline.passed(stage, now - before)
             before = now
 
         try:
             with _faults_reject():
                 bundle = await self._build(offer)
+                timeline.named(bundle.revision)
                 end_stage("check")
                 if bundle.revision == self._revisions.active_revision:
                     self._unchanged(self.active, was_gone)
@@ -396,7 +406,7 @@ class Rollout:
             self._probation = None
         old = self._revisions.active
         unneeded = self._revisions.replace(loaded, on_probation=on_probation)
-        self._reports.in_force(loaded)
+        self._reports.in_force(loaded, on_probation=self._revisions.previous is not None)
         self._on_switch(loaded, old)
         self._close(unneeded)
         if self._revisions.previous is not None:
@@ -421,6 +431,7 @@ class Rollout:
                 await self._roll_back(why)
                 return
         self._probation = None
+        self._reports.timeline.kept()
         self._close(self._revisions.pass_probation())
 
     async def _roll_back(self, why: str) -> None:

@@ -30,12 +30,14 @@ class Offer:
         version: The source's own name for this state, for people.
         reference: The object that events about it are written for, if there is one.
         problems: What could not be read as text; then the offer is refused as it stands.
+        written_by: The field manager that wrote the texts last; "" if that is not known.
     """
 
     files: Mapping[str, str] | None
     version: str = ""
     reference: Reference | None = None
     problems: tuple[Problem, ...] = ()
+    written_by: str = ""
 
 
 OnOffer = Callable[[Offer], None]
@@ -142,7 +144,8 @@ class ConfigMapSource:
             for name, raw in sorted(config_map.binary_data.items())
             if name.endswith(SUFFIXES)
         )
-        self._offer(Offer(config_map.data, meta.resource_version, reference, problems))
+        writer = config_map.written_by
+        self._offer(Offer(config_map.data, meta.resource_version, reference, problems, writer))
 
     def _gone(self) -> None:
         self._offer(Offer(None, "", self.reference))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
@@ -180,19 +179,24 @@ class CandidateStages:
         if problems:
             raise Rejected("test", problems, bundle.revision)
 
-    async def load(self, bundle: Bundle, files: Mapping[str, str]) -> LoadedRevision:
-        """Start a sandbox with the bundle in it. Raises `Rejected`."""
+    async def start_sandbox(self, bundle: Bundle) -> Evaluator:
+        """A sandbox with the bundle in it. Raises `PolicyErrors`."""
         making = asyncio.ensure_future(asyncio.to_thread(self._make_evaluator, bundle))
         try:
-            evaluator = await asyncio.shield(making)
-        except PolicyErrors as errors:
-            raise Rejected("load", errors.problems, bundle.revision) from errors
+            return await asyncio.shield(making)
         except asyncio.CancelledError:
             # The thread goes on; the sandbox that it starts must not be left behind. If it does
             # not start, the reason does not matter: the caller cancelled and waits for the end.
             with contextlib.suppress(Exception):
                 await asyncio.to_thread((await making).close)
             raise
+
+    async def load(self, bundle: Bundle, files: Mapping[str, str]) -> LoadedRevision:
+        """Start a sandbox with the bundle in it. Raises `Rejected`."""
+        try:
+            evaluator = await self.start_sandbox(bundle)
+        except PolicyErrors as errors:
+            raise Rejected("load", errors.problems, bundle.revision) from errors
         metered = MeteredEvaluator(evaluator, bundle, self.evaluations, time.perf_counter)
         return LoadedRevision(bundle, files, evaluator, Scheduler(bundle, metered))
 
@@ -228,9 +232,6 @@ def frozen_copy(snapshot: Snapshot) -> Snapshot:
     for name, value in vars(snapshot).items():
         if isinstance(value, list | dict | ChangeLog):
             setattr(frozen, name, value.copy())
-    objects = ObjectStore()
-    for name, value in vars(snapshot.objects).items():
-        inner = {k: v.copy() if isinstance(v, dict) else v for k, v in value.items()}
-        setattr(objects, name, inner)
-    frozen.objects = objects
+    frozen.objects = snapshot.objects.frozen()
+    frozen.volume_users = snapshot.volume_users.copy()
     return frozen

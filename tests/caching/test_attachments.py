@@ -6,7 +6,7 @@ import pytest
 
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
-from engine.model.objects import ConfigMap, ObjectMeta, from_plain
+from engine.model.objects import ConfigMap, ManagedMeta, from_plain
 from engine.model.pod_volumes import ClaimUse
 from engine.offline.world import OBJECT_KINDS
 from tests.builders import make_node, make_pod
@@ -101,7 +101,7 @@ def test_users_come_and_go_with_pods_and_nodes() -> None:
 
 
 def _text(name: str, group: str | None) -> ConfigMap:
-    return ConfigMap(ObjectMeta(name=name), {} if group is None else {"group": group})
+    return ConfigMap(ManagedMeta(name=name), {} if group is None else {"group": group})
 
 
 def _group(obj: ConfigMap) -> str | None:

@@ -1,0 +1,408 @@
+"""The live answers of a scheduler on the embedded API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from engine.app import App
+from engine.devcluster import DevCluster
+from engine.leader_election import LeaseSettings
+from engine.live.answers import NodesPage, PodAnswer, PoliciesPage, QueuePage, Refusal
+from tests.app.harness import config_map, edit, namespace, scheduler
+from tests.live import node, pod
+from tests.waiting import eventually
+
+POLICY = '''"""Keeps pods off nodes of the wrong colour."""
+
+def filter(pod, node):
+    if node.labels.get("colour") == pod.labels.get("colour"):
+        return None
+    return unresolvable("node(s) had another colour")
+'''
+
+
+class Everybody:
+    """Sees everything, as the local listener's caller."""
+
+    is_local = True
+
+    async def may_read(self, namespace: str) -> bool:
+        return True
+
+    async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
+        return frozenset(namespaces)
+
+
+class OfOneNamespace:
+    """Sees the pods of one namespace."""
+
+    is_local = False
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    async def may_read(self, namespace: str) -> bool:
+        return namespace == self.namespace
+
+    async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
+        return frozenset(namespaces) & {self.namespace}
+
+
+ALL = Everybody()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as running:
+        running.create(namespace())
+        yield running
+
+
+async def queue(app: App, viewer: Any = ALL, **query: str) -> QueuePage:
+    status, page = await app.live.queue(viewer, query)
+    assert status == 200, page
+    assert isinstance(page, QueuePage)
+    return page
+
+
+async def explain(app: App, name: str, viewer: Any = ALL, **query: str) -> PodAnswer:
+    status, answer = await app.live.explain(viewer, query, "default", name)
+    assert status == 200, answer
+    assert isinstance(answer, PodAnswer)
+    return answer
+
+
+async def settled(app: App, waiting: int) -> None:
+    """Until so many pods were tried and wait."""
+
+    def is_settled() -> bool:
+        counts = app.queue.counts()
+        return counts["active"] == 0 and counts["unschedulable"] + counts["backoff"] >= waiting
+
+    await eventually(is_settled)
+    app.queue.flush()
+
+
+async def test_equal_pods_are_one_row(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        for number in range(300):
+            cluster.create(pod(f"big-{number}", cpu="9"))
+        cluster.create(pod("other", cpu="8"))
+        await settled(app, 301)
+        page = await queue(app, place="unschedulable")
+        assert (page.total_rows, page.total_pods) == (2, 301)
+        rows = {row.pods: row for row in page.rows}
+        big = rows[300]
+        assert (big.reason, big.node_helps, big.policies) == (
+            "InsufficientResources", True, ("NodeResourcesFit",),
+        )  # fmt: skip
+        assert big.message.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+        assert "Node added" in big.waits_for
+        assert big.attempts >= 1
+        assert big.next_try_at is not None
+        assert len(big.names) == 10
+        assert page.counts.unschedulable == 301
+        # A page at a time, and each row once.
+        first = await queue(app, limit="1")
+        second = await queue(app, limit="1", **{"continue": first.next or ""})
+        assert second.next is None
+        assert {first.rows[0].row_id, second.rows[0].row_id} == {row.row_id for row in page.rows}
+
+
+async def test_rows_are_filtered(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        cluster.create(pod("gated", schedulingGates=[{"name": "later"}]))
+        await settled(app, 1)
+        await eventually(lambda: app.queue.counts()["gated"] == 1)
+
+        async def names(**query: str) -> list[str]:
+            return [row.example for row in (await queue(app, **query)).rows]
+
+        assert await names() == ["default/big", "default/gated"]
+        assert await names(place="gated") == ["default/gated"]
+        assert await names(reason="InsufficientResources") == ["default/big"]
+        assert await names(policy="SchedulingGates") == ["default/gated"]
+        assert await names(namespace="elsewhere") == []
+        assert await names(profile="default-scheduler") == await names()
+        elsewhere = await queue(app, OfOneNamespace("elsewhere"))
+        assert elsewhere.rows == ()
+        status, _ = await app.live.explain(OfOneNamespace("elsewhere"), {}, "default", "big")
+        assert status == 403
+
+
+async def test_a_pod_that_fits_nowhere_is_explained_with_the_line_of_the_policy(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(config_map({"colour.star": POLICY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        for name, shade in (("a", "blue"), ("b", "blue"), ("c", "green")):
+            cluster.create(node(name, labels={"colour": shade}))
+        cluster.create(pod("red", labels={"colour": "red"}))
+        await settled(app, 1)
+        got = await explain(app, "red")
+        assert (got.outcome, got.source, got.node) == ("unschedulable", "decided", "")
+        assert got.reason == got.queue.reason if got.queue else False
+        assert got.message.startswith("0/3 nodes are available: 3 node(s) had another colour.")
+        colour = next(one for one in got.policies if one.policy == "colour")
+        assert [(g.count, g.source, g.read) for g in colour.groups] == [
+            (2, "colour.star:6", {"labels": {"colour": "blue"}}),
+            (1, "colour.star:6", {"labels": {"colour": "green"}}),
+        ]
+        assert got.moves
+        assert got.headline.startswith("default/red waits (unschedulable): ")
+        assert got.next_step
+        assert got.preemption is not None
+        # What the record says comes true.
+        cluster.create(node("d", labels={"colour": "red"}))
+        await eventually(lambda: app.cache.uid_of("default/red") is not None)
+        placed = await explain(app, "red")
+        assert (placed.node, placed.source) == ("d", "decided")
+        assert placed.outcome in ("placed", "bound")
+        assert "1 of 4 nodes feasible" in placed.headline
+        assert placed.ranking[0].node == "d"
+
+
+async def test_a_placed_pod_that_was_decided_by_another_process_is_decided_again(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(node("n", cpu="2"))
+    cluster.create(pod("there", cpu="2", nodeName="n"))
+    async with scheduler(cluster) as app:
+        got = await explain(app, "there")
+        assert (got.outcome, got.node, got.source) == ("bound", "n", "decided_again")
+        # On its node there is capacity for it only if it does not count itself.
+        assert got.feasible == 1
+        assert "how it was decided is not known any more" in got.notes
+        assert app.cache.get_pod(got.uid) is not None
+
+
+async def test_explanations_follow_the_cluster(cluster: DevCluster) -> None:
+    """Each is of the cluster as it is, although what explains is kept."""
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        assert (await explain(app, "big")).nodes == 1
+        for number in range(5):
+            cluster.create(node(f"m{number}", cpu="1"))
+            await eventually(lambda: app.cache.node_count >= number + 2)  # noqa: B023
+            app.live._shared.clear()
+            got = await explain(app, "big")
+            fit = next(one for one in got.policies if one.policy == "NodeResourcesFit")
+            assert (got.nodes, fit.rejects) == (number + 2, number + 2)
+        cluster.delete("nodes", "m0")
+        await eventually(lambda: app.cache.node_count == 5)
+        app.live._shared.clear()
+        assert (await explain(app, "big")).nodes == 5
+
+
+async def test_policies_replaced_meanwhile_explain_the_next(cluster: DevCluster) -> None:
+    cluster.create(config_map({"colour.star": POLICY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(node("a", labels={"colour": "blue"}))
+        cluster.create(pod("red", labels={"colour": "red"}))
+        await settled(app, 1)
+        first = await explain(app, "red")
+        edit(cluster, {"colour.star": POLICY.replace("another", "the wrong")})
+        await eventually(lambda: app.rollout.active.bundle.revision != first.revision)
+        await eventually(lambda: app.queue.counts()["active"] == 0)
+        second = await explain(app, "red")
+        assert second.revision == app.rollout.active.bundle.revision
+        wrong = next(one for one in second.policies if one.policy == "colour")
+        assert wrong.groups[0].reason == "node(s) had the wrong colour"
+        status, page = await app.live.policies(ALL, {})
+        assert status == 200
+        assert isinstance(page, PoliciesPage)
+        now, before = page.revisions
+        assert (now.is_in_force, before.is_in_force) == (True, False)
+        assert now.compared_with == before.revision
+        assert [one.file for one in now.diff] == ["colour.star"]
+        assert '+    return unresolvable("node(s) had the wrong colour")' in now.diff[0].lines
+        stages = [stage.stage for stage in now.stages]
+        assert stages[:5] == ["offered", "checked", "tested", "loaded", "tried"]
+        assert page.files["colour.star"] == POLICY.replace("another", "the wrong")
+
+
+async def test_a_rejected_edit_is_shown_with_its_problems(cluster: DevCluster) -> None:
+    cluster.create(config_map({"colour.star": POLICY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        edit(cluster, {"colour.star": POLICY.replace("node.labels", "node.lables")})
+
+        def is_rejected() -> bool:
+            latest = next(iter(app.rollout.timeline), None)
+            return latest is not None and latest.result == "rejected"
+
+        await eventually(is_rejected)
+        _, page = await app.live.policies(ALL, {})
+        assert isinstance(page, PoliciesPage)
+        rejected = page.revisions[0]
+        assert (rejected.result, rejected.problems[0].file) == ("rejected", "colour.star")
+        assert rejected.problems[0].line == 4
+        assert rejected.diff
+
+
+async def test_nodes_are_listed_with_what_is_requested(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        for name in ("a", "b"):
+            cluster.create(node(name, cpu="4"))
+        cluster.create(pod("p", cpu="1", nodeName="b"))
+        await eventually(lambda: app.cache.pod_count == 1 and app.cache.node_count == 2)
+        status, page = await app.live.nodes(ALL, {"limit": "1"})
+        assert status == 200
+        assert isinstance(page, NodesPage)
+        assert (page.total, page.next, [row.name for row in page.rows]) == (2, "1", ["a"])
+        status, page = await app.live.nodes(ALL, {"continue": "1"})
+        assert isinstance(page, NodesPage)
+        (row,) = page.rows
+        assert (row.pods, row.resources["cpu"].requested) == (1, 1000)
+        total = page.totals["cpu"]
+        assert (total.free, total.largest_free) == (7000, 4000)
+
+
+@pytest.mark.parametrize(
+    ("namespace_name", "name", "want"),
+    [
+        pytest.param("default", "absent", "no pod `default/absent`", id="unknown"),
+        pytest.param("default", "../etc", "want `/explain/NAMESPACE/POD`", id="path"),
+        pytest.param("DE fault", "x", "want `/explain/NAMESPACE/POD`", id="characters"),
+        pytest.param("default", "x" * 10_000, "want `/explain/NAMESPACE/POD`", id="long"),
+        pytest.param("default", "foreign", "names the scheduler `other`", id="another scheduler's"),
+    ],
+)
+async def test_what_is_not_there_is_said(
+    cluster: DevCluster, namespace_name: str, name: str, want: str
+) -> None:
+    cluster.create(pod("foreign", schedulerName="other"))
+    async with scheduler(cluster) as app:
+        await eventually(lambda: app.kernel.cluster.pending_pod("default/foreign") is not None)
+        status, answer = await app.live.explain(ALL, {}, namespace_name, name)
+        assert status == 404
+        assert isinstance(answer, Refusal)
+        assert want in answer.error
+
+
+@pytest.mark.parametrize(
+    "query", [{"limit": "0"}, {"limit": "x"}, {"continue": "-1"}, {"place": "x"}]
+)
+async def test_a_query_that_makes_no_sense_is_refused(
+    cluster: DevCluster, query: dict[str, str]
+) -> None:
+    async with scheduler(cluster) as app:
+        status, answer = await app.live.queue(ALL, query)
+        assert status == 400
+        assert isinstance(answer, Refusal)
+        assert next(iter(query)) in answer.error
+
+
+async def test_a_standby_says_who_leads(cluster: DevCluster) -> None:
+    lease = LeaseSettings()
+    async with (
+        scheduler(cluster, lease=lease) as first,
+        scheduler(cluster, lease=lease, wait=False) as second,
+    ):
+        assert first.elector is not None
+        leader = first.elector.identity
+        await eventually(lambda: second.elector is not None and second.elector.holder == leader)
+        await eventually(second.synced.is_set)
+        status, answer = await second.live.queue(ALL, {})
+        assert status == 503
+        assert isinstance(answer, Refusal)
+        assert answer.leader is not None
+        assert (answer.leader.identity, answer.leader.is_us) == (leader, False)
+        assert (await queue(first)).leader.is_us
+        status, _ = await second.live.nodes(ALL, {})
+        assert status == 200
+
+
+async def test_too_many_at_once_are_refused_and_decisions_go_on(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        for number in range(20):
+            cluster.create(pod(f"big-{number}", cpu="9"))
+        await settled(app, 20)
+        asked = [app.live.explain(ALL, {}, "default", f"big-{number}") for number in range(20)]
+        statuses = [status for status, _ in await asyncio.gather(*asked)]
+        assert statuses.count(200) == 8
+        assert statuses.count(429) == 12
+        cluster.create(pod("small", cpu="1"))
+        await eventually(lambda: app.cache.uid_of("default/small") is not None)
+
+
+async def test_an_explanation_that_takes_too_long_ends(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        app.live._explainer._limit_seconds = 0.0
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        status, answer = await app.live.explain(ALL, {}, "default", "big")
+        assert status == 503
+        assert isinstance(answer, Refusal)
+        assert "time limit" in answer.error
+        app.live._explainer._limit_seconds = 5.0
+        assert (await explain(app, "big")).reason == "InsufficientResources"
+
+
+async def test_a_pod_that_is_deleted_while_it_is_explained(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        asked = asyncio.ensure_future(explain(app, "big"))
+        await asyncio.sleep(0)
+        cluster.delete("pods", "big", "default")
+        await eventually(lambda: app.kernel.cluster.pending_pod("default/big") is None)
+        got = await asked
+        assert got.pod == "default/big"
+        status, _ = await app.live.explain(ALL, {}, "default", "big")
+        assert status == 404
+
+
+async def test_answers_are_json(cluster: DevCluster) -> None:
+    """What programs read has the keys of the records."""
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        encoded = msgspec.json.encode(await explain(app, "big"))
+        again = msgspec.json.decode(encoded, type=PodAnswer)
+        assert again.queue is not None
+        assert again.queue.reason == "InsufficientResources"
+
+
+async def test_answers_are_served(cluster: DevCluster) -> None:
+    async with (
+        scheduler(cluster, local_port=0) as app,
+        aiohttp.ClientSession(f"http://127.0.0.1:{app.endpoints.local_port}") as http,
+    ):
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+
+        async def got(path: str) -> tuple[int, dict[str, Any]]:
+            async with http.get(path) as response:
+                return response.status, await response.json()
+
+        status, page = await got("/queue?place=unschedulable&limit=5")
+        assert (status, [row["example"] for row in page["rows"]]) == (200, ["default/big"])
+        status, answer = await got("/explain/default/big?node=n")
+        assert (status, answer["reason"]) == (200, "InsufficientResources")
+        assert answer["asked"][0]["rejections"] == {"NodeResourcesFit": ["Insufficient cpu"]}
+        assert answer["queue"]["row_id"] == page["rows"][0]["row_id"]
+        status, answer = await got("/explain/default/big?node=x")
+        assert (status, answer["error"]) == (404, "no node `x` is known here")
+        status, answer = await got("/explain/default/%2e%2e%2f%00%ff")
+        assert status == 404
+        status, page = await got("/nodes")
+        assert (status, page["total"]) == (200, 1)
+        status, page = await got("/policies")
+        assert (status, page["active"]["origin"]) == (200, "builtin")
+        assert page["pod_groups"]["served"]
+        statuses = await asyncio.gather(*(got(f"/explain/default/p{n}") for n in range(50)))
+        assert {status for status, _ in statuses} == {404}
