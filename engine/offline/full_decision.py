@@ -5,15 +5,18 @@ conformance. Deciding is `scheduling`'s.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from engine.framework.reasons import Reason
 from engine.framework.status import Status
 from engine.model.pod import Pod
 from engine.offline.world import World
 from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import NO_NOMINATIONS, Scheduler
+
+_NO_REASON: Final = Reason("")
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -38,6 +41,8 @@ class FullDecision(msgspec.Struct, frozen=True, kw_only=True):
             if preemption found a node.
         preemption: The node to free capacity on, with the pods to evict, the most important first.
         annotations: What the pod gets with its binding.
+        reason: The token of the dominant reason of a pod that fits nowhere; else empty.
+        node_helps: One more node might let it run.
         failures: What policies failed with; the decision is then worth nothing.
     """
 
@@ -50,6 +55,8 @@ class FullDecision(msgspec.Struct, frozen=True, kw_only=True):
     post_filter: str = ""
     preemption: Mapping[str, tuple[str, ...]] = {}
     annotations: Mapping[str, str] = {}
+    reason: str = ""
+    node_helps: bool = False
     failures: tuple[str, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
@@ -70,6 +77,7 @@ def decide(
     failures = (*decision.failures, *decision.ignored)
     if decision.failures:
         return FullDecision(failures=tuple(str(failure) for failure in failures))
+    why = decision.reason if decision.node is None else _NO_REASON
     pre_filter = decision.diagnosis.pre_filter
     eviction = decision.eviction
     evicted = {} if eviction is None else {eviction.node: tuple(p.key for p in eviction.victims)}
@@ -80,6 +88,8 @@ def decide(
             pre_filter_nodes=explanation.pre_filter_nodes,
             post_filter=post_filter,
             preemption=evicted,
+            reason=why.token,
+            node_helps=why.node_helps,
         )
     total = dict(zip(explanation.feasible, explanation.totals, strict=True))
     highest = max(total.values(), default=0)
@@ -95,6 +105,8 @@ def decide(
         post_filter=post_filter,
         preemption=evicted,
         annotations=decision.annotations,
+        reason=why.token,
+        node_helps=why.node_helps,
         failures=tuple(str(failure) for failure in failures),
     )
 
