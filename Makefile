@@ -60,7 +60,7 @@ test-versions: setup ## the tests of the API server and of parity on every suppo
 	$(BIN)/python tools/go_programs.py kustomize
 	@set -e; for minor in $(MINORS); do \
 	  echo "Kubernetes $$minor"; \
-	  KUBERNETES=$$minor $(PYTEST) -q -p tests.no_skips $(ON_EVERY_MINOR); \
+	  KUBERNETES=$$minor $(PYTEST) -q -p tests.no_skips -k "not embedded" $(ON_EVERY_MINOR); \
 	done
 	KUBERNETES=$(lastword $(MINORS)) $(PYTEST) -q -p tests.no_skips $(OVER_MINORS)
 

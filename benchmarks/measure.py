@@ -29,7 +29,7 @@ from benchmarks.processes import machine_busy_seconds, usage_of
 from benchmarks.subjects import Subject
 from benchmarks.wire import Wire
 from benchmarks.workloads import Workload
-from tests.controlplane import GROUPS_SERVED, ControlPlane
+from tests.controlplane import ControlPlane, serving_groups
 
 #: Numbers of warm-up pods start here, far from the measured ones.
 _WARM_UP_FROM: Final = 900_000
@@ -111,7 +111,7 @@ async def measure(
         progress: Called with a step's name, what is done of it and how much there is.
     """
     with (
-        ControlPlane(apiserver_args=GROUPS_SERVED if workload.has_groups else ()) as plane,
+        ControlPlane(apiserver_args=serving_groups() if workload.has_groups else ()) as plane,
         tempfile.TemporaryDirectory(prefix="starsched-bench-") as directory,
     ):
         async with Wire(plane.endpoint(), in_flight=settings.in_flight) as wire:

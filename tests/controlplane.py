@@ -25,7 +25,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -37,9 +37,10 @@ from tests.waiting import wait_until
 START_SECONDS = 60.0
 #: The newest minor version of Kubernetes that is supported.
 NEWEST: str = script("controlplane/build.py").NEWEST
-#: What switches groups on, in kube-scheduler; and the flags of an API server that serves them.
-GROUPS_GATE = "--feature-gates=GenericWorkload=true"
-GROUPS_SERVED = (GROUPS_GATE, "--runtime-config=scheduling.k8s.io/v1beta1=true")
+#: The version of PodGroup that a minor version serves on request; 1.35 has none.
+GROUP_VERSIONS: Final = {"1.36": "v1alpha2", "1.37": "v1beta1"}
+#: The argument that turns groups of pods on, of kube-apiserver and of kube-scheduler.
+GROUPS_GATE: Final = "--feature-gates=GenericWorkload=true"
 
 _PR_SET_PDEATHSIG = 1
 
@@ -394,6 +395,14 @@ def binaries(minor: str | None = None) -> dict[str, Path]:
 def kubernetes_minor() -> str:
     """The minor version that tests run on: `KUBERNETES` in the environment, or the newest."""
     return os.environ.get("KUBERNETES") or NEWEST
+
+
+def serving_groups() -> list[str]:
+    """Arguments with which kube-apiserver serves PodGroups; none where it has no such kind."""
+    version = GROUP_VERSIONS.get(kubernetes_minor())
+    if version is None:
+        return []
+    return [GROUPS_GATE, f"--runtime-config=scheduling.k8s.io/{version}=true"]
 
 
 def as_numbers(minor: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from engine.kube.errors import ApiError, NotFound
 from engine.leader_election import LeaseSettings
 from tests.app.gang_world import GANGS, Shelf, World, members, patient, scheduling
 from tests.app.harness import metric
-from tests.controlplane import GROUPS_SERVED, ControlPlane
+from tests.controlplane import ControlPlane, serving_groups
 
 SLOW = pytest.mark.slow("starts the real control plane")
 
@@ -27,7 +27,7 @@ CONFIG = {"config.yaml": GANGS}
 @pytest.fixture(scope="module")
 def plane_with_groups() -> Iterator[ControlPlane]:
     """A real API server that serves pod groups, which is off by default."""
-    with ControlPlane(apiserver_args=GROUPS_SERVED) as plane:
+    with ControlPlane(apiserver_args=serving_groups()) as plane:
         yield plane
 
 

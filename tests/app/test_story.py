@@ -89,7 +89,9 @@ async def test_an_edit_moves_pods_and_a_bad_one_changes_nothing(cluster: LiveClu
             first = app.rollout.active.bundle.revision
             await edit(cluster, AFTER)
             await eventually(
-                lambda: app.rollout.active.bundle.revision != first, what="the new policy"
+                lambda: app.rollout.active.bundle.revision != first,
+                seconds=60,
+                what="the new policy",
             )
             second = app.rollout.active.bundle.revision
             assert await place(cluster, "after") == {"hdd"}
@@ -100,12 +102,13 @@ async def test_an_edit_moves_pods_and_a_bad_one_changes_nothing(cluster: LiveClu
                 found[:] = [text for text in [await rejection(cluster)] if text]
                 return bool(found)
 
-            await eventually(is_rejected, what="the rejection")
+            await eventually(is_rejected, seconds=60, what="the rejection")
             assert "lables" in found[0]
             assert app.rollout.active.bundle.revision == second
             assert await place(cluster, "still") == {"hdd"}
         finally:
             app.request_stop()
             await running
-    loud = [entry for entry in logs if entry["log_level"] in ("warning", "error", "critical")]
+            loud = [e for e in logs if e["log_level"] in ("warning", "error", "critical")]
+            print(*loud, sep="\n")  # shown if this fails
     assert [entry for entry in loud if entry.get("component") != "rollout"] == []

@@ -8,7 +8,10 @@ import pytest
 from engine.devcluster import DevCluster
 from tests.contract.conftest import embedded_api, real_api
 from tests.contract.harness import MERGE, Api, Json, pod, seen
-from tests.controlplane import GROUPS_SERVED, ControlPlane
+from tests.controlplane import ControlPlane, serving_groups
+
+# The API server of 1.36 has an older form of them, that of 1.35 none.
+pytestmark = pytest.mark.kubernetes("1.37")
 
 VERSION = "scheduling.k8s.io/v1beta1"
 GANG: Json = {"schedulingPolicy": {"gang": {"minCount": 3}}}
@@ -17,7 +20,7 @@ GANG: Json = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 @pytest.fixture(scope="module")
 def plane_with_groups() -> Iterator[ControlPlane]:
     """A real API server that serves PodGroups, which is off by default."""
-    with ControlPlane(apiserver_args=GROUPS_SERVED) as plane:
+    with ControlPlane(apiserver_args=serving_groups()) as plane:
         yield plane
 
 

@@ -22,11 +22,11 @@ from engine.binding.event_recorder import truncate_note
 from engine.framework.reasons import SCHEDULING_GATED
 from tests.controlplane import (
     GROUPS_GATE,
-    GROUPS_SERVED,
     ControlPlane,
     as_numbers,
     binaries,
     kubernetes_minor,
+    serving_groups,
 )
 from tests.live import MOST_SECONDS, Json, LiveCluster, condition
 from tests.live import pod as new_pod
@@ -326,7 +326,7 @@ class Pair:
 
     def __init__(self, *, with_groups: bool = False) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="starsched-side-by-side-")
-        arguments = GROUPS_SERVED if with_groups else ()
+        arguments = serving_groups() if with_groups else []
         self._gates = [GROUPS_GATE] if with_groups else []
         self._planes = (
             ControlPlane(apiserver_args=arguments),
