@@ -22,6 +22,9 @@ COPY engine engine
 COPY policies policies
 RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 RUN python -m pip --python /opt/starsched/bin/python install --no-deps --no-index /wheels/*.whl
+# By kube-scheduler's name it is `starsched run` with kube-scheduler's defaults: the manifest of a
+# static pod calls that.
+RUN ln -s starsched /opt/starsched/bin/kube-scheduler
 # Compiled here, because the running container cannot write beside its files.
 RUN /opt/starsched/bin/python -m compileall -q /opt/starsched/lib
 

@@ -26,6 +26,7 @@ from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.binding.volume_binder import VolumeBinder
 from engine.caching.cache import Cache
+from engine.endpoints.component_pages import Component, component_routes
 from engine.endpoints.health import health_routes, metrics_route, ping
 from engine.endpoints.routes import Route, json_route
 from engine.endpoints.server import EndpointServer, ReviewClients, SecureSettings
@@ -84,6 +85,7 @@ from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.state_dump import dump
+from engine.telemetry.component_metrics import EMULATES, RequestMetrics, language, show_build
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.watching.informer import Handler
@@ -119,6 +121,8 @@ class Settings:
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         bindings: Most bindings in flight.
         configuration: What `/configz` shows.
+        flags: What `/flagz` shows.
+        version: Of the program.
     """
 
     lease: LeaseSettings | None = None
@@ -129,6 +133,8 @@ class Settings:
     max_unschedulable: float = 300.0
     bindings: int = MOST_IN_FLIGHT
     configuration: dict[str, Any] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
 
 
 class App:
@@ -180,6 +186,8 @@ class App:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.metrics = Metrics(self.registry)
+        show_build(self.registry, self.settings.version)
+        client.observe(RequestMetrics(self.registry, client.host).observe)
         self._pauses = DecisionPauses(self.metrics.decision_pauses)
         # 2. Reporting to the API server.
         self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
@@ -672,7 +680,7 @@ class App:
 
     def _routes(self) -> list[Route]:
         elected = self.elector.check if self.elector is not None else ping
-        return [
+        routes = [
             *health_routes(
                 healthz={"ping": ping, "leaderElection": elected},
                 livez={"ping": ping},
@@ -688,6 +696,18 @@ class App:
             json_route("/facts", self.facts.describe),
             json_route("/configz", lambda: {"componentconfig": self.settings.configuration}),
         ]
+        return [*routes, *self._component_routes([route.path for route in routes])]
+
+    def _component_routes(self, paths: Iterable[str]) -> list[Route]:
+        component = Component(
+            name="starsched",
+            version=self.settings.version,
+            emulates=EMULATES,
+            language=language(),
+            started_at=self._clock.now(),
+            flags=self.settings.flags,
+        )
+        return component_routes(component, paths, self._clock.now)
 
     def _served_groups(self) -> dict[str, Any]:
         served = self._pod_groups

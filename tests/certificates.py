@@ -1,9 +1,14 @@
 """An authority for tests of TLS, and certificates of it."""
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import trustme
 from cryptography.hazmat.primitives import serialization
+
+# Of files: the ids of objects are used again.
+_numbers = itertools.count()
 
 
 class Authority:
@@ -12,13 +17,16 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ca = trustme.CA()
-        self.file = folder / f"ca-{id(self._ca)}.crt"
+        self.file = folder / f"ca-{next(_numbers)}.crt"
         self._ca.cert_pem.write_to_path(str(self.file))
 
-    def issue(self, *names: str) -> tuple[Path, Path]:
-        """The files of a certificate for *names* (hosts, addresses or mail), and of its key."""
-        issued = self._ca.issue_cert(*names)
-        stem = self._folder / f"{names[0]}-{id(issued)}"
+    def issue(self, *names: str, **more: Any) -> tuple[Path, Path]:
+        """The files of a certificate for *names* (hosts, addresses or mail), and of its key.
+
+        *more* is what `trustme` takes: `common_name`, `organization_name`, `not_after`.
+        """
+        issued = self._ca.issue_cert(*names, **more)
+        stem = self._folder / f"{names[0]}-{next(_numbers)}"
         certificate, key = Path(f"{stem}.crt"), Path(f"{stem}.key")
         certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(key))

@@ -23,7 +23,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +62,7 @@ class ControlPlane:
         etcd_args: More flags for etcd.
         directory: Where data, certificates and logs go; None for a temporary folder, which `stop`
             deletes.
+        users: Names of users, by their tokens.
 
     Attributes:
         token: Of a user in `system:masters`.
@@ -75,6 +76,7 @@ class ControlPlane:
         apiserver_args: Sequence[str] = (),
         etcd_args: Sequence[str] = (),
         directory: Path | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self._is_temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="starsched-controlplane-"))
@@ -82,6 +84,7 @@ class ControlPlane:
         self._programs = functools.partial(binaries, minor)
         self._apiserver_args = list(apiserver_args)
         self._etcd_args = list(etcd_args)
+        self._users = dict(users or {})
         self._etcd: subprocess.Popen[bytes] | None = None
         self._apiserver: subprocess.Popen[bytes] | None = None
         self._port, self._etcd_port, self._peer_port = _free_ports(3)
@@ -96,9 +99,9 @@ class ControlPlane:
         """
         programs = self._programs()
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "tokens.csv").write_text(
-            f'{self.token},admin,admin,"system:masters"\n', encoding="utf-8"
-        )
+        lines = [f'{self.token},admin,admin,"system:masters"']
+        lines += (f"{token},{name},{name}" for token, name in self._users.items())
+        (self.directory / "tokens.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
         key = self.directory / "service-account.key"
         if not key.exists():
             key.write_text(_new_signing_key(), encoding="ascii")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint, Redirected, kubeconfig_credentials
 from engine.kube.errors import NoKubeConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,8 +27,17 @@ def cluster_options(function: Command) -> Command:
     )(function)
 
 
-async def connect(kubeconfig: Path | str | None, context: str | None) -> ApiClient:
-    """A client of the cluster that the flags name. Raises `KubeConfigError`."""
+async def connect(
+    kubeconfig: Path | str | None, context: str | None, master: str | None = None
+) -> ApiClient:
+    """A client of the cluster that the flags name. Raises `KubeConfigError`.
+
+    The server at *master* takes the place of the kubeconfig's.
+    """
+    if master is not None:
+        if kubeconfig is None:
+            return ApiClient(Endpoint(server=master))
+        return ApiClient(Redirected(await kubeconfig_credentials(kubeconfig, context), master))
     if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return await ApiClient.from_cluster()
     try:

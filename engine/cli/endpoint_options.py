@@ -110,6 +110,11 @@ _LISTENERS: Final = (
         default="0.0.0.0",
         show_default=True,
     ),
+    click.option(
+        "--permit-port-sharing",
+        is_flag=True,
+        help="Let other processes listen on the secure port, too.",
+    ),
     _flag(
         "--local-port",
         PortType(),
@@ -167,8 +172,8 @@ _DELEGATION: Final = (
         "Kubeconfig of the API server that knows callers. Default: the scheduler's own.",
     ),
     click.option(
-        "--authentication-skip-lookup/--no-authentication-skip-lookup",
-        default=False,
+        "--authentication-skip-lookup",
+        is_flag=True,
         help="Do not look up the authorities of callers in the cluster.",
     ),
     click.option(
@@ -276,6 +281,7 @@ def chosen_secure(options: dict[str, Any], *, client_ca: bool = True) -> SecureS
     return SecureSettings(
         host=host,
         port=port,
+        shares_port=options["permit_port_sharing"],
         tls=TlsSettings(
             cert_file=cert,
             key_file=key,

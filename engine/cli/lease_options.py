@@ -39,6 +39,12 @@ def lease_options(function: Command) -> Command:
         type=DURATION,
         help="How long a standby waits after the last renewal before it takes over. Default: 15s.",
     )(function)
+    function = click.option(
+        "--leader-elect-resource-lock",
+        type=click.Choice(["leases"]),
+        default="leases",
+        help="Kind of object that is held.",
+    )(function)
     return click.option(
         "--leader-elect/--no-leader-elect",
         default=None,
@@ -47,9 +53,16 @@ def lease_options(function: Command) -> Command:
 
 
 def chosen_lease(
-    options: dict[str, Any], config: KubeSchedulerConfiguration, said: dict[str, Any]
+    options: dict[str, Any],
+    config: KubeSchedulerConfiguration,
+    said: dict[str, Any],
+    *,
+    in_its_place: bool = False,
 ) -> LeaseSettings | None:
-    """The lease: flags first, then the configuration file, then the defaults."""
+    """The lease: flags first, then the configuration file, then the defaults.
+
+    They are kube-scheduler's if the process runs *in_its_place*.
+    """
     elect = options["leader_elect"]
     if elect is None:
         elect = config.leader_election.leader_elect
@@ -72,7 +85,11 @@ def chosen_lease(
         "renewDeadline": ("renew_deadline", theirs.renew_deadline.total_seconds()),
         "retryPeriod": ("retry_period", theirs.retry_period.total_seconds()),
     }
-    values: dict[str, Any] = {"namespace": _own_namespace()}
+    values: dict[str, Any] = (
+        {"namespace": theirs.resource_namespace, "name": theirs.resource_name}
+        if in_its_place
+        else {"namespace": _own_namespace()}
+    )
     values |= {key: value for word, (key, value) in written.items() if word in said}
     values |= {key: value for key, value in given.items() if value is not None}
     try:

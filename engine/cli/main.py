@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -91,6 +92,9 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
 }
 
+#: Called by this name, the program is `run` with kube-scheduler's defaults: in a static pod's
+#: manifest, nothing but the image has to be changed.
+KUBE_SCHEDULER: Final = "kube-scheduler"
 # Commands that run policies in their own process.
 _SUPERVISED: Final = frozenset(
     {"test", "bench", "explain", "simulate", "replay", "diff", "sweep", "conformance"}
@@ -102,6 +106,8 @@ class _LazyGroup(click.Group):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as a program, which may fork. Tests call `main`, in their own process."""
+        if Path(sys.argv[0]).name == KUBE_SCHEDULER:
+            kwargs.update(args=["run", *sys.argv[1:]], prog_name=KUBE_SCHEDULER)
         if _SUPERVISED.intersection(sys.argv[1:2]):
             supervise()
             gc.set_threshold(*garbage.UNTIL_THE_END)

@@ -22,9 +22,9 @@ from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.durations import DURATION
 from engine.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
-from engine.cli.go_flags import GoFlagsCommand, log_unused, unused_flags
+from engine.cli.go_flags import GoFlagsCommand, log_unused, shown_flags, unused_flags
 from engine.cli.lease_options import chosen_lease, lease_options
-from engine.cli.main import version
+from engine.cli.main import KUBE_SCHEDULER, version
 from engine.cli.policy_paths import config_option, read_config
 from engine.cli.serving import (
     choose_learned_store,
@@ -87,6 +87,18 @@ _GC_PATIENCE: Final = 120.0
     "through the API server), or `builtin` for the built-in ones alone.",
 )
 @config_option("A KubeSchedulerConfiguration, used instead of one among the policies. Read once.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Address of the API server, used instead of the kubeconfig's; without one, the only thing "
+    "that is known of the server.",
+)
+@click.option(
+    "--write-config-to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the configuration in use to this file and exit.",
+)
 @state_dir_option
 @lease_options
 @endpoint_options()
@@ -132,6 +144,7 @@ _GC_PATIENCE: Final = 120.0
     help="Compress the decision log.",
 )
 @logging_options("-1 only warnings, 0 one line per outcome, 4 every step")
+@click.version_option(version(), "--version", message="starsched %(version)s")
 @click.pass_context
 def run_command(ctx: click.Context, /, **options: Any) -> None:
     """Schedule the pods of a cluster with the policies of a directory or a ConfigMap.
@@ -158,7 +171,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
-    raise SystemExit(event_loop.run(_serve(options, config_text, secure)))
+    raise SystemExit(event_loop.run(_serve(options, config_text, secure, shown_flags(ctx))))
 
 
 def _allow_open_files(bindings: int) -> None:
@@ -175,14 +188,20 @@ def _allow_open_files(bindings: int) -> None:
 
 
 async def _serve(
-    options: dict[str, Any], config_text: str | None, secure: SecureSettings | None
+    options: dict[str, Any],
+    config_text: str | None,
+    secure: SecureSettings | None,
+    flags: dict[str, str],
 ) -> int:
     try:
-        parts = await _choose_parts(options, config_text, secure)
+        parts = await _choose_parts(options, config_text, secure, flags)
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
     except PolicyErrors as errors:
         raise click.UsageError(str(errors)) from errors
+    if options["write_config_to"] is not None:
+        await parts.close()
+        return _write_configuration(options["write_config_to"], parts.settings.configuration)
     try:
         recorder = make_recorder(options, config_text)
     except OSError as error:
@@ -220,6 +239,15 @@ async def _serve(
     return 0
 
 
+def _write_configuration(path: Path, configuration: dict[str, Any]) -> int:
+    try:
+        path.write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--write-config-to {path}: {error.strerror}") from error
+    log.info("Wrote the configuration", file=str(path))
+    return 0
+
+
 @dataclass(frozen=True)
 class _Parts:
     """What the flags chose."""
@@ -239,7 +267,10 @@ class _Parts:
 
 
 async def _choose_parts(
-    options: dict[str, Any], config_text: str | None, secure: SecureSettings | None
+    options: dict[str, Any],
+    config_text: str | None,
+    secure: SecureSettings | None,
+    flags: dict[str, str],
 ) -> _Parts:
     """The parts that the flags and the configuration file configure. Raises for wrong ones."""
     config = (
@@ -250,10 +281,15 @@ async def _choose_parts(
     # A `PolicyRuntime` may be in the same file.
     documents = filter(None, yaml.safe_load_all(config_text or ""))
     said: dict[str, Any] = next((one for one in documents if one.get("kind") == KIND), {})
-    lease = chosen_lease(options, config, said.get("leaderElection") or {})
+    lease = chosen_lease(
+        options,
+        config,
+        said.get("leaderElection") or {},
+        in_its_place=click.get_current_context().find_root().info_name == KUBE_SCHEDULER,
+    )
     # The client is created last: it holds connections, which an error would have to close.
     kubeconfig = options["kubeconfig"] or config.client_connection.kubeconfig or None
-    client = await connect(kubeconfig, options["context"])
+    client = await connect(kubeconfig, options["context"], options["master"])
     try:
         review_clients = await chosen_reviewers(options, client)
     except BaseException:
@@ -269,6 +305,8 @@ async def _choose_parts(
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
         bindings=options["max_bindings_in_flight"],
         configuration=shown_configuration(config, lease),
+        flags=flags,
+        version=version(),
     )
     learned_store = choose_learned_store(options["policies"], client, options["state_dir"])
     return _Parts(

@@ -9,6 +9,7 @@ connected, such as a probe, is answered long before that.
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -29,6 +30,9 @@ LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 128
 #: Time in which requests under way are answered when the process stops.
 _SHUTDOWN_SECONDS: Final = 5.0
+# The library logs what strangers send, at length; what fails here, `routes` logs.
+_SILENT: Final = logging.getLogger("starsched.endpoints")
+_SILENT.disabled = True
 #: Before the next try to accept, when there are no descriptors left.
 _RETRY_SECONDS: Final = 0.5
 
@@ -57,6 +61,7 @@ class Listener:
         self._runner = web.AppRunner(
             application,
             access_log=None,
+            logger=_SILENT,
             shutdown_timeout=_SHUTDOWN_SECONDS,
             lingering_time=0,
             keepalive_timeout=90,
@@ -64,12 +69,15 @@ class Listener:
         self._open = contextlib.AsyncExitStack()
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen on *host* and *port* (0: a free one); returns the port. Raises `CannotListen`."""
+    async def start(self, host: str, port: int, *, shared: bool = False) -> int:
+        """Listen on *host* and *port* (0: a free one); returns the port.
+
+        Other processes can listen on it, too, if it is *shared*. Raises `CannotListen`.
+        """
         await self._runner.setup()
         self._open.push_async_callback(self._runner.cleanup)
         try:
-            listening = _bound_socket(host, port)
+            listening = _bound_socket(host, port, shared=shared)
         except OSError as error:
             await self._open.aclose()
             reason = error.strerror or str(error)
@@ -80,6 +88,17 @@ class Listener:
         self._open.push_async_callback(self._stop_accepting, accepting)
         bound: int = listening.getsockname()[1]
         return bound
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that the HTTP server has."""
+        server = self._runner.server
+        return len(server.connections) if server is not None else 0
+
+    @property
+    def open_handshakes(self) -> int:
+        """Connections that it does not have yet."""
+        return len(self._handshakes)
 
     async def stop(self) -> None:
         """Stop listening; requests under way are answered."""
@@ -100,7 +119,7 @@ class Listener:
             self._make_room()
             opening = asyncio.ensure_future(self._hand_over(connection))
             self._handshakes[opening] = None
-            opening.add_done_callback(self._handshakes.pop)
+            opening.add_done_callback(lambda task: self._handshakes.pop(task, None))
 
     def _make_room(self) -> None:
         """Give up the oldest handshake, or the oldest connection, if there are too many.
@@ -108,7 +127,9 @@ class Listener:
         `connection_limit` closes gently, but only now and then; this is for a burst in between.
         """
         if len(self._handshakes) >= MAX_HANDSHAKES:
-            next(iter(self._handshakes)).cancel()
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]  # in a burst, it ends after the next has come
+            oldest.cancel()
         server = self._runner.server
         connections = server.connections if server is not None else []
         if len(connections) >= 2 * self._max_connections:
@@ -133,21 +154,25 @@ class Listener:
             raise
 
 
-def _bound_socket(host: str, port: int) -> socket.socket:
+def _bound_socket(host: str, port: int, *, shared: bool) -> socket.socket:
     """A listening socket; an unspecified address means all addresses of both families."""
     is_any = not host or ipaddress.ip_address(host).is_unspecified
     if is_any and socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):  # compiled in, and switched off in the kernel
-            return _listening(socket.AF_INET6, "::", port, both=True)
+            return _listening(socket.AF_INET6, "::", port, shared=shared, both=True)
     address = "0.0.0.0" if is_any else host
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return _listening(family, address, port)
+    return _listening(family, address, port, shared=shared)
 
 
-def _listening(family: int, address: str, port: int, *, both: bool = False) -> socket.socket:
+def _listening(
+    family: int, address: str, port: int, *, shared: bool, both: bool = False
+) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if both:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.setblocking(False)

@@ -38,6 +38,7 @@ class SecureSettings:
 
     Attributes:
         host, port: Where it listens (port 0: a free one).
+        shares_port: Let other processes listen on the same port.
         tls: Its certificate.
         trust: The authorities of callers.
         token_seconds: How long the API server's answer about a token is good.
@@ -48,6 +49,7 @@ class SecureSettings:
 
     host: str = "0.0.0.0"
     port: int = 0
+    shares_port: bool = False
     tls: TlsSettings = field(default_factory=TlsSettings)
     trust: TrustSettings = field(default_factory=TrustSettings)
     token_seconds: float = 10.0
@@ -103,6 +105,7 @@ class EndpointServer:
         self._clock = clock
         self._max_connections = max_connections
         self._open = contextlib.AsyncExitStack()
+        self._listeners: list[Listener] = []
         self.secure_port = 0
         self.local_port = 0
 
@@ -116,13 +119,17 @@ class EndpointServer:
                 application = make_application(self._routes, _local_guard)
                 listener = Listener(application, max_connections=self._max_connections)
                 self.local_port = await listener.start(LOOPBACK, self._local_port)
-                self._open.push_async_callback(listener.stop)
+                self._hold(listener)
                 log.info("Serving locally", host=LOOPBACK, port=self.local_port)
             undo.pop_all()
 
     async def stop(self) -> None:
         """Stop listening."""
         await self._open.aclose()
+
+    def _hold(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+        self._open.push_async_callback(listener.stop)
 
     async def _start_secure(self, settings: SecureSettings) -> None:
         clients, clock = self._clients, self._clock
@@ -151,8 +158,10 @@ class EndpointServer:
             tls=lambda: tls.context,
             max_connections=self._max_connections,
         )
-        self.secure_port = await listener.start(settings.host, settings.port)
-        self._open.push_async_callback(listener.stop)
+        self.secure_port = await listener.start(
+            settings.host, settings.port, shared=settings.shares_port
+        )
+        self._hold(listener)
         log.info("Serving securely", host=settings.host, port=self.secure_port)
         # 4. What changes meanwhile.
         following = asyncio.ensure_future(

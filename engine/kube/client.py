@@ -33,7 +33,7 @@ from engine.kube.errors import (
 from engine.kube.pool import PoolTiming
 from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
-from engine.kube.transport import JSON, Request, Transport, user_agent
+from engine.kube.transport import JSON, Observer, Request, Transport, user_agent
 from engine.lib.deep_json import decoded_deeply
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -132,10 +132,19 @@ class ApiClient:
         """
         return cls(cluster_credentials())
 
+    def observe(self, observer: Observer) -> None:
+        """Pass every request from now on to *observer*."""
+        self._transport.observer = observer
+
     @property
     def server(self) -> str:
         """The server's URL, without credentials."""
         return self._base
+
+    @property
+    def host(self) -> str:
+        """The server's name or address, and port."""
+        return self._server.raw_authority
 
     def __repr__(self) -> str:
         return f"ApiClient({self._base})"

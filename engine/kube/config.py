@@ -11,7 +11,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -102,6 +102,33 @@ class FixedCredentials:
     async def authorization(self, *, rejected: str | None = None) -> str | None:
         """The bearer token, if there is one."""
         return self.header
+
+
+class Redirected:
+    """The credentials of another source, for the server at *server*."""
+
+    def __init__(self, credentials: Credentials, server: str) -> None:
+        self._credentials = credentials
+        self._server = server
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The other source's, at the other address."""
+        return replace(self._credentials.endpoint, server=self._server)
+
+    @property
+    def is_due(self) -> bool:
+        """As the other source says."""
+        return self._credentials.is_due
+
+    @property
+    def header(self) -> str | None:
+        """As the other source says."""
+        return self._credentials.header
+
+    async def authorization(self, *, rejected: str | None = None) -> str | None:
+        """As the other source says."""
+        return await self._credentials.authorization(rejected=rejected)
 
 
 class _ConfiguredCredentials:

@@ -57,13 +57,14 @@ class Exchange:
         timeout: Seconds for everything, the wait for a connection included.
         may_repeat: True if it changes nothing, so that it may be sent again on a fresh connection
             when a kept one turns out to be closed. Anything else could be carried out twice.
+        status: Of the answer, once its head has arrived.
         stream: Takes the body of a 2xx answer piece by piece; the answer is then b"".
         timer: Ends the exchange when its time is up.
     """
 
     __slots__ = (
-        "answer", "connection", "ends_at", "label", "may_repeat", "request", "stream", "timeout",
-        "timer",
+        "answer", "connection", "ends_at", "label", "may_repeat", "request", "status", "stream",
+        "timeout", "timer",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,7 @@ class Exchange:
         self.timeout = timeout
         self.ends_at = 0.0
         self.may_repeat = may_repeat
+        self.status = 0
         self.stream = stream
         self.timer: asyncio.TimerHandle | None = None
         self.connection: Connection | None = None
@@ -350,6 +352,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise ValueError("unknown transfer encoding")
         exchange = self._exchange
         assert exchange is not None
+        exchange.status = status
         if exchange.stream is not None and 200 <= status < 300:
             self._stream = exchange.stream
             if not exchange.answer.done():

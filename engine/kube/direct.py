@@ -5,7 +5,9 @@ Owns the form of requests. A binding costs one write and one read of a socket, a
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from yarl import URL
@@ -14,7 +16,7 @@ from engine.kube.config import Credentials, TlsContext
 from engine.kube.connection import Exchange, Stream
 from engine.kube.errors import KubeConfigError
 from engine.kube.pool import Pool, PoolTiming
-from engine.kube.transport import Pieces, Request, user_agent
+from engine.kube.transport import Observer, Pieces, Request, user_agent
 
 _REPEATABLE: Final = frozenset({"GET", "HEAD"})
 
@@ -59,6 +61,7 @@ class DirectTransport:
             f"Host: {server.raw_authority}\r\nUser-Agent: {user_agent()}\r\n"
             "Accept: application/json\r\nAccept-Encoding: identity\r\n"
         )
+        self.observer: Observer | None = None
         self._authorization: str | None = None
         self._head_end = self._fields
 
@@ -99,6 +102,9 @@ class DirectTransport:
             may_repeat=request.method in _REPEATABLE,
             stream=stream,
         )
+        if self.observer is not None:
+            report = partial(_report, self.observer, request.method, exchange, time.monotonic())
+            exchange.answer.add_done_callback(report)
         self._pool.send(exchange)
         return exchange
 
@@ -121,6 +127,17 @@ class DirectTransport:
             raise KubeConfigError("credentials: want a token, got control characters")
         line = f"Authorization: {value}\r\n" if value is not None else ""
         self._authorization, self._head_end = value, self._fields + line
+
+
+def _report(
+    observer: Observer,
+    method: str,
+    exchange: Exchange,
+    began: float,
+    answer: "asyncio.Future[bytes]",
+) -> None:
+    if not answer.cancelled():
+        observer(method, exchange.status, time.monotonic() - began)
 
 
 async def _pieces(stream: Stream) -> AsyncIterator[bytes]:

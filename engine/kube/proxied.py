@@ -7,6 +7,7 @@ a server behind a proxy is farther away anyway.
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -16,7 +17,7 @@ from yarl import URL
 from engine.kube.config import Credentials, TlsContext
 from engine.kube.errors import ConnectionLost, TimedOut, error_from_answer
 from engine.kube.pool import KEEPALIVE_SECONDS
-from engine.kube.transport import JSON, Pieces, Request, user_agent
+from engine.kube.transport import JSON, Observer, Pieces, Request, user_agent
 
 _ERRORS_OF_CONNECTING: Final = (
     aiohttp.ClientConnectorError,  # refused, unreachable, unknown host, bad certificate
@@ -79,6 +80,7 @@ class ProxiedTransport:
         self._server_hostname = credentials.endpoint.tls_server_name
         self._connections = connections
         self._connect_timeout = connect_timeout
+        self.observer: Observer | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> bytes:
@@ -112,6 +114,7 @@ class ProxiedTransport:
         session = self._open_session()
         label = request.label
         connect = min(self._connect_timeout, request.timeout * 0.8)
+        began, status = time.monotonic(), 0
         try:
             async with session.request(
                 request.method,
@@ -125,6 +128,8 @@ class ProxiedTransport:
                 server_hostname=self._server_hostname,
                 middlewares=_SEND_ONCE if request.method in ("PUT", "DELETE") else None,
             ) as answer:
+                status = answer.status
+                self._observe(request, status, began)
                 if not 200 <= answer.status < 300:
                     text = await answer.read()
                     raise error_from_answer(
@@ -132,17 +137,25 @@ class ProxiedTransport:
                     )
                 yield answer
         except _ERRORS_OF_CONNECTING as failure:
+            self._observe(request, 0, began)
             if isinstance(failure, aiohttp.ConnectionTimeoutError):
                 raise TimedOut("no connection in time", sent=False, request=label) from failure
             raise ConnectionLost(_describe(failure), sent=False, request=label) from failure
         except TimeoutError as failure:  # also the library's own, which derive from it
+            self._observe(request, 0, began, unless=status)
             raise TimedOut("no answer in time", request=label) from failure
         except (aiohttp.ClientError, OSError) as failure:
+            self._observe(request, 0, began, unless=status)
             raise ConnectionLost(_describe(failure), sent=True, request=label) from failure
         except RuntimeError as failure:
             if not session.closed:
                 raise
             raise ConnectionLost("the client was closed", sent=True, request=label) from failure
+
+    def _observe(self, request: Request, status: int, began: float, unless: int = 0) -> None:
+        """Report *request*; not if it was reported with the status *unless*."""
+        if self.observer is not None and not unless:
+            self.observer(request.method, status, time.monotonic() - began)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

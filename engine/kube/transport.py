@@ -4,7 +4,7 @@ Owns the interface; `direct.py` and `proxied.py` implement it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib import metadata
@@ -50,8 +50,18 @@ class Request:
         return f"{self.method} {self.target.partition('?')[0]}"
 
 
+#: Takes the method of a request, the status of its answer (0: none) and the seconds that it took.
+Observer = Callable[[str, int, float], None]
+
+
 class Transport(Protocol):
-    """A way to the API server. Whatever goes wrong, and every answer but 2xx, is an `ApiError`."""
+    """A way to the API server. Whatever goes wrong, and every answer but 2xx, is an `ApiError`.
+
+    Attributes:
+        observer: Is passed every request that has ended; of a stream, once it has begun.
+    """
+
+    observer: "Observer | None"
 
     async def send(self, request: Request) -> bytes:
         """The body of the answer to *request*. No write is sent twice."""

@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -24,7 +25,9 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
 ]
 
-_PREFIXES = "(scheduler|starsched|leader_election|dynamic_resource_allocation)_"
+_PREFIXES = (
+    "(scheduler|starsched|leader_election|dynamic_resource_allocation|kubernetes|rest_client)_"
+)
 _METRIC = re.compile(rf"^{_PREFIXES}[a-z0-9_]+$")
 
 
@@ -89,9 +92,10 @@ def event_reasons() -> frozenset[str]:
 
 def endpoints() -> list[str]:
     """Every path that is served, as the source has them."""
-    source = (ROOT / "engine" / "telemetry" / "health.py").read_text()
-    source += (ROOT / "engine" / "app.py").read_text()
-    return sorted(set(re.findall(r'"(/[a-z]+)"', source)))
+    files = [*(ROOT / "engine" / "endpoints").glob("*.py"), ROOT / "engine" / "app.py"]
+    source = "".join(file.read_text() for file in files)
+    paths = set(re.findall(r'Route\("(/[a-z]+)"|_route\("(/[a-z/]+)"', source))
+    return sorted({"/healthz", "/livez", "/readyz", *filter(None, chain(*paths))})
 
 
 def test_the_search_finds_what_is_there() -> None:
@@ -99,7 +103,7 @@ def test_the_search_finds_what_is_there() -> None:
     assert "scheduler_schedule_attempts_total" in metric_names()
     assert "starsched_sandbox_restarts_total" in metric_names()
     assert {"Scheduled", "FailedScheduling", "PolicyRejected"} <= event_reasons()
-    assert {"/healthz", "/livez", "/readyz", "/metrics", "/policies"} <= set(endpoints())
+    assert {"/metrics", "/metrics/slis", "/policies", "/statusz"} <= set(endpoints())
 
 
 def test_every_flag_is_documented() -> None:

@@ -1,0 +1,115 @@
+"""Metrics that every component of Kubernetes has, whatever it does.
+
+Owns their names and labels, which dashboards and alerts for clusters expect: the build, the
+features, and the requests to the API server.
+"""
+
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+#: The minor version of Kubernetes whose scheduler the shipped policies answer like.
+EMULATES: Final = "1.37"
+
+_LATENCIES: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+#: Feature gates of kube-scheduler whose feature is built in, and the stage that each has in
+#: `EMULATES`: "" is stable. Alpha features that are not built in are shown as off.
+FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
+    "DRAConsumableCapacity": ("BETA", True),
+    "DRADeviceTaintRules": ("", True),
+    "DRAExtendedResource": ("", True),
+    "DRAPartitionableDevices": ("BETA", True),
+    "DynamicResourceAllocation": ("", True),
+    "GenericWorkload": ("BETA", True),
+    "MatchLabelKeysInPodAffinity": ("", True),
+    "NodeDeclaredFeatures": ("", True),
+    "PodLevelResources": ("BETA", True),
+    "SchedulerQueueingHints": ("", True),
+    "StorageCapacityScoring": ("BETA", True),
+    "TopologyAwareWorkloadScheduling": ("ALPHA", False),
+    "VolumeLimitScaling": ("BETA", True),
+}
+
+
+def language() -> str:
+    """`Python 3.13.1`."""
+    return f"Python {platform.python_version()}"
+
+
+def show_build(registry: CollectorRegistry, version: str) -> None:
+    """Show what is running and which features it has, of the build *version*.
+
+    The version of Kubernetes comes first: an alert compares it over the components of a cluster.
+    """
+    major, minor = EMULATES.split(".")
+    labels = {
+        "major": major,
+        "minor": minor,
+        "git_version": f"v{EMULATES}.0+starsched.{version}",
+        "git_commit": "",
+        "git_tree_state": "",
+        "build_date": "",
+        "go_version": language(),
+        "compiler": platform.python_implementation(),
+        "platform": f"{sys.platform}/{_MACHINES.get(platform.machine(), platform.machine())}",
+    }
+    build = Gauge(
+        "kubernetes_build_info",
+        "1 for the build that runs: its version behind that of Kubernetes which it behaves like.",
+        list(labels),
+        registry=registry,
+    )
+    build.labels(**labels).set(1)
+    features = Gauge(
+        "kubernetes_feature_enabled",
+        "1 for a feature gate of kube-scheduler whose feature is built in, 0 for one that is not.",
+        ["name", "stage"],
+        registry=registry,
+    )
+    for name, (stage, is_built_in) in FEATURES.items():
+        features.labels(name, stage).set(is_built_in)
+
+
+class RequestMetrics:
+    """Counts and times requests to one API server.
+
+    Args:
+        registry: Where they are shown.
+        host: The server: name and port.
+    """
+
+    def __init__(self, registry: CollectorRegistry, host: str) -> None:
+        self._host = host
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "Requests to the API server, by status code (`<error>`: none came), method and host.",
+            ["code", "method", "host"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "Seconds until the API server had answered; of a watch, until it had begun to.",
+            ["verb", "host"],
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self._counters: dict[tuple[str, int], Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+
+    def observe(self, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered with *status* (0: not at all) after *seconds*."""
+        counter = self._counters.get((method, status))
+        if counter is None:
+            code = str(status) if status else "<error>"
+            counter = self._requests.labels(code, method, self._host)
+            self._counters[method, status] = counter
+        counter.inc()
+        histogram = self._histograms.get(method)
+        if histogram is None:
+            histogram = self._histograms[method] = self._seconds.labels(method, self._host)
+        histogram.observe(seconds)
