@@ -242,7 +242,10 @@ class CountedHooks:
         keys = [groups.keys[group] for group in unknown]
         entries = [_entry_of(use, columns, key, members) for key in keys]
         likely = groups.likely_after(keys)  # worked out if there is something to ask
-        later = (_entry_of(use, columns, key, members) for key in likely)
+        later = [_entry_of(use, columns, key, members) for key in likely]
+        for more in groups.growth_after(keys):
+            grown = [_members({**each, "min": each["min"] + more}) for each in groups.shared]
+            later += [_entry_of(use, columns, (key[0], key[1] + more), grown) for key in keys]
         failed: dict[int, PolicyFailure] = {}
         for group, answer in zip(unknown, self._ask(use, entries, later), strict=True):
             if isinstance(answer, PolicyFailure):

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from engine.caching.counter_answers import OUTSIDE, CounterColumn
 from engine.policy.verdicts import FITS
-from engine.scheduling.read_ahead import ReadAhead
+from engine.scheduling.read_ahead import MOST_NUMBERS, ReadAhead
 
 # Equal numbers are found by a table where it is this short (8 MiB), else by sorting.
 _TABLE_SPAN: Final = 1 << 20
@@ -40,6 +40,8 @@ _MOST_DOMAINS: Final = 32
 # How many answers are kept by group, and for how many figures over all domains.
 _MOST_ANSWERS: Final = 4096
 _MOST_CONTEXTS: Final = 128
+# Figures over all domains that do not grow as the least count does.
+_OTHERWISE: Final = frozenset({"max", "total"})
 
 Key: TypeAlias = tuple[int, ...]
 """The key of a group: the id of the node's projection, and by counter the node's count."""
@@ -94,6 +96,10 @@ class Groups:
     _behind_together: list[tuple[NDArray[np.int64], bool]] = field(default_factory=list)
     _fresh: set[int] = field(default_factory=set)
     _ahead: ReadAhead = field(default_factory=ReadAhead)
+    # The least count that was asked about last, and by how much it will probably grow.
+    _minimum: int | None = None
+    _growth: Sequence[int] = ()
+    _minimum_ahead: ReadAhead = field(default_factory=ReadAhead)
 
     @property
     def count(self) -> int:
@@ -326,6 +332,22 @@ class Groups:
         for later in self._ahead.after(numbers, self.shared):
             for place in range(0, len(later), size):
                 yield later[place : place + size]
+
+    def growth_after(self, keys: Sequence[Key]) -> Sequence[int]:
+        """By how much the least count over all domains will probably grow, and those of *keys*.
+
+        Nothing for a hook that is given more than one counter, or figures that grow otherwise.
+        """
+        shared = self.shared[0] if len(self.shared) == 1 else {}
+        minimum = shared.get("min")
+        if minimum is None or not shared.keys().isdisjoint(_OTHERWISE) or len(keys) > MOST_NUMBERS:
+            return ()
+        if any(len(key) != 2 or key[1] < 0 for key in keys):  # by node alone, or OUTSIDE
+            return ()
+        if minimum != self._minimum:
+            self._minimum = minimum
+            self._growth = [later - minimum for (later,) in self._minimum_ahead.after((minimum,))]
+        return self._growth
 
     def reject(self, codes: NDArray[np.int32], is_open: NDArray[np.bool_]) -> None:
         """Write the answers that are no FITS into *codes*, where *is_open*.

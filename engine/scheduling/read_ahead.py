@@ -2,7 +2,8 @@
 
 Owns the rule; what is foreseen is asked in the round trip that has to be made anyway. A trip costs
 as much as fifty evaluations, and pods of one class that are placed one after the other bring one
-new count, and one new range of scores, each. No decision depends on what is foreseen.
+new count, and one new range of scores, each; where they are spread, the least count grows with
+each round. No decision depends on what is foreseen.
 """
 
 from typing import Final, TypeAlias
