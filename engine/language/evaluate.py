@@ -15,6 +15,7 @@ from engine.language.effects import Effects
 from engine.language.flow import Flow, Variables
 from engine.language.modules import Module, World
 from engine.language.resolve import bound_to, is_open, parameters_of
+from engine.language.starlark import TEXT_METHODS
 from engine.language.summaries import SUMMARIES, counter_fields
 from engine.language.syntax import has_star, stored_names
 from engine.language.table import Effect, builtins
@@ -523,7 +524,8 @@ class Evaluation(ABC):
         library = next(iter(owner), None) if len(owner) == 1 else None
         if isinstance(library, Builtin):
             return _result_of(f"{library.name}.{func.attr}")
-        return OPAQUE
+        is_text = owner and widened(owner) <= STR
+        return of_result(TEXT_METHODS.get(func.attr, "")) if is_text else OPAQUE
 
     def _get(self, scope: Scope, node: ast.Call, dicts: Value, rest: Value) -> Value:
         """`owner.get(key, default)`, where the owner is one of *dicts* or *rest*."""

@@ -50,6 +50,18 @@ LIBRARIES: Final[Mapping[str, str]] = {
     "typing": "Names of types, for annotations.",
 }
 
+#: The methods of texts, and the type texts of what they give; empty: it is not followed.
+TEXT_METHODS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(kinds("capitalize format join lower lstrip removeprefix removesuffix"), "str"),
+    **dict.fromkeys(kinds("replace rstrip strip title upper"), "str"),
+    **dict.fromkeys(kinds("endswith isalnum isalpha isdigit islower isspace istitle"), "bool"),
+    **dict.fromkeys(kinds("isupper startswith"), "bool"),
+    **dict.fromkeys(kinds("count find index rfind rindex"), "int"),
+    **dict.fromkeys(kinds("rsplit split splitlines"), "list[str]"),
+    **dict.fromkeys(kinds("partition rpartition"), "tuple[str, str, str]"),
+    **dict.fromkeys(kinds("codepoints elems"), ""),
+}
+
 ENTRIES: Final[tuple[Builtin, ...]] = (
     _starlark("abs", number("x")),
     _starlark(

@@ -348,6 +348,8 @@ def of_result(type_text: str) -> Value:
     """A new value of a type of the table of builtins; opaque if there is none."""
     if type_text.startswith("list["):
         return frozenset({Items(of_result(type_text[5:-1]) | ADDED, "list")})
+    if type_text.startswith("tuple["):
+        return frozenset({Tuple(tuple(map(of_result, type_text[6:-1].split(", "))))})
     if type_text == "float":
         return FLOAT
     return _PLAIN.get(type_text) or (frozenset({Plain(type_text)}) if type_text else OPAQUE)

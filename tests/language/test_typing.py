@@ -54,6 +54,14 @@ def _in_score(body: str) -> str:
         pytest.param("x = parse_int('a')\nreturn x", "x", "int?", id="and without one"),
         pytest.param("return sorted(pod.labels)[0]", "sorted(pod.labels)[0]", "str", id="sorted"),
         pytest.param("x = []\nx.append(1)\nreturn x[0]", "x[0]", "", id="a list that grows"),
+        pytest.param(
+            "return pod.name.find('a')", "pod.name.find('a')", "int", id="a text's method"
+        ),
+        pytest.param("x = pod.name.split('-')[0]\nreturn x", "x", "str", id="a part of a text"),
+        pytest.param(
+            "x, _, z = pod.name.partition('-')\nreturn x + z", "x + z", "str", id="a partition"
+        ),
+        pytest.param("return counts[0].here", "counts[0].here", "int?", id="a field of a counter"),
         pytest.param("return counts[0]", "counts[0]", "@counts", id="a counter"),
         pytest.param("return reject('no')", "reject('no')", "verdict", id="a verdict"),
         pytest.param("x = lambda y: y\nreturn x", "x", "function", id="a function"),

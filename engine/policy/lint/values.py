@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Iterator
 from typing import Final
 
+from engine.language.starlark import TEXT_METHODS
 from engine.language.syntax import assignments, number_of, shown, text_of, walk
 from engine.language.typing import kind_of
 from engine.language.values import NONE_TYPE, element_type
@@ -50,17 +51,10 @@ _DICT_METHODS: Final = frozenset(
     {"get", "items", "keys", "values", "pop", "popitem", "setdefault", "update", "clear"}
 )
 _LIST_METHODS: Final = frozenset({"append", "clear", "extend", "index", "insert", "pop", "remove"})
-_TEXT_METHODS: Final = frozenset(
-    {"capitalize", "codepoints", "count", "elems", "endswith", "find", "format", "index", "join"}
-    | {"isalnum", "isalpha", "isdigit", "islower", "isspace", "istitle", "isupper", "lower"}
-    | {"lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex"}
-    | {"rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title"}
-    | {"upper"}
-)
 _METHODS: Final = {
     "dict": _DICT_METHODS,
     "list": _LIST_METHODS,
-    "text": _TEXT_METHODS,
+    "text": frozenset(TEXT_METHODS),
     **dict.fromkeys(("number", "bool"), frozenset[str]()),
 }
 _CONTAINS: Final = frozenset({"contains", "containskey", "has", "haskey", "includes", "exists"})

@@ -8,9 +8,10 @@ import starlark
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.language.starlark import TEXT_METHODS
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.check import check_files
-from engine.policy.lint import names, values
+from engine.policy.lint import names
 from engine.policy.lint.fixes import without_unused_loads
 from engine.policy.lint.linter import lint_files
 
@@ -134,7 +135,7 @@ def test_helpers_that_call_each_other_twice_are_followed_a_bounded_number_of_tim
 def test_the_methods_of_strings_are_those_of_the_interpreter() -> None:
     module, text = starlark.Module(), 'dir("")'
     got: Any = starlark.eval(module, starlark.parse("x.star", text), starlark.Globals.standard())
-    assert set(got) == values._TEXT_METHODS
+    assert set(got) == set(TEXT_METHODS)
 
 
 @pytest.mark.parametrize("answer", ["{}", "1 + {}", "100 - {} // 2"])

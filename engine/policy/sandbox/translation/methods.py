@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from engine.framework.reasons import legal_token
 from engine.language.flow import UNKNOWN
+from engine.language.starlark import TEXT_METHODS
 from engine.language.table import Builtin, builtins
 from engine.language.values import (
-    BOOL,
     FLOAT,
     INT,
     NONE,
@@ -235,17 +235,10 @@ def _text_method(
     count = len(arguments)
     texts = all(only(code.type, "str") for code in arguments)
     made = _invoke(held.node, name, arguments)
-    if texts and count == 1:
-        if name in ("startswith", "endswith"):
-            return Code(made, BOOL)
-        if name in ("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"):
-            return Code(made, STR)
-        if name in ("partition", "rpartition"):
-            return Code(made, frozenset({Tuple((STR, STR, STR))}))
-        if name in ("find", "rfind"):
-            return Code(made, INT)
-        if name == "split":
-            return Code(made, here.block.new_list(node, STR))
+    if texts and count == 1 and name in _WITH_A_TEXT:
+        is_list = name == "split"
+        result = here.block.new_list(node, STR) if is_list else of_result(TEXT_METHODS[name])
+        return Code(made, result)
     if name in ("strip", "lower", "upper") and not count:
         return Code(_invoke(call("h_texts", held.node), name, []), STR)
     if name == "join" and count == 1 and only(arguments[0].type, "list", "tuple"):
@@ -253,6 +246,13 @@ def _text_method(
             raise Untranslatable("a join of something else than texts")
         return Code(call("h_joined", held.node, arguments[0].node), STR)
     raise Untranslatable(f"method `{name}` of a text")
+
+
+# Methods of texts that Python has too, with a text as argument.
+_WITH_A_TEXT: Final = frozenset(
+    {"startswith", "endswith", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix"}
+    | {"partition", "rpartition", "find", "rfind", "split"}
+)
 
 
 # --- builtin functions ---------------------------------------------------------------------------
