@@ -301,11 +301,6 @@ class Permits:
         until = min((wait.until for wait in entry.waits.values()), default=None)
         return PermitWait(str(entry), entry.placement.node, until, tuple(entry.waits))
 
-    def words_for(self, uid: str) -> str:
-        """What the pod of *uid* waits for, on which node and for how long, as users read it."""
-        entry = self._entries.get(uid)
-        return "" if entry is None else str(entry)
-
     def pass_time(self) -> None:
         """Refuse placements that have timed out, and report what others wait for."""
         now = self._time.monotonic()

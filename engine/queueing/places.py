@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from engine.framework.reasons import Reason
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.queueing.active_queue import ActiveQueue
@@ -32,6 +33,9 @@ WAITING: Final = (Place.ACTIVE, Place.BACKOFF, *SET_ASIDE)
 _ACTIVE: Final = Place.ACTIVE
 _BACKOFF: Final = Place.BACKOFF
 _GATED: Final = Place.GATED
+
+# Reasons without a pod are dropped beyond so many.
+_MOST_TALLIES: Final = 1_000
 
 
 class Gate(NamedTuple):
@@ -69,8 +73,9 @@ class Places:
         #: The gated pods too.
         self.unschedulable = UnschedulablePods()
         self.in_flight = InFlight()
-        #: How many of the pods that wait have the same reason, by (token, policy, profile).
-        self.waiting_reasons: Counter[tuple[str, str, str]] = Counter()
+        # How many of the pods that wait have the same reason, by that and profile. A number is a
+        # list of one, which each of its pods has, too: it leaves without a look at this.
+        self._tallies: dict[tuple[Reason, str], list[int]] = {}
         self._held_by: dict[Place, ActiveQueue | BackoffQueue | UnschedulablePods] = {
             Place.ACTIVE: self.active,
             Place.BACKOFF: self.backoff,
@@ -158,9 +163,12 @@ class Places:
             queued.sort_key = key
         queued.remember(now, came_from, trigger, cause)
         held_by = self._held_by.get(place)
-        self._count(queued, is_waiting=held_by is not None)
+        if (tally := queued.tally) is not None:
+            tally[0] -= 1
+            queued.tally = None
         if held_by is None:
             return place
+        self._count(queued)
         if place is _ACTIVE and queued.initial_attempt_at is None:
             queued.initial_attempt_at = now
         if gate is not None:
@@ -171,21 +179,25 @@ class Places:
             self._on_incoming(queued.uid, place.label, label)
         return place
 
-    def _count(self, queued: QueuedPod, *, is_waiting: bool) -> None:
-        """Count a pod that was moved under its reason."""
-        reason, count = None, self.waiting_reasons
-        if is_waiting:
-            token, policy, *_ = queued.reason
-            reason = token, policy, queued.pod.scheduler_name
-        before, queued.counted_as = queued.counted_as, reason
-        if before == reason:
-            return
-        if before is not None:
-            count[before] -= 1
-            if not count[before]:
-                del count[before]
-        if reason is not None:
-            count[reason] += 1
+    def _count(self, queued: QueuedPod) -> None:
+        """Count a pod that has come to where it waits, under its reason."""
+        reason = queued.rejection if queued.gated_by is None else queued.reason
+        key = reason, queued.pod.scheduler_name
+        tally = self._tallies.get(key)
+        if tally is None:
+            if len(self._tallies) > _MOST_TALLIES:
+                self._tallies = {k: one for k, one in self._tallies.items() if one[0]}
+            tally = self._tallies[key] = [0]
+        tally[0] += 1
+        queued.tally = tally
+
+    def waiting_reasons(self) -> Counter[tuple[str, str, str]]:
+        """How many pods wait for the same reason, by (token, policy, scheduler name)."""
+        found: Counter[tuple[str, str, str]] = Counter()
+        for (reason, profile), tally in self._tallies.items():
+            if tally[0]:
+                found[reason.token, reason.policy, profile] += tally[0]
+        return found
 
     def counts(self) -> dict[str, int]:
         """How many pods are in each place."""
@@ -241,5 +253,5 @@ class Places:
         counted = Counter(
             (one.reason.token, one.reason.policy, one.pod.scheduler_name) for one in self.waiting()
         )
-        assert self.waiting_reasons == counted, "pods are counted under other reasons"
+        assert self.waiting_reasons() == counted, "pods are counted under other reasons"
         assert len(self._uid_of) == len(self._known), "a name is kept of an unknown pod"

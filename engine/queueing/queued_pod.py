@@ -38,7 +38,7 @@ class QueuedPod:
         gated_by: The plugin that does not let it into the active queue, if any.
         gate_reason: What that plugin said.
         gate_token: The reason token for it.
-        counted_as: Under what it counts among the pods that wait (`Places.waiting_reasons`).
+        tally: While it waits, the number of pods that wait for its reason, as a list of one.
         place: Where it is; changed by the queue only.
         was_flushed: It is active or in backoff because no event helped it for too long.
         moved_at: When it came to its place (monotonic seconds).
@@ -61,7 +61,7 @@ class QueuedPod:
     gated_by: str | None = None
     gate_reason: str = ""
     gate_token: str = ""
-    counted_as: tuple[str, str, str] | None = None
+    tally: list[int] | None = None
     place: Place = Place.UNKNOWN
     was_flushed: bool = False
     moved_at: float = 0.0

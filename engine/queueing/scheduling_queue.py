@@ -560,7 +560,7 @@ class SchedulingQueue:
 
     def waiting_reasons(self) -> Mapping[tuple[str, str, str], int]:
         """How many pods wait for the same reason, by (token, policy, scheduler name)."""
-        return self._places.waiting_reasons
+        return self._places.waiting_reasons()
 
     def rejections(self) -> Counter[tuple[str, str]]:
         """How many pods each plugin rejected or gates, by (plugin, scheduler name).

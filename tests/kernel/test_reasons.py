@@ -161,7 +161,9 @@ def test_a_pod_in_permit_says_what_it_waits_for_and_so_it_does_afterwards(
     [(waiting, reason)] = world.permits.waiting()
     assert waiting is queued
     assert reason == Reason(token, "team_quota", False, "WaitingOnPermit")
-    assert world.permits.words_for(queued.uid).startswith("waiting on node `")
+    wait = world.permits.wait_of(queued.uid)
+    assert wait is not None
+    assert wait.text.startswith("waiting on node `")
     assert not world.queue.waiting_reasons()
     assert world.kernel.waiting_reasons() == {(token, "team_quota", "default-scheduler"): 1}
     world.wait(6.0)

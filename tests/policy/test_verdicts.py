@@ -1,4 +1,4 @@
-"""The memo of verdicts: that it is bounded whatever is asked."""
+"""The memo of verdicts: that it is bounded whatever is asked, and what it takes as a verdict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,3 +36,13 @@ def test_large_questions_about_a_pod_alone_are_not_kept_for_ever() -> None:
     successor = VerdictMemo(evaluator, ["x"])
     successor.reuse_from(memo, {0: 0}, {})
     assert successor.single_bytes == memo.single_bytes
+
+
+def test_a_token_that_no_policy_may_give_is_not_taken() -> None:
+    """A sandbox may be taken over; a condition `Unschedulable` would make autoscalers buy nodes."""
+    memo = VerdictMemo(_Agreeing(), ["x"])
+    tokens = ["SoldOut", "QuotaReached", "Unschedulable", "Throttled", "sold out", "A" * 41, ""]
+    codes = [memo.code(["r", ["no"], token], "x") for token in tokens]
+    assert [memo.reasons.status(code).token for code in codes] == [*tokens[:2], *[""] * 5]
+    assert memo.reasons.status(memo.code(["r", ["no"]], "x")).token == ""
+    assert memo.reasons.status(memo.code(["u", ["no"], "SoldOut"], "x")).token == "SoldOut"
