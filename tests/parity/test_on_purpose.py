@@ -364,3 +364,51 @@ def _asking(wish: Plain) -> Plain:
 
 def _claiming(claim: str) -> Plain:
     return _pod("p", resourceClaims=[{"name": "c", "resourceClaimName": claim}])
+
+
+def test_a_claim_with_the_annotation_of_its_class_is_placed_by_capacity(oracle: Oracle) -> None:
+    scenario = {
+        "nodes": [_node("n1")],
+        "objects": [
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": "fast"},
+                "provisioner": "d",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "CSIDriver",
+                "metadata": {"name": "d"},
+                "spec": {"storageCapacity": True},
+            },
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "CSIStorageCapacity",
+                "metadata": {"name": "all", "namespace": "default"},
+                "storageClassName": "fast",
+                "nodeTopology": {},
+                "capacity": "10Gi",
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {
+                    "name": "c",
+                    "namespace": "default",
+                    "annotations": {"volume.beta.kubernetes.io/storage-class": "fast"},
+                },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            },
+        ],
+        "incoming": [
+            _pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+        ],
+    }
+    (answered,) = oracle.ask([{"id": "x", **scenario}])
+    assert answered["error"] == "a plugin panicked"
+    assert _ours(scenario).best == ("n1",)

@@ -14,6 +14,8 @@ OTHER_DRIVERS = ("disk.csi.azure.com", "file.csi.azure.com", "csi.vsphere.vmware
 OTHER_PLUGINS = ("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume", "kubernetes.io/cinder")
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+# The classes whose capacity is counted.
+_COUNTED_CLASSES = ("tracked", "late")
 MODES = ("ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
 _BLOBS = "https://account.blob.core.windows.net/container"
 LATE_CLASSES = ("late", "zonal", "tracked", "local", "ebs")
@@ -131,7 +133,9 @@ class Storage:
                 meta["annotations"] = {SELECTED_NODE: draw.pick(*self._nodes)}
             if draw.chance(0.12):
                 spec["selector"] = {"matchLabels": {"kind": draw.pick("fast", "slow")}}
-        if draw.chance(0.04):  # as it was written before there was a field
+        # As it was written before there was a field, on which kube-scheduler 1.37 crashes where
+        # capacity counts.
+        if draw.chance(0.04) and class_name not in _COUNTED_CLASSES:
             meta.setdefault("annotations", {})[BETA_CLASS] = class_name
         elif draw.chance(0.96):
             spec["storageClassName"] = class_name
@@ -374,7 +378,7 @@ def _capacities(draw: Draw, traits: Traits) -> list[Plain]:
             "apiVersion": "storage.k8s.io/v1",
             "kind": "CSIStorageCapacity",
             "metadata": {"name": f"capacity{i}", "namespace": "default"},
-            "storageClassName": draw.pick("tracked", "tracked", "late"),
+            "storageClassName": draw.pick("tracked", *_COUNTED_CLASSES),
         }
         if draw.chance(0.9):
             entry["nodeTopology"] = {"matchLabels": {ZONE: draw.pick(*ZONES)}}
