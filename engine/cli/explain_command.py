@@ -14,7 +14,17 @@ from engine.cli.file_notes import report_missing, report_repeated
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
-from engine.cli.policy_option import known_profile, policy_options, read_bundle
+from engine.cli.leader_access import (
+    CannotAsk,
+    Refused,
+    ask_leader,
+    leader_at,
+    leader_options,
+    namespace_of,
+    say_why_a_copy,
+)
+from engine.cli.policy_option import BUILTIN, known_profile, policy_options, read_bundle
+from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy
 from engine.offline.cluster_file import Cluster, named, read_objects
@@ -44,6 +54,13 @@ PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
     "cluster. Can be given several times.",
 )
 @cluster_options
+@leader_options
+@click.option(
+    "--copy",
+    "wants_copy",
+    is_flag=True,
+    help="Explain on a copy of the cluster, by the policies given, without asking the scheduler.",
+)
 @policy_options
 @click.option(
     "--profile", metavar="NAME", help="Decide as this `schedulerName`. Default: what the pod says."
@@ -67,6 +84,9 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     which pods it would evict, what would make it fit, and what the queue waits for. A pod that is
     placed is explained as if it were not. Nothing is changed: it only lists.
 
+    On a live cluster the scheduler that leads is asked, which knows what it tried and why; if it
+    cannot be asked, or policies are given, a copy of the cluster is explained.
+
     \b
     Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage, or there
     is no such pod, or policies or files cannot be used.
@@ -82,6 +102,11 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     if pod is None and filename is None:
         raise click.UsageError("want POD, or a manifest with -f")
     configure_logging(verbosity=-1, log_format="text")
+    if pod is not None and _is_about_the_live(filename, options):
+        answer = _of_leader(pod, options)
+        if answer is not None:
+            _print(answer, options)
+            raise SystemExit(_exit_code(answer))
     bundle, files = read_bundle(options["policies"], options["config"])
     known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
@@ -99,14 +124,49 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     except KeyError as error:
         raise InputError(str(error.args[0])) from error
     result = _with_paths(result, files)
-    if options["output"] == "json":
-        print_json(msgspec.to_builtins(result))
-    else:
-        print_answer(result, options["top"])
+    _print(result, options)
     report_missing(cluster)
-    if result.failures and result.outcome == "failed":
-        raise SystemExit(FAILED)
-    raise SystemExit(PLACED if result.outcome == "placed" else UNSCHEDULABLE)
+    raise SystemExit(_exit_code(result))
+
+
+def _is_about_the_live(filename: Path | None, options: dict[str, Any]) -> bool:
+    """True if nothing asks for another cluster, or for other policies, than the scheduler's."""
+    others = ("snapshot", "config", "profile", "wants_copy")
+    is_other = any(options[name] for name in others) or options["policies"] != BUILTIN
+    return filename is None and not is_other
+
+
+def _of_leader(pod: str, options: dict[str, Any]) -> PodAnswer | None:
+    """The leader's answer; None, with a note, if it gives none. It is about a pod by its name."""
+    query = {"node": ",".join(options["nodes"])} if options["nodes"] else {}
+    where = leader_at(options)
+    try:
+        key = pod if "/" in pod else f"{namespace_of(where, pod)}/{pod}"
+        return ask_leader(where, f"/explain/{key}", query, PodAnswer)
+    except KubeConfigError:
+        return None  # reported when the copy is read
+    except Refused as refused:
+        if options["server"]:
+            raise InputError(f"{refused}\nhint: {refused.refusal.hint}") from refused
+        say_why_a_copy(refused)
+    except CannotAsk as error:
+        if options["server"]:
+            raise click.ClickException(str(error)) from error
+        say_why_a_copy(error)
+    return None
+
+
+def _print(answer: PodAnswer, options: dict[str, Any]) -> None:
+    if options["output"] == "json":
+        print_json(msgspec.to_builtins(answer))
+    else:
+        print_answer(answer, options["top"])
+
+
+def _exit_code(answer: PodAnswer) -> int:
+    if answer.outcome == "failed":
+        return FAILED
+    return PLACED if answer.outcome in ("placed", "bound") else UNSCHEDULABLE
 
 
 def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str, Any]:

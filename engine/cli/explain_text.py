@@ -22,6 +22,7 @@ def print_answer(result: PodAnswer, top: int) -> None:
         width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
     )
     _say(console, _headline(result))
+    _reason(console, result)
     for line in dict.fromkeys((*result.why, *result.failures, result.message)):
         if line:
             _say(console, textwrap.indent(escape(line), "  "))
@@ -43,18 +44,37 @@ def _say(console: Console, text: str) -> None:
 
 
 def _headline(result: PodAnswer) -> str:
+    node = escape(result.node)
     said = {
-        "placed": f"[bold green]fits[/bold green], goes to [bold]{escape(result.node)}[/bold]",
+        "placed": f"[bold green]fits[/bold green], goes to [bold]{node}[/bold]",
+        "bound": f"[bold green]is on[/bold green] [bold]{node}[/bold]",
         "unschedulable": "[bold red]fits nowhere[/bold red]",
         "gated": "[bold yellow]is gated[/bold yellow]",
+        "waiting": "[bold yellow]waits[/bold yellow]",
         "failed": "[bold red]cannot be decided: a policy failed[/bold red]",
     }[result.outcome]
-    now = f" (it is on {escape(result.placed_on)})" if result.placed_on else ""
+    is_moving = result.placed_on and result.outcome != "bound"
+    now = f" (it is on {escape(result.placed_on)})" if is_moving else ""
     return (
         f"[bold]{escape(result.pod)}[/bold] {said}{now}; "
         f"{result.feasible} of {result.nodes} nodes are feasible, "
         f"profile {escape(result.profile)}, policies {result.revision}"
     )
+
+
+def _reason(console: Console, result: PodAnswer) -> None:
+    """The token, what it means for this pod, and the next step."""
+    if not result.reason:
+        return
+    helps = "" if result.node_helps else " (no further node would help)"
+    _say(console, f"  [bold]{escape(result.reason)}[/bold]{helps}")
+    if result.next_step:
+        _say(console, f"  next: {escape(result.next_step)}")
+    row = result.queue
+    if row is not None:
+        position = "" if row.position is None else f", position {row.position}"
+        due = "" if row.next_try_at is None else f", tried again at {row.next_try_at} at the latest"
+        _say(console, f"  waits in: {row.place}{position}, {row.attempts} attempts{due}")
 
 
 def _verdicts(console: Console, result: PodAnswer) -> None:
@@ -148,7 +168,7 @@ def _node(console: Console, asked: NodeVerdicts) -> None:
 
 
 def _help(console: Console, result: PodAnswer) -> None:
-    if result.outcome == "placed":
+    if result.outcome in ("placed", "bound"):
         return
     preemption = result.preemption
     if preemption is not None and preemption.victims:

@@ -146,6 +146,11 @@ class ApiClient:
         """The server's name or address, and port."""
         return self._server.raw_authority
 
+    @property
+    def credentials(self) -> Credentials:
+        """What requests are sent with; for connections that are no requests."""
+        return self._credentials
+
     def __repr__(self) -> str:
         return f"ApiClient({self._base})"
 

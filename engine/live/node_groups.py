@@ -24,7 +24,7 @@ _MOST_GROUPS: Final = 24
 # Characters of a value that is shown.
 _LONGEST_VALUE: Final = 400
 
-NO_REASON: Final = "(no reason given)"
+UNSAID: Final = "(no reason given)"
 
 
 def policy_answers(table: VerdictTable, rules: Rules) -> tuple[PolicyAnswer, ...]:
@@ -96,7 +96,7 @@ def _group(
             is_same=is_same,
         )
     status = column.status(code)
-    reason = ", ".join(status.reasons) or NO_REASON
+    reason = ", ".join(status.reasons) or UNSAID
     return NodeGroup(
         verdict="rejects",
         count=len(slots),
@@ -113,7 +113,7 @@ def _group(
 
 def _source(rules: Rules, status: Status) -> str:
     """The place of the first reason that is written somewhere."""
-    places = (rules.source(status.plugin, reason) for reason in status.reasons or (NO_REASON,))
+    places = (rules.source(status.plugin, reason) for reason in status.reasons or (UNSAID,))
     return next((place for place in places if place), "")
 
 
