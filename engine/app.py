@@ -57,13 +57,16 @@ from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock, SystemClock
+from engine.live.activity import Activity
 from engine.live.answers import Leader
 from engine.live.decision_record import DecisionRecord
 from engine.live.explainer import Explainer
-from engine.live.routes import live_routes
 from engine.live.service import LiveAnswers
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.page.handlers import PageHandlers
+from engine.page.routes import page_routes, root_route
+from engine.page.streams import Streams
 from engine.policy.analysis import reads_ages
 from engine.policy.bundle import Bundle
 from engine.policy.verdicts import VerdictMemo
@@ -305,6 +308,13 @@ class App:
             pod_groups=self._served_groups,
             clock=self._clock,
         )
+        self.page = PageHandlers(Streams())
+        self.activity = Activity(
+            attempts=self.metrics.schedule_attempts,
+            latency=self.metrics.algorithm_seconds,
+            rejections=self.metrics.rejections,
+            clock=self._clock,
+        )
         # 8. Leader election.
         self.elector: LeaderElector | None = None
         if self.settings.lease is not None:
@@ -314,11 +324,12 @@ class App:
                 identity=make_identity(),
                 clock=self._clock,
                 on_transition=self._report_leadership,
+                page=self._page_address,
             )
             # A standby has to be seen: an alert fires when there are standbys and no leader.
             self.metrics.leader.labels(self.settings.lease.name).set(0)
         self._show_metrics()
-        # 8. The endpoints.
+        # 9. The endpoints.
         self.endpoints = EndpointServer(
             self._routes(),
             secure=self.settings.secure,
@@ -352,6 +363,7 @@ class App:
         await self.endpoints.start()
         stopping = asyncio.ensure_future(self._stop.wait())
         writing = self._background.start(self.writer.run())
+        self._background.start(self.activity.run())
         main = asyncio.ensure_future(self._start_and_schedule())
         try:
             # Whatever ends first ends the process: a stop, or a part that must not end.
@@ -362,6 +374,7 @@ class App:
         finally:
             stopping.cancel()
             await self._shut_down(main)
+            await self.page.close()
             await self.endpoints.stop()
 
     async def _start_and_schedule(self) -> None:
@@ -692,11 +705,12 @@ class App:
                 },
             ),
             metrics_route("/metrics", self.registry),
-            *live_routes(self.live),
+            *page_routes(self.page, self.live, self.activity, self._leader),
             json_route("/facts", self.facts.describe),
             json_route("/configz", lambda: {"componentconfig": self.settings.configuration}),
         ]
-        return [*routes, *self._component_routes([route.path for route in routes])]
+        routes += self._component_routes([route.path for route in routes])
+        return [*routes, root_route(routes)]
 
     def _component_routes(self, paths: Iterable[str]) -> list[Route]:
         component = Component(
@@ -709,6 +723,9 @@ class App:
         )
         return component_routes(component, paths, self._clock.now)
 
+    def _page_address(self) -> str:
+        return self.endpoints.page_address(self._client.server)
+
     def _served_groups(self) -> dict[str, Any]:
         served = self._pod_groups
         return {"served": None if served is None else served.api_version}
@@ -718,7 +735,9 @@ class App:
         if elector is None:
             return Leader(is_us=True)
         is_us = self.leading.is_set() and elector.is_leading
-        return Leader(elector.identity if is_us else elector.holder or "", is_us=is_us)
+        if is_us:
+            return Leader(elector.identity)
+        return Leader(elector.holder or "", is_us=False, address=elector.holder_page)
 
     def _check_synced(self) -> str | None:
         return None if self._is_synced else "handlers are not fully synchronized"

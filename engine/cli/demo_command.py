@@ -84,6 +84,8 @@ AFTER: Final = BEFORE | {
     "prefer_disk.star": _POLICY.replace('_WANTED = "ssd"', '_WANTED = "hdd"'),
     "prefer_disk_test.star": _TEST.replace('{"a": 100, "b": 0}', '{"a": 0, "b": 100}'),
 }
+#: What no node of the cluster has.
+_TAPE: Final = {"example.com/disk": "tape"}
 BROKEN: Final = AFTER | {
     "prefer_disk.star": AFTER["prefer_disk.star"].replace("node.labels", "node.lables"),
 }
@@ -317,15 +319,36 @@ def _show_policy(console: Console, text: str) -> None:
     console.print(Panel(body, title="prefer_disk.star", title_align="left", expand=False))
 
 
+def _waiting_pods() -> list[dict[str, Any]]:
+    """What the page shows that waits: a group that is one short, and pods that no node fits."""
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
+    }
+    member: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}}
+    return [
+        group,
+        *(make_pod(f"train-{i + 1}", cpu="1", **member) for i in range(3)),
+        make_pod("too-large", cpu="64"),
+        *(make_pod(f"no-such-disk-{i + 1}", nodeSelector=_TAPE) for i in range(3)),
+    ]
+
+
 async def _keep(console: Console, cluster: DevCluster, app: App, directory: Path) -> None:
+    cluster.create(*_waiting_pods())
     path = cluster.write_kubeconfig(directory / "kubeconfig")
     os.chmod(path, 0o600)
-    console.print("\nEverything keeps running until Ctrl-C. Look around with:")
+    page = f"http://127.0.0.1:{app.endpoints.local_port}/"
+    console.print("\nEverything keeps running until Ctrl-C. Its page shows what waits, and why:")
+    console.print(f"  {page}", markup=False, soft_wrap=True)
+    console.print("Look around with:")
     for line in (
         f"export KUBECONFIG={path}",
         "kubectl get pods -o wide",
         f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}",
-        f"curl http://127.0.0.1:{app.endpoints.local_port}/policies",
+        f"curl {page}queue",
         f"tail -f {directory / 'scheduler.log'}",
     ):
         console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -6,6 +6,7 @@ table of routes.
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,10 +26,12 @@ from engine.kube.client import ApiClient
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.lib.connection_limit import MAX_CONNECTIONS
+from engine.lib.own_address import own_address
 
 log = structlog.get_logger(component="endpoints")
 
 REFRESH_SECONDS: Final = 10.0
+_ALL_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -79,7 +82,7 @@ class EndpointServer:
     `new --start--> serving --stop--> closed`.
 
     Args:
-        routes: What is served; `/` lists it.
+        routes: What is served; without a route for `/`, that lists them.
         secure: The secure listener; None for none.
         local_port: The port of the local one (0: a free one); None for none.
         clients: Who knows callers.
@@ -98,7 +101,8 @@ class EndpointServer:
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         table = list(routes)
-        self._routes = [*table, index_route(table)]
+        has_home = any(route.path == "/" for route in table)
+        self._routes = table if has_home else [*table, index_route(table)]
         self._secure = secure
         self._local_port = local_port
         self._clients = clients
@@ -122,6 +126,18 @@ class EndpointServer:
                 self._hold(listener)
                 log.info("Serving locally", host=LOOPBACK, port=self.local_port)
             undo.pop_all()
+
+    def page_address(self, api_server: str) -> str:
+        """Where other hosts find the page, or this host, if no other may; "" if it is not served.
+
+        A listener on all addresses is named by the one from which *api_server* is reached.
+        """
+        if self.secure_port and self._secure is not None:
+            host = self._secure.host
+            if host in _ALL_ADDRESSES:
+                host = own_address(api_server) or socket.gethostname()
+            return f"https://{f'[{host}]' if ':' in host else host}:{self.secure_port}/"
+        return f"http://{LOOPBACK}:{self.local_port}/" if self.local_port else ""
 
     async def stop(self) -> None:
         """Stop listening."""

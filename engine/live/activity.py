@@ -4,10 +4,10 @@ Owns the ring. A sample is what the counters grew by since the one before, so a 
 Prometheus to show rates; nothing is kept beyond the ring.
 """
 
+import asyncio
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from prometheus_client import Counter, Histogram
 
 from engine.lib.clock import Clock
 from engine.live.answers import Leader
+from engine.live.moments import at_text
 
 #: Seconds between two samples, and how many of them are kept: an hour.
 INTERVAL: Final = 10.0
@@ -86,6 +87,22 @@ class Activity:
         """The ring, the oldest sample first."""
         return tuple(self._ring)
 
+    def page(self, revision: str, leader: Leader) -> ActivityPage:
+        """The answer of `/activity`."""
+        return ActivityPage(
+            revision=revision,
+            at=at_text(self._clock.now()),
+            leader=leader,
+            interval_seconds=INTERVAL,
+            samples=self.samples,
+        )
+
+    async def run(self) -> None:
+        """Take samples until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self.sample()
+
     def sample(self) -> None:
         """Take a sample of what has happened since the last one."""
         now, readings, before = self._clock.monotonic(), self._readings(), self._before
@@ -93,7 +110,7 @@ class Activity:
         buckets = _grown(readings[1], before[1])
         self._ring.append(
             ActivitySample(
-                at=datetime.fromtimestamp(self._clock.now(), UTC).isoformat(),
+                at=at_text(self._clock.now()),
                 seconds=round(now - self._sampled_at, 3),
                 decisions=sum(results.values()),
                 bound=results.get("scheduled", 0),

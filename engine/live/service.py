@@ -102,6 +102,14 @@ class LiveAnswers:
         # By what was asked: when it was answered (monotonic seconds), about which pod, and what.
         self._shared: dict[tuple[str, ...], tuple[float, object, PodAnswer]] = {}
 
+    @property
+    def revision(self) -> str:
+        """The policies in force; empty before there are some."""
+        try:
+            return self._rollout.active.bundle.revision
+        except LookupError:
+            return ""
+
     async def queue(self, viewer: Viewer, query: Query) -> Answered:
         """`/queue`."""
         return await self._answered(lambda: self._queue(viewer, query), leaders_only=True)

@@ -6,7 +6,7 @@ thread in which pages are made: one of 5,000 nodes takes longer than a decision 
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -14,14 +14,12 @@ from aiohttp import hdrs, web
 
 from engine.endpoints.routes import Handler, Refused, Request, Route, json_answer
 from engine.live.answers import Refusal
+from engine.live.routes import Answer
 from engine.page.accept import form_of
 from engine.page.rendering import render_content, render_page
 from engine.page.screens import QUEUE, REFUSAL, Screen
 from engine.page.static_files import PREFIX, static_files
 from engine.page.streams import Streams
-
-Answer = Callable[[Request], Awaitable[tuple[int, Any]]]
-"""Answers a request: the status, and a record of `engine.live.answers`."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self'; "
@@ -70,8 +68,11 @@ class PageHandlers:
             if form == "json":
                 response = json_answer(record, status)
                 response.headers[hdrs.VARY] = hdrs.ACCEPT
-                return response
-            return await self._html(_shown(screen, record), request, status, record)
+            else:
+                response = await self._html(_shown(screen, record), request, status, record)
+            if status == _TOO_MANY:
+                response.headers[hdrs.RETRY_AFTER] = "1"
+            return response
 
         return handle
 
@@ -89,9 +90,16 @@ class PageHandlers:
     async def _html(
         self, screen: Screen, request: Request, status: int, record: Any
     ) -> web.Response:
-        nonce, address = secrets.token_urlsafe(16), str(request.http.url)
+        nonce, url = secrets.token_urlsafe(16), request.http.url
         text = await self._render(
-            lambda: render_page(screen, record, asked=request.query, address=address, nonce=nonce)
+            lambda: render_page(
+                screen,
+                record,
+                asked=request.query,
+                url=str(url),
+                address=url.path_qs,
+                nonce=nonce,
+            )
         )
         headers = {**_HEADERS, "Content-Security-Policy": _POLICY.format(nonce=nonce)}
         response = web.Response(

@@ -76,6 +76,14 @@ class RevisionView:
     problems: tuple[ProblemAnswer, ...] = ()
     waited: float = 0.0
 
+    @property
+    def status(self) -> str:
+        """The word for what it is now."""
+        if not self.answer.is_in_force:
+            return self.answer.result
+        is_tested_out = any(step.name == "probation" and step.state == "now" for step in self.steps)
+        return "on_probation" if is_tested_out else "in_force"
+
 
 @dataclass(frozen=True)
 class PoliciesView:

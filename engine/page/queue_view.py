@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.live.answers import PodAnswer, QueuePage
+from engine.live.answers import PodAnswer, PolicyAnswer, QueuePage
 from engine.page.words import query
 
 #: Places by the name of their count, in the order in which pods come to them.
@@ -51,8 +51,16 @@ class QueueView:
 
 @dataclass(frozen=True)
 class PodView:
-    """The screen of one pod: the policies that scored, in the order of the answer."""
+    """The screen of one pod.
 
+    Attributes:
+        policies: Those that reject nodes or failed.
+        content: The names of the others.
+        scorers: The policies that scored, in the order of the answer.
+    """
+
+    policies: tuple[PolicyAnswer, ...]
+    content: tuple[str, ...]
     scorers: tuple[str, ...]
 
 
@@ -71,4 +79,9 @@ def queue_view(page: QueuePage, asked: Mapping[str, str]) -> QueueView:
 def pod_view(answer: PodAnswer) -> PodView:
     """What the template shows for *answer*."""
     names = (name for one in answer.ranking for name in one.scores)
-    return PodView(tuple(dict.fromkeys(names)))
+    says_no = [one.rejects > 0 or one.failed for one in answer.policies]
+    return PodView(
+        tuple(one for one, says in zip(answer.policies, says_no, strict=True) if says),
+        tuple(one.policy for one, says in zip(answer.policies, says_no, strict=True) if not says),
+        tuple(dict.fromkeys(names)),
+    )

@@ -22,7 +22,7 @@ _OWN_SCRIPT: Final = "page.js"
 
 
 def render_page(
-    screen: Screen, answer: Any, *, asked: Mapping[str, str], address: str, nonce: str
+    screen: Screen, answer: Any, *, asked: Mapping[str, str], url: str, address: str, nonce: str
 ) -> str:
     """The whole page of *screen*.
 
@@ -30,7 +30,8 @@ def render_page(
         screen: Which.
         answer: A record of `engine.live.answers`.
         asked: The query that was answered.
-        address: Of this page, with its query.
+        url: Of this page, as programs are to ask for it.
+        address: The same within its host.
         nonce: Lets the page's own scripts run.
     """
     charts = _CHART_SCRIPTS if screen.has_charts else ()
@@ -40,6 +41,7 @@ def render_page(
         .render(
             **_shown(screen, answer, asked),
             title=_title(screen, answer),
+            url=url,
             address=address,
             nonce=nonce,
             scripts=(*_SCRIPTS, *charts, _OWN_SCRIPT),

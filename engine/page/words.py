@@ -30,7 +30,7 @@ _WORDS: Final = {
 _TONES: Final = {
     "good": "open placed bound fits in_force accepted active in_permit permit in_flight binding "
     "passed tested tried checked offered loaded",
-    "busy": "backoff waiting probation would_evict evicting unchanged",
+    "busy": "on_probation backoff waiting probation would_evict evicting unchanged",
     "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help",
 }
 _TONE_OF: Final = {word: tone for tone, words in _TONES.items() for word in words.split()}
@@ -135,8 +135,8 @@ def value(thing: Any) -> str:
         text = f'"{thing}"'
     elif isinstance(thing, dict):
         text = ", ".join(f"{name}={inner}" for name, inner in thing.items()) or "{}"
-    elif thing is None:
-        text = "None"
+    elif isinstance(thing, (list, tuple)):
+        text = f"[{', '.join(map(value, thing))}]"
     else:
         text = str(thing)
     return text if len(text) <= 120 else text[:119] + "…"

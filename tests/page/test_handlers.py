@@ -4,7 +4,11 @@ import aiohttp
 import msgspec
 import pytest
 
+from engine.devcluster import DevCluster
+from engine.endpoints.server import EndpointServer, ReviewClients, SecureSettings
+from engine.lib.clock import SystemClock
 from engine.live.answers import Leader, QueuePage, Refusal
+from tests.endpoints.harness import endpoints
 from tests.page.site import Site
 
 _HTML = {"Accept": "text/html"}
@@ -55,6 +59,7 @@ async def test_a_refusal_keeps_its_status(site: Site, accept: str) -> None:
         session.get("/queue", headers={"Accept": accept}) as response,
     ):
         assert response.status == 429
+        assert response.headers["Retry-After"] == "1"
         assert "too many explanations" in await response.text()
 
 
@@ -75,3 +80,21 @@ async def test_a_long_accept_header_does_no_harm(site: Site, header: str) -> Non
         session.get("/queue", headers={"Accept": header}) as response,
     ):
         assert response.status == 200
+
+
+async def test_a_page_is_where_other_hosts_find_it() -> None:
+    """The secure listener, by the address that leads to the API server; else the local one."""
+    async with DevCluster() as cluster:
+        async with endpoints(cluster, SecureSettings("0.0.0.0")) as running:
+            server = running.server
+            want = f"https://127.0.0.1:{server.secure_port}/"
+            assert server.page_address(cluster.url) == want
+        async with endpoints(cluster, SecureSettings("::1")) as running:
+            server = running.server
+            assert server.page_address(cluster.url) == f"https://[::1]:{server.secure_port}/"
+    clients = ReviewClients(None, None)
+    local = EndpointServer([], secure=None, local_port=0, clients=clients, clock=SystemClock())
+    assert local.page_address("") == ""
+    await local.start()
+    assert local.page_address("") == f"http://127.0.0.1:{local.local_port}/"
+    await local.stop()

@@ -70,7 +70,7 @@
       height: 220,
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, values: (_plot, at) => at.map((t) => new Date(t * 1000).toISOString().slice(11, 16)) }, { ...axis, size: 48 }],
+      axes: [{ ...axis, values: (_plot, at) => at.map((t) => new Date(t * 1000).toISOString().slice(11, at[1] - at[0] < 60 ? 19 : 16)) }, { ...axis, size: 48 }],
       series: [
         { label: "UTC", value: (_plot, at) => (at == null ? "–" : new Date(at * 1000).toISOString().slice(11, 19)) },
         ...data.names.map((label, i) => ({ label, stroke: strokes[i % strokes.length], width: 1.5, value: shown, points: { show: data.values[0].length < 3 }, spanGaps: false })),

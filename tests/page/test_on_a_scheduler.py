@@ -1,0 +1,175 @@
+"""The page of a running scheduler, in a real browser."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+import aiohttp
+import msgspec
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from engine.app import App
+from engine.devcluster import DevCluster, make_node, make_pod
+from engine.leader_election import LeaseSettings
+from engine.live.answers import NodeAnswer
+from tests.app.harness import config_map, edit, namespace, node_of, scheduler
+from tests.browser import visiting
+from tests.waiting import eventually
+
+#: The loop that the browser runs in.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVIL: Final = "<img src=x onerror=alert(1)>{{7*7}}"
+POLICY: Final = '''\
+"""Keeps pods off nodes without a label. %s
+
+Hooks: filter. Reads: node.labels["disk"].
+"""
+
+def filter(pod, node):
+    return None if node.labels.get("disk") == "ssd" else "no %s"
+'''
+PROFILE: Final = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - schedulerName: default-scheduler
+    plugins:
+      filter:
+        enabled:
+          - name: need_disk
+"""
+
+
+def _files(text: str) -> dict[str, str]:
+    return {"need_disk.star": text, "profile.yaml": PROFILE}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        yield cluster
+
+
+@contextlib.asynccontextmanager
+async def _page_of(cluster: DevCluster, files: dict[str, str]) -> AsyncIterator[tuple[App, str]]:
+    """A scheduler with these policies, and the address of its page."""
+    cluster.create(namespace(), config_map(files))
+    async with scheduler(cluster, from_config_map=True, local_port=0) as app:
+        yield app, f"http://127.0.0.1:{app.endpoints.local_port}"
+
+
+async def test_a_pod_is_unblocked_while_one_looks(browser: Browser, cluster: DevCluster) -> None:
+    cluster.create(make_node("small", cpu="1"))
+    async with (
+        scheduler(cluster, local_port=0) as app,
+        visiting(browser) as queue,
+        visiting(browser) as why,
+    ):
+        url = f"http://127.0.0.1:{app.endpoints.local_port}"
+        cluster.create(make_pod("big", cpu="4"))
+        await queue.page.goto(url)
+        row = queue.page.locator("tbody tr", has_text="big")
+        await expect(row).to_contain_text("InsufficientResources")
+        await row.get_by_role("link").click()
+        await expect(queue.page.locator(".verdict")).to_contain_text("unschedulable")
+        await expect(queue.page.locator("#policies")).to_contain_text("node_resources_fit.star:")
+        await why.page.goto(url + "/nodes/small")
+        await expect(why.page.locator("#classes")).to_contain_text("Insufficient cpu")
+        cluster.create(make_node("large", cpu="8"))
+        await eventually(lambda: node_of(cluster, "big") == "large")
+        await expect(queue.page.locator(".verdict")).to_contain_text("bound")
+        await why.page.goto(url + "/queue")
+        await expect(why.page.locator("main")).to_contain_text("No pod waits.")
+        assert queue.complaints == why.complaints == []
+
+
+async def test_an_edit_is_followed_to_its_end(browser: Browser, cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    good = POLICY % ("Kept simple.", "disk")
+    async with (
+        _page_of(cluster, _files(good)) as (app, url),
+        visiting(browser) as visit,
+    ):
+        page, first = visit.page, app.rollout.active.bundle.revision
+        await page.goto(url + "/policies")
+        latest = page.locator(".revision").first
+        await expect(latest).to_contain_text(first)
+        # 1. A good one.
+        edit(cluster, _files(good.replace("ssd", "tape")))
+        await eventually(lambda: app.rollout.active.bundle.revision != first)
+        await expect(latest).to_contain_text(app.rollout.active.bundle.revision)
+        await expect(latest.locator(".steps")).to_contain_text("tried")
+        # 2. A bad one, with its problem at its line.
+        edit(cluster, _files(good.replace("node.labels.get", "node.lables.get")))
+        await expect(latest.locator(".line")).to_contain_text("rejected")
+        await expect(latest.locator("tr.bad + tr.problem")).to_contain_text(
+            "need_disk.star:7:25 `node` has no field `lables`"
+        )
+        await expect(page.locator(".revision").nth(1).locator(".line")).not_to_contain_text(
+            "rejected"
+        )
+        assert visit.complaints == []
+
+
+async def test_text_of_a_policy_stays_text(browser: Browser, cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    async with (
+        _page_of(cluster, _files(POLICY % (EVIL, EVIL))) as (_app, url),
+        visiting(browser) as visit,
+    ):
+        cluster.create(make_pod("web"))
+        main = visit.page.locator("main")
+        await visit.page.goto(url + "/queue")
+        await expect(main).to_contain_text(f"no {EVIL}")
+        await visit.page.get_by_role("link", name="default/web").click()
+        await expect(main.locator("#policies")).to_contain_text(f"no {EVIL}")
+        # The rule leads to its line, which opens.
+        await main.get_by_role("link", name="need_disk.star:").click()
+        await expect(main.get_by_text(f'else "no {EVIL}"')).to_be_visible()
+        assert await main.locator("img").count() == 0
+        assert visit.complaints == []
+
+
+async def test_the_page_of_a_standby_leads_to_the_leader(
+    browser: Browser, cluster: DevCluster
+) -> None:
+    lease = LeaseSettings(name="starsched", namespace="kube-system")
+    cluster.create(make_node("node-1", cpu="1"), make_pod("big", cpu="4"))
+    async with (
+        scheduler(cluster, lease=lease, local_port=0) as leader,
+        scheduler(cluster, lease=lease, local_port=0, wait=False) as standby,
+        visiting(browser) as visit,
+    ):
+        assert leader.elector is not None
+        assert standby.elector is not None
+        elector = standby.elector
+        await eventually(lambda: elector.holder_page)
+        await visit.page.goto(f"http://127.0.0.1:{standby.endpoints.local_port}/queue")
+        await expect(visit.page.locator("main")).to_contain_text(leader.elector.identity)
+        await visit.page.locator("main").get_by_role("link").first.click()
+        assert visit.page.url == f"http://127.0.0.1:{leader.endpoints.local_port}/queue"
+        await expect(visit.page.locator("tbody")).to_contain_text("big")
+        await expect(visit.page.locator(".moment")).to_contain_text("this process leads")
+
+
+async def test_a_node_says_which_pods_it_could_take(cluster: DevCluster) -> None:
+    cluster.create(make_node("small", cpu="1"), make_node("other", cpu="1"))
+    cluster.create(make_pod("fits", cpu="100m", schedulingGates=[{"name": "example.com/wait"}]))
+    cluster.create(*(make_pod(f"big-{i}", cpu="4") for i in range(3)))
+    async with scheduler(cluster, local_port=0) as app:
+        await eventually(lambda: app.queue.counts()["unschedulable"] == 3)
+        url = f"http://127.0.0.1:{app.endpoints.local_port}"
+        async with aiohttp.ClientSession(url) as session:
+            async with session.get("/nodes/small") as response:
+                answer = msgspec.json.decode(await response.read(), type=NodeAnswer)
+            async with session.get("/nodes/unknown") as response:
+                assert response.status == 404
+    assert answer.node.name == "small"
+    found = {one.row.example.partition("/")[2]: one for one in answer.classes}
+    assert found["fits"].verdict == "fits"
+    (big,) = [one for name, one in found.items() if name.startswith("big")]
+    assert (big.row.pods, big.verdict) == (3, "rejects")
+    assert big.rejections == {"NodeResourcesFit": ("Insufficient cpu",)}
