@@ -120,7 +120,8 @@ class PodGroups:
         grouping = self._grouping.get(pod.scheduler_name)
         if grouping is None or self._scheduler is None:
             return
-        if pod.uid not in self._keys and self._scheduler.hooks.are_in_no_group(grouping, pod):
+        is_in_no_group = self._scheduler.hooks.is_in_no_group
+        if pod.uid not in self._keys and all(is_in_no_group(one, pod) for one in grouping):
             return
         if self._throttled(pod) is not None:
             return
@@ -356,6 +357,8 @@ class PodGroups:
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
         """Where the group of *pod* stands as *enabled* sees it; None: it is in none."""
+        if self._scheduler is not None and self._scheduler.hooks.is_in_no_group(enabled, pod):
+            return None
         throttled = self._throttled(pod)
         if throttled is not None:
             return throttled

@@ -105,17 +105,14 @@ class PodHooks:
     def approves_alone(self, profile: Profile, pod: Pod) -> bool:
         """True if *pod* is in no group, and every `permit` is known to approve such pods."""
         for enabled in profile.at("permit"):
-            if not self._is_in_no_group(enabled, pod):
+            if not self.is_in_no_group(enabled, pod):
                 return False
             if self._without_group.get((enabled.instance, "permit"), _UNKNOWN) is not None:
                 return False
         return True
 
-    def are_in_no_group(self, policies: Sequence[EnabledPolicy], pod: Pod) -> bool:
-        """True if *pod* is in no group for any of *policies*, which need not be asked for that."""
-        return all(self._is_in_no_group(enabled, pod) for enabled in policies)
-
-    def _is_in_no_group(self, enabled: EnabledPolicy, pod: Pod) -> bool:
+    def is_in_no_group(self, enabled: EnabledPolicy, pod: Pod) -> bool:
+        """True if *pod* is in no group for *enabled*, which need not be asked for that."""
         # Most pods are in none: this is asked several times of each.
         if enabled.instance in self._naming_groups:
             return False
@@ -175,7 +172,7 @@ class PodHooks:
         group: PodGroupState | None = None
         reads = self._bundle.policies[enabled.policy].hooks[hook]
         if self.groups is not None and "group" in reads.params:
-            found = None if self._is_in_no_group(enabled, pod) else self.groups(enabled, pod)
+            found = self.groups(enabled, pod)
             if isinstance(found, PolicyFailure):
                 return found
             group = found
