@@ -22,8 +22,8 @@ class Screen:
         make_view: (answer, query) -> what the template shows in addition to the answer.
         home: Its address in the navigation; empty if it is not there.
         section: The screen of the navigation that it belongs to.
-        seconds: How often a browser that follows it gets a newer one; 0 if it does not. What has to
-            be explained or is large is asked for less often.
+        seconds: How often a browser that follows it gets a newer one. What has to be explained or
+            is large is asked for less often.
         has_charts: It draws.
     """
 
@@ -34,11 +34,6 @@ class Screen:
     section: str = ""
     seconds: float = 2.0
     has_charts: bool = False
-
-    @property
-    def is_live(self) -> bool:
-        """True if a browser follows it."""
-        return self.seconds > 0
 
     @property
     def template(self) -> str:
@@ -68,7 +63,8 @@ ACTIVITY: Final = Screen(
     seconds=10.0,
     has_charts=True,
 )
-REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None, seconds=0.0)
+#: Followed too: a standby may lead soon, and a pod that is not known yet may come.
+REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None)
 
 #: In the order of the navigation.
 NAVIGATION: Final = (QUEUE, POLICIES, NODES, ACTIVITY)

@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 
 from engine.cli.main import COMMANDS
+from engine.live.routes import FILTERED, POLICIES
+from engine.page.routes import ACTIVITY, NODE
 from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.lint.finding import LINTS
 
@@ -95,7 +97,8 @@ def endpoints() -> list[str]:
     files = [*(ROOT / "engine" / "endpoints").glob("*.py"), ROOT / "engine" / "app.py"]
     source = "".join(file.read_text() for file in files)
     paths = set(re.findall(r'Route\("(/[a-z]+)"|_route\("(/[a-z/]+)"', source))
-    return sorted({"/healthz", "/livez", "/readyz", *filter(None, chain(*paths))})
+    live = {"/" + path.split("/")[1] for path in (*FILTERED, POLICIES, NODE, ACTIVITY)}
+    return sorted({"/healthz", "/livez", "/readyz", *live, *filter(None, chain(*paths))})
 
 
 def test_the_search_finds_what_is_there() -> None:

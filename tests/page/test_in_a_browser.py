@@ -252,6 +252,9 @@ async def test_a_standby_says_who_leads(browser: Browser, site: Site) -> None:
         await expect(visit.page.locator("main")).to_contain_text("scheduler-1_77aa leads")
         link = visit.page.get_by_role("link", name="https://10.0.0.7:10259/queue")
         await expect(link).to_have_attribute("href", leader.address)
+        # Now it leads.
+        site.status, site.answers["/queue"] = 200, answers.queue(answers.row())
+        await expect(visit.page.locator("tbody")).to_contain_text("checkout-1")
 
 
 async def test_every_control_is_reached_by_keyboard(browser: Browser, site: Site) -> None:

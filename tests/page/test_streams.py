@@ -5,6 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
+from engine.live.answers import Refusal
 from engine.page.streams import Streams, _message
 from tests.page import answers
 from tests.page.site import Site, running_site
@@ -35,6 +36,18 @@ async def test_only_changes_are_sent(site: Site) -> None:
         event = await _event(response)
         assert "other" in event
         assert "2 h 46 min" not in event
+
+
+async def test_what_is_shown_stays_while_there_is_no_answer(site: Site) -> None:
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/queue", headers=_STREAM) as response,
+    ):
+        assert "checkout-1" in await _event(response)
+        site.status, site.answers["/queue"] = 429, Refusal(error="too many explanations")
+        await idle()
+        site.status, site.answers["/queue"] = 200, answers.queue(answers.row("shop/other"))
+        assert "other" in await _event(response)
 
 
 async def test_a_stream_ends_with_its_client(site: Site) -> None:

@@ -40,17 +40,15 @@
     live.lastElementChild.textContent = word;
   }
 
-  if (screen.hasAttribute("hx-sse:connect")) {
-    const listen = (name, act) => screen.addEventListener(name, act);
-    listen("htmx:sse:after:connection", () => show("on", "live"));
-    listen("htmx:sse:error", () => show("off", "reconnecting"));
-    listen("htmx:sse:close", () => show("off", "not live"));
-    listen("crowded", () => show("off", "not live: too many watch"));
-    listen("htmx:after:swap", () => {
-      setClock();
-      drawAll();
-    });
-  }
+  const listen = (name, act) => screen.addEventListener(name, act);
+  listen("htmx:sse:after:connection", () => show("on", "live"));
+  listen("htmx:sse:error", () => show("off", "reconnecting"));
+  listen("htmx:sse:close", () => show("off", "not live"));
+  listen("crowded", () => show("off", "not live: too many watch"));
+  listen("htmx:after:swap", () => {
+    setClock();
+    drawAll();
+  });
 
   // --- charts ---------------------------------------------------------------------------------
 
