@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload fuzz-parity controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -78,6 +78,9 @@ bench-fgd: setup ## the published comparison of GPU policies, reproduced by simu
 
 bench-large: setup controlplane ## start, reload and memory at 5,000 nodes and 30,000 pods
 	$(BIN)/python -m benchmarks.bench_large $(ARGS)
+
+bench-live: setup controlplane ## what live answers take, and what they cost decisions
+	$(BIN)/python -m benchmarks.bench_live $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)

@@ -105,6 +105,8 @@ class Explainer:
         if self._under_way >= MOST_AT_ONCE:
             raise Busy
         self._under_way += 1
+        if self._idle is not None:
+            self._idle.cancel()
         try:
             async with self._turn:
                 session = await self._opened()
@@ -166,8 +168,6 @@ class Explainer:
         return self._session
 
     def _close_when_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
         if not self._under_way:
             self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close)
 

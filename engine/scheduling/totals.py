@@ -235,10 +235,13 @@ def _row(
     normal: NDArray[np.int64],
     weighted: NDArray[np.int64],
 ) -> PolicyScores:
+    shown: list[int | None] = raw.tolist()
+    if len(raw) and int(raw.min()) <= max(SCORE_NONE, SCORE_FAILED):
+        shown = [None if v in (SCORE_NONE, SCORE_FAILED) else v for v in shown]
     return PolicyScores(
         enabled.policy,
         enabled.weight,
-        tuple(None if v in (SCORE_NONE, SCORE_FAILED) else v for v in raw.tolist()),
+        tuple(shown),
         tuple(normal.tolist()),
         tuple(weighted.tolist()),
     )

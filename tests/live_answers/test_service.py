@@ -11,7 +11,8 @@ import pytest
 from engine.app import App
 from engine.devcluster import DevCluster
 from engine.leader_election import LeaseSettings
-from engine.live.answers import NodesPage, PodAnswer, PoliciesPage, QueuePage, Refusal
+from engine.live.answers import Leader, NodesPage, PodAnswer, PoliciesPage, QueuePage, Refusal
+from engine.live.queue_page import QueueFilter
 from tests.app.harness import config_map, edit, namespace, scheduler
 from tests.live import node, pod
 from tests.waiting import eventually
@@ -107,6 +108,9 @@ async def test_equal_pods_are_one_row(cluster: DevCluster) -> None:
         assert big.next_try_at is not None
         assert len(big.names) == 10
         assert page.counts.unschedulable == 301
+        # In steps of a few pods, between which decisions are made.
+        steps = app.live._rows.page(QueueFilter(), Leader())
+        assert sum(1 for _ in steps) >= 301 / 128
         # A page at a time, and each row once.
         first = await queue(app, limit="1")
         second = await queue(app, limit="1", **{"continue": first.next or ""})
@@ -264,6 +268,70 @@ async def test_nodes_are_listed_with_what_is_requested(cluster: DevCluster) -> N
         assert (row.pods, row.resources["cpu"].requested) == (1, 1000)
         total = page.totals["cpu"]
         assert (total.free, total.largest_free) == (7000, 4000)
+
+
+LICENCE = """
+def permit(pod, group):
+    return wait(60, "the licence", token = "NoLicence") if pod.labels.get("licensed") else None
+"""
+
+
+async def test_a_pod_in_permit_says_on_which_node_it_waits_and_for_what(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(config_map({"licence.star": LICENCE}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(node("n", cpu="4"))
+        cluster.create(pod("waits", cpu="1", labels={"licensed": "yes"}))
+        await eventually(lambda: len(app.kernel.permits) == 1)
+        page = await queue(app)
+        (row,) = page.rows
+        assert (row.place, row.reason, row.node_helps) == ("permit", "NoLicence", False)
+        assert (row.policies, row.nominated_node) == (("licence",), "n")
+        assert "the licence" in row.message
+        assert row.next_try_at is not None
+        assert page.counts.in_permit == 1
+        got = await explain(app, "waits")
+        assert (got.outcome, got.node, got.reason) == ("waiting", "n", "NoLicence")
+        assert "waits there" in got.headline
+        assert got.feasible == 1
+
+
+async def test_victims_elsewhere_are_not_named_to_those_who_may_not_see_them(
+    cluster: DevCluster,
+) -> None:
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="2"))
+        victim = pod("weak", cpu="2", nodeName="n")
+        victim["metadata"]["namespace"] = "other"
+        cluster.create(victim)
+        await eventually(lambda: app.cache.pod_count == 1)
+        cluster.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": "high"},
+                "value": 100,
+            }
+        )
+        # The victim has no kubelet to end it, so the pod waits for its end.
+        cluster.create(pod("urgent", cpu="2", priorityClassName="high"))
+        await eventually(lambda: app.queue.nominator.node_of(_uid(app, "urgent")) == "n")
+        everything = await explain(app, "urgent")
+        assert everything.queue is not None
+        assert everything.queue.nominated_node == "n"
+        mine = await explain(app, "urgent", OfOneNamespace("default"))
+        for answer, want in ((everything, "other/weak"), (mine, "(a pod of another namespace)")):
+            assert answer.preemption is not None
+            assert answer.preemption.outcome in ("would_evict", "evicting", "cannot_help")
+            assert {victim.pod for victim in answer.preemption.victims} <= {want}
+        assert not any(group.read for policy in mine.policies for group in policy.groups)
+
+
+def _uid(app: App, name: str) -> str:
+    queued = app.queue.named(f"default/{name}")
+    return "" if queued is None else queued.uid
 
 
 @pytest.mark.parametrize(
