@@ -32,7 +32,10 @@ async def node_answer(live: LiveAnswers, viewer: Viewer, name: str) -> Answered:
     if node is None:
         return UNKNOWN, Refusal(error=f"no node `{name[:80]}` is known here")
     _, queue = await live.queue(viewer, {"limit": str(queue_page.MOST_ROWS)})
-    rows: Sequence[QueueRow] = queue.rows if isinstance(queue, QueuePage) else ()
+    rows: Sequence[QueueRow] = ()
+    total = 0
+    if isinstance(queue, QueuePage):
+        rows, total = queue.rows, queue.total_rows
     largest = sorted(rows, key=lambda row: (-row.pods, row.example))[:_MOST_CLASSES]
     return OK, NodeAnswer(
         revision=nodes.revision,
@@ -40,7 +43,7 @@ async def node_answer(live: LiveAnswers, viewer: Viewer, name: str) -> Answered:
         leader=nodes.leader,
         node=node,
         classes=tuple([await _class(live, viewer, row, name) for row in largest]),
-        classes_left_out=len(rows) - len(largest),
+        classes_left_out=total - len(largest),
     )
 
 

@@ -62,7 +62,7 @@ class PageHandlers:
 
         async def handle(request: Request) -> web.StreamResponse:
             form = form_of(request.http.headers.get(hdrs.ACCEPT, ""))
-            if form == "stream":
+            if form == "stream" and request.http.method == hdrs.METH_GET:
                 return await self._stream(screen, answer, request)
             status, record = await answer(request)
             if form == "json":

@@ -16,6 +16,8 @@ from aiohttp import web
 #: How many may watch at a time, and seconds after which those beyond ask again.
 MOST_STREAMS: Final = 16
 _ASK_AGAIN_SECONDS: Final = 30
+#: A stream ends then, and the browser opens the next one: what its caller may read is asked again.
+_LIFE_SECONDS: Final = 300.0
 _BYTES_A_SECOND: Final = 200_000
 #: A connection that is gone is noticed by writing to it.
 _SILENCE_SECONDS: Final = 20.0
@@ -85,8 +87,8 @@ class Streams:
     async def _follow(
         self, request: web.Request, response: web.StreamResponse, render: Render, seconds: float
     ) -> None:
-        shown, silent = "", 0.0
-        while request.transport is not None and not request.transport.is_closing():
+        shown, silent, left = "", 0.0, _LIFE_SECONDS
+        while left > 0 and request.transport is not None and not request.transport.is_closing():
             content = await render()
             pause = seconds
             # Ages go on in the browser: they alone are no change.
@@ -100,6 +102,7 @@ class Streams:
                 await response.write(b": nothing new\n\n")
                 silent = 0.0
             silent += pause
+            left -= pause
             await self._sleep(pause)
 
 

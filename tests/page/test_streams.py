@@ -71,6 +71,28 @@ async def test_one_beyond_the_limit_is_told_to_come_back() -> None:
         assert await second.text() == "event: crowded\nretry: 30000\ndata: \n\n"
 
 
+async def test_a_stream_ends_after_a_while_so_that_its_caller_is_asked_for_again() -> None:
+    site = Site(streams=Streams(sleep=lambda _seconds: asyncio.sleep(0)))
+    async with (
+        running_site(site),
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/queue", headers=_STREAM) as response,
+    ):
+        body = await response.text()
+    assert body.count("checkout-1") > 0
+    # 300 seconds, with a sign of life every 20.
+    assert body.count(": nothing new") == 14
+
+
+async def test_asking_for_the_head_of_a_stream_opens_none(site: Site) -> None:
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.head("/queue", headers=_STREAM) as response,
+    ):
+        assert response.status == 200
+        assert site.streams.count == 0
+
+
 async def test_closing_ends_every_stream(site: Site) -> None:
     async with (
         aiohttp.ClientSession(site.url) as session,
