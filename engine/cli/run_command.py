@@ -34,6 +34,7 @@ from engine.cli.serving import (
     state_dir_option,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
+from engine.endpoints.listeners import MOST_OPEN
 from engine.endpoints.server import ReviewClients, SecureSettings
 from engine.endpoints.serving_tls import CannotServeTls
 from engine.facts.learned import LearnedStore
@@ -177,7 +178,8 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
 def _allow_open_files(bindings: int) -> None:
     """Raise the limit of open files for *bindings*. Raises `UsageError` if it is too low."""
     wanted = _LEAST_OPEN_FILES + bindings
-    allowed = allow_open_files(wanted)
+    # Strangers at the endpoints must not take those that bindings need.
+    allowed = allow_open_files(wanted + 2 * MOST_OPEN)
     if allowed < _LEAST_OPEN_FILES:
         raise click.UsageError(
             f"open files: want a limit of at least {_LEAST_OPEN_FILES}, better {wanted}, "

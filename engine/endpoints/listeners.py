@@ -26,6 +26,8 @@ log = structlog.get_logger(component="endpoints")
 
 HANDSHAKE_SECONDS: Final = 5.0
 MAX_HANDSHAKES: Final = 128
+#: Descriptors that a listener takes at most, however many clients there are.
+MOST_OPEN: Final = 2 * MAX_CONNECTIONS + MAX_HANDSHAKES + 1
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 128
 #: Time in which requests under way are answered when the process stops.
@@ -80,7 +82,7 @@ class Listener:
             listening = _bound_socket(host, port, shared=shared)
         except OSError as error:
             await self._open.aclose()
-            reason = error.strerror or str(error)
+            reason = (error.strerror or str(error)).lower()
             raise CannotListen(f"cannot listen on {host}:{port}: {reason}") from error
         self._open.callback(listening.close)
         await self._open.enter_async_context(connection_limit(self._runner, self._max_connections))

@@ -102,7 +102,7 @@ class EndpointServer:
     ) -> None:
         table = list(routes)
         has_home = any(route.path == "/" for route in table)
-        self._routes = table if has_home else [*table, index_route(table)]
+        self.routes = table if has_home else [*table, index_route(table)]
         self._secure = secure
         self._local_port = local_port
         self._clients = clients
@@ -120,7 +120,7 @@ class EndpointServer:
             if self._secure is not None:
                 await self._start_secure(self._secure)
             if self._local_port is not None:
-                application = make_application(self._routes, _local_guard)
+                application = make_application(self.routes, _local_guard)
                 listener = Listener(application, max_connections=self._max_connections)
                 self.local_port = await listener.start(LOOPBACK, self._local_port)
                 self._hold(listener)
@@ -170,7 +170,7 @@ class EndpointServer:
         # 3. Listening.
         guard = DelegatedGuard(authenticator, authorizer)
         listener = Listener(
-            make_application(self._routes, guard),
+            make_application(self.routes, guard),
             tls=lambda: tls.context,
             max_connections=self._max_connections,
         )

@@ -306,7 +306,7 @@ def test_a_stolen_lease_ends_the_process(control_plane: ControlPlane, tmp_path: 
 @pytest.mark.slow("starts programs")
 def test_a_second_signal_ends_it_at_once(kubeconfig: Path) -> None:
     with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
-        process.wait_for("Serving health and metrics")
+        process.wait_for("Serving locally")
         process.process.send_signal(signal.SIGINT)
         process.wait_for("Stopping")
         process.process.send_signal(signal.SIGINT)

@@ -16,17 +16,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import pytest
+import yaml
 
 from engine.cli.go_flags import UNUSED
 from engine.cli.run_command import run_command
 from tests.certificates import Authority
 from tests.controlplane import ControlPlane, binaries
+from tests.deploy.rendering import DEPLOY
 from tests.deploy.scheduler_process import node, pod
 from tests.deploy.test_account import scraper_token
 from tests.endpoints.harness import unverified
+from tests.facts.prometheus_server import prometheus
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -186,16 +190,34 @@ def test_tokens_are_reviewed_and_rights_asked_for(world: World) -> None:
     assert world.ask("/metrics", token="unknown")[0] == 401
     assert world.ask("/metrics", token=world.plane.token)[0] == 200
     assert world.ask("/metrics")[0] == 403
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "starsched-metrics-reader"},
-        "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
-    }
-    world.plane.create_if_missing("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
-    scraper_token(world.plane)
+    let_prometheus_read(world.plane)
     wait_until(lambda: world.ask("/metrics", token=token)[0] == 200, what="the right to be seen")
     assert world.ask("/configz", token=token)[0] == 403
+
+
+def let_prometheus_read(plane: ControlPlane) -> str:
+    """The token of a ServiceAccount that is bound to the role for scrapers."""
+    documents = yaml.safe_load_all((DEPLOY / "base" / "readers.yaml").read_text(encoding="utf-8"))
+    role = next(one for one in documents if one["metadata"]["name"].endswith("metrics-reader"))
+    plane.create_if_missing("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+    return scraper_token(plane)
+
+
+def test_a_real_prometheus_scrapes_the_secure_port(world: World, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(let_prometheus_read(world.plane), encoding="ascii")
+    with prometheus(tmp_path, f"127.0.0.1:{PORT}", token) as server:
+
+        def value(query: str) -> str | None:
+            url = f"{server.url}/api/v1/query?query={quote(query)}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                result = json.load(answer)["data"]["result"]
+            return result[0]["value"][1] if result else None
+
+        wait_until(lambda: value('up{job="test"}') == "1", seconds=60, what="a scrape")
+        assert value("kubernetes_build_info") == "1"
+        assert value('leader_election_master_status{name="kube-scheduler"}') == "1"
+        assert float(value('sum(rest_client_requests_total{code="200"})') or 0) > 0
 
 
 # --- what kube-scheduler itself takes and answers ------------------------------------------------

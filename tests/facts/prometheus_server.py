@@ -5,8 +5,11 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
+
+import yaml
 
 from tests.scripts import go_program
 from tests.waiting import wait_until
@@ -29,15 +32,22 @@ def free_port() -> int:
 class Prometheus:
     """One server process; `stop` and `start` again for what happens without it."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, token_file: Path | None = None) -> None:
         self._folder = folder
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         config = folder / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
-            f"scrape_configs: [{{job_name: test, static_configs: [{{targets: ['{target}']}}]}}]\n"
-        )
+        job: dict[str, Any] = {"job_name": "test", "static_configs": [{"targets": [target]}]}
+        if token_file is not None:
+            job |= {
+                "scheme": "https",
+                "tls_config": {"insecure_skip_verify": True},
+                "authorization": {"credentials_file": str(token_file)},
+                "scrape_timeout": "5s",
+                "scrape_interval": "5s",
+            }
+        times = {"scrape_interval": "200ms", "scrape_timeout": "200ms"}
+        config.write_text(yaml.safe_dump({"global": times, "scrape_configs": [job]}))
 
     @property
     def url(self) -> str:
@@ -76,9 +86,12 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
-    """A server that scrapes *target* (host:port) five times a second."""
-    server = Prometheus(folder, target)
+def prometheus(folder: Path, target: str, token_file: Path | None = None) -> Iterator[Prometheus]:
+    """A server that scrapes *target* (host:port) five times a second.
+
+    With a *token_file* it does so over HTTPS, showing the token, every five seconds.
+    """
+    server = Prometheus(folder, target, token_file)
     server.start()
     try:
         yield server
