@@ -2,16 +2,23 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from engine.cli.demo_command import AFTER, BEFORE, BROKEN
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
+from tests.waiting import wait_until
+
+PAGE: Final = r"http://127\.0\.0\.1:\d+/"
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,6 +73,50 @@ def test_what_was_kept_is_gone_when_it_is_ended(sent: signal.Signals, tmp_path: 
         assert process.stdout.read() == "stopped\n"
         assert process.wait(60) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow("starts programs")
+def test_the_page_that_is_kept_has_something_to_see() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.cli.main", "demo", "--keep"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            page = _page_of(process.stdout)
+            wanted = {"unschedulable": 4, "gated": 3}
+            queue = wait_until(lambda: _queue_with(page, wanted))
+            reasons = {row["example"].partition("/")[2]: row["reason"] for row in queue["rows"]}
+            policies = _json(page + "policies")
+        finally:
+            process.terminate()
+            process.stdout.read()
+    assert reasons == {
+        "train-1": "GroupIncomplete",
+        "too-large": "InsufficientResources",
+        "no-such-disk-1": "AffinityMismatch",
+    }
+    rejected, in_force, *_ = policies["revisions"]
+    assert rejected["result"] == "rejected"
+    assert rejected["problems"][0]["file"] == "prefer_disk.star"
+    assert in_force["is_in_force"]
+
+
+def _page_of(lines: Iterable[str]) -> str:
+    """The address of the page, of what `demo --keep` prints."""
+    return next(line.strip() for line in lines if re.fullmatch(PAGE, line.strip()))
+
+
+def _json(address: str) -> Any:
+    with urllib.request.urlopen(address) as response:
+        return json.load(response)
+
+
+def _queue_with(page: str, counts: dict[str, int]) -> Any:
+    """The queue of the page if it has these counts, or None."""
+    queue = _json(page + "queue")
+    return queue if queue["counts"].items() >= counts.items() else None
 
 
 def test_its_policies_are_what_it_says() -> None:
