@@ -9,8 +9,8 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final, TypeVar
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -72,8 +72,11 @@ class QueueFilter:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+_Key: TypeAlias = tuple[str, str, bytes]
+"""What the pods of a row have in common: the place, the reason's token, and the class."""
+
+
+class _Waiting(NamedTuple):
     """A pod that waits, and in permit for what."""
 
     queued: QueuedPod
@@ -92,13 +95,13 @@ class _Waiting:
     def reason(self) -> Reason:
         return self.permit or self.queued.reason
 
-    def passes(self, wanted: QueueFilter) -> bool:
-        """True if it is in the page."""
+    def passes(self, wanted: QueueFilter, place: str) -> bool:
+        """True if it is in the page; *place* is its place."""
         pod = self.queued.pod
         return (
             (not wanted.namespace or pod.namespace == wanted.namespace)
             and (not wanted.profile or pod.scheduler_name == wanted.profile)
-            and (not wanted.place or self.place == wanted.place)
+            and (not wanted.place or place == wanted.place)
             and (wanted.readable is None or pod.namespace in wanted.readable)
             and (not wanted.reason or self.reason.token == wanted.reason)
             and (not wanted.policy or wanted.policy in self.policies)
@@ -123,7 +126,8 @@ class _Row:
         queued = one.queued
         self.pods += 1
         self.attempts = max(self.attempts, queued.attempts)
-        self.policies.update(one.policies)
+        if not self.policies.issuperset(one.policies):
+            self.policies.update(one.policies)
         if len(self.names) < _NAMES:
             self.names.append(queued.pod.key)
         if created < self.created:
@@ -153,26 +157,26 @@ class QueueRows:
     def page(self, wanted: QueueFilter, leader: Leader) -> Steps[QueuePage]:
         """The page that *wanted* describes."""
         # 1. The rows that pass the filters.
-        rows: dict[str, _Row] = {}
+        rows: dict[_Key, _Row] = {}
         active: list[QueuedPod] = []
-        waiting = self._waiting()
-        for number, one in enumerate(waiting):
+        waiting = self._kernel.queue.waiting_pods()
+        for number, one in enumerate(chain(map(_Waiting, waiting), self._in_permit())):
             if number % _PODS_PER_STEP == 0:
                 yield
             if one.queued.place is Place.ACTIVE:
                 active.append(one.queued)
-            if one.place in PLACES and one.passes(wanted):  # it may have been tried meanwhile
-                self._add(rows, one)
+            place = one.place
+            if place in PLACES and one.passes(wanted, place):  # it may have been tried meanwhile
+                self._add(rows, one, place)
         self._forget(waiting)
         # 2. Those of the page, in order.
         chunks = []
-        items = [(row.order, row_id) for row_id, row in rows.items()]
-        for chunk in _chunks(items):
-            chunks.append(sorted(chunk))
+        for chunk in _chunks(list(rows.items())):
+            chunks.append(sorted((row.order, key) for key, row in chunk))
             yield
         ends_at = wanted.offset + wanted.limit
         merged = heapq.merge(*chunks)
-        shown = {row_id: rows[row_id] for _, row_id in islice(merged, wanted.offset, ends_at)}
+        shown = {key: rows[key] for _, key in islice(merged, wanted.offset, ends_at)}
         yield
         # 3. Their places among all active pods.
         orders = []
@@ -182,8 +186,8 @@ class QueueRows:
                 yield
         moments, rules = Moments(self._clock), self._rules()
         made = []
-        for row_id, row in shown.items():
-            made.append(self._made(row_id, row, orders, moments, rules))
+        for key, row in shown.items():
+            made.append(self._made(key, row, orders, moments, rules))
             yield
         return QueuePage(
             revision=rules.bundle.revision,
@@ -201,18 +205,15 @@ class QueueRows:
         queued = self._kernel.queue.named(key)
         if queued is None:
             return None
-        waits = (
-            {one.queued.uid: one for one in self._in_permit()}
-            if queued.uid in self._kernel.permits
-            else {}
-        )
-        one = waits.get(queued.uid) or _Waiting(queued)
+        one = _Waiting(queued)
+        if queued.uid in self._kernel.permits:
+            one = next(each for each in self._in_permit() if each.queued is queued)
         if one.place not in PLACES:
             return None
-        rows: dict[str, _Row] = {}
-        self._add(rows, one)
-        ((row_id, row),) = rows.items()
-        return self._made(row_id, row, [], Moments(self._clock), self._rules())
+        rows: dict[_Key, _Row] = {}
+        self._add(rows, one, one.place)
+        ((common, row),) = rows.items()
+        return self._made(common, row, [], Moments(self._clock), self._rules())
 
     def namespaces(self) -> set[str]:
         """The namespaces of all pods that wait, and of those that are nominated."""
@@ -223,28 +224,25 @@ class QueueRows:
 
     # --- parts -------------------------------------------------------------------------------
 
-    def _waiting(self) -> list[_Waiting]:
-        kernel = self._kernel
-        return [*map(_Waiting, kernel.queue.waiting_pods()), *self._in_permit()]
-
-    def _in_permit(self) -> Iterator[_Waiting]:
+    def _in_permit(self) -> list[_Waiting]:
         permits = self._kernel.permits
-        for queued, reason in permits.waiting():
-            yield _Waiting(queued, permits.wait_of(queued.uid), reason)
+        return [
+            _Waiting(queued, permits.wait_of(queued.uid), reason)
+            for queued, reason in permits.waiting()
+        ]
 
     def _counts(self) -> PlaceCounts:
         counts = self._kernel.queue.counts()
         known = {name: counts.get(name, 0) for name in PlaceCounts.__struct_fields__}
         return PlaceCounts(**{**known, "in_permit": len(self._kernel.permits)})
 
-    def _add(self, rows: dict[str, _Row], one: _Waiting) -> None:
+    def _add(self, rows: dict[_Key, _Row], one: _Waiting, place: str) -> None:
         pod = one.queued.pod
-        said = f"{one.place}/{one.reason.token}/".encode()
-        row_id = hashlib.blake2b(said + self._class_of(pod), digest_size=9).hexdigest()
+        key = place, one.reason.token, self._class_of(pod)
         created = pod.manifest.metadata.creation_timestamp or ""
-        row = rows.get(row_id)
+        row = rows.get(key)
         if row is None:
-            row = rows[row_id] = _Row(one, created)
+            row = rows[key] = _Row(one, created)
         until = one.wait.until if one.wait else self._kernel.queue.next_try_at(one.queued)
         row.add(one, created, until)
 
@@ -259,15 +257,15 @@ class QueueRows:
         self._classes[pod.uid] = pod, digest
         return digest
 
-    def _forget(self, waiting: Sequence[_Waiting]) -> None:
+    def _forget(self, waiting: Sequence[QueuedPod]) -> None:
         """Forget the classes of pods that do not wait any more, once they are many."""
         if len(self._classes) > 2 * len(waiting) + _CHUNK:
-            uids = {one.queued.uid for one in waiting}
+            uids = {queued.uid for queued in waiting}
             self._classes = {uid: one for uid, one in self._classes.items() if uid in uids}
 
     def _made(
         self,
-        row_id: str,
+        key: _Key,
         row: _Row,
         orders: Sequence[Sequence[tuple[Any, ...]]],
         moments: Moments,
@@ -285,7 +283,7 @@ class QueueRows:
         group = self._kernel.groups.tried_in(pod.uid)
         node = self._kernel.queue.nominator.node_of(pod.uid) if one.wait is None else one.wait.node
         return QueueRow(
-            row_id=row_id,
+            row_id=_id(key),
             example=pod.key,
             pods=row.pods,
             names=tuple(row.names),
@@ -306,6 +304,12 @@ class QueueRows:
             group="" if group is None else f"{group.namespace}/{group.name}",
             tried_because=queued.tried_because,
         )
+
+
+def _id(key: _Key) -> str:
+    """The same for the same kind of pods."""
+    place, token, alike = key
+    return hashlib.blake2b(f"{place}/{token}/".encode() + alike, digest_size=9).hexdigest()
 
 
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

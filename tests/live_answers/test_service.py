@@ -467,6 +467,11 @@ async def test_answers_are_served(cluster: DevCluster) -> None:
         assert (status, answer["error"]) == (404, "no node `x` is known here")
         status, answer = await got("/explain/default/%2e%2e%2f%00%ff")
         assert status == 404
+        # A megabyte, as an address and as a body.
+        async with http.get("/explain/default/" + "x" * (1 << 20)) as response:
+            assert response.status == 400
+        async with http.post("/queue", data=b"x" * (1 << 20)) as response:
+            assert response.status == 405
         status, page = await got("/nodes")
         assert (status, page["total"]) == (200, 1)
         status, page = await got("/policies")
