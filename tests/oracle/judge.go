@@ -48,6 +48,7 @@ type answer struct {
 type chance struct {
 	Rejected   map[string][]rejection        `json:"rejected,omitempty"`
 	Scores     map[string]map[string][]int64 `json:"scores,omitempty"`
+	PostFilter []string                      `json:"postFilter,omitempty"`
 	Preemption map[string][][]string         `json:"preemption,omitempty"`
 }
 
@@ -71,7 +72,7 @@ func (s *scenario) answer(client kubernetes.Interface) ([]*answer, error) {
 		}
 		first := w.judge(ctx, plugins, pod, s.runs)
 		for range s.repeats - 1 {
-			if err := first.addChance(w.judge(ctx, plugins, pod, 0)); err != nil {
+			if err := first.addChance(w.judge(ctx, plugins, pod, min(s.runs, 1))); err != nil {
 				return nil, err
 			}
 		}
@@ -209,7 +210,8 @@ func (a *answer) addPreemption(node string, victims []string) {
 }
 
 // addChance adds what another answer to the same question says otherwise. Of the nodes' reasons and
-// scores that is; anything else is never left to chance, and an error.
+// scores that is, and of what a post-filter says of nodes; anything else is never left to chance,
+// and an error. Victims have runs of their own.
 func (a *answer) addChance(other *answer) error {
 	if a.Error != other.Error || (a.PreFilter == nil) != (other.PreFilter == nil) ||
 		!reflect.DeepEqual(a.PreFilterNodes, other.PreFilterNodes) {
@@ -248,6 +250,11 @@ func (a *answer) addChance(other *answer) error {
 			if !slices.Contains((*others)[node][plugin], got) {
 				(*others)[node][plugin] = append((*others)[node][plugin], got)
 			}
+		}
+	}
+	if got := other.PostFilter; got != "" && got != a.PostFilter {
+		if others := &a.chance().PostFilter; !slices.Contains(*others, got) {
+			*others = append(*others, got)
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
     """*answer* without the order of reasons, which changes, and the outcomes of chance."""
     by_chance = {"preemption", "chance"}
     if "chance" in answer:
-        by_chance |= {"rejected", "scores", "total", "best"}
+        by_chance |= {"rejected", "scores", "total", "best", "postFilter"}
     plain = {key: value for key, value in answer.items() if key not in by_chance}
     for rejection in plain.get("rejected", {}).values():
         rejection["reasons"].sort()
@@ -25,7 +25,7 @@ def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seen(answer: dict[str, Any]) -> set[tuple[str, ...]]:
-    """What was seen on each node where chance decides: rejections, scores and victims."""
+    """What was seen where chance decides: rejections, scores, victims and what was said of them."""
     found = set()
     for one in (answer, answer.get("chance") or {}):
         for node, rejections in (one.get("rejected") or {}).items():
@@ -38,6 +38,10 @@ def _seen(answer: dict[str, Any]) -> set[tuple[str, ...]]:
         for node, victims in (one.get("preemption") or {}).items():
             for each in victims if one is not answer else [victims]:
                 found.add((node, "victims", *each))
+        texts = one.get("postFilter") or []
+        found.update(
+            ("post-filter", each) for each in ([texts] if isinstance(texts, str) else texts)
+        )
     return found
 
 
