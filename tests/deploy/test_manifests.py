@@ -223,7 +223,7 @@ def test_every_role_is_bound_to_the_account_of_the_pods(folder: str) -> None:
             bound.add((ref["kind"], binding["metadata"].get("namespace"), ref["name"]))
     # Those for others are bound to nobody; one of every cluster is bound beside ours.
     for_others = {
-        ("ClusterRole", None, f"starsched-{name}") for name in ("metrics-reader", "viewer")
+        ("ClusterRole", None, f"starsched-{name}") for name in ("asker", "metrics-reader", "viewer")
     }
     assert roles - bound == for_others
     of_the_cluster = {("Role", "kube-system", "extension-apiserver-authentication-reader")}

@@ -1,6 +1,7 @@
 """The ways to an answer: JSON at an address, `starsched explain`, and the plugin of kubectl."""
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -10,13 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from aiohttp import web
 from click.testing import CliRunner, Result
 
 from engine.cli.kubectl_plugin import main as kubectl_starsched
 from engine.cli.main import main
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, NotFound
+from engine.kube.errors import ApiError, Forbidden, NotFound
 from engine.kube.port_forward import exchange_with_pod
 from engine.leader_election import LeaseSettings
 from tests.app.harness import scheduler
@@ -31,6 +33,7 @@ from tests.live_answers.forwarding import (
 )
 from tests.waiting import eventually
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 # What differs between two answers about the same pod at different moments.
 _OF_THE_MOMENT = ("at", "queue", "moves")
 
@@ -159,12 +162,31 @@ async def test_a_port_that_nothing_listens_on_is_an_error(tmp_path: Path) -> Non
                 await exchange_with_pod(client, "ns", "p", 10260, b"GET", seconds=10)
 
 
+def let_ask(plane: ControlPlane, namespace: str) -> None:
+    """Bind the ServiceAccount `asker` to the role for those who ask from a terminal."""
+    documents = yaml.safe_load_all((DEPLOY / "base" / "readers.yaml").read_text())
+    role = next(one for one in documents if one["metadata"]["name"].endswith("asker"))
+    plane.create_if_missing("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+    folder = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "asker"},
+        "subjects": [{"kind": "ServiceAccount", "name": "asker", "namespace": namespace}],
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": role["metadata"]["name"],
+        },
+    }
+    plane.create_if_missing(f"{folder}/rolebindings", binding)
+
+
 @pytest.mark.slow("starts the real control plane")
 async def test_the_real_api_server_forwards_to_the_leader(
     control_plane: ControlPlane, namespace: str, admin: ApiClient, tmp_path: Path
 ) -> None:
     """Its way to a kubelet is the one that kubectl's port-forward takes."""
-    from aiohttp import web
 
     async def hello(request: web.Request) -> web.Response:
         return web.Response(text=f"{request.method} {request.path_qs}")
@@ -194,3 +216,17 @@ async def test_the_real_api_server_forwards_to_the_leader(
         assert got.endswith(b"GET /explain/a/b?x=1")
         with pytest.raises(NotFound):
             await exchange_with_pod(admin, namespace, "absent", 10260, sent, seconds=20)
+        # The Role that is shipped is enough, and nothing less is.
+        token = await asyncio.to_thread(control_plane.service_account_token, namespace, "asker")
+        async with control_plane.client(token) as asker:
+            with pytest.raises(Forbidden):
+                await exchange_with_pod(asker, namespace, "leader", 10260, sent, seconds=20)
+            await asyncio.to_thread(let_ask, control_plane, namespace)
+
+            async def may_ask() -> bool:
+                with contextlib.suppress(Forbidden):
+                    await exchange_with_pod(asker, namespace, "leader", 10260, sent, seconds=20)
+                    return True
+                return False
+
+            await eventually(may_ask)
