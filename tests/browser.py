@@ -28,8 +28,7 @@ async def running_browser() -> AsyncIterator[Browser]:
     """A browser; installs it if it is missing."""
     build = script("tools/chromium/build.py")
     program = build.browser()
-    environment: dict[str, str | float | bool] = {**os.environ}
-    environment["LD_LIBRARY_PATH"] = str(build.libraries(program))
+    environment: dict[str, str | float | bool] = {**os.environ, **build.environment(program)}
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=program, args=list(_QUIET), env=environment

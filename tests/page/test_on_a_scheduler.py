@@ -13,7 +13,7 @@ from playwright.async_api import Browser, expect
 from engine.app import App
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.leader_election import LeaseSettings
-from engine.live.answers import NodeAnswer
+from engine.live.answers import NodeAnswer, PodAnswer
 from tests.app.harness import config_map, edit, namespace, node_of, scheduler
 from tests.browser import visiting
 from tests.waiting import eventually
@@ -84,6 +84,33 @@ async def test_a_pod_is_unblocked_while_one_looks(browser: Browser, cluster: Dev
         await why.page.goto(url + "/queue")
         await expect(why.page.locator("main")).to_contain_text("No pod waits.")
         assert queue.complaints == why.complaints == []
+
+
+async def test_the_page_shows_the_answer_that_programs_get(
+    browser: Browser, cluster: DevCluster
+) -> None:
+    cluster.create(make_node("small", cpu="1"), make_node("large", cpu="8"))
+    cluster.create(make_pod("big", cpu="4", nodeSelector={"disk": "tape"}), make_pod("web"))
+    async with scheduler(cluster, local_port=0) as app, visiting(browser) as visit:
+        await eventually(lambda: app.queue.counts()["unschedulable"] == 1)
+        await eventually(lambda: node_of(cluster, "web"))
+        url = f"http://127.0.0.1:{app.endpoints.local_port}"
+        for name in ("big", "web"):
+            path = f"/explain/default/{name}"
+            async with aiohttp.ClientSession(url) as session, session.get(path) as response:
+                answer = msgspec.json.decode(await response.read(), type=PodAnswer)
+            await visit.page.goto(url + path)
+            main = visit.page.locator("main")
+            groups = [
+                group for policy in answer.policies if policy.rejects for group in policy.groups
+            ]
+            texts = [answer.headline, answer.next_step, answer.reason, answer.message]
+            texts += [text for one in groups for text in (one.reason, one.source, one.token)]
+            texts += [remedy.text for remedy in answer.remedies]
+            texts += [one.node for one in answer.ranking]
+            assert len([*filter(None, texts)]) > 2
+            for text in filter(None, texts):
+                await expect(main).to_contain_text(text)
 
 
 async def test_an_edit_is_followed_to_its_end(browser: Browser, cluster: DevCluster) -> None:

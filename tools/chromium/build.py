@@ -1,9 +1,9 @@
 """Installs the Chromium that tests of the page drive.
 
 The browser is the one that the npm package in `package.json` carries, with the few libraries that
-it needs; `package-lock.json` pins it by hash. npm comes with the Node.js that `requirements.lock`
-pins, so neither root nor an installed Node.js is needed. It goes to
-`${XDG_CACHE_HOME:-~/.cache}/starsched/chromium/<hash>/`, outside the checkout.
+it needs and a font for a machine without any; `package-lock.json` pins it by hash. npm comes with
+the Node.js that `requirements.lock` pins, so neither root nor an installed Node.js is needed. It
+goes to `${XDG_CACHE_HOME:-~/.cache}/starsched/chromium/<hash>/`, outside the checkout.
 
 The package is for x86-64. Elsewhere, name a Chromium in the environment: `CHROMIUM=/path/to/it`.
 """
@@ -23,10 +23,20 @@ PINS = (HERE / "package.json", HERE / "package-lock.json", HERE / "requirements.
 #: Decompresses the files of the package's `bin` into the folder that it is given.
 _DECOMPRESS = """
 const [, from, to] = process.argv, fs = require("fs"), zlib = require("zlib");
-for (const name of ["chromium", "al2023.tar", "swiftshader.tar"]) {
+for (const name of ["chromium", "al2023.tar", "fonts.tar", "swiftshader.tar"]) {
   const packed = fs.readFileSync(`${from}/${name}.br`);
   fs.writeFileSync(`${to}/${name}`, zlib.brotliDecompressSync(packed));
 }
+"""
+
+#: The fonts of the machine, and those of the package.
+_FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <include ignore_missing="yes">/etc/fonts/fonts.conf</include>
+  <dir prefix="relative">fonts</dir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
 """
 
 
@@ -35,7 +45,8 @@ def browser() -> Path:
     if named := os.environ.get("CHROMIUM"):
         return Path(named)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in PINS)).hexdigest()[:12]
+    parts = b"".join(path.read_bytes() for path in (*PINS, Path(__file__)))
+    digest = hashlib.sha256(parts).hexdigest()[:12]
     target = base / "starsched" / "chromium" / digest
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +65,12 @@ def browser() -> Path:
     return target / "chromium"
 
 
-def libraries(program: Path) -> Path:
-    """The folder of the libraries that came with *program*, for `LD_LIBRARY_PATH`."""
-    return program.parent / "lib"
+def environment(program: Path) -> dict[str, str]:
+    """The variables with which *program* finds the libraries and fonts that came with it."""
+    folder = program.parent
+    if not (folder / "fonts.conf").is_file():
+        return {}  # one of the machine's
+    return {"LD_LIBRARY_PATH": str(folder / "lib"), "FONTCONFIG_FILE": str(folder / "fonts.conf")}
 
 
 def _install(scratch: Path, made: Path) -> None:
@@ -77,10 +91,11 @@ def _install(scratch: Path, made: Path) -> None:
     subprocess.run(command, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
     packed = scratch / "node_modules" / "@sparticuz" / "chromium" / "bin"
     subprocess.run([node, "-e", _DECOMPRESS, packed, made], check=True)
-    for name in ("al2023.tar", "swiftshader.tar"):
+    for name in ("al2023.tar", "fonts.tar", "swiftshader.tar"):
         with tarfile.open(made / name) as archive:
             archive.extractall(made, filter="data")
         (made / name).unlink()
+    (made / "fonts.conf").write_text(_FONTS, encoding="utf-8")
     (made / "chromium").chmod(0o755)
 
 
