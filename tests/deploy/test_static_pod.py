@@ -312,6 +312,18 @@ def _same_form(got: dict[str, Any], want: dict[str, Any]) -> None:
             assert got["flags"][name] == want["flags"][name]
 
 
+def test_the_configuration_is_shown_in_kube_schedulers_form(world: World, theirs: int) -> None:
+    got, want = (
+        json.loads(world.ask("/configz", port=port, token=world.plane.token)[2])
+        for port in (PORT, theirs)
+    )
+    assert got.keys() == want.keys() == {"componentconfig"}
+    ours, those = got["componentconfig"], want["componentconfig"]
+    assert ours.keys() <= those.keys()
+    for key in ("apiVersion", "kind", "leaderElection", "podInitialBackoffSeconds"):
+        assert ours[key] == those[key], key
+
+
 def test_indicators_of_health_are_kube_schedulers(world: World, theirs: int) -> None:
     texts = []
     for port in (PORT, theirs):

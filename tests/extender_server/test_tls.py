@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 import structlog
 
+from engine.endpoints.server import SecureSettings
 from engine.extender_server.server import ServerTls
 from tests.builders import node_manifest, pod_manifest
 from tests.certificates import Authority
@@ -105,3 +106,18 @@ def test_a_key_that_takes_a_passphrase_is_refused(tmp_path: Path) -> None:
     tls = ServerTls(*Authority(tmp_path).issue_encrypted("127.0.0.1"))
     with pytest.raises(OSError, match="the private key is encrypted"):
         tls.context()
+
+
+async def test_its_endpoints_are_guarded_like_a_schedulers(tmp_path: Path) -> None:
+    """Without an API server that knows callers, only the probes are open."""
+    async with extender(write(tmp_path / "p", {}), secure=SecureSettings("127.0.0.1")) as running:
+        base = f"https://127.0.0.1:{running.app.endpoints.secure_port}"
+        for path, token, want in (
+            ("/readyz", None, 200),
+            ("/metrics", None, 403),
+            ("/policies", None, 403),
+            ("/policies", "token", 401),
+        ):
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            async with running.session.get(base + path, headers=headers, ssl=False) as answer:
+                assert answer.status == want, path
