@@ -91,6 +91,9 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAn
         replaced = _of_waiting(known, known.row, known.queued, explained)
     else:
         replaced = {"notes": (*explained.notes, "it is being tried at this moment")}
+    if known.row is not None and known.row.group:
+        group = f"it is tried with its group `{known.row.group}`; the pod alone is explained here"
+        replaced["notes"] = (*replaced.get("notes", explained.notes), group)
     return msgspec.structs.replace(
         explained,
         pod=known.pod.key,

@@ -297,6 +297,29 @@ async def test_a_pod_in_permit_says_on_which_node_it_waits_and_for_what(
         assert got.feasible == 1
 
 
+GANG = """
+def group_of(pod):
+    return gang("job", min_count = 2) if pod.labels.get("gang") else None
+
+def permit(pod, group):
+    return None
+"""
+
+
+async def test_a_pod_of_a_group_says_that_it_is_tried_with_others(cluster: DevCluster) -> None:
+    cluster.create(config_map({"gang.star": GANG}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(node("n", cpu="1"))
+        for name in ("a", "b"):
+            cluster.create(pod(name, cpu="1", labels={"gang": "yes"}))
+        await settled(app, 2)
+        rows = (await queue(app)).rows
+        assert sum(row.pods for row in rows) == 2
+        assert {row.group for row in rows} == {"default/job"}
+        got = await explain(app, "a")
+        assert any("group `default/job`" in note for note in got.notes)
+
+
 async def test_victims_elsewhere_are_not_named_to_those_who_may_not_see_them(
     cluster: DevCluster,
 ) -> None:
