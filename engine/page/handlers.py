@@ -6,6 +6,7 @@ thread in which pages are made: one of 5,000 nodes takes longer than a decision 
 
 import asyncio
 import secrets
+import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -96,7 +97,7 @@ class PageHandlers:
                 screen,
                 record,
                 asked=request.query,
-                url=str(url),
+                command=f"curl {shlex.quote(str(url))}",
                 address=url.path_qs,
                 nonce=nonce,
             )

@@ -22,7 +22,7 @@ _OWN_SCRIPT: Final = "page.js"
 
 
 def render_page(
-    screen: Screen, answer: Any, *, asked: Mapping[str, str], url: str, address: str, nonce: str
+    screen: Screen, answer: Any, *, asked: Mapping[str, str], command: str, address: str, nonce: str
 ) -> str:
     """The whole page of *screen*.
 
@@ -30,8 +30,8 @@ def render_page(
         screen: Which.
         answer: A record of `engine.live.answers`.
         asked: The query that was answered.
-        url: Of this page, as programs are to ask for it.
-        address: The same within its host.
+        command: That gets the same as JSON.
+        address: Of this page within its host.
         nonce: Lets the page's own scripts run.
     """
     charts = _CHART_SCRIPTS if screen.has_charts else ()
@@ -41,7 +41,7 @@ def render_page(
         .render(
             **_shown(screen, answer, asked),
             title=_title(screen, answer),
-            url=url,
+            command=command,
             address=address,
             nonce=nonce,
             scripts=(*_SCRIPTS, *charts, _OWN_SCRIPT),

@@ -1,8 +1,13 @@
 """One address, and the form that a client asked for."""
 
+import html
+import re
+import shlex
+
 import aiohttp
 import msgspec
 import pytest
+from yarl import URL
 
 from engine.devcluster import DevCluster
 from engine.endpoints.server import EndpointServer, ReviewClients, SecureSettings
@@ -71,6 +76,24 @@ async def test_an_address_of_a_leader_that_is_a_script_is_no_link(site: Site) ->
         session.get("/queue", headers=_HTML) as response,
     ):
         assert "javascript:" not in await response.text()
+
+
+async def test_a_link_with_evil_in_it_is_shown_as_text(site: Site) -> None:
+    """Also as a part of the command that is shown to be copied into a shell."""
+    address = URL(f"{site.url}/queue?namespace=\"><script>&x='$(reboot)'", encoded=True)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(address, headers=_HTML) as response,
+    ):
+        text = await response.text()
+    assert "<script>" not in text
+    assert 'value="&#34;&gt;&lt;script&gt;"' in text
+    (command,) = re.findall("<code>(curl .*?)</code>", text)
+    program, argument = shlex.split(html.unescape(command))
+    assert program == "curl"
+    assert "reboot" in argument
+    # In the words of a shell, nothing of it is outside of quotes.
+    assert html.unescape(command) == f"curl {shlex.quote(argument)}"
 
 
 @pytest.mark.parametrize("header", ["x" * 7000, "text/html;" * 500])
