@@ -25,7 +25,7 @@ _MOST: Final = 3
 # Sets of taints that are compared with all others: every node may have a set of its own.
 _MOST_SETS: Final = 100
 # Up to so many nodes are looked at one by one.
-_FEW: Final = 256
+_FEW: Final = 64
 _FIT: Final = "NodeResourcesFit"
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"

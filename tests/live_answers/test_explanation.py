@@ -473,3 +473,16 @@ def test_what_lacks_is_never_said_to_be_less(amount: int) -> None:
     digits = text.rstrip("KMGTPi")
     size = 1024 ** ["", "Ki", "Mi", "Gi", "Ti", "Pi"].index(text.removeprefix(digits))
     assert amount <= Fraction(digits) * size <= amount * Fraction(101, 100)
+
+
+def test_of_many_nodes_those_that_lack_least_are_named() -> None:
+    """Beyond some nodes they are picked by arrays, which must pick the same."""
+    nodes = [node(f"n{number:03d}", cpu=2 + (number == 70)) for number in range(100)]
+    others = [pod(f"o{number:03d}", "1", nodeName=f"n{number:03d}") for number in range(0, 100, 2)]
+    got = explained(nodes, pod(cpu="4"), others)
+    lacks = [r.text for r in got.remedies if " lacks " in r.text]
+    assert lacks[0] == "n001 lacks 2 cpu"
+    assert {text.partition(" ")[2] for text in lacks} == {"lacks 2 cpu"}
+    alone = explained(nodes, pod(cpu="2500m"), others)
+    lacks = [r.text for r in alone.remedies if " lacks " in r.text]
+    assert lacks == ["n001 lacks 500m cpu", "n003 lacks 500m cpu", "n005 lacks 500m cpu"]
