@@ -63,6 +63,8 @@ class DevCluster:
     ) -> None:
         self.faults = Faults()
         self.access = Access()
+        if token is not None:
+            self.access.add_user(token, "admin", "system:masters")
         self.store = Store(history=history)
         self.api = Api(self.store, clock or SystemClock(), seed=seed)
         self.token = token

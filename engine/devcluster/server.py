@@ -170,7 +170,9 @@ class Server:
         if route is not None:
             verb = _verb(request.method, route, query)
             call = Call(verb, route.resource, route.namespace, route.name, path, agent)
-        elif path in access.REVIEWS and request.method == "POST":
+        elif path in access.REVIEWS:
+            if request.method != "POST":
+                raise method_not_allowed()
             verb = "create"
             call = Call(verb, access.REVIEWS[path], "", "", path, agent)
         else:
@@ -191,7 +193,7 @@ class Server:
             return await self._watch(request, route, query)
         body = await request.read() if request.method != "GET" else b""
         if route is None:
-            response = _answer(_encode(self._access.review(path, _decode(body))), 201)
+            response = _answer(_encode(self._access.review(path, _decoded_review(body))), 201)
         else:
             response = self._carry_out(request, verb, route, query, body)
         for fault in met:
@@ -486,6 +488,13 @@ def _parsed(kind: Kind, raw: bytes, content_type: str, *, patch: bool = False) -
             f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
             f"version/kind; json parse error: {error} ({shown})"
         ) from error
+
+
+def _decoded_review(body: bytes) -> Any:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad_request(f"error decoding the review: {error}") from error
 
 
 def _named(body: Any) -> str:
