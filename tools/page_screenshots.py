@@ -30,7 +30,6 @@ SHOTS: Final = (
     ("activity", "/activity", "light", 700),
 )
 _WIDTH: Final = 1280
-_COLOURS: Final = 192
 
 
 def queue() -> QueuePage:
@@ -67,9 +66,8 @@ async def take() -> None:
                 await visit.page.goto(site.url + path)
                 await visit.page.locator("#live.on").wait_for()
                 picture = Image.open(io.BytesIO(await visit.page.screenshot()))
-            # A few colours are enough, and a quarter of the size.
             target = FOLDER / f"{name}.png"
-            picture.convert("RGB").quantize(_COLOURS).save(target, optimize=True)
+            picture.convert("RGB").save(target, optimize=True)
             print(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1024} KiB")
 
 

@@ -59,6 +59,8 @@ async def test_a_screen_needs_no_javascript(browser: Browser, site: Site, path: 
         await visit.page.goto(site.url + path)
         await expect(visit.page.locator("main")).to_contain_text(SCREENS[path])
         await expect(visit.page.locator("#live")).to_be_hidden()
+        for chart in await visit.page.locator(".chart").all():
+            await expect(chart).to_be_hidden()
 
 
 async def test_filters_and_links_need_no_javascript(browser: Browser, site: Site) -> None:
@@ -140,6 +142,30 @@ async def test_an_edit_goes_through_its_stages_while_one_looks(
         await expect(first.locator(".steps li.done")).to_have_count(6)
         # What was opened stays open.
         await expect(text).to_be_visible()
+        assert visit.complaints == []
+
+
+async def test_charts_are_drawn_and_go_on(browser: Browser, site: Site) -> None:
+    drawn = "[...document.querySelectorAll('.chart canvas')].map((c) => c.toDataURL())"
+    site.answers["/activity"] = answers.activity(60)
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/activity")
+        await expect(page.locator(".chart canvas")).to_have_count(3)
+        await page.evaluate("document.querySelector('canvas').kept = true")
+        before = await page.evaluate(drawn)
+        site.answers["/activity"] = answers.activity(90)
+        await expect(page.locator("#table tbody tr")).to_have_count(3)
+        await page.wait_for_function(
+            f"(before) => {drawn}.every((d, i) => d !== before[i])", arg=before
+        )
+        assert await page.evaluate("document.querySelector('canvas').kept") is True
+        # The colours of the other scheme, at once.
+        light = await page.evaluate(drawn)
+        await page.emulate_media(color_scheme="dark")
+        await page.wait_for_function(
+            f"(before) => {drawn}.every((d, i) => d !== before[i])", arg=light
+        )
         assert visit.complaints == []
 
 
