@@ -190,7 +190,11 @@ class App:
         GCCollector(registry=self.registry)
         self.metrics = Metrics(self.registry)
         show_build(self.registry, self.settings.version)
-        client.observe(RequestMetrics(self.registry, client.host).observe)
+        reviewers = review_clients or ReviewClients(client, client)
+        requests = RequestMetrics(self.registry, client.host)
+        for one in {client, reviewers.authentication, reviewers.authorization}:
+            if one is not None and one.host == client.host:
+                one.observe(requests.observe)
         self._pauses = DecisionPauses(self.metrics.decision_pauses)
         # 2. Reporting to the API server.
         self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
@@ -334,7 +338,7 @@ class App:
             self._routes(),
             secure=self.settings.secure,
             local_port=self.settings.local_port,
-            clients=review_clients or ReviewClients(client, client),
+            clients=reviewers,
             clock=self._clock,
         )
 

@@ -3,6 +3,8 @@
 import os
 import re
 import subprocess
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -74,6 +76,24 @@ def test_the_start_command_runs(image: Image) -> None:
     result = run(image, "run", "--help")
     assert result.returncode == 0, result.stderr
     assert "--policies" in result.stdout
+
+
+def test_by_kube_schedulers_name_it_takes_kube_schedulers_flags(image: Image) -> None:
+    """kubeadm's manifest calls that name."""
+    named = replace(image, entrypoint=["kube-scheduler"])
+    assert run(named, "--version").stdout.startswith("starsched ")
+    result = run(named, "--leader-elect=maybe")
+    assert (result.returncode, "got `maybe`" in result.stderr) == (2, True)
+
+
+def test_the_image_of_a_static_pod_differs_in_its_user_alone() -> None:
+    text = (ROOT / "deploy/static-pod/Dockerfile").read_text()
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert [line for line in text.splitlines() if line and not line.startswith("#")] == [
+        f"ARG STARSCHED_IMAGE=starsched:{version}",
+        "FROM ${STARSCHED_IMAGE}",
+        "USER 0:0",
+    ]
 
 
 def test_the_shipped_policies_are_in_the_image(image: Image) -> None:

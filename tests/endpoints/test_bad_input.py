@@ -85,6 +85,7 @@ async def test_a_path_with_every_character_is_no_path(cluster: DevCluster) -> No
             assert status in (200, 404), path
 
 
+@pytest.mark.slow("a thousand handshakes")
 async def test_a_thousand_connections_leave_a_probe_its_answer(cluster: DevCluster) -> None:
     """Half say nothing after the handshake, half never finish it."""
     async with endpoints(cluster, max_connections=64) as running:
