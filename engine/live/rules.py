@@ -5,7 +5,7 @@ Owns looking these up once per revision: finding a line means parsing the text.
 
 from typing import Final
 
-from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
+from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSCHEDULED_POD
 from engine.offline.reason_source import reason_source
 from engine.policy.bundle import Bundle
 from engine.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
@@ -18,10 +18,40 @@ _EVENTS: Final = (
     ClusterEvent(ASSIGNED_POD, ADD),
     ClusterEvent(ASSIGNED_POD, UPDATE),
     ClusterEvent(ASSIGNED_POD, DELETE),
-    ClusterEvent("Facts", UPDATE),
+    ClusterEvent(FACTS, UPDATE),
 )
 # Reasons may contain numbers, so that they never end.
 _MOST_SOURCES: Final = 4_096
+
+_THINGS: Final = {
+    ASSIGNED_POD: "placed pod",
+    TARGET_POD: "the pod itself",
+    UNSCHEDULED_POD: "pending pod",
+    FACTS: "facts",
+}
+_ACTIONS: Final = {
+    "Add": "added",
+    "Update": "changed",
+    "Delete": "deleted",
+    "*": "added or changed",
+}
+# What the narrower actions of kube-scheduler are about.
+_PARTS: Final = {
+    "UpdateNodeAllocatable": "capacity",
+    "UpdateNodeAnnotation": "annotations",
+    "UpdateNodeCondition": "conditions",
+    "UpdateNodeDeclaredFeature": "features",
+    "UpdateNodeLabel": "labels",
+    "UpdateNodePreemptionPolicy": "preemption policy",
+    "UpdateNodeTaint": "taints",
+    "UpdatePodGeneratedResourceClaim": "resource claims",
+    "UpdatePodLabel": "labels",
+    "UpdatePodScaleDown": "requests",
+    "UpdatePodScaleUp": "requests",
+    "UpdatePodSchedulingGatesEliminated": "scheduling gates",
+    "UpdatePodTerminating": "deletion",
+    "UpdatePodToleration": "tolerations",
+}
 
 
 class Rules:
@@ -68,6 +98,9 @@ class Rules:
 
 
 def _event_name(resource: str, action: str) -> str:
-    """`Node added`, `AssignedPod deleted`, `Node UpdateNodeTaint`."""
-    words = {"Add": "added", "Update": "changed", "Delete": "deleted", "*": "added or changed"}
-    return f"{resource} {words.get(action, action)}"
+    """`Node added`, `taints of a Node changed`, `labels of a placed pod changed`."""
+    thing = _THINGS.get(resource, resource)
+    if action in _ACTIONS:
+        return f"{thing} {_ACTIONS[action]}"
+    article = "" if resource == TARGET_POD else "a "
+    return f"{_PARTS[action]} of {article}{thing} changed"

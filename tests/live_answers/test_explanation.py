@@ -1,5 +1,6 @@
 """An explanation says what the engine decides, and what it promises comes true."""
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy
+from engine.live.rules import Rules
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
 from engine.offline.remedies import amount_text, bytes_text, shortfall
@@ -17,6 +20,7 @@ from engine.offline.verdict_table import VerdictTable, ask_each
 from engine.offline.world import World
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.hints import INTERESTS, Hints
 from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.profiles import default_bundle, default_evaluator
@@ -167,7 +171,7 @@ def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
     }
     taints = next(v for v in got.policies if v.policy == "TaintToleration")
     assert (taints.rejects, taints.decides, taints.fits) == (2, 1, 3)
-    assert "Node UpdateNodeTaint" in taints.waits_for
+    assert "taints of a Node changed" in taints.waits_for
     source = taints.groups[0].source
     file, _, line = source.rpartition(":")
     assert "untolerated taint" in default_bundle().files[file].splitlines()[int(line) - 1]
@@ -373,7 +377,7 @@ def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() ->
         ("b", {"labels": {}}),
     ]
     assert "Node changed" in colour.waits_for
-    assert "AssignedPod deleted" not in colour.waits_for
+    assert "placed pod deleted" not in colour.waits_for
     assert {r.text: r.nodes for r in got.remedies if r.policy == "colour"} == {
         "leave this policy out": 2
     }
@@ -411,7 +415,7 @@ def test_a_change_of_the_pod_is_waited_for_where_it_is_read(hook: str, want: boo
     """A label of the pod made it fit at once, and was not told."""
     got = explained([node("a")], pod(), bundle=build_bundle({"mine.star": f"{hook}\n"}))
     mine = next(policy for policy in got.policies if policy.policy == "mine")
-    assert ("TargetPod changed" in mine.waits_for) is want
+    assert ("the pod itself changed" in mine.waits_for) is want
 
 
 GATE = """
@@ -486,3 +490,11 @@ def test_of_many_nodes_those_that_lack_least_are_named() -> None:
     alone = explained(nodes, pod(cpu="2500m"), others)
     lacks = [r.text for r in alone.remedies if " lacks " in r.text]
     assert lacks == ["n001 lacks 500m cpu", "n003 lacks 500m cpu", "n005 lacks 500m cpu"]
+
+
+def test_every_event_that_a_plugin_waits_for_has_words() -> None:
+    bundle = default_bundle()
+    rules = Rules(bundle, Hints.of(bundle, Cache()))
+    said = [words for policy in INTERESTS for words in rules.waits_for(policy)]
+    assert {"Node added", "taints of a Node changed", "placed pod deleted"} <= set(said)
+    assert not [words for words in said if re.search("Update|Add$|Delete$", words)]

@@ -50,7 +50,7 @@ def row(name: str = "shop/checkout-1", **fields: Any) -> QueueRow:
         "since": "2026-11-25T19:17:20+00:00",
         "waited_seconds": 760.0,
         "attempts": 4,
-        "waits_for": ("a node is added", "a pod is deleted"),
+        "waits_for": ("Node added", "placed pod deleted"),
         "reason": "InsufficientResources",
         "message": "0/5 nodes are available: 5 Insufficient cpu.",
         "node_helps": True,
