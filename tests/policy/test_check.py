@@ -386,13 +386,14 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
         ),
         pytest.param(
             "def permit(pod, group): return wait(timeout = 60)",
-            "x.star:1:37: wait() has no parameter `timeout`\nhint: want `seconds` or `reason`",
+            "x.star:1:37: wait() has no parameter `timeout`"
+            "\nhint: want `seconds`, `reason` or `token`",
             id="a parameter that a built-in has not",
         ),
         pytest.param(
             "def permit(pod, group): return wait()",
             "x.star:1:32: wait() lacks `seconds`\n"
-            "hint: want `wait(seconds, reason='waiting for the rest of its group')`",
+            "hint: want `wait(seconds, reason='waiting for the rest of its group', token='')`",
             id="a built-in without what it needs",
         ),
         pytest.param(
