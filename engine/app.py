@@ -613,6 +613,7 @@ class App:
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
+        new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
 
     def _may_act(self) -> bool:

@@ -124,14 +124,11 @@ def _joined(one: NodeGroup, other: NodeGroup) -> NodeGroup:
 def _ranking(console: Console, result: PodAnswer, top: int) -> None:
     ranking = result.ranking
     title = f"How the {min(top, len(ranking))} best of {result.feasible} feasible nodes score"
+    if result.decided_at:
+        title = f"Scores as it was decided at {result.decided_at} by revision {result.decided_by}"
     table = Table("", "node", title=title, title_justify="left")
     table.add_column("total", justify="right")
-    # Policies that score all nodes the same decide nothing.
-    policies = [
-        policy
-        for policy in ranking[0].scores
-        if len({row.scores[policy].weighted for row in ranking}) > 1
-    ]
+    policies = [policy for policy in ranking[0].scores if _says_something(policy, result)]
     for policy in policies:
         weight = ranking[0].scores[policy].weight
         table.add_column(f"{policy}\nx{weight}", justify="right")
@@ -148,7 +145,18 @@ def _ranking(console: Console, result: PodAnswer, top: int) -> None:
     if policies:
         _say(console, "[dim]weighted = normalised (raw, where it differs)[/dim]")
     if same:
-        _say(console, f"The same for all feasible nodes: {', '.join(same)}")
+        said = "No score" if result.decided_at else "The same for all feasible nodes"
+        _say(console, f"{said}: {', '.join(same)}")
+
+
+def _says_something(policy: str, result: PodAnswer) -> bool:
+    """True if the scores of *policy* are worth a column.
+
+    Policies that score all nodes the same decide nothing; of a decision that was made not all nodes
+    are known, so those that gave points are shown.
+    """
+    weighted = {row.scores[policy].weighted for row in result.ranking}
+    return weighted != {0} if result.decided_at else len(weighted) > 1
 
 
 def _node(console: Console, asked: NodeVerdicts) -> None:

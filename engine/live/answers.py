@@ -256,8 +256,11 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
         nodes, feasible: How many nodes there are, and how many of them fit.
         policies: Those that can reject, in the profile's order.
         preemption: What evicting pods would do; null if it was not looked at.
-        ranking: Feasible nodes, the best first; there may be more.
+        ranking: Feasible nodes, the best first; there may be more. As it was decided, if that is
+            known: the chosen one and, if none was as good, the next.
         ties: What broke the tie, if several nodes were equally good.
+        decided_at, decided_by: When, and by which revision, `ranking`, `ties` and `why` were made;
+            empty if they are of now.
         asked: The nodes that were asked for by name.
         notes: What was left out of account.
         failures: What policies failed with.
@@ -288,6 +291,8 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     preemption: PreemptionAnswer | None = None
     ranking: tuple[NodeScores, ...] = ()
     ties: tuple[str, ...] = ()
+    decided_at: str = ""
+    decided_by: str = ""
     asked: tuple[NodeVerdicts, ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()

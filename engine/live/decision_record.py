@@ -1,7 +1,7 @@
 """The last decisions, as they were made.
 
 Owns how many are kept. A record costs a decision one entry of a dict: the decision itself was made
-anyway.
+anyway, with the few scores of its `choice`.
 """
 
 from typing import Final, NamedTuple

@@ -17,6 +17,7 @@ from engine.live.decision_record import DecidedPod, DecisionRecord
 from engine.live.explainer import Question
 from engine.live.moments import Moments, at_text
 from engine.live.queue_page import PERMIT, QueueRows
+from engine.live.ranking import MadeRanking
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
 from engine.queueing.places import Gate
@@ -113,10 +114,11 @@ def _of_placed(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[
     is_in_permit = known.row is not None and known.row.place == PERMIT
     outcome: Outcome = "bound" if known.is_bound else "waiting" if is_in_permit else "placed"
     again = f"goes to {explained.node}" if explained.node else "fits nowhere"
+    made_scores = _as_made(known, explained, moments) if is_ours else {}
+    of_now = "verdicts are" if made_scores else "scores and verdicts are"
     notes = [
         *explained.notes,
-        "scores and verdicts are of the cluster as it is now, without the pod: decided again, it "
-        + again,
+        f"{of_now} of the cluster as it is now, without the pod: decided again, it {again}",
     ]
     headline = f"{known.pod.key} is on {node}"
     if decided is not None and is_ours:
@@ -141,6 +143,7 @@ def _of_placed(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[
         "preemption": None,
         "remedies": (),
         "notes": tuple(notes),
+        **made_scores,
     }
     if is_in_permit and known.row is not None:
         kind = reasons.kind_of(known.row.reason)
@@ -151,6 +154,23 @@ def _of_placed(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[
             "message": known.row.message,
         }
     return replaced
+
+
+def _as_made(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[str, Any]:
+    """The scores as the decision had them; empty if they were not kept."""
+    decided = known.decided
+    if decided is None or decided.decision.choice is None:
+        return {}
+    made = decided.decision
+    order = explained.ranking[0].scores if explained.ranking else ()
+    ranking = MadeRanking(decided.decision.choice, order, is_only=made.feasible_count == 1)
+    return {
+        "ranking": ranking.rows,
+        "ties": ranking.ties,
+        "why": ranking.why,
+        "decided_at": moments.text(decided.at),
+        "decided_by": made.revision,
+    }
 
 
 def _of_waiting(

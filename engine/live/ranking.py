@@ -4,13 +4,15 @@ Owns picking the nodes that are shown, and the sentences.
 """
 
 import heapq
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
-from engine.framework.profile import Profile
+from engine.framework.profile import EnabledPolicy, Profile
 from engine.live.answers import NodeScores, Score
 from engine.model.pod import Pod
+from engine.scheduling.choice import Choice, KeptNode
 from engine.scheduling.decision import Explanation
 
 #: Nodes of a ranking that are shown.
@@ -64,14 +66,46 @@ class Ranking:
         return NodeScores(self._explanation.feasible[at], place, total, scores)
 
 
+class MadeRanking:
+    """The best nodes as a decision had them: the chosen one and, if none was as good, the next.
+
+    Attributes:
+        rows: Those.
+        ties: What chose among equally good nodes; empty if one was the best.
+        why: Why the first one was chosen.
+    """
+
+    def __init__(self, choice: Choice, order: Iterable[str], *, is_only: bool) -> None:
+        places = {policy: place for place, policy in enumerate(order)}
+
+        def row(node: KeptNode, place: int) -> NodeScores:
+            kept = choice.scores_of(node)
+            kept.sort(key=lambda score: places.get(score.policy, len(places)))
+            scores = {
+                one.policy: Score(one.raw, one.normal, one.weight, one.normal * one.weight)
+                for one in kept
+            }
+            return NodeScores(node.name, place, node.total, scores)
+
+        first = row(choice.chosen, 1)
+        second = None if choice.next is None else row(choice.next, 2)
+        self.rows = (first,) if second is None else (first, second)
+        self.ties = _ties(choice.best_count, first.total, choice.tie_keys)
+        self.why = _why_best(first, second, self.ties, is_only=is_only)
+
+
 def ties_of(ranking: Ranking, profile: Profile) -> tuple[str, ...]:
     """What chose among equally good nodes; empty if one was the best."""
-    if ranking.best_count < 2:
+    total = ranking.rows[0].total if ranking.rows else 0
+    return _ties(ranking.best_count, total, profile.at("tie_key"))
+
+
+def _ties(best_count: int, total: int, tie_keys: Sequence[EnabledPolicy]) -> tuple[str, ...]:
+    if best_count < 2:
         return ()
-    keys = [f"`{enabled.policy}`" for enabled in profile.at("tie_key")]
+    keys = [f"`{enabled.policy}`" for enabled in tie_keys]
     by = " and ".join([*keys, "a hash of the pod's uid and the node's name"])
-    best = ranking.rows[0]
-    return (f"{ranking.best_count} nodes have the highest total, {best.total}: chosen by {by}",)
+    return (f"{best_count} nodes have the highest total, {total}: chosen by {by}",)
 
 
 def why_chosen(pod: Pod, ranking: Ranking, chosen: str, ties: tuple[str, ...]) -> tuple[str, ...]:
@@ -82,10 +116,16 @@ def why_chosen(pod: Pod, ranking: Ranking, chosen: str, ties: tuple[str, ...]) -
         )
     if not ranking.rows:
         return ()
-    first = ranking.rows[0]
-    if len(ranking.rows) == 1:
+    is_only = len(ranking.rows) == 1
+    return _why_best(ranking.rows[0], ranking.second(), ties, is_only=is_only)
+
+
+def _why_best(
+    first: NodeScores, second: NodeScores | None, ties: tuple[str, ...], *, is_only: bool
+) -> tuple[str, ...]:
+    """Why the *first* of a ranking leads it, and by which policies before the *second*."""
+    if is_only:
         return (f"`{first.node}` is the only feasible node",)
-    second = ranking.second()
     if second is None:
         return ties
     said = [

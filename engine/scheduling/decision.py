@@ -12,6 +12,7 @@ from engine.framework import reasons
 from engine.framework.reasons import Reason
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
+from engine.scheduling.choice import Choice
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Preemption as Eviction
@@ -26,7 +27,8 @@ class Decision(msgspec.Struct, frozen=True):
     `ignored` are failures that cost the pod nothing more: of score policies that the profile chose
     to live with, and of preemption.
 
-    Placed: `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
+    Placed: `choice` is why there, if the scheduler keeps that and scores decided;
+    `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
     runtime that have to reserve something for the pod, with their states. (Of a pod of a group
     that was not placed, those that may do something about it.) Not placed: `eviction`
     names the pods to evict, and where, so that the pod fits later; `actions` are what other plugins
@@ -46,6 +48,7 @@ class Decision(msgspec.Struct, frozen=True):
     nominated_node: str | None = None
     sought_victims: bool = False
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    choice: Choice | None = None
 
     @property
     def is_error(self) -> bool:

@@ -15,7 +15,7 @@ from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import NodeColumn
-from engine.policy.verdicts import SCORE_NONE, Table, VerdictMemo
+from engine.policy.verdicts import Table, VerdictMemo
 
 
 class HookUse(msgspec.Struct, frozen=True):
@@ -85,9 +85,9 @@ class ScoreVector:
 
     __slots__ = ("constant", "failures", "normal", "raw", "use")
 
-    def __init__(self, use: HookUse, size: int) -> None:
+    def __init__(self, use: HookUse, raw: NDArray[np.int64], normal: NDArray[np.int64]) -> None:
         self.use = use
-        self.raw: NDArray[np.int64] = np.full(size, SCORE_NONE, np.int64)
-        self.normal: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.raw = raw
+        self.normal = normal
         self.failures: dict[int, PolicyFailure] = {}
         self.constant: tuple[int, int] | None = None

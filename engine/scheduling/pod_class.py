@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.framework.profile import EnabledPolicy
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import (
@@ -72,10 +73,12 @@ class PodClass:
 
     `codes[slot]`: FITS, the interned rejection of the first filter that rejects, FAILED, or
     ABSENT. `totals[slot]`: the weighted sum of the scores, INFEASIBLE where the code is not FITS;
-    valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
-    whose `score_all` sees all feasible nodes) and their states are for the cycle to add. `example`
-    is the pod that it was made for, `last_filter` the position of the last of the filters.
-    `nominated`: what the filters said of nodes with the pods that are nominated to them.
+    valid unless `score_failure` is set. `numbers`: the raw scores of all `vectors`, then the
+    normalized ones, each a row by slot; `scorers` are their policies. Filters and scores over
+    counters, `whole_scores` (policies whose `score_all` sees all feasible nodes) and their states
+    are for the cycle to add. `example` is the pod that it was made for, `last_filter` the position
+    of the last of the filters. `nominated`: what the filters said of nodes with the pods that are
+    nominated to them.
     """
 
     pre: PreFiltered
@@ -88,6 +91,8 @@ class PodClass:
     codes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     vectors: list[ScoreVector] = field(default_factory=list)
+    scorers: tuple[EnabledPolicy, ...] = ()
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty((2, 0, 0), np.int64))
     tables: list[Table] = field(default_factory=list)
     filter_failures: dict[int, PolicyFailure] = field(default_factory=dict)
     normalize_failure: PolicyFailure | None = None
@@ -103,11 +108,10 @@ class PodClass:
     @property
     def nbytes(self) -> int:
         """Memory of the vectors."""
-        per_score = sum(v.raw.nbytes + v.normal.nbytes for v in self.vectors)
         counted = sum(use.nbytes for use in (*self.counted_filters, *self.counted_scores))
         tables = sum(table.codes.nbytes for table in self.tables)
         own = self.codes.nbytes + self.totals.nbytes + self.nominated.codes.nbytes
-        return own + per_score + counted + tables
+        return own + self.numbers.nbytes + counted + tables
 
     @property
     def inputs(self) -> tuple[object, ...]:
@@ -203,7 +207,10 @@ class PodClass:
     def _restart(self, size: int) -> None:
         self.codes = np.full(size, ABSENT, np.int32)
         self.totals = np.full(size, INFEASIBLE, np.int64)
-        self.vectors = [ScoreVector(use, size) for use in self.scores]
+        self.scorers = tuple(use.enabled for use in self.scores)
+        self.numbers = np.zeros((2, len(self.scores), size), np.int64)
+        self.numbers[0] = SCORE_NONE
+        self.vectors = [ScoreVector(use, *self.numbers[:, k]) for k, use in enumerate(self.scores)]
         self.filter_failures.clear()
         self.normalize_failure = None
 

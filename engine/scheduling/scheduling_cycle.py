@@ -29,6 +29,7 @@ from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.queueing.nominator import Nominator
+from engine.scheduling.choice import Choice, LateScores, choice_of
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import Decision, Explanation, PolicyScores, Steps
 from engine.scheduling.diagnosis import Diagnosis
@@ -124,6 +125,8 @@ class Scheduler:
         has_extenders: bool | None = None,
     ) -> None:
         self.bundle = bundle
+        #: Keep with a decision what it was made by; for those that are asked about it later.
+        self.keeps_choices = False
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._node_blind = frozenset(
@@ -641,6 +644,7 @@ class Scheduler:
         """The choice by the totals that the class keeps and scores over counters."""
         pod, pod_class, snapshot = filters.pod, filters.pod_class, filters.snapshot
         ignored: tuple[PolicyFailure, ...] = ()
+        late: Sequence[LateScores] = ()
         if filtered.is_narrowed or pod_class.counted_scores or pod_class.pre_score_failures:
             is_feasible = filtered.codes == FITS
             count = int(np.count_nonzero(is_feasible))
@@ -649,8 +653,8 @@ class Scheduler:
             sums = self._totals.by_slot(pod_class, is_feasible, snapshot)
             if sums.failures:
                 return self._failed(snapshot, sums.failures)
-            ignored = sums.ignored
-            best = highest(sums.totals)
+            totals, ignored, late = sums.totals, sums.ignored, sums.late
+            best = highest(totals)
         else:
             totals = pod_class.totals  # INFEASIBLE says which nodes are not
             best = highest(totals)
@@ -660,7 +664,11 @@ class Scheduler:
         chosen = self._break_tie(filters.profile, pod, best, snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        return Explanation(self._placed(chosen, count, snapshot, ignored, _reserves(uses)))
+        choice = None
+        if self.keeps_choices:
+            keys = filters.profile.at("tie_key")
+            choice = choice_of(pod_class, snapshot, totals, best, chosen, late, keys)
+        return Explanation(self._placed(chosen, count, snapshot, ignored, _reserves(uses), choice))
 
     def _choose_by_full_scoring(
         self,
@@ -690,7 +698,7 @@ class Scheduler:
         if sums.failures and filtered.nominated_slot is None:
             return self._failed(snapshot, sums.failures)
         ignored = (*sums.ignored, *sums.failures)
-        totals, rows = sums.totals, list(sums.rows)
+        totals, rows, late = sums.totals, list(sums.rows), list(sums.late)
         if detailed:
             asked = [*uses, *self._silent_uses(profile, uses)]
         else:
@@ -700,6 +708,7 @@ class Scheduler:
             if more is not None:
                 totals = totals + np.array(more.weighted, np.int64)
                 rows.append(more)
+                late.append(LateScores(more.policy, more.weight, more.raw, more.weighted))
         if self.has_extenders and len(feasible) > 1:
             infos = self._infos(feasible, snapshot)
             extended = yield ExtenderPrioritize(pod, infos)
@@ -707,12 +716,21 @@ class Scheduler:
             totals = totals + np.array(extended.totals, np.int64)
             for name, scores in extended.by_extender.items():
                 rows.append(PolicyScores(name, 1, scores, scores, scores))
+                late.append(LateScores(name, 1, scores, scores))
         chosen: int | PolicyFailure | None = filtered.nominated_slot
+        best = highest(totals)
         if chosen is None:
-            chosen = self._break_tie(profile, pod, feasible[highest(totals)], snapshot)
+            chosen = self._break_tie(profile, pod, feasible[best], snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        decision = self._placed(chosen, len(feasible), snapshot, ignored, _reserves(uses))
+        choice = None
+        if self.keeps_choices and not detailed:
+            place = int(np.searchsorted(feasible, chosen))
+            kept = pod_class if class_totals_hold else None
+            keys = profile.at("tie_key")
+            choice = choice_of(kept, snapshot, totals, best, place, late, keys, feasible)
+        reserves = _reserves(uses)
+        decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves, choice)
         if not detailed:
             return Explanation(decision)
         return Explanation(
@@ -758,6 +776,7 @@ class Scheduler:
         snapshot: Snapshot,
         ignored: tuple[PolicyFailure, ...] = (),
         reserves: tuple[tuple[RuntimePlugin, Any], ...] = (),
+        choice: Choice | None = None,
     ) -> Decision:
         return Decision(
             node_name(slot, snapshot),
@@ -766,6 +785,7 @@ class Scheduler:
             feasible_count,
             ignored=ignored,
             reserves=reserves,
+            choice=choice,
         )
 
     def _nowhere(

@@ -15,6 +15,7 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.node_info import NodeInfo
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import SCORE_FAILED, SCORE_NONE, VerdictMemo
+from engine.scheduling.choice import LateScores
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import PolicyScores
 from engine.scheduling.feasibility import RuntimeUse
@@ -33,6 +34,7 @@ class Sums:
     Attributes:
         totals: By feasible node, or by slot.
         rows: The scores behind them by policy, if asked for.
+        late: Those that are not the class's own, or all if the class's totals do not hold.
         failures: What fails the attempt: the totals are not to be used.
         ignored: Failures that count as no opinion.
     """
@@ -41,6 +43,7 @@ class Sums:
     rows: tuple[PolicyScores, ...] = ()
     failures: tuple[PolicyFailure, ...] = ()
     ignored: tuple[PolicyFailure, ...] = ()
+    late: Sequence[LateScores] = ()
 
 
 class Totals:
@@ -108,6 +111,7 @@ class Totals:
             else:
                 raws.append((whole, answer))
         rows: list[PolicyScores] = []
+        late: list[LateScores] = []
         for scored, raw in raws:
             enabled = scored.enabled
             normal = self._normal(scored, raw)
@@ -117,12 +121,13 @@ class Totals:
                 continue
             weighted = normal * enabled.weight
             totals = totals + weighted
+            late.append(LateScores(enabled.policy, enabled.weight, raw, weighted))
             if detailed:
                 rows.append(_row(enabled, raw, normal, weighted))
         if detailed:
             order = self._score_order
             rows.sort(key=lambda row: order[row.policy])
-        return self._sums(totals, failures, rows)
+        return self._sums(totals, failures, rows, late)
 
     def by_slot(
         self, pod_class: PodClass, is_feasible: NDArray[np.bool_], snapshot: Snapshot
@@ -132,6 +137,7 @@ class Totals:
         Scores over counters are normalised and weighted by group, which are far fewer than nodes.
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
+        late: list[LateScores] = []
         totals = pod_class.totals
         for counted in pod_class.counted_scores:
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
@@ -144,19 +150,24 @@ class Totals:
                 pod_class.forget()
             else:
                 totals = totals + weighted.take(groups.of_slot)
+                by = counted.enabled
+                late.append(
+                    LateScores(by.policy, by.weight, groups.codes, weighted, groups.of_slot)
+                )
         if not is_feasible.all():
             totals = np.where(is_feasible, totals, INFEASIBLE)
-        return self._sums(totals, failures, [])
+        return self._sums(totals, failures, [], late)
 
     def _sums(
         self,
         totals: NDArray[np.int64],
         failures: Sequence[PolicyFailure],
         rows: Sequence[PolicyScores],
+        late: Sequence[LateScores],
     ) -> Sums:
         if self._ignores_failures:
-            return Sums(totals, tuple(rows), ignored=tuple(failures))
-        return Sums(totals, tuple(rows), failures=tuple(failures))
+            return Sums(totals, tuple(rows), ignored=tuple(failures), late=late)
+        return Sums(totals, tuple(rows), failures=tuple(failures), late=late)
 
     def _score_counted(
         self,

@@ -11,7 +11,15 @@ import pytest
 from engine.app import App
 from engine.devcluster import DevCluster
 from engine.leader_election import LeaseSettings
-from engine.live.answers import Leader, NodesPage, PodAnswer, PoliciesPage, QueuePage, Refusal
+from engine.live.answers import (
+    Leader,
+    NodesPage,
+    PodAnswer,
+    PoliciesPage,
+    QueuePage,
+    Refusal,
+    Score,
+)
 from engine.live.queue_page import QueueFilter
 from tests.app.harness import config_map, edit, namespace, scheduler
 from tests.live import node, pod
@@ -185,6 +193,68 @@ async def test_a_placed_pod_that_was_decided_by_another_process_is_decided_again
         assert got.feasible == 1
         assert "how it was decided is not known any more" in got.notes
         assert app.cache.get_pod(got.uid) is not None
+
+
+RANK = '''"""Prefers nodes of a high rank."""
+
+def score(pod, node):
+    return int(node.labels["rank"])
+'''
+
+
+async def test_a_placed_pod_shows_the_scores_that_its_decision_had(cluster: DevCluster) -> None:
+    cluster.create(config_map({"rank.star": RANK}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        for name, rank in (("low", "1"), ("high", "20")):
+            cluster.create(node(name, labels={"rank": rank}))
+        await eventually(lambda: app.cache.node_count == 2)
+        cluster.create(pod("first"))
+        await eventually(lambda: app.cache.uid_of("default/first") is not None)
+        decided = await explain(app, "first")
+        assert [(one.node, one.place) for one in decided.ranking] == [("high", 1), ("low", 2)]
+        high, low = decided.ranking
+        assert high.scores["rank"] == Score(20, 20, 1, 20)
+        assert low.scores["rank"] == Score(1, 1, 1, 1)
+        assert high.total == sum(score.weighted for score in high.scores.values())
+        assert (
+            f"`high` has {high.total}, {high.total - low.total} more than `low`" in decided.why[0]
+        )
+        assert "rank favors it: +19" in decided.why
+        assert (decided.ties, decided.decided_by) == ((), decided.revision)
+        assert decided.decided_at in decided.headline
+        # Later nodes change neither the scores nor why.
+        for name in ("higher", "equal"):
+            cluster.create(node(name, labels={"rank": "50"}))
+        await eventually(lambda: app.cache.node_count == 4)
+        app.live._shared.clear()
+        later = await explain(app, "first")
+        for field in ("ranking", "ties", "why", "decided_at", "decided_by", "node"):
+            assert getattr(later, field) == getattr(decided, field), field
+        assert any("verdicts are of the cluster as it is now" in note for note in later.notes)
+        # Of equals, how many there were and what chose.
+        cluster.create(pod("second"))
+        await eventually(lambda: app.cache.uid_of("default/second") is not None)
+        tied = await explain(app, "second")
+        assert [one.node for one in tied.ranking] == [tied.node]
+        (said,) = tied.ties
+        assert said.startswith(
+            f"2 nodes have the highest total, {tied.ranking[0].total}: chosen by"
+        )
+        assert tied.why == tied.ties
+
+
+async def test_scores_that_were_not_kept_are_of_now(cluster: DevCluster) -> None:
+    """A pod goes where it was nominated to, whatever the scores."""
+    cluster.create(node("a"), node("b"))
+    (made,) = cluster.create(pod("nominated"))
+    status = {**made["status"], "nominatedNodeName": "b"}
+    cluster.update("pods", {**made, "status": status}, subresource="status")
+    async with scheduler(cluster) as app:
+        await eventually(lambda: app.cache.uid_of("default/nominated") is not None)
+        got = await explain(app, "nominated")
+        assert (got.node, got.source, got.decided_at) == ("b", "decided", "")
+        assert any(note.startswith("scores and verdicts are of") for note in got.notes)
+        assert len(got.ranking) == 2
 
 
 async def test_explanations_follow_the_cluster(cluster: DevCluster) -> None:

@@ -107,6 +107,11 @@ async def test_an_answer_is_printed_for_people(cluster: Cluster) -> None:
     assert "waits in: unschedulable" in result.output
     result = await cluster.plugin("explain", "small")
     assert "default/small is on n" in result.output
+    asked = await cluster.plugin("explain", "small", "-o", "json")
+    made = json.loads(asked.stdout)
+    assert made["decided_at"]
+    scores = f"Scores as it was decided at {made['decided_at']} by revision {made['decided_by']}"
+    assert scores in result.output
 
 
 async def test_the_queue_and_the_policies_are_listed(cluster: Cluster) -> None:

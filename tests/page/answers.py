@@ -164,6 +164,8 @@ def placed_pod() -> PodAnswer:
         feasible=2,
         ranking=(NodeScores("node-2", 1, 580, scores), NodeScores("node-1", 2, 80, scores)),
         ties=("no tie",),
+        decided_at=AT,
+        decided_by=REVISION,
     )
 
 

@@ -179,6 +179,8 @@ async def test_a_pod_is_unblocked_while_one_looks(browser: Browser, site: Site) 
         site.answers["/queue"] = answers.queue()
         await expect(visit.page.locator(".verdict")).to_contain_text("bound")
         await expect(visit.page.locator(".chosen")).to_contain_text("node-2")
+        said = f"As it was decided at {answers.AT} by revision {answers.REVISION}."
+        await expect(visit.page.locator("#ranking")).to_contain_text(said)
         await expect(other.page.locator("main")).to_contain_text("No pod waits.")
 
 
