@@ -97,7 +97,7 @@ class _Token:
 
 
 class Authenticator:
-    """Tells who sent a request.
+    """Finds the user that sent a request.
 
     Args:
         client: The API server, which knows tokens; None: no token is good.

@@ -161,7 +161,7 @@ def _adapted(handle: Handler) -> Callable[[web.Request], Awaitable[web.StreamRes
 
 
 def _hardened(answer: web.Response) -> web.Response:
-    """Tell browsers not to guess what it is, and nobody to keep it: it is about this moment."""
+    """*answer* with headers against guessing its type and keeping it: it is of this moment."""
     answer.headers["X-Content-Type-Options"] = "nosniff"
     answer.headers["Cache-Control"] = "no-cache, private"
     return answer

@@ -1,6 +1,6 @@
 """Makes the certificate of a server that is given none, as kube components do.
 
-Nobody can verify it: it keeps what is read from being overheard, and no more.
+No client can verify it: it keeps answers from being read on the way, and no more.
 """
 
 import datetime

@@ -64,7 +64,7 @@ class SecureSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReviewClients:
-    """The API servers that know callers and their rights; None: nobody does."""
+    """The API servers that know callers and their rights; None: no server does."""
 
     authentication: ApiClient | None
     authorization: ApiClient | None

@@ -346,12 +346,12 @@ class GroupAttempts:
             self._report(attempt, started_at, "error", attempt.error)
             for queued in members:
                 own = attempt.rejections.get(queued.uid)
-                told = (
+                failure = (
                     own
                     if own and own.is_error
                     else Rejection(attempt.error, is_error=True, reason=attempt.cause)
                 )
-                self._fail_one(queued, told, scheduler, started_at)
+                self._fail_one(queued, failure, scheduler, started_at)
             return
         # 1. Why, and what can be done about it.
         is_tried = bool(attempt.held or attempt.rejections)

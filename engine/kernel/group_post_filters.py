@@ -58,7 +58,7 @@ class GroupPostFilters:
         scheduler: Scheduler,
         trial: Trial,
     ) -> Outcome:
-        """What is done, as the group is told, and where its pods are nominated."""
+        """What is done, in the words of the group's condition, and where its pods are nominated."""
         started_at = self._time.monotonic()
         outcome = self._ask(key, members, states, scheduler, trial)
         status = "Success" if outcome.nodes is not None else "Unschedulable"

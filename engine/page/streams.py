@@ -1,8 +1,8 @@
 """Live updates: the content of a screen is sent again when it has changed.
 
 Owns how often that is and how many may watch. A stream asks for its answer every few seconds, and
-sends at most so many bytes a second in the mean; when too many watch, a further one is told to
-come back later and stays the plain page that it is.
+sends at most so many bytes a second on average; when too many watch, a further one gets the event
+`crowded`, asks again later and stays the plain page that it is.
 """
 
 import asyncio

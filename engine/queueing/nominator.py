@@ -46,7 +46,7 @@ class Nominator:
         return (pod for pods in self._on_node.values() for pod in pods.values())
 
     def copy(self) -> "Nominator":
-        """The same nominations, on their own from now on; a lost one is reported to nobody."""
+        """An independent copy of the nominations, which reports no lost one."""
         copy = Nominator()
         copy._node_of = self._node_of.copy()
         copy._on_node = {node: pods.copy() for node, pods in self._on_node.items()}
