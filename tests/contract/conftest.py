@@ -1,5 +1,6 @@
 """The two API servers that every contract test runs against."""
 
+import contextlib
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -42,18 +43,25 @@ def real_api(plane: ControlPlane, session: aiohttp.ClientSession) -> Api:
     return Api(plane.url, name, False, session, tls, headers)
 
 
-@pytest.fixture(params=SERVERS)
-async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """An API server: the embedded one, or the real one that the run shares."""
+@contextlib.asynccontextmanager
+async def wanted_api(request: pytest.FixtureRequest, plane: str) -> AsyncIterator[Api]:
+    """The API server that *request* names: the embedded one, or the real one of fixture *plane*."""
     async with aiohttp.ClientSession() as session:
         if request.param == "real":
-            api = real_api(request.getfixturevalue("control_plane"), session)
+            api = real_api(request.getfixturevalue(plane), session)
             yield api
             await api.clean()
             return
         async with DevCluster(token="secret") as cluster:
             yield await embedded_api(cluster, session)
             cluster.store.check_invariants()
+
+
+@pytest.fixture(params=SERVERS)
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """An API server: the embedded one, or the real one that the run shares."""
+    async with wanted_api(request, "control_plane") as api:
+        yield api
 
 
 @pytest.fixture(scope="module")

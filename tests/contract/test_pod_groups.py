@@ -2,11 +2,9 @@
 
 from collections.abc import AsyncIterator, Iterator
 
-import aiohttp
 import pytest
 
-from engine.devcluster import DevCluster
-from tests.contract.conftest import embedded_api, real_api
+from tests.contract.conftest import wanted_api
 from tests.contract.harness import MERGE, Api, Json, pod, seen
 from tests.controlplane import ControlPlane, serving_groups
 
@@ -29,15 +27,8 @@ def plane_with_groups() -> Iterator[ControlPlane]:
 )
 async def served(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """An API server that has PodGroups."""
-    async with aiohttp.ClientSession() as session:
-        if request.param == "real":
-            api = real_api(request.getfixturevalue("plane_with_groups"), session)
-            yield api
-            await api.clean()
-            return
-        async with DevCluster(token="secret") as cluster:
-            yield await embedded_api(cluster, session)
-            cluster.store.check_invariants()
+    async with wanted_api(request, "plane_with_groups") as api:
+        yield api
 
 
 def groups(api: Api, name: str = "", sub: str = "") -> str:
