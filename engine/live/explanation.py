@@ -67,6 +67,9 @@ def explain(subject: Subject) -> PodAnswer:
     """
     scheduler, pod, snapshot = subject.scheduler, subject.pod, subject.snapshot
     bundle = scheduler.bundle
+    profile = scheduler.profile_of(pod)
+    if profile is None:
+        raise KeyError(pod.scheduler_name)
     # 1. The decision, and every filter alone.
     explanation = scheduler.explain(pod, snapshot, subject.nominator)
     subject.check()
@@ -76,7 +79,7 @@ def explain(subject: Subject) -> PodAnswer:
     outcome, message = _outcome(decision, subject.gate)
     is_placed = outcome == "placed"
     ranking = Ranking(explanation)
-    ties = ties_of(ranking, _profile(bundle, pod))
+    ties = ties_of(ranking, profile)
     cause = _cause(decision, subject.gate)
     failures = [str(f) for f in (*decision.failures, *decision.ignored)]
     failures += [text for f in table.failures if (text := str(f)) not in failures]
@@ -113,7 +116,7 @@ def explain(subject: Subject) -> PodAnswer:
         ranking=tuple(ranking.rows),
         ties=ties,
         asked=tuple(_asked(name, table, ranking) for name in subject.asked),
-        notes=_notes(bundle, pod, subject.unknown_facts),
+        notes=_notes(bundle, profile, pod, subject.unknown_facts),
         failures=tuple(failures),
     )
 
@@ -168,17 +171,15 @@ def _asked(name: str, table: VerdictTable, ranking: Ranking) -> NodeVerdicts:
     return NodeVerdicts(name, rejections, ranking.of(name))
 
 
-def _profile(bundle: Bundle, pod: Pod) -> Profile:
-    return next(p for p in bundle.profiles if p.scheduler_name == pod.scheduler_name)
-
-
-def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str, ...]:
+def _notes(
+    bundle: Bundle, profile: Profile, pod: Pod, unknown_facts: Sequence[str]
+) -> tuple[str, ...]:
     notes = []
     if pod.is_terminating:
         notes.append("the pod is being deleted: a scheduler does not try it any more")
     if bundle.extenders:
         notes.append("extenders are configured; they are not called here")
-    if _profile(bundle, pod).at("permit"):
+    if profile.at("permit"):
         notes.append("`permit` is not called here")
     notes += [
         f"a scheduler has a node for it and reports: {condition.message}"

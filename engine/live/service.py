@@ -37,8 +37,6 @@ _HIDDEN: Final = "(a pod of another namespace)"
 # A name of Kubernetes, of whatever kind.
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MOST_ASKED: Final = 10
-_SHARED_SECONDS: Final = 1.0
-_MOST_SHARED: Final = 64
 
 
 class Viewer(Protocol):
@@ -99,8 +97,6 @@ class LiveAnswers:
         self._rows = QueueRows(kernel, self._rules, clock)
         self._policies = PoliciesAnswers(rollout, clock)
         self._of_rules: tuple[object, Rules] | None = None
-        # By what was asked: when it was answered (monotonic seconds), about which pod, and what.
-        self._shared: dict[tuple[str, ...], tuple[float, object, PodAnswer]] = {}
 
     @property
     def revision(self) -> str:
@@ -233,14 +229,7 @@ class LiveAnswers:
         return known_pod(self._kernel, self._rows, self._record, key, self._clock.monotonic())
 
     async def _explained(self, known: KnownPod, asked: tuple[str, ...]) -> PodAnswer:
-        """The answer about a pod; one of a moment ago if the pod is as it was."""
-        key = (known.pod.key, *asked)
-        now = self._clock.monotonic()
-        revision = self._rollout.active.bundle.revision
-        as_it_was = (known.pod, known.node, revision, known.row and known.row.place)
-        shared = self._shared.get(key)
-        if shared is not None and now - shared[0] < _SHARED_SECONDS and shared[1] == as_it_was:
-            return shared[2]
+        """The answer about a pod."""
         explained = await self._explainer.explain(known.question(asked))
         notes = list(explained.notes)
         later = self._known(known.pod.key)
@@ -250,11 +239,7 @@ class LiveAnswers:
         if in_force != explained.revision:
             notes.append(f"the policies were replaced meanwhile: revision {in_force} decides now")
         explained = msgspec.structs.replace(explained, notes=tuple(notes))
-        answer = pod_answer(known, explained, Moments(self._clock))
-        if len(self._shared) >= _MOST_SHARED:
-            self._shared.clear()
-        self._shared[key] = now, as_it_was, answer
-        return answer
+        return pod_answer(known, explained, Moments(self._clock))
 
     async def _for(self, viewer: Viewer, answer: PodAnswer) -> PodAnswer:
         """*answer* without what the viewer may not see."""

@@ -226,7 +226,6 @@ async def test_a_placed_pod_shows_the_scores_that_its_decision_had(cluster: DevC
         for name in ("higher", "equal"):
             cluster.create(node(name, labels={"rank": "50"}))
         await eventually(lambda: app.cache.node_count == 4)
-        app.live._shared.clear()
         later = await explain(app, "first")
         for field in ("ranking", "ties", "why", "decided_at", "decided_by", "node"):
             assert getattr(later, field) == getattr(decided, field), field
@@ -267,13 +266,11 @@ async def test_explanations_follow_the_cluster(cluster: DevCluster) -> None:
         for number in range(5):
             cluster.create(node(f"m{number}", cpu="1"))
             await eventually(lambda: app.cache.node_count >= number + 2)  # noqa: B023
-            app.live._shared.clear()
             got = await explain(app, "big")
             fit = next(one for one in got.policies if one.policy == "NodeResourcesFit")
             assert (got.nodes, fit.rejects) == (number + 2, number + 2)
         cluster.delete("nodes", "m0")
         await eventually(lambda: app.cache.node_count == 5)
-        app.live._shared.clear()
         assert (await explain(app, "big")).nodes == 5
 
 
