@@ -34,6 +34,7 @@ from tests.facts.prometheus_server import prometheus
 from tests.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.slow("starts a control plane, a scheduler and Prometheus"),
     pytest.mark.kubernetes("1.37"),
     pytest.mark.alone("listens on kube-scheduler's port"),
 ]
