@@ -1,0 +1,86 @@
+"""What is counted while a candidate is compared with the policies in force.
+
+Owns the records. Who counts is `shadow` and `canary_counts`; what follows from the numbers is
+`judge`'s.
+"""
+
+import msgspec
+
+MOVED, NEWLY_PENDING, NEWLY_PLACED = "moved", "newly_pending", "newly_placed"
+OTHER_VICTIMS, FAILED = "other_victims", "failed"
+#: The kinds of differences between two decisions about one pod.
+KINDS = (FAILED, NEWLY_PENDING, OTHER_VICTIMS, MOVED, NEWLY_PLACED)
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A decision that the candidate would make differently.
+
+    Attributes:
+        kind: One of `KINDS`.
+        pod: `namespace/name`.
+        before, after: The node, or why there is none.
+        cause: The policy whose text makes the difference; "" if it is not known.
+        place: `file:line` of its rule; "" if it is not known.
+        scores_before, scores_after: By policy, the weighted score of the chosen node.
+    """
+
+    kind: str
+    pod: str
+    before: str
+    after: str
+    cause: str = ""
+    place: str = ""
+    scores_before: dict[str, int] = {}
+    scores_after: dict[str, int] = {}
+
+
+class ShadowMeasures(msgspec.Struct):
+    """What a shadow has compared since its stage began.
+
+    Attributes:
+        decided: Decisions of the policies in force.
+        compared: Those that the candidate decided, too.
+        skipped: Why others were not compared, and how many.
+        counts: Differences by kind.
+        victims: How many more pods the candidate would have evicted.
+        seconds, seconds_before: What the compared decisions took: the candidate's, and those of
+            the policies in force, measured alike.
+        timed: How many decisions `seconds` and `seconds_before` are of.
+        by_policy, by_namespace, by_class: Differences, by what caused them and whom they concern.
+        examples: The clearest.
+    """
+
+    decided: int = 0
+    compared: int = 0
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    victims: int = 0
+    seconds: float = 0.0
+    seconds_before: float = 0.0
+    timed: int = 0
+    by_policy: dict[str, int] = msgspec.field(default_factory=dict)
+    by_namespace: dict[str, int] = msgspec.field(default_factory=dict)
+    by_class: dict[str, int] = msgspec.field(default_factory=dict)
+    examples: list[Example] = msgspec.field(default_factory=list)
+
+
+class ArmMeasures(msgspec.Struct):
+    """What became of the pods of a canary, or of its control sample.
+
+    Attributes:
+        decisions: About them.
+        failed: Decisions that a policy's failure cost.
+        pending: Decisions without a node.
+        victims: Pods evicted for them.
+        seconds: What the decisions took.
+        bound: Pods that were bound.
+        bind_seconds: Sum, from when each was first seen to its binding.
+    """
+
+    decisions: int = 0
+    failed: int = 0
+    pending: int = 0
+    victims: int = 0
+    seconds: float = 0.0
+    bound: int = 0
+    bind_seconds: float = 0.0
