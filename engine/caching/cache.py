@@ -97,6 +97,7 @@ class Cache:
         snapshot.cluster_facts = dict(cluster)
         snapshot.type_facts = dict(types)
         snapshot.pod_facts = dict(pods)
+        snapshot.facts_generation += 1
 
     def set_pod_facts(self, key: str, facts: Facts) -> None:
         """Show *facts* for the pod of *key*; those of other pods stay."""
@@ -104,10 +105,12 @@ class Cache:
             self._snapshot.pod_facts[key] = facts
         else:
             self._snapshot.pod_facts.pop(key, None)
+        self._snapshot.facts_generation += 1
 
     def set_pod_type_labels(self, labels: Sequence[str]) -> None:
         """The labels that say of which type a pod is: the first that it has counts."""
         self._snapshot.pod_type_labels = tuple(labels)
+        self._snapshot.facts_generation += 1
 
     def facts_of_node(self, name: str) -> NodeFacts:
         """The facts of the node *name* as they are shown."""

@@ -104,8 +104,11 @@ class ObjectStore:
     def frozen(self, before: "ObjectStore | None" = None) -> "ObjectStore":
         """A copy that stays as it is; it shares with *before*, an earlier one, what is equal.
 
-        Indexes of kinds that have changed are made again when they are asked for.
+        Indexes of kinds that have changed are made again when they are asked for. Another thread
+        may read *before* meanwhile.
         """
+        if before is not None and before._generations == self._generations:
+            return before
         same = set() if before is None else self._same_as(before)
         copy = ObjectStore()
         copy._generations = self._generations.copy()
@@ -120,7 +123,9 @@ class ObjectStore:
             else:
                 copy._by_namespace[key] = peers.copy()
         if before is not None:
-            copy._indexes = {key: one for key, one in before._indexes.items() if key[0] in same}
+            # In one step: whoever reads *before* makes indexes as they are asked for.
+            known = before._indexes.copy()
+            copy._indexes = {key: one for key, one in known.items() if key[0] in same}
         return copy
 
     def _same_as(self, before: "ObjectStore") -> set[str]:

@@ -35,6 +35,7 @@ class Snapshot:
         cluster_facts, type_facts, pod_facts: Facts of the cluster, of pods by type and by key;
             those of nodes are in the NodeInfos.
         pod_type_labels: The labels that say of which type a pod is, the first that it has.
+        facts_generation: Grows when one of these four changes.
     """
 
     def __init__(self, objects: ObjectStore | None = None) -> None:
@@ -50,6 +51,7 @@ class Snapshot:
         self.type_facts: dict[str, Facts] = {}
         self.pod_facts: dict[str, Facts] = {}
         self.pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
+        self.facts_generation = 0
         self._free_slots: list[int] = []  # a heap: the lowest slot first, so that runs repeat
         self._changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)  # the slot of each
 

@@ -20,11 +20,11 @@ import structlog
 from engine.kernel.kernel import Kernel
 from engine.live.answers import PodAnswer
 from engine.live.explanation import Subject, explain
-from engine.live.mirror import Mirror
 from engine.live.rules import Rules
 from engine.model.pod import Pod
 from engine.policy.evaluator import Evaluator
 from engine.queueing.places import Gate
+from engine.rollout.mirror import Changes, Mirror
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.scheduling_cycle import Scheduler
 
@@ -110,11 +110,11 @@ class Explainer:
         try:
             async with self._turn:
                 session = await self._opened()
-                mirror = session.mirror
-                mirror.collect(self._kernel.cache.snapshot(), self._kernel.queue.nominator)
-                units = tuple(self._kernel.groups.disrupted_as_one())
+                kernel = self._kernel
+                changes = session.mirror.collect(kernel.cache.snapshot(), kernel.queue.nominator)
+                units = tuple(kernel.groups.disrupted_as_one())
                 session.scheduler.use_units(lambda: units)
-                return await self._in_thread(session, question)
+                return await self._in_thread(session, changes, question)
         finally:
             self._under_way -= 1
             self._close_when_idle()
@@ -128,7 +128,9 @@ class Explainer:
         await asyncio.gather(*self._closing, return_exceptions=True)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_thread(self, session: _Session, question: Question) -> PodAnswer:
+    async def _in_thread(
+        self, session: _Session, changes: Changes, question: Question
+    ) -> PodAnswer:
         ends_at = time.monotonic() + self._limit_seconds
         given_up = threading.Event()
 
@@ -137,7 +139,7 @@ class Explainer:
                 raise LimitReached
 
         running = asyncio.get_running_loop().run_in_executor(
-            self._thread, _explain, session, question, check
+            self._thread, _explain, session, changes, question, check
         )
         try:
             return await asyncio.shield(running)
@@ -180,10 +182,12 @@ class Explainer:
             task.add_done_callback(self._closing.discard)
 
 
-def _explain(session: _Session, question: Question, check: Callable[[], None]) -> PodAnswer:
+def _explain(
+    session: _Session, changes: Changes, question: Question, check: Callable[[], None]
+) -> PodAnswer:
     """Explain in the thread."""
     mirror = session.mirror
-    mirror.apply()
+    mirror.apply(changes)
     with mirror.without(question.pod.uid, question.node) as snapshot:
         known = [name for name in question.asked if name in snapshot.slot_of]
         return explain(
