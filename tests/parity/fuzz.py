@@ -1,7 +1,7 @@
 """`make fuzz-parity`: random clusters, our answers beside kube-scheduler's, the first difference.
 
 Owns the command line and what is printed. The scenarios are `generator`'s, asking `comparison`'s,
-making a case small `shrinking`'s.
+making a case small `offline.shrinking`'s.
 """
 
 import itertools
@@ -16,14 +16,18 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.offline.shrinking import Path as Place
+from engine.offline.shrinking import shrink
 from tests.parity import generator
 from tests.parity.comparison import Comparison, Finding, Tally
 from tests.parity.oracle import Oracle
-from tests.parity.shrinking import shrink
 
 Plain = dict[str, Any]
 
 _BATCH = 64
+# What makes it a case is never taken away, nor is what was answered.
+_UNTOUCHED = frozenset({"id", "answers"})
+_NEEDED = frozenset({"nodes", "incoming"})
 
 
 @click.command()
@@ -142,8 +146,13 @@ def small_case(comparison: Comparison, finding: Finding) -> Finding:
 
     # Fewer runs do for a start: what may be chance is asked more often.
     case = {**finding.scenario, "runs": min(finding.scenario.get("runs", 0), 8)}
-    shrunk = shrink(case, still_differs)
+    shrunk = shrink(case, still_differs, untouched=_UNTOUCHED, is_needed=is_needed)
     return best.get(_key(shrunk), finding)
+
+
+def is_needed(place: Place) -> bool:
+    """True for the members that every case has."""
+    return len(place) == 1 and place[0] in _NEEDED
 
 
 def _key(case: Plain) -> str:

@@ -5,14 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.offline.conformance import CaseRunner, Outcome, Scenario
 from tests.parity import fuzz, generator
 from tests.parity.comparison import Comparison
 from tests.parity.oracle import Oracle
-from tests.parity.shrinking import shrink
 
 SEED = 2026
 
@@ -133,26 +130,3 @@ def test_the_command_fails_on_a_difference(
     (line,) = kept.read_text().splitlines()
     assert json.loads(line) == json.loads(result.output.splitlines()[0])
     assert "again: python -m tests.parity.fuzz --seed 3 --theme taints --index" in result.output
-
-
-# --- shrinking -----------------------------------------------------------------------------
-
-_VALUES = st.recursive(
-    st.integers(0, 3) | st.booleans(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abcd"), inner),
-    max_leaves=20,
-)
-
-
-@given(st.lists(_VALUES, max_size=5), st.integers(0, 3))
-def test_what_is_left_shows_it_and_nothing_of_it_can_go(nodes: list[Any], needle: int) -> None:
-    def shows(case: dict[str, Any]) -> bool:
-        return str(needle) in json.dumps(case["nodes"])
-
-    case = {"id": "x", "nodes": nodes, "incoming": [], "objects": [1, 2]}
-    if not shows(case):
-        return
-    small = shrink(case, lambda cases: [shows(each) for each in cases])
-    assert shows(small)
-    assert "objects" not in small
-    assert json.dumps(small["nodes"]).strip('[]{}abcd": ') == str(needle)
