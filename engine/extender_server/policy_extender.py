@@ -89,7 +89,7 @@ class PolicyExtender:
         pod, profile = self._under_a_profile(pod)
         _, explanation = self._ask(pod, snapshot, names)
         highest = _BEST_NORMALIZED * _weights(profile)
-        totals = dict(zip(explanation.feasible, explanation.totals, strict=True))
+        totals = dict(zip(explanation.feasible, explanation.totals.tolist(), strict=True))
         return [(name, _as_share(totals.get(name, 0), highest)) for name in dict.fromkeys(names)]
 
     # --- preempt ----------------------------------------------------------------------------

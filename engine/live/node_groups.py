@@ -59,19 +59,20 @@ def _groups(
     table: VerdictTable, column: PolicyColumn, codes: NDArray[np.int32], rules: Rules
 ) -> Iterator[NodeGroup]:
     inputs = column.inputs
-    for code in np.unique(codes).tolist():
+    for code in (np.flatnonzero(np.bincount(codes + 1)) - 1).tolist():  # from -1 on
         slots = table.slots[codes == code]
         if inputs is None:
             yield _group(table, column, code, slots, rules, {})
             continue
-        ids, first, number = np.unique(inputs.ids[slots], return_index=True, return_inverse=True)
-        if code == 0 or len(ids) > _MOST_OF_A_KIND:
-            read = _shown(inputs.text_of(int(inputs.ids[slots[0]])))
-            yield _group(table, column, code, slots, rules, read, is_same=len(ids) == 1)
+        ids = inputs.ids[slots]
+        kinds = np.flatnonzero(np.bincount(ids)).tolist()
+        if code == 0 or len(kinds) > _MOST_OF_A_KIND:
+            read = _shown(inputs.text_of(ids.item(0)))
+            yield _group(table, column, code, slots, rules, read, is_same=len(kinds) == 1)
             continue
-        for place, at in enumerate(first.tolist()):
-            read = _shown(inputs.text_of(int(inputs.ids[slots[at]])))
-            yield _group(table, column, code, slots[number.reshape(-1) == place], rules, read)
+        for kind in kinds:
+            read = _shown(inputs.text_of(kind))
+            yield _group(table, column, code, slots[ids == kind], rules, read)
 
 
 def _group(

@@ -3,17 +3,17 @@
 Owns picking the nodes that are shown, and the sentences.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.live.answers import NodeScores, Score
 from engine.model.pod import Pod
-from engine.scheduling.choice import Choice, KeptNode
-from engine.scheduling.decision import Explanation
+from engine.scheduling.choice import Choice, KeptNode, shown_raw
+from engine.scheduling.decision import Explanation, PolicyScores
 
 #: Nodes of a ranking that are shown.
 MOST_RANKED: Final = 100
@@ -29,41 +29,67 @@ class Ranking:
 
     def __init__(self, explanation: Explanation) -> None:
         self._explanation = explanation
-        self._totals = np.array(explanation.totals, np.int64)
-        self._sorted = np.sort(self._totals)
-        self.best_count = self._at_least(int(self._sorted[-1])) if len(self._sorted) else 0
-        bound = int(self._sorted[-MOST_RANKED:][0]) if len(self._sorted) else 0
-        shown = np.flatnonzero(self._totals >= bound).tolist()
-        self.rows = [self._row(at) for at in heapq.nsmallest(MOST_RANKED, shown, key=self._order)]
+        self._totals = totals = explanation.totals
+        self._sorted = np.sort(totals)
+        self.best_count = self._at_least(int(self._sorted[-1])) if len(totals) else 0
+        bound = int(self._sorted[-MOST_RANKED:][0]) if len(totals) else 0
+        above = np.flatnonzero(totals > bound)
+        # Names are compared only where totals are equal: usually most nodes are below.
+        at_bound = self._in_order(np.flatnonzero(totals == bound))[: MOST_RANKED - len(above)]
+        above = self._in_order(above)
+        shown = np.concatenate((above[np.argsort(-totals[above], kind="stable")], at_bound))
+        self.rows = self._rows(shown)
 
     def second(self) -> NodeScores | None:
         """The best node of those that do not have the highest total."""
         at = len(self._sorted) - self.best_count - 1
         if at < 0:
             return None
-        equals = np.flatnonzero(self._totals == self._sorted[at]).tolist()
-        return self._row(min(equals, key=self._order))
+        if self.best_count < len(self.rows):
+            return self.rows[self.best_count]
+        equals = np.flatnonzero(self._totals == self._sorted[at])
+        return self._rows(self._in_order(equals)[:1])[0]
 
     def of(self, node: str) -> NodeScores | None:
         """The scores of *node*; None if it is not feasible."""
         names = self._explanation.feasible
-        return self._row(names.index(node)) if node in names else None
+        return self._rows(np.array([names.index(node)]))[0] if node in names else None
 
-    def _order(self, at: int) -> tuple[int, bool, str]:
-        name = self._explanation.feasible[at]
-        return -int(self._totals[at]), name != self._explanation.decision.node, name
+    def _in_order(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """*places* by name, the chosen node first."""
+        chosen = self._explanation.decision.node
+        nodes = self._explanation.nodes
+        names = nodes.names(nodes.slots[places])
+        if chosen in names:
+            names[names.index(chosen)] = ""  # before all names
+        order = sorted(range(len(names)), key=names.__getitem__)
+        return places[order]
 
     def _at_least(self, total: int) -> int:
         return len(self._sorted) - int(np.searchsorted(self._sorted, total, "left"))
 
-    def _row(self, at: int) -> NodeScores:
-        total = int(self._totals[at])
-        scores = {
-            row.policy: Score(row.raw[at], row.normalized[at], row.weight, row.weighted[at])
-            for row in self._explanation.scores
-        }
-        place = 1 + len(self._sorted) - int(np.searchsorted(self._sorted, total, "right"))
-        return NodeScores(self._explanation.feasible[at], place, total, scores)
+    def _rows(self, places: NDArray[np.int64]) -> list[NodeScores]:
+        """The scores of the nodes at *places*."""
+        nodes, totals = self._explanation.nodes, self._totals[places]
+        better = len(self._sorted) - np.searchsorted(self._sorted, totals, "right")
+        columns = [_scores(row, places) for row in self._explanation.scores]
+        policies = [row.policy for row in self._explanation.scores]
+        return [
+            NodeScores(name, 1 + place, total, dict(zip(policies, scores, strict=True)))
+            for name, place, total, *scores in zip(
+                nodes.names(nodes.slots[places]), better.tolist(), totals.tolist(), *columns,
+                strict=True,
+            )
+        ]  # fmt: skip
+
+
+def _scores(row: PolicyScores, places: NDArray[np.int64]) -> list[Score]:
+    """One policy's scores of the nodes at *places*."""
+    raws, normals = row.raw[places].tolist(), row.normalized[places].tolist()
+    return [
+        Score(shown_raw(raw), normal, row.weight, weighted)
+        for raw, normal, weighted in zip(raws, normals, row.weighted[places].tolist(), strict=True)
+    ]
 
 
 class MadeRanking:

@@ -91,13 +91,14 @@ def decide(
             reason=why.token,
             node_helps=why.node_helps,
         )
-    total = dict(zip(explanation.feasible, explanation.totals, strict=True))
+    total = dict(zip(explanation.feasible, explanation.totals.tolist(), strict=True))
+    weighted = {row.policy: row.weighted.tolist() for row in explanation.scores}
     highest = max(total.values(), default=0)
     return FullDecision(
         pre_filter_nodes=explanation.pre_filter_nodes,
         rejected={name: _rejection(status) for name, status in explanation.rejected.items()},
         scores={
-            name: {row.policy: row.weighted[i] for row in explanation.scores}
+            name: {policy: scores[i] for policy, scores in weighted.items()}
             for i, name in enumerate(explanation.feasible)
         },
         total=total,

@@ -128,6 +128,7 @@ def _capacity(
 ) -> Iterator[Remedy]:
     """The nodes that lack the least of what the pod asks for."""
     wanted = {**pod.requests, "pods": 1}
+    offered = [info.node.allocatable if info.node else {} for info in infos]
 
     def nominated(info: NodeInfo) -> list[Pod]:
         others = nominator.pods_on(info.name)
@@ -136,7 +137,7 @@ def _capacity(
     def share(lacking: dict[str, int]) -> float:
         return max(amount / max(1, wanted[name]) for name, amount in lacking.items())
 
-    near = {info.name: info for info in _nearest(wanted, infos)}
+    near = {info.name: info for info in _nearest(wanted, infos, offered)}
     if kept := set(nominator.nodes()):
         near |= {info.name: info for info in infos if info.name in kept}
     short = [
@@ -152,7 +153,7 @@ def _capacity(
         yield Remedy(_FIT, f"{info.name} lacks {amounts}", int(fits))
     # A request that no empty node could serve is a mistake in the pod, or a missing shape of node.
     for name, amount in pod.requests.items():
-        most = max((i.node.allocatable.get(name, 0) for i in infos if i.node), default=0)
+        most = max((of_node.get(name, 0) for of_node in offered), default=0)
         if amount > most:
             text = (
                 f"it asks for {amount_text(name, amount)}, "
@@ -161,21 +162,25 @@ def _capacity(
             yield Remedy(_FIT, text, 0)
 
 
-def _nearest(wanted: Mapping[str, int], infos: list[NodeInfo]) -> list[NodeInfo]:
+def _nearest(
+    wanted: Mapping[str, int], infos: list[NodeInfo], offered: Sequence[Mapping[str, int]]
+) -> list[NodeInfo]:
     """The nodes among which those are that lack the least, nominated pods left out of account.
 
-    All of them if there are few. An estimate in floats: those that are as near are among them.
+    *offered* is what each offers. All of them if there are few. An estimate in floats: those that
+    are as near are among them.
     """
     if len(infos) <= _FEW:
         return infos
     shares = []
+    requested = [info.requested for info in infos]
     for name, amount in wanted.items():
-        offered = [i.node.allocatable.get(name, 0) if i.node else 0 for i in infos]
         if name == "pods":
-            taken = [len(i.pods) for i in infos]
+            taken = [len(info.pods) for info in infos]
         else:
-            taken = [i.requested.get(name, 0) for i in infos]
-        lacking = amount + np.array(taken, np.float64) - np.array(offered, np.float64)
+            taken = [of_node.get(name, 0) for of_node in requested]
+        there = [of_node.get(name, 0) for of_node in offered]
+        lacking = amount + np.array(taken, np.float64) - np.array(there, np.float64)
         shares.append(np.maximum(lacking, 0.0) / max(1, amount) if amount else lacking * 0.0)
     of_all = np.array(shares)
     # Those that lack nothing are rejected for something else: nothing is said of them.

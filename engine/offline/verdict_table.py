@@ -25,6 +25,8 @@ from engine.scheduling.scheduling_cycle import Scheduler
 
 _POINTS = ("preFilter", "filter")
 _HOOKS = ("pre_filter", "filter", "counters")
+# The smallest code of all.
+_LOWEST = min(ABSENT, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class VerdictTable:
     @functools.cached_property
     def slots(self) -> NDArray[np.int64]:
         """The slots that hold a node."""
-        return np.array(sorted(self.snapshot.slot_of.values()), np.int64)
+        slot_of = self.snapshot.slot_of
+        return np.sort(np.fromiter(slot_of.values(), np.int64, len(slot_of)))
 
     @functools.cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -164,11 +167,13 @@ def _column(policy: str, found: FilterVerdicts, snapshot: Snapshot) -> PolicyCol
         return PolicyColumn(policy, np.ones(size, np.int32), (found.pre_filter,))
     if not len(found.codes):
         return PolicyColumn(policy, np.full(size, -1, np.int32))
-    kinds, numbers = np.unique(found.codes, return_inverse=True)
     # Codes of the memo, renumbered; what is left out by a pre-filter is one rejection more.
     statuses: list[Status] = []
+    places = found.codes - _LOWEST
+    kinds = np.bincount(places)
     renumbered = np.zeros(len(kinds), np.int32)
-    for place, code in enumerate(kinds.tolist()):
+    for place in np.flatnonzero(kinds).tolist():
+        code = place + _LOWEST
         if code == FITS or (code == ABSENT and not found.narrowed_by):
             continue
         if code == FAILED:
@@ -177,8 +182,7 @@ def _column(policy: str, found: FilterVerdicts, snapshot: Snapshot) -> PolicyCol
         left_out = code == ABSENT
         statuses.append(left_out_by((policy,)) if left_out else found.statuses(code))
         renumbered[place] = len(statuses)
-    codes = renumbered[numbers.reshape(-1)]
-    return PolicyColumn(policy, codes, tuple(statuses), found.inputs)
+    return PolicyColumn(policy, renumbered[places], tuple(statuses), found.inputs)
 
 
 def filter_names(profile: Profile) -> list[str]:

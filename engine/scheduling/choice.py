@@ -41,16 +41,16 @@ class LateScores(NamedTuple):
 
     policy: str
     weight: int
-    raw: Sequence[int | None] | NDArray[np.int64]
-    weighted: Sequence[int] | NDArray[np.int64]
+    raw: NDArray[np.int64]
+    weighted: NDArray[np.int64]
     of_place: NDArray[np.int64] | None = None
 
     def at(self, place: int) -> KeptScore:
         """What is kept of the score at *place*."""
         if self.of_place is not None:
             place = self.of_place.item(place)
-        normal = int(self.weighted[place]) // self.weight if self.weight else 0
-        return KeptScore(self.policy, self.weight, _shown(self.raw[place]), normal)
+        normal = self.weighted.item(place) // self.weight if self.weight else 0
+        return KeptScore(self.policy, self.weight, shown_raw(self.raw.item(place)), normal)
 
 
 class KeptNode(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +90,9 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
         """The scores of one of the two."""
         raws, normals = np.frombuffer(node.numbers, np.int64).reshape(2, -1).tolist()
         pairs = zip(self.scorers, raws, normals, strict=True)
-        kept = [KeptScore(by.policy, by.weight, _shown(raw), normal) for by, raw, normal in pairs]
+        kept = [
+            KeptScore(by.policy, by.weight, shown_raw(raw), normal) for by, raw, normal in pairs
+        ]
         return kept + list(node.late)
 
 
@@ -147,5 +149,6 @@ def _next_best(totals: NDArray[np.int64], chosen: int) -> int | None:
     return place if is_feasible else None
 
 
-def _shown(raw: int | None) -> int | None:
-    return None if raw is None or raw in (SCORE_NONE, SCORE_FAILED) else int(raw)
+def shown_raw(raw: int) -> int | None:
+    """A raw score; None if it stands for none."""
+    return None if raw in (SCORE_NONE, SCORE_FAILED) else raw

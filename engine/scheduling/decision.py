@@ -3,15 +3,20 @@
 Owns records only.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any, TypeAlias
+import functools
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.framework import reasons
 from engine.framework.reasons import Reason
 from engine.framework.status import Status
+from engine.model.node_info import NodeInfo
 from engine.policy.evaluator import PolicyFailure
+from engine.policy.verdicts import FITS, Reasons
 from engine.scheduling.choice import Choice
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import Answer, Question
@@ -72,26 +77,74 @@ class Decision(msgspec.Struct, frozen=True):
 class PolicyScores(msgspec.Struct, frozen=True):
     """One policy's scores over the feasible nodes, in the order of `Explanation.feasible`.
 
-    `raw` is what the hook answered (None: no opinion on that node), `normalized` is in 0..100,
+    `raw` is what the hook answered (`shown_raw` says which are none), `normalized` is in 0..100,
     `weighted` is normalized times the weight.
     """
 
     policy: str
     weight: int
-    raw: tuple[int | None, ...]
-    normalized: tuple[int, ...]
-    weighted: tuple[int, ...]
+    raw: NDArray[np.int64]
+    normalized: NDArray[np.int64]
+    weighted: NDArray[np.int64]
+
+
+class NodeCodes:
+    """What the filters said of every node, by slot, as it was when it was made.
+
+    Names and statuses are looked up when they are asked for: of most nodes nobody does.
+
+    Attributes:
+        slots: The feasible nodes.
+    """
+
+    def __init__(
+        self, codes: NDArray[np.int32], infos: Sequence[NodeInfo | None], reasons: Reasons
+    ) -> None:
+        self._codes, self._infos, self._reasons = codes.copy(), list(infos), reasons
+        self.slots: NDArray[np.int64] = np.flatnonzero(codes == FITS)
+
+    def names(self, slots: NDArray[np.int64]) -> list[str]:
+        """The names of the nodes in *slots*."""
+        infos = self._infos
+        return [info.name for slot in slots.tolist() if (info := infos[slot]) is not None]
+
+    @functools.cached_property
+    def feasible(self) -> tuple[str, ...]:
+        """The names of the feasible nodes."""
+        return tuple(self.names(self.slots))
+
+    @functools.cached_property
+    def rejected(self) -> Mapping[str, Status]:
+        """Why each node was rejected, by its name."""
+        slots = np.flatnonzero(self._codes > 0)
+        statuses = map(self._reasons.status, self._codes[slots].tolist())
+        return dict(zip(self.names(slots), statuses, strict=True))
+
+
+_NO_CODES: Final = NodeCodes(np.empty(0, np.int32), (), Reasons())
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A decision with everything that led to it, node by node."""
+    """A decision with everything that led to it, node by node.
+
+    `scores` and `totals` are of the feasible nodes.
+    """
 
     decision: Decision
     pre_filter_nodes: tuple[str, ...] | None = None
-    rejected: Mapping[str, Status] = msgspec.field(default_factory=dict)
-    feasible: tuple[str, ...] = ()
+    nodes: NodeCodes = _NO_CODES
     scores: tuple[PolicyScores, ...] = ()
-    totals: tuple[int, ...] = ()
+    totals: NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def rejected(self) -> Mapping[str, Status]:
+        """Why each node was rejected, by its name."""
+        return self.nodes.rejected
+
+    @property
+    def feasible(self) -> tuple[str, ...]:
+        """The names of the feasible nodes, in the order of their slots."""
+        return self.nodes.feasible
 
 
 Steps: TypeAlias = Generator[Question, Answer, Explanation]

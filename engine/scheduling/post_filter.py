@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import VerdictMemo
+from engine.scheduling.decision import NodeCodes
 from engine.scheduling.extenders import (
     Answer,
     ExtenderPreempt,
@@ -22,7 +23,6 @@ from engine.scheduling.extenders import (
 from engine.scheduling.feasibility import Filters, RuntimeUse
 from engine.scheduling.placement import Preemption as Eviction
 from engine.scheduling.preemption import NO_CANDIDATE, PREFIX, Preemption
-from engine.scheduling.rejections import rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.victims import PLUGIN
 
@@ -88,7 +88,7 @@ class PostFilters:
             state = states.get(name)
             rejected: Mapping[str, Status] = {}
             if state is not None:
-                rejected = rejected_by_name(codes, filters.snapshot, self._memo)
+                rejected = NodeCodes(codes, filters.snapshot.infos, self._memo.reasons).rejected
             said = plugin.post_filter(state, filters.pod, rejected, filters.snapshot)
             if said is None:
                 continue

@@ -79,13 +79,3 @@ def left_out_by(policies: tuple[str, ...]) -> Status:
     """What is said of the nodes that *policies* left out before any node was asked about."""
     text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(policies))}]"
     return Status(Code.UNRESOLVABLE, (text,), policies[0], left_out_token(policies[0]))
-
-
-def rejected_by_name(
-    codes: NDArray[np.int32], snapshot: Snapshot, memo: VerdictMemo
-) -> dict[str, Status]:
-    """Why each node was rejected, by its name."""
-    return {
-        node_name(slot, snapshot): memo.reasons.status(int(codes[slot]))
-        for slot in np.flatnonzero(codes > 0).tolist()
-    }

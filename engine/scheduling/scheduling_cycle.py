@@ -31,7 +31,7 @@ from engine.policy.verdicts import FITS, VerdictMemo
 from engine.queueing.nominator import Nominator
 from engine.scheduling.choice import Choice, LateScores, choice_of
 from engine.scheduling.counted import CountedHook, CountedHooks
-from engine.scheduling.decision import Decision, Explanation, PolicyScores, Steps
+from engine.scheduling.decision import Decision, Explanation, NodeCodes, PolicyScores, Steps
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import (
     DROPPED,
@@ -56,7 +56,7 @@ from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.pod_hooks import PodHooks
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Candidates, Preemption
-from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
+from engine.scheduling.rejections import diagnose, filter_failures, node_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import highest, tie_order
@@ -404,9 +404,8 @@ class Scheduler:
         diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
         if not has_post_filters:
             return self._unschedulable(diagnosis, uses)
-        rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
-        subset = pod_class.pre.subset
-        return (yield from self._nowhere(filters, codes, uses, diagnosis, subset, rejected))
+        decision = yield from self._nowhere(filters, codes, uses, diagnosis)
+        return self._detailed(decision, filters, codes) if detailed else Explanation(decision)
 
     def _annotated(self, pod: Pod, snapshot: Snapshot, explanation: Explanation) -> Explanation:
         """*explanation* with the annotations that policies give to a pod that has a node.
@@ -497,7 +496,7 @@ class Scheduler:
         present = self._columns.present[: len(codes)]
         codes[present] = self._memo.reasons.intern(rejection)
         diagnosis = _rejected_by(rejection, filters.pod_class, snapshot)
-        return (yield from self._nowhere(filters, codes, uses, diagnosis, None, {}))
+        return Explanation((yield from self._nowhere(filters, codes, uses, diagnosis)))
 
     def _silent_uses(self, profile: Profile, uses: Sequence[RuntimeUse]) -> list[RuntimeUse]:
         """The plugins that score and have nothing to say about the pod: they show as zeros."""
@@ -692,31 +691,29 @@ class Scheduler:
             pod_class,
             feasible,
             snapshot,
-            detailed=detailed,
             can_reuse=class_totals_hold and not detailed,
         )
         if sums.failures and filtered.nominated_slot is None:
             return self._failed(snapshot, sums.failures)
         ignored = (*sums.ignored, *sums.failures)
-        totals, rows, late = sums.totals, list(sums.rows), list(sums.late)
+        totals, rows = sums.totals, list(sums.rows)
         if detailed:
             asked = [*uses, *self._silent_uses(profile, uses)]
         else:
             asked = [use for use in uses if _scores(use, profile)]
+        infos = self._infos(feasible, snapshot) if asked or self.has_extenders else []
         for use in asked:
-            more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
+            more = self._totals.of_plugin(use, profile, infos)
             if more is not None:
-                totals = totals + np.array(more.weighted, np.int64)
+                totals = totals + more.weighted
                 rows.append(more)
-                late.append(LateScores(more.policy, more.weight, more.raw, more.weighted))
         if self.has_extenders and len(feasible) > 1:
-            infos = self._infos(feasible, snapshot)
             extended = yield ExtenderPrioritize(pod, infos)
             assert isinstance(extended, PrioritizeAnswer)
             totals = totals + np.array(extended.totals, np.int64)
-            for name, scores in extended.by_extender.items():
+            for name, answered in extended.by_extender.items():
+                scores = np.array(answered, np.int64)
                 rows.append(PolicyScores(name, 1, scores, scores, scores))
-                late.append(LateScores(name, 1, scores, scores))
         chosen: int | PolicyFailure | None = filtered.nominated_slot
         best = highest(totals)
         if chosen is None:
@@ -728,19 +725,13 @@ class Scheduler:
             place = int(np.searchsorted(feasible, chosen))
             kept = pod_class if class_totals_hold else None
             keys = profile.at("tie_key")
+            late = [LateScores(row.policy, row.weight, row.raw, row.weighted) for row in rows]
             choice = choice_of(kept, snapshot, totals, best, place, late, keys, feasible)
         reserves = _reserves(uses)
         decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves, choice)
         if not detailed:
             return Explanation(decision)
-        return Explanation(
-            decision,
-            pod_class.pre.subset,
-            rejected_by_name(codes, snapshot, self._memo),
-            tuple(node_name(slot, snapshot) for slot in feasible.tolist()),
-            tuple(rows),
-            tuple(totals.tolist()),
-        )
+        return self._detailed(decision, filters, codes, rows, totals)
 
     def _break_tie(
         self, profile: Profile, pod: Pod, best: NDArray[np.int64], snapshot: Snapshot
@@ -794,14 +785,12 @@ class Scheduler:
         codes: NDArray[np.int32],
         uses: Sequence[RuntimeUse],
         diagnosis: Diagnosis,
-        subset: tuple[str, ...] | None,
-        rejected: Mapping[str, Status],
-    ) -> Steps:
+    ) -> Generator[Question, Answer, Decision]:
         """The outcome of a pod that fits nowhere, with what the post-filters do about it."""
         done = yield from self._post_filters.run(
             filters, codes, uses, self._plugins, has_extenders=self.has_extenders
         )
-        decision = Decision(
+        return Decision(
             None,
             msgspec.structs.replace(
                 diagnosis,
@@ -817,7 +806,19 @@ class Scheduler:
             nominated_node=done.nominated_node,
             sought_victims=done.sought_victims,
         )
-        return Explanation(decision, subset, rejected)
+
+    def _detailed(
+        self,
+        decision: Decision,
+        filters: Filters,
+        codes: NDArray[np.int32],
+        rows: Sequence[PolicyScores] = (),
+        totals: NDArray[np.int64] | None = None,
+    ) -> Explanation:
+        """*decision* with what led to it."""
+        nodes = NodeCodes(codes, filters.snapshot.infos, self._memo.reasons)
+        totals = np.empty(0, np.int64) if totals is None else totals
+        return Explanation(decision, filters.pod_class.pre.subset, nodes, tuple(rows), totals)
 
     def _unschedulable(self, diagnosis: Diagnosis, uses: Sequence[RuntimeUse] = ()) -> Explanation:
         diagnosis = msgspec.structs.replace(diagnosis, node_blind=self._node_blind)

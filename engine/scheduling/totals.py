@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
-from engine.framework.profile import EnabledPolicy, Profile
+from engine.framework.profile import Profile
 from engine.model.node_info import NodeInfo
 from engine.policy.evaluator import Call, PolicyFailure
-from engine.policy.verdicts import SCORE_FAILED, SCORE_NONE, VerdictMemo
+from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 from engine.scheduling.choice import LateScores
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import PolicyScores
@@ -33,8 +33,8 @@ class Sums:
 
     Attributes:
         totals: By feasible node, or by slot.
-        rows: The scores behind them by policy, if asked for.
-        late: Those that are not the class's own, or all if the class's totals do not hold.
+        rows: The scores behind them by policy, if they are by feasible node.
+        late: Those that are not the class's own, if the sums are by slot.
         failures: What fails the attempt: the totals are not to be used.
         ignored: Failures that count as no opinion.
     """
@@ -77,12 +77,11 @@ class Totals:
         feasible: NDArray[np.int64],
         snapshot: Snapshot,
         *,
-        detailed: bool,
         can_reuse: bool,
     ) -> Sums:
-        """The sums over *feasible*, in that order; its rows are made only if *detailed*.
+        """The sums over *feasible*, in that order, with their rows.
 
-        *can_reuse*: the class's totals hold for *feasible*.
+        *can_reuse*: the class's totals hold for *feasible*; its own scores make no rows.
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
         raws: list[tuple[HookUse | CountedHook, NDArray[np.int64]]] = []
@@ -111,7 +110,6 @@ class Totals:
             else:
                 raws.append((whole, answer))
         rows: list[PolicyScores] = []
-        late: list[LateScores] = []
         for scored, raw in raws:
             enabled = scored.enabled
             normal = self._normal(scored, raw)
@@ -121,13 +119,10 @@ class Totals:
                 continue
             weighted = normal * enabled.weight
             totals = totals + weighted
-            late.append(LateScores(enabled.policy, enabled.weight, raw, weighted))
-            if detailed:
-                rows.append(_row(enabled, raw, normal, weighted))
-        if detailed:
-            order = self._score_order
-            rows.sort(key=lambda row: order[row.policy])
-        return self._sums(totals, failures, rows, late)
+            rows.append(PolicyScores(enabled.policy, enabled.weight, raw, normal, weighted))
+        order = self._score_order
+        rows.sort(key=lambda row: order[row.policy])
+        return self._sums(totals, failures, rows, ())
 
     def by_slot(
         self, pod_class: PodClass, is_feasible: NDArray[np.bool_], snapshot: Snapshot
@@ -224,9 +219,8 @@ class Totals:
             return None
         normal = use.plugin.normalize(raw)
         weight = profile.weights.get(name, 1)
-        return PolicyScores(
-            name, weight, tuple(raw), tuple(normal), tuple(score * weight for score in normal)
-        )
+        normals = np.array(normal, np.int64)
+        return PolicyScores(name, weight, np.array(raw, np.int64), normals, normals * weight)
 
     def _score_all(
         self, use: HookUse, feasible: NDArray[np.int64]
@@ -238,21 +232,3 @@ class Totals:
         if isinstance(verdict, PolicyFailure):
             return verdict
         return np.array(verdict, np.int64)
-
-
-def _row(
-    enabled: EnabledPolicy,
-    raw: NDArray[np.int64],
-    normal: NDArray[np.int64],
-    weighted: NDArray[np.int64],
-) -> PolicyScores:
-    shown: list[int | None] = raw.tolist()
-    if len(raw) and int(raw.min()) <= max(SCORE_NONE, SCORE_FAILED):
-        shown = [None if v in (SCORE_NONE, SCORE_FAILED) else v for v in shown]
-    return PolicyScores(
-        enabled.policy,
-        enabled.weight,
-        tuple(shown),
-        tuple(normal.tolist()),
-        tuple(weighted.tolist()),
-    )

@@ -9,7 +9,7 @@ import pytest
 from engine.caching.cache import Cache
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.choice import KeptNode
+from engine.scheduling.choice import KeptNode, shown_raw
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extenders import ExtenderPrioritize, PrioritizeAnswer, unopposed
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -76,9 +76,9 @@ def shown(decision: Decision, node: KeptNode) -> dict[str, tuple[int | None, int
 def expected(explanation: Explanation, name: str) -> dict[str, tuple[int | None, int, int, int]]:
     at = explanation.feasible.index(name)
     return {
-        row.policy: (row.raw[at], row.normalized[at], row.weight, row.weighted[at])
+        row.policy: (raw, row.normalized.item(at), row.weight, row.weighted.item(at))
         for row in explanation.scores
-        if row.weighted[at] or row.raw[at]
+        if (raw := shown_raw(row.raw.item(at))) or row.weighted.item(at)
     }
 
 
