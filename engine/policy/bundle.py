@@ -31,6 +31,7 @@ from engine.policy.file_names import (
     TEST_SUFFIX,
 )
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
+from engine.policy.rollout_config import profile_problems
 from engine.policy.shipped import (
     KUBERNETES,
     pack_modules,
@@ -162,6 +163,7 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     extenders = in_order(configuration.extenders) if configuration is not None else ()
     _ignore_resources(resolved, ignored_resources(extenders), policies)
     problems += resolved.problems
+    problems += profile_problems(runtime.rollout, (p.scheduler_name for p in resolved.profiles))
     problems += [_unloaded(policy) for policy in _idle(files, policies)]
     if configuration is not None or runtime.facts.sources:
         file = "" if configuration is None else configuration.file

@@ -17,6 +17,7 @@ from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean, rea
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import decode_extenders
 from engine.policy.fact_config import FactsConfig, read_facts
+from engine.policy.rollout_config import RolloutConfig, read_rollout
 from engine.policy.sandbox.protocol import MIB, Limits
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -148,6 +149,7 @@ class PolicyRuntime:
     score_failure_policy: str = "Fail"
     fallback: Fallback = field(default_factory=Fallback)
     facts: FactsConfig = field(default_factory=FactsConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +477,7 @@ def _runtime(members: Object) -> PolicyRuntime:
     )
     fallback_members.finish()
     facts = read_facts(members.object("facts"))
+    rollout = read_rollout(members.object("rollout"), fallback.error_rate)
     metadata = members.object("metadata")
     metadata.text("name")
     metadata.finish()
@@ -490,6 +493,7 @@ def _runtime(members: Object) -> PolicyRuntime:
         score_failure_policy=score,
         fallback=fallback,
         facts=facts,
+        rollout=rollout,
     )
 
 
