@@ -82,6 +82,7 @@ from engine.pulled_metrics import (
     show_watches,
 )
 from engine.recording.recorder import Recorder
+from engine.rollout.control import NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
@@ -155,6 +156,7 @@ class App:
         clock: Time.
         decision_log: Records decisions and what they read; started by the caller.
         review_clients: Who knows the callers of the endpoints; None: *client*.
+        control: How edits are rolled out.
     """
 
     def __init__(
@@ -169,6 +171,7 @@ class App:
         clock: Clock | None = None,
         decision_log: Recorder | None = None,
         review_clients: ReviewClients | None = None,
+        control: RolloutControl | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
@@ -270,6 +273,7 @@ class App:
         # 5. The policies.
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = stages.evaluations
+        self.control = control if control is not None else NoControl()
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
@@ -385,6 +389,7 @@ class App:
         # 1. The cluster: nothing is decided on an incomplete view of it.
         for informer in self._informers:
             self._background.start(informer.run())
+        self._background.start(self.control.run(self._report_control))
         # 2. In parallel the policies. Pods that were seen before them are queued when they come.
         self.rollout.is_active = self.elector is None
         synced = (informer.wait_synced() for informer in self._informers)
@@ -403,6 +408,7 @@ class App:
             self._keeping = self._background.start(self.elector.keep())
             self.metrics.leader.labels(self.elector.settings.name).set(1)
             await self.rollout.lead()
+            self._report_control()  # a standby has reported nothing
         self.leading.set()
         self.report(LeadershipAcquired())
         # 5. Scheduling.
@@ -615,6 +621,11 @@ class App:
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
         new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
+
+    def _report_control(self) -> None:
+        control, about = self.control.current, self.control.reference
+        if control.problems and about is not None:
+            self.rollout.report_control(about, control)
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act

@@ -27,6 +27,7 @@ from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import KUBE_SCHEDULER, version
 from engine.cli.policy_paths import config_option, read_config
 from engine.cli.serving import (
+    choose_control,
     choose_learned_store,
     choose_source,
     handle_signals,
@@ -57,12 +58,9 @@ from engine.policy.errors import PolicyErrors
 from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_stages
-from engine.rollout.last_good import (
-    Store,
-)
-from engine.rollout.sources import (
-    PolicySource,
-)
+from engine.rollout.control import RolloutControl
+from engine.rollout.last_good import Store
+from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages
 from engine.telemetry.logs import configure_logging
 
@@ -218,6 +216,7 @@ async def _serve(
         settings=parts.settings,
         decision_log=recorder,
         review_clients=parts.review_clients,
+        control=parts.control,
     )
     handle_signals(app.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)
@@ -260,6 +259,7 @@ class _Parts:
     stages: CandidateStages
     store: Store
     learned_store: LearnedStore
+    control: RolloutControl
     settings: Settings
 
     async def close(self) -> None:
@@ -312,7 +312,14 @@ async def _choose_parts(
     )
     learned_store = choose_learned_store(options["policies"], client, options["state_dir"])
     return _Parts(
-        client, review_clients, source, make_stages(config_text), store, learned_store, settings
+        client,
+        review_clients,
+        source,
+        make_stages(config_text),
+        store,
+        learned_store,
+        choose_control(options["policies"], client),
+        settings,
     )
 
 

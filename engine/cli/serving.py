@@ -18,6 +18,8 @@ from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import LearnedConfigMap, LearnedFiles, LearnedStore, NoLearnedStore
 from engine.kube.client import ApiClient
+from engine.rollout.control import SUFFIX as CONTROL_SUFFIX
+from engine.rollout.control import ConfigMapControl, NoControl, RolloutControl
 from engine.rollout.last_good import (
     SUFFIX,
     ConfigMapStore,
@@ -106,6 +108,14 @@ def choose_learned_store(policies: str, client: ApiClient, state_dir: Path | Non
         namespace, _, name = policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
         return LearnedConfigMap(client, namespace, name + FACTS_SUFFIX)
     return LearnedFiles(state_dir) if state_dir is not None else NoLearnedStore()
+
+
+def choose_control(policies: str, client: ApiClient) -> RolloutControl:
+    """How edits are rolled out, for a `--policies` value that `choose_source` has checked."""
+    if not policies.startswith(CONFIGMAP_PREFIX):
+        return NoControl()
+    namespace, _, name = policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
+    return ConfigMapControl(client, namespace, name + CONTROL_SUFFIX)
 
 
 def handle_signals(stop: Any) -> None:

@@ -23,6 +23,7 @@ class Offers:
     Attributes:
         latest: The newest offer, taken or not.
         reference: The object that the newest offers come from, for events; None if there is none.
+        stop_changed: Set when `is_stopped` has changed; the component that waits for it clears it.
     """
 
     def __init__(self, source: PolicySource, sleep: Callable[[float], Awaitable[None]]) -> None:
@@ -32,6 +33,12 @@ class Offers:
         self._arrived = asyncio.Event()
         self.latest: Offer | None = None
         self.reference: Reference | None = None
+        self.stop_changed = asyncio.Event()
+
+    @property
+    def is_stopped(self) -> bool:
+        """The kill switch is set."""
+        return self.latest is not None and self.latest.is_stopped
 
     async def follow(self) -> None:
         """Run the source until cancelled; an exception in it only starts it again."""
@@ -43,10 +50,17 @@ class Offers:
             await self._sleep(_RESTART_SECONDS)
 
     def add(self, offer: Offer) -> None:
-        """Offer *offer* in place of one that was not taken yet."""
-        self._waiting = self.latest = offer
+        """Offer *offer* in place of one that was not taken yet; the switch alone is no edit."""
+        before, self.latest = self.latest, offer
         if offer.reference is not None:
             self.reference = offer.reference
+        if before is not None and before.is_stopped != offer.is_stopped:
+            self.stop_changed.set()
+            if (before.files, before.problems) == (offer.files, offer.problems):
+                if self._waiting is not None:
+                    self._waiting = offer
+                return
+        self._waiting = offer
         self._arrived.set()
 
     def repeat(self) -> None:

@@ -12,6 +12,7 @@ import structlog
 from engine.binding.event_recorder import NORMAL, WARNING, Reference
 from engine.lib.clock import Clock
 from engine.policy.errors import Problem
+from engine.rollout.control import Control
 from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
@@ -26,6 +27,7 @@ ACCEPTED_REASON: Final = "PolicyAccepted"
 REJECTED_REASON: Final = "PolicyRejected"
 ROLLED_BACK_REASON: Final = "PolicyRolledBack"
 SOURCE_GONE_REASON: Final = "PolicySourceGone"
+CONTROL_REJECTED_REASON: Final = "RolloutControlRejected"
 
 _HISTORY: Final = 50
 
@@ -161,6 +163,11 @@ class Reports:
             "rolled_back", revision, stage="probation", note=note, problems=[]
         )
         self._event(self._offers.reference, WARNING, ROLLED_BACK_REASON, note, revision)
+
+    def control_rejected(self, about: Reference, control: Control) -> None:
+        """The object *about*, which says how edits are rolled out, says what makes no sense."""
+        note = f"{first_of(control.problems)}; the mode is `{control.mode}`"
+        self._event(about, WARNING, CONTROL_REJECTED_REASON, note, "")
 
     def examined(self, seconds: float) -> None:
         """A candidate took *seconds* through its stages, whatever came of it."""

@@ -17,10 +17,12 @@ from typing import Any, Final
 
 import structlog
 
+from engine.binding.event_recorder import Reference
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
+from engine.rollout.control import Control
 from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Store
 from engine.rollout.offers import Offers
@@ -134,6 +136,10 @@ class Rollout:
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
         return self._reports.describe(self._revisions, self._saved)
+
+    def report_control(self, about: Reference, control: Control) -> None:
+        """Report that *control*, as the object *about* has it, makes no sense."""
+        self._reports.control_rejected(about, control)
 
     # --- life cycle ----------------------------------------------------------------------------
 

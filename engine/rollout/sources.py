@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+import structlog
 
 from engine.binding.event_recorder import Reference
 from engine.kube.client import ApiClient
@@ -19,6 +21,12 @@ from engine.policy.file_names import SUFFIXES
 from engine.policy.source import DirectorySource, Reading, no_text
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
+
+log = structlog.get_logger(component="rollout")
+
+#: The kill switch: with `stop` on the policies' ConfigMap, every stage stops.
+STOP_ANNOTATION: Final = "starsched.dev/rollout"
+STOP: Final = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,7 @@ class Offer:
         reference: The object that events about it are written for, if there is one.
         problems: What could not be read as text; then the offer is refused as it stands.
         written_by: The field manager that wrote the texts last; "" if that is not known.
+        is_stopped: The kill switch is set: no edit goes through stages, what is in force stays.
     """
 
     files: Mapping[str, str] | None
@@ -38,6 +47,7 @@ class Offer:
     reference: Reference | None = None
     problems: tuple[Problem, ...] = ()
     written_by: str = ""
+    is_stopped: bool = False
 
 
 OnOffer = Callable[[Offer], None]
@@ -144,8 +154,28 @@ class ConfigMapSource:
             for name, raw in sorted(config_map.binary_data.items())
             if name.endswith(SUFFIXES)
         )
-        writer = config_map.written_by
-        self._offer(Offer(config_map.data, meta.resource_version, reference, problems, writer))
+        self._offer(
+            Offer(
+                config_map.data,
+                meta.resource_version,
+                reference,
+                problems,
+                config_map.written_by,
+                self._is_stopped(meta.annotations.get(STOP_ANNOTATION, "")),
+            )
+        )
+
+    def _is_stopped(self, said: str) -> bool:
+        """True with any value: a switch for emergencies must not depend on how it is written."""
+        if said not in ("", STOP):
+            log.warning(
+                "Unknown value of an annotation stops roll-outs as well",
+                annotation=STOP_ANNOTATION,
+                config_map=f"{self.namespace}/{self.map_name}",
+                value=said[:60],
+                wanted=STOP,
+            )
+        return said != ""
 
     def _gone(self) -> None:
         self._offer(Offer(None, "", self.reference))

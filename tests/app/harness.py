@@ -14,6 +14,7 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_stages
+from engine.rollout.control import SUFFIX, ConfigMapControl, NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.sources import BuiltinSource, ConfigMapSource, PolicySource
 from engine.rollout.trial import CandidateStages
@@ -66,8 +67,10 @@ async def scheduler_at(
     """A scheduler that runs until the block ends; with *wait*, it schedules already."""
     async with ApiClient(endpoint) as client:
         source: PolicySource = BuiltinSource()
+        control: RolloutControl = NoControl()
         if from_config_map:
             source = ConfigMapSource(client, NAMESPACE, NAME)
+            control = ConfigMapControl(client, NAMESPACE, NAME + SUFFIX)
         app = App(
             client,
             source=source,
@@ -76,6 +79,7 @@ async def scheduler_at(
             learned_store=learned_store(client) if learned_store is not None else None,
             settings=dataclasses.replace(Settings(), **settings),
             decision_log=decision_log,
+            control=control,
         )
         running = asyncio.ensure_future(app.run())
         try:

@@ -1,5 +1,7 @@
 """What `kubectl apply -k` would send: rendered by kustomize, accepted by a real API server."""
 
+import asyncio
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -8,7 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.kube.client import APPLY_PATCH, ApiClient
+from engine.kube.client import APPLY_PATCH, MERGE_PATCH, ApiClient
+from engine.kube.errors import Forbidden
+from engine.kube.resources import CONFIG_MAPS
+from engine.rollout.control import SUFFIX
+from tests.controlplane import ControlPlane
 from tests.deploy.rendering import (
     DEPLOY,
     ROOT,
@@ -19,6 +25,7 @@ from tests.deploy.rendering import (
     policies,
     render,
 )
+from tests.waiting import eventually
 
 OVERLAYS = ("overlays/beside", "overlays/replace")
 FOLDERS = ("base", *OVERLAYS)
@@ -223,11 +230,65 @@ def test_every_role_is_bound_to_the_account_of_the_pods(folder: str) -> None:
             bound.add((ref["kind"], binding["metadata"].get("namespace"), ref["name"]))
     # Those for others are bound to nobody; one of every cluster is bound beside ours.
     for_others = {
-        ("ClusterRole", None, f"starsched-{name}") for name in ("asker", "metrics-reader", "viewer")
+        *(
+            ("ClusterRole", None, f"starsched-{one}")
+            for one in ("asker", "metrics-reader", "viewer")
+        ),
+        *(
+            ("Role", "starsched", f"starsched-{one}")
+            for one in ("policy-author", "rollout-operator")
+        ),
     }
     assert roles - bound == for_others
     of_the_cluster = {("Role", "kube-system", "extension-apiserver-authentication-reader")}
     assert bound - roles == (set() if folder == "base" else of_the_cluster)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_mode_of_roll_outs_is_next_to_the_policies_and_no_manifest_sets_it(folder: str) -> None:
+    objects = render(folder)
+    control = pick(objects, "ConfigMap", policies(objects)["metadata"]["name"] + SUFFIX)
+    assert "data" not in control
+
+
+@pytest.mark.slow("starts the real control plane")
+async def test_authors_cannot_skip_stages_and_operators_cannot_edit_policies(
+    control_plane: ControlPlane, admin: ApiClient
+) -> None:
+    """By the Roles that are shipped, on a real API server."""
+    objects = render("overlays/beside")
+    for kind in ("Namespace", "ConfigMap", "Role"):
+        for manifest in (one for one in objects if one["kind"] == kind):
+            await apply(admin, manifest)
+    written = {
+        "starsched-policy-author": "starsched-policies",
+        "starsched-rollout-operator": "starsched-policies-rollout",
+    }
+    for role, theirs in written.items():
+        token = await asyncio.to_thread(control_plane.service_account_token, "starsched", role)
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": "starsched"},
+            "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": "starsched"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        }
+        await apply(admin, binding)
+        async with control_plane.client(token) as person:
+
+            async def may_write(name: str, person: ApiClient = person) -> bool:
+                body = json.dumps({"metadata": {"labels": {"by": "tests"}}}).encode()
+                with contextlib.suppress(Forbidden):
+                    await person.get(CONFIG_MAPS, name, "starsched")
+                    await person.patch(
+                        CONFIG_MAPS, name, body, "starsched", content_type=MERGE_PATCH
+                    )
+                    return True
+                return False
+
+            await eventually(lambda: may_write(theirs))  # noqa: B023  # ends in this round
+            for other in {*written.values(), "starsched-policies-last-good"} - {theirs}:
+                assert not await may_write(other)
 
 
 _ROLE_FILES = [
