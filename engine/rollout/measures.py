@@ -45,7 +45,10 @@ class ShadowMeasures(msgspec.Struct):
         victims: How many more pods the candidate would have evicted.
         seconds, seconds_before: What the compared decisions took: the candidate's, and those of
             the policies in force, measured alike.
-        timed: How many decisions `seconds` and `seconds_before` are of.
+        squares, squares_before: Sums of the squares of these times, which say how much they vary.
+        timed: How many decisions these are of.
+        fragmentation: How much larger the share of stranded capacity would be; None if that was
+            not measured.
         by_policy, by_namespace, by_class: Differences, by what caused them and whom they concern.
         examples: The clearest.
     """
@@ -57,24 +60,42 @@ class ShadowMeasures(msgspec.Struct):
     victims: int = 0
     seconds: float = 0.0
     seconds_before: float = 0.0
+    squares: float = 0.0
+    squares_before: float = 0.0
     timed: int = 0
+    fragmentation: float | None = None
     by_policy: dict[str, int] = msgspec.field(default_factory=dict)
     by_namespace: dict[str, int] = msgspec.field(default_factory=dict)
     by_class: dict[str, int] = msgspec.field(default_factory=dict)
     examples: list[Example] = msgspec.field(default_factory=list)
 
+    def count_time(self, seconds: float, before: float) -> None:
+        """Count what one decision took: the candidate, and the policies in force."""
+        self.timed += 1
+        self.seconds += seconds
+        self.seconds_before += before
+        self.squares += seconds * seconds
+        self.squares_before += before * before
+
 
 class ArmMeasures(msgspec.Struct):
     """What became of the pods of a canary, or of its control sample.
+
+    Owners are counted in addition to decisions, because they are what is assigned by chance: the
+    pods of one often fare alike, and a pod that does not fit is decided again and again.
 
     Attributes:
         decisions: About them.
         failed: Decisions that a policy's failure cost.
         pending: Decisions without a node.
         victims: Pods evicted for them.
-        seconds: What the decisions took.
+        seconds, squares: What the decisions took: sums of the times and of their squares.
         bound: Pods that were bound.
-        bind_seconds: Sum, from when each was first seen to its binding.
+        bind_seconds, bind_squares: The same of the time from when each was first seen to its
+            binding.
+        owners: Controlling owners (or groups, or pods without either) that were decided about.
+        failed_owners, pending_owners, evicting_owners: Those with any such decision.
+        bound_owners: Those of the bound pods.
     """
 
     decisions: int = 0
@@ -82,5 +103,12 @@ class ArmMeasures(msgspec.Struct):
     pending: int = 0
     victims: int = 0
     seconds: float = 0.0
+    squares: float = 0.0
     bound: int = 0
     bind_seconds: float = 0.0
+    bind_squares: float = 0.0
+    owners: int = 0
+    failed_owners: int = 0
+    pending_owners: int = 0
+    evicting_owners: int = 0
+    bound_owners: int = 0

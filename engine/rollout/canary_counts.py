@@ -1,0 +1,64 @@
+"""Counts what becomes of the pods of a canary, and of those of its control sample.
+
+Owns the counting. Which pods are in which is the kernel's.
+"""
+
+from typing import Final
+
+from engine.rollout.measures import ArmMeasures
+
+#: Owners of each kind that are told apart; further ones count as one.
+MOST_OWNERS: Final = 10_000
+
+
+class ArmCounter:
+    """Counts for one arm. An owner is any text that is the same for pods assigned together."""
+
+    def __init__(self) -> None:
+        self.measures: Final = ArmMeasures()
+        self._owners: Final = {
+            name: set[str]()
+            for name in ArmMeasures.__struct_fields__
+            if name == "owners" or name.endswith("_owners")
+        }
+
+    def decided(
+        self, owner: str, seconds: float, *, failed: bool, pending: bool, victims: int
+    ) -> None:
+        """Count a decision about a pod of *owner*.
+
+        Args:
+            owner: See above.
+            seconds: What it took.
+            failed: A policy's failure cost the pod its attempt.
+            pending: There is no node for it, and not because of a failure.
+            victims: Pods that are evicted for it.
+        """
+        measures = self.measures
+        measures.decisions += 1
+        measures.seconds += seconds
+        measures.squares += seconds * seconds
+        measures.failed += failed
+        measures.pending += pending
+        measures.victims += victims
+        self._count(owner, "owners")
+        if failed:
+            self._count(owner, "failed_owners")
+        if pending:
+            self._count(owner, "pending_owners")
+        if victims:
+            self._count(owner, "evicting_owners")
+
+    def bound(self, owner: str, seconds: float) -> None:
+        """Count a binding *seconds* after the pod was first seen."""
+        measures = self.measures
+        measures.bound += 1
+        measures.bind_seconds += seconds
+        measures.bind_squares += seconds * seconds
+        self._count(owner, "bound_owners")
+
+    def _count(self, owner: str, name: str) -> None:
+        known = self._owners[name]
+        if len(known) < MOST_OWNERS:
+            known.add(owner)
+            setattr(self.measures, name, len(known))

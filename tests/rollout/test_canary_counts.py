@@ -1,0 +1,49 @@
+"""What is counted for the arms of a canary."""
+
+import pytest
+
+from engine.rollout import canary_counts
+from engine.rollout.canary_counts import ArmCounter
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
+
+
+def test_decisions_and_their_owners_are_counted() -> None:
+    counter = ArmCounter()
+    counter.decided("web", 1.0, failed=False, pending=True, victims=0)
+    counter.decided("web", 2.0, failed=False, pending=True, victims=2)
+    counter.decided("job", 0.0, failed=True, pending=False, victims=0)
+    counter.bound("job", 3.0)
+    counter.bound("job", 4.0)
+    assert counter.measures == ArmMeasures(
+        decisions=3,
+        failed=1,
+        pending=2,
+        victims=2,
+        seconds=3.0,
+        squares=5.0,
+        bound=2,
+        bind_seconds=7.0,
+        bind_squares=25.0,
+        owners=2,
+        failed_owners=1,
+        pending_owners=1,
+        evicting_owners=1,
+        bound_owners=1,
+    )
+
+
+def test_owners_are_told_apart_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canary_counts, "MOST_OWNERS", 2)
+    counter = ArmCounter()
+    for owner in "abcd":
+        counter.decided(owner, 0.0, failed=False, pending=False, victims=0)
+    assert (counter.measures.decisions, counter.measures.owners) == (4, 2)
+
+
+def test_times_of_a_shadow_are_summed_with_their_squares() -> None:
+    measures = ShadowMeasures()
+    measures.count_time(1.0, 2.0)
+    measures.count_time(3.0, 4.0)
+    assert measures == ShadowMeasures(
+        seconds=4.0, seconds_before=6.0, squares=10.0, squares_before=20.0, timed=2
+    )
