@@ -311,6 +311,7 @@ class App:
             explainer=Explainer(self.kernel, stages, lambda: self.rollout.active),
             record=self._decisions,
             rollout=self.rollout,
+            control=self.control,
             leader=self._leader,
             is_leading=self.leading.is_set,
             pod_groups=self._served_groups,

@@ -26,6 +26,7 @@ SHOTS: Final = (
     ("queue", "/queue", "light", 640),
     ("why", "/explain/shop/checkout-1", "light", 860),
     ("policies", "/policies", "dark", 660),
+    ("rollout", "/rollout", "dark", 780),
     ("nodes", "/nodes", "dark", 760),
     ("activity", "/activity", "light", 700),
 )

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from engine.offline.remedies import Remedy
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
+from engine.rollout.verdict import Verdict as StageVerdict
 
 Outcome = Literal["placed", "unschedulable", "gated", "waiting", "failed", "bound"]
 """`placed`: it has a node, or would get one now; `bound`: the API server reports it on a node;
@@ -464,6 +466,84 @@ class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
     revisions: tuple[RevisionAnswer, ...] = ()
     files: Mapping[str, str] = {}
     pod_groups: Mapping[str, Any] = {}
+
+
+# --- the roll-out ----------------------------------------------------------------------------
+
+
+StageState = Literal["done", "now", "paused", "failed", "ahead", "skipped"]
+
+
+class RolloutStage(msgspec.Struct, frozen=True):
+    """A stage on a candidate's way.
+
+    Attributes:
+        name: `shadow`, `canary` or `in_force`.
+        share: Of the pods that the candidate decides about; 0 in the shadow.
+        state: `skipped` if it was promoted, or gave way, before the end of the stage.
+    """
+
+    name: str
+    share: float = 0.0
+    state: StageState = "ahead"
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to type, and what it does."""
+
+    command: str
+    means: str
+
+
+class RolloutPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/rollout`: a candidate on its way, or the last one that was.
+
+    Attributes:
+        revision: The policies in force.
+        source: Where policies come from.
+        config_map: `namespace/name` of the ConfigMap that holds the mode; "" if there is none.
+        mode: Of roll-outs: `staged`, `at-once` or `paused`.
+        is_stopped: The kill switch is set.
+        problems: What in that ConfigMap makes no sense.
+        headline: How far it has come, in one sentence.
+        next_step: What happens next, or what to do about it.
+        commands: What can be done.
+        candidate, base: Revisions: what is rolled out, and what it is compared with.
+        stages: Its way.
+        since: When the present stage began; null if it is in none.
+        elapsed: Seconds that count for the stage: not those for which it was paused.
+        paused: Why it stands still; "" if it does not.
+        result: `running`, `promoted`, `failed`, `aborted` or `superseded`; "" without candidate.
+        verdict: Of the present stage, or of the last one.
+        shadow: What was compared, without what the caller may not see; null without a shadow.
+        canary, control: What became of the pods that the candidate decided about, and of the
+            control sample; null without a canary.
+        left_out: Namespaces whose pods the caller may not see, and which are not listed.
+    """
+
+    revision: str
+    at: str
+    leader: Leader
+    source: str = ""
+    config_map: str = ""
+    mode: str = "staged"
+    is_stopped: bool = False
+    problems: tuple[str, ...] = ()
+    headline: str = ""
+    next_step: str = ""
+    commands: tuple[Command, ...] = ()
+    candidate: str = ""
+    base: str = ""
+    stages: tuple[RolloutStage, ...] = ()
+    since: str | None = None
+    elapsed: float = 0.0
+    paused: str = ""
+    result: str = ""
+    verdict: StageVerdict | None = None
+    shadow: ShadowMeasures | None = None
+    canary: ArmMeasures | None = None
+    control: ArmMeasures | None = None
+    left_out: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

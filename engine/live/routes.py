@@ -16,9 +16,10 @@ QUEUE: Final = "/queue"
 EXPLAIN: Final = "/explain/{namespace}/{pod}"
 NODES: Final = "/nodes"
 POLICIES: Final = "/policies"
+ROLLOUT: Final = "/rollout"
 
 #: The addresses whose answers leave out what the caller may not see.
-FILTERED: Final = frozenset({QUEUE, EXPLAIN, NODES})
+FILTERED: Final = frozenset({QUEUE, EXPLAIN, NODES, ROLLOUT})
 
 
 def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
@@ -33,4 +34,5 @@ def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
         EXPLAIN: explain,
         NODES: lambda request: live.nodes(request.caller, request.query),
         POLICIES: lambda request: live.policies(request.caller, request.query),
+        ROLLOUT: lambda request: live.rollout(request.caller, request.query),
     }

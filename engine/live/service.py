@@ -21,9 +21,11 @@ from engine.live.nodes_page import nodes_page as make_nodes_page
 from engine.live.pod_page import KnownPod, known_pod, pod_answer
 from engine.live.policies_page import PoliciesAnswers
 from engine.live.queue_page import QueueFilter, QueueRows
+from engine.live.rollout_page import namespaces_of, rollout_page
 from engine.live.rules import Rules
 from engine.live.slices import in_slices
 from engine.policy.errors import PolicyErrors
+from engine.rollout.control import RolloutControl
 from engine.rollout.rollout import Rollout
 
 log = structlog.get_logger(component="live")
@@ -68,6 +70,7 @@ class LiveAnswers:
         explainer: Explains pods.
         record: The last decisions.
         rollout: The policies.
+        control: How edits are rolled out.
         leader: Who leads, as far as this process knows.
         is_leading: This process decides.
         pod_groups: What is known of the API for groups.
@@ -81,6 +84,7 @@ class LiveAnswers:
         explainer: Explainer,
         record: DecisionRecord,
         rollout: Rollout,
+        control: RolloutControl,
         leader: Callable[[], Leader],
         is_leading: Callable[[], bool],
         pod_groups: Callable[[], Mapping[str, Any]],
@@ -90,6 +94,7 @@ class LiveAnswers:
         self._explainer = explainer
         self._record = record
         self._rollout = rollout
+        self._control = control
         self._leader = leader
         self._is_leading = is_leading
         self._pod_groups = pod_groups
@@ -123,6 +128,10 @@ class LiveAnswers:
     async def policies(self, _viewer: Viewer, _query: Query) -> Answered:
         """`/policies`."""
         return OK, await self._policies.page(self._leader(), self._pod_groups())
+
+    async def rollout(self, viewer: Viewer, _query: Query) -> Answered:
+        """`/rollout`."""
+        return await self._answered(lambda: self._rollout_page(viewer), leaders_only=True)
 
     async def close(self) -> None:
         """End what explains."""
@@ -265,6 +274,24 @@ class LiveAnswers:
         return replace(answer, preemption=preemption, policies=policies)
 
     # --- policies ----------------------------------------------------------------------------
+
+    async def _rollout_page(self, viewer: Viewer) -> Answered:
+        rollout, control = self._rollout, self._control
+        status = rollout.status
+        readable = None
+        if not (viewer.is_local or await viewer.may_read("")):
+            readable = await viewer.readable(namespaces_of(status))
+        return OK, rollout_page(
+            status,
+            control.current,
+            config_map=control.name,
+            source=rollout.source_name,
+            is_stopped=rollout.offers.is_stopped,
+            revision=self.revision,
+            leader=self._leader(),
+            now=self._clock.now(),
+            readable=readable,
+        )
 
     def _rules(self) -> Rules:
         """The rules of the policies in force."""

@@ -16,6 +16,7 @@ from engine.live.routes import (
     NODES,
     POLICIES,
     QUEUE,
+    ROLLOUT,
     Answer,
     answers_by_path,
 )
@@ -51,6 +52,7 @@ def page_routes(
         (QUEUE, screens.QUEUE, answers[QUEUE]),
         (EXPLAIN, screens.WHY, answers[EXPLAIN]),
         (POLICIES, screens.POLICIES, answers[POLICIES]),
+        (ROLLOUT, screens.ROLLOUT, answers[ROLLOUT]),
         (NODES, screens.NODES, nodes),
         (NODE, screens.NODE, one_node),
         (ACTIVITY, screens.ACTIVITY, recent),

@@ -8,6 +8,7 @@ from engine.page.activity_view import activity_view
 from engine.page.nodes_view import node_view, nodes_view
 from engine.page.policies_view import policies_view
 from engine.page.queue_view import pod_view, queue_view
+from engine.page.rollout_view import rollout_view
 
 MakeView = Callable[[Any, Mapping[str, str]], Any]
 
@@ -48,6 +49,9 @@ WHY: Final = Screen(
 POLICIES: Final = Screen(
     "policies", "Policies", lambda page, _asked: policies_view(page), "/policies", "policies"
 )
+ROLLOUT: Final = Screen(
+    "rollout", "Rollout", lambda page, _asked: rollout_view(page), "/rollout", "rollout"
+)
 NODES: Final = Screen(
     "nodes", "Nodes", lambda page, _asked: nodes_view(page), "/nodes", "nodes", 10.0
 )
@@ -67,4 +71,4 @@ ACTIVITY: Final = Screen(
 REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None)
 
 #: In the order of the navigation.
-NAVIGATION: Final = (QUEUE, POLICIES, NODES, ACTIVITY)
+NAVIGATION: Final = (QUEUE, POLICIES, ROLLOUT, NODES, ACTIVITY)

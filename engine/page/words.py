@@ -29,9 +29,11 @@ _WORDS: Final = {
 #: Which of the page's four tones a word of status has: good, busy, idle or bad.
 _TONES: Final = {
     "good": "open placed bound fits in_force accepted active in_permit permit in_flight binding "
-    "passed tested tried checked offered loaded",
-    "busy": "on_probation backoff waiting probation would_evict evicting unchanged",
-    "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help",
+    "passed tested tried checked offered loaded pass promoted newly_placed",
+    "busy": "on_probation backoff waiting probation would_evict evicting unchanged inconclusive "
+    "paused running moved other_victims",
+    "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help "
+    "fail aborted newly_pending",
 }
 _TONE_OF: Final = {word: tone for tone, words in _TONES.items() for word in words.split()}
 
@@ -90,7 +92,9 @@ def _bytes(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in 0..1 as a percentage; what is not everything never reads `100%`."""
+    """A share in 0..1 as a percentage; what is not everything, or nothing, does not read so."""
+    if 0 < share < 0.01:
+        return f"{share:.1%}" if share >= 0.001 else "<0.1%"
     if 0.995 <= share < 1:
         return "99%"
     return f"{share:.0%}"

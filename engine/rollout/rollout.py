@@ -30,6 +30,7 @@ from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
+from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
 from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected, World
 from engine.telemetry.metrics import Metrics
@@ -85,7 +86,7 @@ class Rollout:
         load_timeout: float = LOAD_TIMEOUT,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._source_name = source.name
+        self.source_name: Final = source.name
         self._stages = stages
         self._world = world
         self._on_switch = on_switch
@@ -136,6 +137,11 @@ class Rollout:
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
         return self._reports.describe(self._revisions, self._saved)
+
+    @property
+    def status(self) -> RolloutStatus:
+        """How far a candidate has come."""
+        return RolloutStatus()
 
     def report_control(self, about: Reference, control: Control) -> None:
         """Report that *control*, as the object *about* has it, makes no sense."""
@@ -221,7 +227,7 @@ class Rollout:
         active = self.active
         adopted: LoadedRevision | None = None
         if stored is not None:
-            is_fallback = active.origin != self._source_name
+            is_fallback = active.origin != self.source_name
             revision = active.bundle.revision
             if self._saved.adopt(stored, revision, is_fallback=is_fallback):
                 adopted = await self._prepare_last_good()
@@ -229,7 +235,7 @@ class Rollout:
                     await self._fall_back(adopted, active)
         active = self.active
         is_rolled_back = active.bundle.revision in self._saved.rolled_back
-        if active.origin == self._source_name and not is_rolled_back:
+        if active.origin == self.source_name and not is_rolled_back:
             # What the previous leader saved, it has reported, too.
             unreported = self._reports.unreported
             is_stored = stored is not None and stored.revision == unreported
@@ -274,7 +280,7 @@ class Rollout:
                 self._refuse_rolled_back(bundle.revision)
                 await self._stages.test(bundle, offer.files)
                 end_stage("test")
-                candidate = await self._load_as(self._source_name, bundle, offer.files)
+                candidate = await self._load_as(self.source_name, bundle, offer.files)
                 compared_with = self._revisions.active
                 if compared_with is not None:
                     await candidate.follow(compared_with)
@@ -310,9 +316,9 @@ class Rollout:
         It is reported if the last report was different, for the author of the repair.
         """
         is_rejected = self._reports.last_rejected is not None
-        is_news = was_gone or is_rejected or active.origin != self._source_name
+        is_news = was_gone or is_rejected or active.origin != self.source_name
         if is_news:
-            active.origin = self._source_name
+            active.origin = self.source_name
         self._reports.unchanged(active, is_news=is_news)
         if is_news:
             self._saved.remember(active)
@@ -330,7 +336,7 @@ class Rollout:
         self._refuse_rolled_back(bundle.revision)
         if bundle.revision != self._saved.revision:
             await self._stages.test(bundle, files)  # the last good ones have passed theirs before
-        return await self._load_as(self._source_name, bundle, files)
+        return await self._load_as(self.source_name, bundle, files)
 
     async def _prepare_last_good(self) -> LoadedRevision | None:
         last_good = self._saved.last_good
@@ -351,7 +357,7 @@ class Rollout:
         loaded = await self._load_as("builtin", bundle, {})
         log.error(
             "No usable policies: running the built-in ones alone",
-            source=self._source_name,
+            source=self.source_name,
             revision=bundle.revision,
         )
         return loaded
@@ -389,7 +395,7 @@ class Rollout:
         else:
             # Meanwhile an edit may have come into force, or the store may have answered that the
             # leader before rolled this revision back; then `_take_over` is about to replace it.
-            is_current = self._revisions.active is first and first.origin == self._source_name
+            is_current = self._revisions.active is first and first.origin == self.source_name
             if is_current and first.bundle.revision not in self._saved.rolled_back:
                 self._reports.write_accepted(first)
                 self._saved.remember(first)

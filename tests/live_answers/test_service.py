@@ -18,9 +18,12 @@ from engine.live.answers import (
     PoliciesPage,
     QueuePage,
     Refusal,
+    RolloutPage,
     Score,
 )
 from engine.live.queue_page import QueueFilter
+from engine.rollout.measures import ShadowMeasures
+from engine.rollout.status import RolloutStatus
 from tests.app.harness import config_map, edit, namespace, scheduler
 from tests.live import node, pod
 from tests.waiting import eventually
@@ -569,3 +572,26 @@ async def test_answers_are_served(cluster: DevCluster) -> None:
         assert page["pod_groups"]["served"]
         statuses = await asyncio.gather(*(got(f"/explain/default/p{n}") for n in range(50)))
         assert {status for status, _ in statuses} == {404}
+
+
+async def test_the_roll_out_is_told_without_the_pods_of_others(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scheduler(cluster, from_config_map=True) as app:
+        status, page = await app.live.rollout(ALL, {})
+        assert status == 200
+        assert isinstance(page, RolloutPage)
+        assert page.headline == f"Nothing is being rolled out; {page.revision} is in force."
+        assert (page.config_map, page.source) == (
+            "starsched/policies-rollout", "configmap:starsched/policies",
+        )  # fmt: skip
+        shadow = ShadowMeasures(compared=3, by_namespace={"shop": 2, "secret": 1})
+        running = RolloutStatus(candidate="b81c00aa7e21", result="running", shadow=shadow)
+        monkeypatch.setattr(type(app.rollout), "status", running)
+        _, page = await app.live.rollout(OfOneNamespace("shop"), {})
+        assert isinstance(page, RolloutPage)
+        assert page.shadow is not None
+        assert (page.shadow.by_namespace, page.left_out) == ({"shop": 2}, 1)
+        app.leading.clear()
+        status, _refusal = await app.live.rollout(ALL, {})
+        assert status == 503

@@ -6,6 +6,7 @@ from engine.live.activity import ActivityPage, ActivitySample
 from engine.live.answers import (
     Candidate,
     ClassOnNode,
+    Command,
     FileDiff,
     Leader,
     NodeAnswer,
@@ -24,12 +25,17 @@ from engine.live.answers import (
     ResourceTotal,
     ResourceUse,
     RevisionAnswer,
+    RolloutPage,
+    RolloutStage,
     Score,
     Stage,
     Victim,
     WhyNot,
 )
 from engine.offline.remedies import Remedy
+from engine.rollout.measures import ArmMeasures, Example, ShadowMeasures
+from engine.rollout.verdict import GateResult
+from engine.rollout.verdict import Verdict as StageVerdict
 
 AT: Final = "2026-11-25T19:30:00+00:00"
 LEADER: Final = Leader("scheduler-0_5d3c", is_us=True)
@@ -233,6 +239,73 @@ def policies(**fields: Any) -> PoliciesPage:
         "files": {"prefer_disk.star": text},
     }
     return PoliciesPage(**(known | fields))
+
+
+def rollout(**fields: Any) -> RolloutPage:
+    """A candidate in its first canary step, after a shadow with differences."""
+    shadow = ShadowMeasures(
+        decided=1300,
+        compared=1204,
+        skipped={"busy": 90, "claims": 6},
+        counts={"moved": 41, "newly_pending": 1},
+        by_policy={"prefer_disk": 42},
+        by_namespace={"shop": 40, "batch": 2},
+        by_class={"shop/checkout": 40, "batch/report": 2},
+        examples=[
+            Example(
+                "newly_pending",
+                "batch/report-7",
+                "node-2",
+                "0/5 nodes are available: 5 no disk.",
+                "prefer_disk",
+                "prefer_disk.star:12",
+                {"NodeResourcesFit": 80, "prefer_disk": 500},
+            ),
+            Example(
+                "moved",
+                "shop/checkout-1",
+                "node-2",
+                "node-4",
+                "prefer_disk",
+                "prefer_disk.star:14",
+                {"NodeResourcesFit": 80, "prefer_disk": 500},
+                {"NodeResourcesFit": 60, "prefer_disk": 900},
+            ),
+        ],
+    )
+    gates = (
+        GateResult("duration", 71.0, 120.0, "inconclusive", "71 s of 2 min"),
+        GateResult("maxMoved", 0.034, 0.25, "pass", "3.4% moved, at most 25%"),
+        GateResult("maxNewlyPending", 1, 0, "fail", "1 newly pending, at most 0"),
+    )
+    known: dict[str, Any] = {
+        "revision": REVISION,
+        "at": AT,
+        "leader": LEADER,
+        "source": "configmap:starsched/starsched-policies",
+        "config_map": "starsched/starsched-policies-rollout",
+        "headline": "b81c00aa7e21 decides about 1% of the pods.",
+        "next_step": "It goes on by itself when every gate has passed.",
+        "commands": (Command("starsched rollout pause", "keeps it in its stage"),),
+        "candidate": "b81c00aa7e21",
+        "base": REVISION,
+        "stages": (
+            RolloutStage("shadow", 0.0, "done"),
+            RolloutStage("canary", 0.01, "now"),
+            RolloutStage("canary", 0.05),
+            RolloutStage("in_force"),
+        ),
+        "since": "2026-11-25T19:28:49+00:00",
+        "elapsed": 71.0,
+        "result": "running",
+        "verdict": StageVerdict("inconclusive", "71 s of 2 min", gates),
+        "shadow": shadow,
+        "canary": ArmMeasures(
+            decisions=60, pending=1, seconds=0.3, bound=55, bind_seconds=22.0, owners=12
+        ),
+        "control": ArmMeasures(decisions=61, seconds=0.2, bound=60, bind_seconds=18.0, owners=11),
+    }
+    return RolloutPage(**(known | fields))
 
 
 def node(index: int, share: float, **fields: Any) -> NodeRow:

@@ -10,7 +10,7 @@ from aiohttp import web
 from engine.endpoints.callers import LOCAL, Caller
 from engine.endpoints.routes import Request, Route, make_application
 from engine.page.handlers import PageHandlers, home_route, static_route
-from engine.page.screens import ACTIVITY, NODE, NODES, POLICIES, QUEUE, WHY, Screen
+from engine.page.screens import ACTIVITY, NODE, NODES, POLICIES, QUEUE, ROLLOUT, WHY, Screen
 from engine.page.streams import Streams
 from tests.page import answers
 
@@ -18,6 +18,7 @@ _SCREENS: Final[Mapping[str, Screen]] = {
     "/queue": QUEUE,
     "/explain/{namespace}/{pod}": WHY,
     "/policies": POLICIES,
+    "/rollout": ROLLOUT,
     "/nodes": NODES,
     "/nodes/{node}": NODE,
     "/activity": ACTIVITY,
@@ -29,6 +30,7 @@ def _answers() -> dict[str, Any]:
         "/queue": answers.queue(answers.row()),
         "/explain/{namespace}/{pod}": answers.pod(),
         "/policies": answers.policies(),
+        "/rollout": answers.rollout(),
         "/nodes": answers.nodes(),
         "/nodes/{node}": answers.one_node(),
         "/activity": answers.activity(),

@@ -1,5 +1,6 @@
 """The page in a real browser: what a person sees, on answers made by hand."""
 
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -11,14 +12,20 @@ from playwright.async_api import Browser, Page, expect
 
 from engine.live.answers import (
     ClassOnNode,
+    Command,
     Leader,
     PlaceCounts,
     PodAnswer,
     Refusal,
     RevisionAnswer,
+    RolloutPage,
+    RolloutStage,
     Stage,
 )
 from engine.page.streams import Streams
+from engine.rollout.measures import Example, ShadowMeasures
+from engine.rollout.verdict import GateResult
+from engine.rollout.verdict import Verdict as StageVerdict
 from tests.browser import visiting
 from tests.page import answers
 from tests.page.site import Site, running_site
@@ -30,6 +37,7 @@ SCREENS: Final = {
     "/queue": "shop/checkout-1",
     "/explain/shop/checkout-1": "Add a node with at least 8 CPU",
     "/policies": "a node has no field `lables`",
+    "/rollout": "prefer_disk.star:12",
     "/nodes": "maintenance=yes:NoSchedule",
     "/nodes/node-0007": "node(s) had untolerated taint(s)",
     "/activity": "InsufficientResources",
@@ -145,6 +153,40 @@ async def test_an_edit_goes_through_its_stages_while_one_looks(
         assert visit.complaints == []
 
 
+async def test_a_roll_out_goes_through_its_stages_while_one_looks(
+    browser: Browser, site: Site
+) -> None:
+    running = answers.rollout()
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/rollout")
+        steps = page.locator(".steps li")
+        await expect(steps).to_have_text(
+            [re.compile(one) for one in ("shadow", "canary 1%", "canary 5%", "in force")]
+        )
+        await expect(page.locator(".steps li.now")).to_contain_text("canary 1%")
+        # Bars: how much of its bound a gate has used up, and what it says.
+        gate = page.locator("#gates tbody tr", has_text="maxNewlyPending")
+        await expect(gate.locator(".fill")).to_have_attribute("width", "100.0")
+        await expect(gate).to_contain_text("1 newly pending, at most 0fail")
+        # Denominators, and the decisions side by side with the rule.
+        await expect(page.locator("#compared tbody tr").first).to_contain_text("1,300")
+        example = page.locator(".example", has_text="checkout-1")
+        await expect(example).to_contain_text("prefer_disk.star:14")
+        await expect(example.locator("tbody tr").nth(1)).to_have_text("prefer_disk500900")
+        await page.evaluate("document.querySelectorAll('.example')[1].kept = true")
+        # The second example stays the same element when the first one goes.
+        assert running.shadow is not None
+        left = msgspec.structs.replace(running.shadow, examples=running.shadow.examples[1:])
+        site.answers["/rollout"] = msgspec.structs.replace(
+            running, shadow=left, result="failed", headline="It failed."
+        )
+        await expect(page.locator(".verdict.bad")).to_contain_text("It failed.")
+        await expect(page.locator(".example")).to_have_count(1)
+        assert await page.evaluate("document.querySelector('.example').kept") is True
+        assert visit.complaints == []
+
+
 async def test_charts_are_drawn_and_go_on(browser: Browser, site: Site) -> None:
     drawn = "[...document.querySelectorAll('.chart canvas')].map((c) => c.toDataURL())"
     site.answers["/activity"] = answers.activity(60)
@@ -222,10 +264,34 @@ def _evil_answers() -> dict[str, Any]:
         "/queue": answers.queue(row),
         WHY: why,
         "/policies": msgspec.structs.replace(page, revisions=(edit,), files=texts),
+        "/rollout": _evil_rollout(),
         "/nodes": msgspec.structs.replace(nodes, rows=(node,)),
         "/nodes/{node}": one_node,
         "/activity": msgspec.structs.replace(activity, samples=(sample,)),
     }
+
+
+def _evil_rollout() -> RolloutPage:
+    return answers.rollout(
+        headline=EVIL,
+        next_step=EVIL,
+        problems=(EVIL,),
+        source=EVIL,
+        paused=EVIL,
+        commands=(Command(EVIL, EVIL),),
+        stages=(RolloutStage(EVIL, 0.0, "now"),),
+        verdict=StageVerdict("fail", EVIL, (GateResult(EVIL, 1.0, 0.0, "fail", EVIL),)),
+        shadow=ShadowMeasures(
+            decided=1,
+            compared=1,
+            skipped={EVIL: 1},
+            counts={EVIL: 1},
+            by_policy={EVIL: 1},
+            by_namespace={EVIL: 1},
+            by_class={EVIL: 1},
+            examples=[Example("moved", f"shop/{EVIL}", EVIL, EVIL, EVIL, EVIL, {EVIL: 1})],
+        ),
+    )
 
 
 @pytest.mark.parametrize("path", SCREENS)
@@ -295,7 +361,7 @@ async def test_every_control_is_reached_by_keyboard(browser: Browser, site: Site
         for _ in range(30):
             await page.keyboard.press("Tab")
             reached.add(await page.evaluate("document.activeElement.textContent.trim()"))
-        assert {"Policies", "Nodes", "Activity", "Filter", "shop/checkout-1"} <= reached
+        assert {"Policies", "Rollout", "Nodes", "Activity", "Filter", "shop/checkout-1"} <= reached
         await page.keyboard.press("/")
         await expect(page.get_by_label("namespace")).to_be_focused()
 

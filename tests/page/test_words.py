@@ -33,9 +33,18 @@ def test_amounts(value: int, resource: str, want: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "want"), [(0, "0%"), (0.994, "99%"), (0.9999, "99%"), (1, "100%"), (1.2, "120%")]
-)
-def test_only_what_is_full_reads_as_full(share: float, want: str) -> None:
+    ("share", "want"),
+    [
+        (0, "0%"),
+        (0.0001, "<0.1%"),
+        (0.0049, "0.5%"),
+        (0.994, "99%"),
+        (0.9999, "99%"),
+        (1, "100%"),
+        (1.2, "120%"),
+    ],
+)  # fmt: skip
+def test_only_what_is_full_or_nothing_reads_as_such(share: float, want: str) -> None:
     assert words.percent(share) == want
 
 
