@@ -5,9 +5,13 @@ thread. Explanations are made one after the other; a few may wait for their turn
 refused. What the thread remembers makes the next explanation a few gathers over arrays.
 
     idle --explain--> open --explain--> open --idle for minutes, other policies--> idle
+
+The sandbox starts when it is asked something that no decision has asked: that takes more CPU than a
+dozen explanations, and most ask nothing.
 """
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +26,7 @@ from engine.live.answers import PodAnswer
 from engine.live.explanation import Subject, explain
 from engine.live.rules import Rules
 from engine.model.pod import Pod
-from engine.policy.evaluator import Evaluator
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
 from engine.queueing.places import Gate
 from engine.rollout.mirror import Changes, Mirror
 from engine.rollout.trial import CandidateStages, LoadedRevision
@@ -32,7 +36,7 @@ log = structlog.get_logger(component="live")
 
 #: Explanations that are made or wait for their turn.
 MOST_AT_ONCE: Final = 8
-#: Seconds that one may take, without its wait.
+#: Seconds that one may take, without its wait, and with the start of the sandbox.
 LIMIT_SECONDS: Final = 5.0
 #: Without explanations for so many seconds, the sandbox and what is remembered go.
 IDLE_SECONDS: Final = 300.0
@@ -51,10 +55,29 @@ class _Session:
     """What explains under one revision."""
 
     loaded: LoadedRevision
-    evaluator: Evaluator
+    evaluator: "_LateSandbox"
     scheduler: Scheduler
     rules: Rules
     mirror: Mirror
+
+
+class _LateSandbox:
+    """The sandbox that *start* starts, once it is asked something."""
+
+    def __init__(self, start: Callable[[], Evaluator]) -> None:
+        self._start = start
+        self._started: Evaluator | None = None
+
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
+        """One list of verdicts per call. Raises `PolicyErrors` if the sandbox does not start."""
+        if self._started is None:
+            self._started = self._start()
+        return self._started.evaluate(calls)
+
+    def close(self) -> None:
+        """End the sandbox, if it was started."""
+        if self._started is not None:
+            self._started.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +132,7 @@ class Explainer:
             self._idle.cancel()
         try:
             async with self._turn:
-                session = await self._opened()
+                session = self._opened()
                 kernel = self._kernel
                 changes = session.mirror.collect(kernel.cache.snapshot(), kernel.queue.nominator)
                 units = tuple(kernel.groups.disrupted_as_one())
@@ -151,15 +174,15 @@ class Explainer:
 
     # --- what explains -----------------------------------------------------------------------
 
-    async def _opened(self) -> _Session:
+    def _opened(self) -> _Session:
         """What explains under the policies in force, started if it is not there."""
         loaded = self._active()
         session = self._session
         if session is not None and session.loaded is loaded:
             return session
         self._close()
-        evaluator = await self._stages.start_sandbox(loaded.bundle)
-        # From here to the end nothing decides: what is known of the nodes is of one moment.
+        evaluator = _LateSandbox(functools.partial(self._stages.make_evaluator, loaded.bundle))
+        # Up to the end nothing decides: what is known of the nodes is of one moment.
         scheduler = Scheduler(loaded.bundle, evaluator, has_extenders=False)
         instances = range(len(loaded.bundle.program.instances))
         scheduler.reuse_from(loaded.scheduler, {one: one for one in instances})

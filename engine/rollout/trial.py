@@ -151,7 +151,7 @@ class CandidateStages:
     ) -> None:
         self._build = build
         self.close: Final = on_close
-        self._make_evaluator = make_evaluator
+        self.make_evaluator: Final = make_evaluator
         self.evaluations = Evaluations()
         self._run_tests = run_tests
 
@@ -159,7 +159,7 @@ class CandidateStages:
         """A copy of these stages that makes its bundles with *build*."""
         return CandidateStages(
             build=build,
-            make_evaluator=self._make_evaluator,
+            make_evaluator=self.make_evaluator,
             run_tests=self._run_tests,
             on_close=self.close,
         )
@@ -181,7 +181,7 @@ class CandidateStages:
 
     async def start_sandbox(self, bundle: Bundle) -> Evaluator:
         """A sandbox with the bundle in it. Raises `PolicyErrors`."""
-        making = asyncio.ensure_future(asyncio.to_thread(self._make_evaluator, bundle))
+        making = asyncio.ensure_future(asyncio.to_thread(self.make_evaluator, bundle))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:

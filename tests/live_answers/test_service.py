@@ -496,6 +496,21 @@ async def test_too_many_at_once_are_refused_and_decisions_go_on(cluster: DevClus
         await eventually(lambda: app.cache.uid_of("default/small") is not None)
 
 
+async def test_the_sandbox_starts_when_more_is_asked_than_was_decided(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        explainer = app.live._explainer
+        cluster.create(node("n", cpu="4"))
+        cluster.create(pod("small", cpu="1"))
+        await eventually(lambda: app.cache.uid_of("default/small") is not None)
+        assert (await explain(app, "small")).node == "n"
+        assert explainer._session is not None
+        assert explainer._session.evaluator._started is None
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        assert (await explain(app, "big")).reason == "InsufficientResources"
+        assert explainer._session.evaluator._started is not None
+
+
 async def test_an_explanation_that_takes_too_long_ends(cluster: DevCluster) -> None:
     async with scheduler(cluster) as app:
         app.live._explainer._limit_seconds = 0.0
