@@ -6,6 +6,7 @@ that it is retried for; then the queue; then the pods in permit, whose capacity 
 released by then.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -112,10 +113,9 @@ class ClusterChanges:
         infos = self._cache.snapshot().infos
         return (pod for info in infos if info is not None for pod in info.pods.values())
 
-    def known_pods(self) -> list[Pod]:
-        """Every pod once; of one that is only assumed, what the API server says."""
-        pods = {pod.uid: pod for pod in self.placed_pods()}
-        return list((pods | {pod.uid: pod for pod in self._pending.values()}).values())
+    def known_pods(self) -> Iterator[Pod]:
+        """Every pod; one that is only assumed also as the API server has it, which comes later."""
+        return itertools.chain(self.placed_pods(), self.pending_pods())
 
     # --- changes -----------------------------------------------------------------------------
 

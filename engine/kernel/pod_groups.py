@@ -90,7 +90,7 @@ class PodGroups:
     # --- membership --------------------------------------------------------------------------
 
     def use(self, scheduler: Scheduler, pods: Callable[[], Iterable[Pod]]) -> None:
-        """See groups as *scheduler*'s policies do; *pods* gives every known pod."""
+        """See groups as *scheduler*'s policies do; *pods* are all known, newer versions last."""
         self._scheduler = scheduler
         grouping = scheduler.hooks.grouping()
         self._grouping = {name: found for name, found in grouping.items() if found}
@@ -111,7 +111,18 @@ class PodGroups:
         scheduler.hooks.groups = self.state_of
         scheduler.use_units(self.disrupted_as_one)
         if self._grouping:
+            # Most pods are in no group, and all of them are gone through between two decisions.
+            asked = {
+                name
+                for name, found in self._grouping.items()
+                if any(map(scheduler.hooks.names_groups, found))
+            }
+            chosen = {}
             for pod in pods():
+                spec = pod.manifest.spec
+                if spec.scheduling_group is not None or spec.scheduler_name in asked:
+                    chosen[pod.uid] = pod
+            for pod in chosen.values():
                 self.put(pod)
             self._changes.clear()
 

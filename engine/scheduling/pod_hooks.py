@@ -111,6 +111,10 @@ class PodHooks:
                 return False
         return True
 
+    def names_groups(self, enabled: EnabledPolicy) -> bool:
+        """True if *enabled* has to be asked for the groups of pods, which do not name them."""
+        return enabled.instance in self._naming_groups
+
     def is_in_no_group(self, enabled: EnabledPolicy, pod: Pod) -> bool:
         """True if *pod* is in no group for *enabled*, which need not be asked for that."""
         # Most pods are in none: this is asked several times of each.

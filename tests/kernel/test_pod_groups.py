@@ -127,3 +127,24 @@ def test_what_asks_for_the_group_learns_why_it_is_not_known() -> None:
     answer = bench.groups.state_of(enabled, second)
     assert isinstance(answer, PolicyFailure)
     assert bench.evaluator.asked == 1
+
+
+def test_new_policies_are_asked_about_a_pod_as_it_was_seen_last() -> None:
+    """One that is only assumed is known twice: on its node, and as the API server has it."""
+    bench = Bench()
+    bench.evaluator.is_slow = False
+    assumed = make_pod("p", uid="u", labels={"group": "before"}).with_node("node-1")
+    seen = make_pod("p", uid="u", labels={"group": "now"})
+    bench.groups.use(bench.scheduler, lambda: [assumed, seen])
+    assert [key.name for key in bench.groups.keys_of("u")] == ["now"]
+    assert bench.evaluator.asked == 1
+
+
+def test_pods_name_their_group_to_policies_that_name_none() -> None:
+    scheduler = Scheduler(bundle := build_bundle({}), InProcessEvaluator(bundle.program))
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    pods = [make_pod("alone", uid="alone"), make_pod("member", uid="member", spec=group)]
+    groups = PodGroups(Cache())
+    groups.use(scheduler, lambda: pods)
+    assert [key.name for key in groups.keys_of("member")] == ["g"]
+    assert not groups.keys_of("alone")
