@@ -85,6 +85,7 @@ from engine.recording.recorder import Recorder
 from engine.rollout.control import NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
+from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
@@ -274,6 +275,7 @@ class App:
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = stages.evaluations
         self.control = control if control is not None else NoControl()
+        self.shadow = Shadow(stages.make_evaluator)
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
@@ -452,6 +454,7 @@ class App:
             await cancelled([self._dumping])
         await self._background.cancel()
         await self.live.close()
+        await asyncio.to_thread(self.shadow.close)
         await self.rollout.stop()
         await self.extenders.close()
 
@@ -479,6 +482,7 @@ class App:
             while kernel.queue.has_poppable and bindings.has_capacity and now < ends_at:
                 if self.decision_log is not None:
                     self.decision_log.deciding(kernel)
+                self.shadow.deciding(kernel)
                 decision = kernel.decide(now)
                 if kernel.asks_extenders:
                     ask = self.extenders.answer
@@ -487,6 +491,7 @@ class App:
                     instructions = decided(decision)
                 if self.decision_log is not None:
                     self.decision_log.decided(instructions)
+                self.shadow.decided(instructions)
                 self._carry_out(instructions)
                 now = monotonic()
                 self._pauses.decided(now)

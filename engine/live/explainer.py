@@ -26,8 +26,8 @@ from engine.live.answers import PodAnswer
 from engine.live.explanation import Subject, explain
 from engine.live.rules import Rules
 from engine.model.pod import Pod
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
 from engine.queueing.places import Gate
+from engine.rollout.late_sandbox import LateSandbox
 from engine.rollout.mirror import Changes, Mirror
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -55,29 +55,10 @@ class _Session:
     """What explains under one revision."""
 
     loaded: LoadedRevision
-    evaluator: "_LateSandbox"
+    evaluator: LateSandbox
     scheduler: Scheduler
     rules: Rules
     mirror: Mirror
-
-
-class _LateSandbox:
-    """The sandbox that *start* starts, once it is asked something."""
-
-    def __init__(self, start: Callable[[], Evaluator]) -> None:
-        self._start = start
-        self._started: Evaluator | None = None
-
-    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
-        """One list of verdicts per call. Raises `PolicyErrors` if the sandbox does not start."""
-        if self._started is None:
-            self._started = self._start()
-        return self._started.evaluate(calls)
-
-    def close(self) -> None:
-        """End the sandbox, if it was started."""
-        if self._started is not None:
-            self._started.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +162,7 @@ class Explainer:
         if session is not None and session.loaded is loaded:
             return session
         self._close()
-        evaluator = _LateSandbox(functools.partial(self._stages.make_evaluator, loaded.bundle))
+        evaluator = LateSandbox(functools.partial(self._stages.make_evaluator, loaded.bundle))
         # Up to the end nothing decides: what is known of the nodes is of one moment.
         scheduler = Scheduler(loaded.bundle, evaluator, has_extenders=False)
         instances = range(len(loaded.bundle.program.instances))

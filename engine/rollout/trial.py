@@ -151,6 +151,7 @@ class CandidateStages:
     ) -> None:
         self._build = build
         self.close: Final = on_close
+        #: For other threads; the event loop has `start_sandbox`.
         self.make_evaluator: Final = make_evaluator
         self.evaluations = Evaluations()
         self._run_tests = run_tests

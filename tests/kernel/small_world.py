@@ -1,7 +1,7 @@
 """A kernel in memory with real policies, and an API server that the test plays."""
 
 import functools
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -60,14 +60,19 @@ class World:
 
     Args:
         files: Its policies and their configuration.
+        make_kernel: Makes the kernel.
     """
 
-    def __init__(self, files: Mapping[str, str] = GANGS) -> None:
+    def __init__(
+        self, files: Mapping[str, str] = GANGS, make_kernel: Callable[..., Kernel] = Kernel
+    ) -> None:
         self.clock = VirtualClock()
         self.cache = Cache()
         self.registry = CollectorRegistry()
         self.bundle, self.evaluator = _loaded(tuple(sorted(files.items())))
-        self.kernel = Kernel(self.cache, {}, metrics=Metrics(self.registry), max_unschedulable=1e9)
+        self.kernel = make_kernel(
+            self.cache, {}, metrics=Metrics(self.registry), max_unschedulable=1e9
+        )
         self.queue, self.permits, self.groups = (
             self.kernel.queue,
             self.kernel.permits,
@@ -119,6 +124,9 @@ class World:
 
     def add_node(self, node: Node) -> None:
         self.report(ObjectChanged(NODES, None, node))
+
+    def update_node(self, before: Node, node: Node) -> None:
+        self.report(ObjectChanged(NODES, before, node))
 
     def delete_node(self, node: Node) -> None:
         self.report(ObjectChanged(NODES, node, None))

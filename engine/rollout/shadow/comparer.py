@@ -1,0 +1,287 @@
+"""Makes decisions again, under both sets of policies, and counts what differs.
+
+Owns the comparison; runs in the thread of a shadow. A difference counts only if the policies in
+force decide here as they did there: then the candidate's text is all that differs.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from engine.caching.snapshot import Snapshot
+from engine.kernel.instructions import ReportDecision
+from engine.model.pod import Pod
+from engine.rollout.measures import Example
+from engine.rollout.shadow.job import Attempt, Job
+from engine.rollout.shadow.outcomes import Outcome, kind_of
+from engine.rollout.shadow.refusals import refusal_of
+from engine.rollout.shadow.side import CLOCKS, Clocks, Side
+from engine.rollout.shadow.tally import Tally, class_of
+from engine.scheduling.choice import Choice
+from engine.scheduling.decision import Decision
+
+log = structlog.get_logger(component="shadow")
+
+CLAIMS, DRIFTED, ERROR, NO_PROFILE = "claims", "drifted", "error", "no profile"
+
+#: Both sides decide the first so many of `TIMED_EVERY` jobs, one after the other without a gap.
+#: The first of them brings them to the same state, and is not timed.
+TIMED_RUN: Final = 6
+TIMED_EVERY: Final = 40
+#: So many classes of pods are timed when the first of their pods comes.
+MOST_CLASSES: Final = 1_000
+
+NOT_WHOLE: Final = "the pod's group cannot be whole: {} of {} pods would have a node"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A pod with another outcome, and how it would be decided by other policies still.
+
+    Attributes:
+        kind: One of `measures.KINDS`.
+        pod: The pod.
+        before, after: Under the policies in force, and under the candidate.
+        again: The outcome under the policies of a side, on the same snapshot.
+    """
+
+    kind: str
+    pod: Pod
+    before: Outcome
+    after: Outcome
+    again: Callable[[Side], Outcome]
+
+
+Explain = Callable[[Difference], tuple[str, str]]
+"""What causes a difference, and where that is written; "" for what is not known."""
+
+
+class Comparer:
+    """Compares decisions of the policies in force with those of a candidate.
+
+    Args:
+        candidate: Decides each of them.
+        base: The policies in force, which decide some of them again.
+        asked: Hooks that are asked beside, see `refusals.asked_hooks`.
+        tally: Counts.
+        explain: See there.
+        clocks: Measure.
+    """
+
+    def __init__(
+        self,
+        candidate: Side,
+        base: Side,
+        asked: frozenset[str],
+        tally: Tally,
+        explain: Explain,
+        clocks: Clocks = CLOCKS,
+    ) -> None:
+        self._candidate = candidate
+        self._base = base
+        self._asked = asked
+        self._tally = tally
+        self._explain = explain
+        self._clocks = clocks
+        self._jobs = 0
+        self._errors = 0
+        self._classes: set[str] = set()
+
+    def work(self, job: Job) -> float:
+        """Do *job*; the seconds that it took. Never raises."""
+        worked, waited = self._clocks.worked(), self._waited
+        try:
+            for changes in job.changes:
+                job.mirror.apply(changes)
+            if job.attempt is not None:
+                self._compare_group(job, job.attempt)
+            else:
+                for made in job.made:
+                    self._compare(job, made)
+        except Exception as error:
+            self._errors += 1
+            if self._errors == 1:
+                log.error("A decision could not be made again, others are counted", exc_info=error)
+            self._tally.skip(ERROR, len(job.made))
+        return self._clocks.worked() - worked + (self._waited - waited)
+
+    def close(self) -> None:
+        """End both sandboxes."""
+        for side in (self._candidate, self._base):
+            try:
+                side.close()
+            except Exception as error:
+                log.error("A sandbox of a shadow could not be closed", exc_info=error)
+
+    @property
+    def _waited(self) -> float:
+        return self._candidate.waited + self._base.waited
+
+    # --- one pod -----------------------------------------------------------------------------
+
+    def _compare(self, job: Job, made: ReportDecision) -> None:
+        pod = made.pod
+        if not self._candidate.has_profile_of(pod):
+            self._tally.skip(NO_PROFILE)
+            return
+        is_timed = self._is_timed(pod)
+
+        def again(side: Side) -> tuple[Outcome, float]:
+            side.open()
+            side.scheduler.use_units(lambda: job.units)
+            mirror = job.mirror
+            decision, seconds = side.decide(pod, mirror.snapshot, mirror.nominator)
+            return self._refused(side, job, pod, decision), seconds
+
+        # 1. The candidate, and in turn first or last the policies in force: what the first one
+        #    reads is near for the second one.
+        twin: tuple[Outcome, float] | None = None
+        if is_timed is not None and self._jobs % 2:
+            twin = again(self._base)
+        after, seconds = again(self._candidate)
+        if is_timed is not None and twin is None:
+            twin = again(self._base)
+        # 2. What they say, held against what was decided.
+        before = Outcome(made.decision)
+        kind = kind_of(before, after)
+        if kind:
+            twin = again(self._base) if twin is None else twin
+            if kind_of(before, twin[0]):
+                self._tally.skip(DRIFTED)
+                return
+            before = twin[0]
+        if is_timed and twin is not None:
+            self._tally.timed(seconds, twin[1])
+        self._tally.compared(len(after.victims) - len(before.victims))
+        if kind:
+            self._differs(Difference(kind, pod, before, after, lambda side: again(side)[0]))
+
+    def _is_timed(self, pod: Pod) -> bool | None:
+        """True: both sides decide and are timed; False: both decide; None: the candidate does."""
+        place = self._jobs % TIMED_EVERY
+        self._jobs += 1
+        name = class_of(pod)
+        if name not in self._classes and len(self._classes) < MOST_CLASSES:
+            self._classes.add(name)
+            return True
+        return None if place >= TIMED_RUN else place > 0
+
+    def _refused(self, side: Side, job: Job, pod: Pod, decision: Decision) -> Outcome:
+        """The outcome of *decision*, with what gates and permits of *side* say."""
+        if not self._asked:
+            return Outcome(decision)
+        snapshot = job.mirror.snapshot
+        # Approval is asked for pods that have a node.
+        asked = self._asked if decision.node is not None else self._asked - {"permit"}
+        known = job.groups.get(pod.uid, {})
+        found = refusal_of(
+            side.scheduler.hooks, pod, snapshot, asked, known, lambda: _pods(job, snapshot)
+        )
+        if found is None:
+            return Outcome(decision)
+        return Outcome(decision, found.text, found.policy, found.has_failed)
+
+    # --- a group -----------------------------------------------------------------------------
+
+    def _compare_group(self, job: Job, attempt: Attempt) -> None:
+        if any(made.decision.reserves for made in job.made):
+            self._tally.skip(CLAIMS, len(job.made))
+            return
+        if not all(self._candidate.has_profile_of(made.pod) for made in job.made):
+            self._tally.skip(NO_PROFILE, len(job.made))
+            return
+        befores = _as_whole([Outcome(made.decision) for made in job.made], attempt)
+        afters = self._group_again(self._candidate, job, attempt)
+        kinds = [kind_of(*pair) for pair in zip(befores, afters, strict=True)]
+        if any(kinds):
+            twins = self._group_again(self._base, job, attempt)
+            if any(kind_of(*pair) for pair in zip(befores, twins, strict=True)):
+                self._tally.skip(DRIFTED, len(job.made))
+                return
+        for at, (made, kind) in enumerate(zip(job.made, kinds, strict=True)):
+            self._tally.compared()
+            if kind:
+
+                def again(side: Side, at: int = at) -> Outcome:
+                    return self._group_again(side, job, attempt)[at]
+
+                self._differs(Difference(kind, made.pod, befores[at], afters[at], again))
+
+    def _group_again(self, side: Side, job: Job, attempt: Attempt) -> list[Outcome]:
+        """The outcomes of the pods of a group, each placed before the next one is decided."""
+        side.open()
+        snapshot, nominator = job.mirror.snapshot, job.mirror.nominator
+        if any(nominator.node_of(made.pod.uid) for made in job.made):
+            nominator = nominator.copy()
+        outcomes = []
+        with contextlib.ExitStack() as undo:
+            for made in job.made:
+                decision, _ = side.decide(made.pod, snapshot, nominator, is_member=True)
+                outcomes.append(self._refused(side, job, made.pod, decision))
+                if decision.node is not None:
+                    undo.enter_context(_placed(made.pod, decision, snapshot))
+                    if nominator is not job.mirror.nominator:
+                        nominator.remove(made.pod.uid, placed_on=decision.node)
+        found = sum(one.node is not None for one in outcomes)
+        return _as_whole(outcomes, Attempt(attempt.needed, is_whole=found >= attempt.needed))
+
+    # --- differences -------------------------------------------------------------------------
+
+    def _differs(self, difference: Difference) -> None:
+        cause, place = self._explain(difference)
+        example = None
+        before, after = difference.before, difference.after
+        if self._tally.wants_example(difference.kind):
+            example = Example(
+                difference.kind,
+                difference.pod.key,
+                str(before),
+                str(after),
+                cause,
+                place,
+                _scores(before.decision.choice),
+                _scores(after.decision.choice),
+            )
+        self._tally.differs(difference.kind, difference.pod, cause, example)
+
+
+def _as_whole(outcomes: list[Outcome], attempt: Attempt) -> list[Outcome]:
+    """*outcomes*, of which none has a node unless enough have."""
+    if attempt.is_whole:
+        return outcomes
+    found = sum(one.node is not None for one in outcomes)
+    text = NOT_WHOLE.format(found, attempt.needed)
+    return [one if one.node is None else Outcome(one.decision, text) for one in outcomes]
+
+
+@contextlib.contextmanager
+def _placed(pod: Pod, decision: Decision, snapshot: Snapshot) -> Iterator[None]:
+    """Inside, *pod* counts on the node that was chosen for it."""
+    assert decision.node is not None
+    info = snapshot.info(decision.node)
+    assert info is not None
+    if decision.annotations:
+        pod = pod.with_annotations(decision.annotations)
+    snapshot.put(decision.node, info.with_pod(pod.with_node(decision.node)))
+    try:
+        yield
+    finally:
+        snapshot.put(decision.node, info)
+
+
+def _pods(job: Job, snapshot: Snapshot) -> Iterator[Pod]:
+    """All pods that are known, those that wait first."""
+    yield from job.pending
+    for info in snapshot.infos:
+        if info is not None:
+            yield from info.pods.values()
+
+
+def _scores(choice: Choice | None) -> dict[str, int]:
+    """By policy, the weighted score of the chosen node."""
+    if choice is None:
+        return {}
+    return {one.policy: one.weight * one.normal for one in choice.scores_of(choice.chosen)}

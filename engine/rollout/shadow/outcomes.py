@@ -1,0 +1,80 @@
+"""What became of a pod, as far as two decisions about it are compared.
+
+Owns the record, the kinds of differences and their words. Reasons of pods that have no node either
+way are no difference.
+"""
+
+from dataclasses import dataclass
+
+from engine.model.pod import Pod
+from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
+from engine.scheduling.decision import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decision, and what keeps the pod from its node all the same.
+
+    Attributes:
+        decision: What was decided.
+        refusal: Why the pod would not be tried, or not be bound; "" if it would.
+        refused_by: The policy that says so; "" if none does.
+        has_refusal_failed: The policy says so because it failed.
+    """
+
+    decision: Decision
+    refusal: str = ""
+    refused_by: str = ""
+    has_refusal_failed: bool = False
+
+    @property
+    def node(self) -> str | None:
+        """The node that the pod gets; None if it gets none."""
+        return None if self.refusal else self.decision.node
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a policy's failure costs the pod this attempt."""
+        if self.refusal:
+            return self.has_refusal_failed
+        decision = self.decision
+        return decision.node is None and bool(decision.failures or decision.ignored)
+
+    @property
+    def victims(self) -> tuple[Pod, ...]:
+        """The pods that would be evicted."""
+        eviction = None if self.refusal else self.decision.eviction
+        return () if eviction is None else eviction.victims
+
+    def __str__(self) -> str:
+        """In words: the node, or why there is none."""
+        if self.refusal:
+            return self.refusal
+        decision = self.decision
+        if decision.node is not None:
+            return decision.node
+        eviction = decision.eviction
+        if eviction is None:
+            return decision.message()
+        evicted = ", ".join(f"`{pod.key}`" for pod in eviction.victims)
+        return f"evicts {evicted} from node `{eviction.node}`"
+
+
+def kind_of(before: Outcome, after: Outcome) -> str:
+    """The kind of the difference, one of `measures.KINDS`; "" if there is none."""
+    if after.has_failed:
+        return "" if before.has_failed else FAILED
+    if before.node is None and after.node is None:
+        return "" if _evictions(before) == _evictions(after) else OTHER_VICTIMS
+    if before.node is None:
+        return NEWLY_PLACED
+    if after.node is None:
+        return NEWLY_PENDING
+    return "" if before.node == after.node else MOVED
+
+
+def _evictions(outcome: Outcome) -> tuple[str, frozenset[str]]:
+    eviction = None if outcome.refusal else outcome.decision.eviction
+    if eviction is None:
+        return "", frozenset()
+    return eviction.node, frozenset(pod.uid for pod in eviction.victims)

@@ -1,0 +1,108 @@
+"""One of the two sets of policies that a shadow compares: its scheduler and its sandbox.
+
+Owns the time that a decision takes: that of the thread, and that of waiting for the sandbox. So
+another thread that runs meanwhile does not count.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.caching.snapshot import Snapshot
+from engine.model.pod import Pod
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Call, PolicyFailure, Verdict
+from engine.queueing.nominator import Nominator
+from engine.rollout.late_sandbox import LateSandbox
+from engine.rollout.trial import MakeEvaluator
+from engine.scheduling.decision import Decision
+from engine.scheduling.scheduling_cycle import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What measures: the seconds that this thread has worked, and those that have passed."""
+
+    worked: Callable[[], float] = time.thread_time
+    passed: Callable[[], float] = time.perf_counter
+
+
+CLOCKS: Final = Clocks()
+
+
+class _Waits:
+    """Asks *sandbox*, and sums up for how many seconds its thread `waited` for answers."""
+
+    def __init__(self, sandbox: LateSandbox, clocks: Clocks) -> None:
+        self._sandbox = sandbox
+        self._clocks = clocks
+        self.waited = 0.0
+
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
+        """One list of verdicts per call, in the order of *calls*."""
+        evaluator, clocks = self._sandbox.open(), self._clocks
+        passed, worked = clocks.passed(), clocks.worked()
+        answers = evaluator.evaluate(calls)
+        self.waited += max(0.0, clocks.passed() - passed - (clocks.worked() - worked))
+        return answers
+
+    def close(self) -> None:
+        """End the sandbox, if it was started."""
+        self._sandbox.close()
+
+
+class Side:
+    """Decides with the policies of *bundle*, in the thread.
+
+    To be made where decisions are made: it begins with what *live* knows.
+
+    Args:
+        bundle: The policies.
+        make: Starts a sandbox.
+        live: The scheduler in force.
+        unchanged: The index of a policy in *live* -> that of the same policy here.
+        clocks: Measure.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        make: MakeEvaluator,
+        live: Scheduler,
+        unchanged: Mapping[int, int],
+        clocks: Clocks = CLOCKS,
+    ) -> None:
+        self.bundle = bundle
+        self._clocks = clocks
+        self._sandbox = LateSandbox(functools.partial(make, bundle))
+        self._waits = _Waits(self._sandbox, clocks)
+        self.scheduler = Scheduler(bundle, self._waits, has_extenders=False)
+        self.scheduler.keeps_choices = True
+        self.scheduler.reuse_from(live, unchanged)
+
+    def has_profile_of(self, pod: Pod) -> bool:
+        """False if *pod* is none of these policies'."""
+        return self.scheduler.profile_of(pod) is not None
+
+    def open(self) -> None:
+        """Start its sandbox, if it is not there; raises `PolicyErrors`."""
+        self._sandbox.open()
+
+    def decide(
+        self, pod: Pod, snapshot: Snapshot, nominator: Nominator, *, is_member: bool = False
+    ) -> tuple[Decision, float]:
+        """The decision, and the seconds that it took."""
+        worked, waited = self._clocks.worked(), self._waits.waited
+        decision = self.scheduler.schedule(pod, snapshot, nominator, has_post_filters=not is_member)
+        return decision, self._clocks.worked() - worked + (self._waits.waited - waited)
+
+    @property
+    def waited(self) -> float:
+        """Seconds for which it waited for its sandbox, in all."""
+        return self._waits.waited
+
+    def close(self) -> None:
+        """End its sandbox."""
+        self._sandbox.close()

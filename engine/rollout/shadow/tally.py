@@ -1,0 +1,92 @@
+"""Counts what a shadow compares.
+
+Owns the measures: written by its thread, read by others.
+"""
+
+import copy
+import re
+import threading
+from typing import Final
+
+from engine.model.pod import Pod
+from engine.rollout.measures import Example, ShadowMeasures
+
+#: Examples that are kept.
+MOST_EXAMPLES: Final = 5
+#: Namespaces, and classes of pods, that are told apart.
+MOST_NAMES: Final = 1_000
+OTHERS: Final = "others"
+
+_NUMBER: Final = re.compile(r"[-._]?[0-9]+$")
+
+
+def class_of(pod: Pod) -> str:
+    """What people know the pod by: `namespace/Kind/name` of its owner, or of its name's stem."""
+    owner = pod.controller
+    if owner is not None:
+        return f"{pod.namespace}/{owner.kind}/{owner.name}"
+    return f"{pod.namespace}/Pod/{_NUMBER.sub('', pod.name) or pod.name}"
+
+
+class Tally:
+    """The measures of one shadow; any thread may read them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._measures = ShadowMeasures()
+
+    def measures(self) -> ShadowMeasures:
+        """A copy of the measures."""
+        with self._lock:
+            return copy.deepcopy(self._measures)
+
+    def skip(self, why: str, count: int = 1) -> None:
+        """Count decisions that are not compared."""
+        with self._lock:
+            _count(self._measures.skipped, why, count)
+
+    def compared(self, victims: int = 0) -> None:
+        """Count a compared decision: the candidate would evict *victims* pods more."""
+        with self._lock:
+            self._measures.compared += 1
+            self._measures.victims += victims
+
+    def timed(self, seconds: float, before: float) -> None:
+        """Count what one decision took: the candidate, and the policies in force."""
+        with self._lock:
+            self._measures.count_time(seconds, before)
+
+    def wants_example(self, kind: str) -> bool:
+        """True if another difference of this *kind* would be an example."""
+        kinds = [example.kind for example in self._measures.examples]
+        return len(kinds) < MOST_EXAMPLES or kind not in kinds
+
+    def differs(self, kind: str, pod: Pod, cause: str, example: Example | None) -> None:
+        """Count a difference, by what causes it and whom it concerns."""
+        with self._lock:
+            measures = self._measures
+            _count(measures.counts, kind)
+            if cause:
+                _count(measures.by_policy, cause)
+            _count(measures.by_namespace, pod.namespace)
+            _count(measures.by_class, class_of(pod))
+            if example is not None:
+                _keep(measures.examples, example)
+
+
+def _count(counts: dict[str, int], name: str, count: int = 1) -> None:
+    if name not in counts and len(counts) >= MOST_NAMES:
+        name = OTHERS
+    counts[name] = counts.get(name, 0) + count
+
+
+def _keep(examples: list[Example], example: Example) -> None:
+    """Add *example*; once there are enough, it takes the place of one whose kind has several."""
+    if len(examples) < MOST_EXAMPLES:
+        examples.append(example)
+        return
+    kinds = [one.kind for one in examples]
+    if example.kind not in kinds:
+        most = max(kinds, key=kinds.count)
+        at = len(kinds) - 1 - kinds[::-1].index(most)
+        examples[at] = example

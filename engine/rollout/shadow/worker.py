@@ -1,0 +1,95 @@
+"""The thread of a shadow: one job after the other, with a rest after each.
+
+Owns the thread and its share of a core. Nobody waits for it: what it has no room for is left out.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from engine.rollout.shadow.job import Job
+
+#: Jobs that are under way or wait for their turn.
+MOST_JOBS: Final = 4
+
+Work = Callable[[Job], float]
+"""Does a job; the seconds that it took."""
+
+
+class Worker(Protocol):
+    """Does jobs in their order."""
+
+    @property
+    def backlog(self) -> int:
+        """How many jobs are not done yet."""
+        ...
+
+    def put(self, job: Job) -> None:
+        """Do *job* when its turn comes."""
+        ...
+
+    def close(self) -> None:
+        """Begin no other job. What the worker was made with is closed in the end, in its thread."""
+        ...
+
+    def join(self, seconds: float) -> None:
+        """Return when it has ended, or after so many *seconds*."""
+        ...
+
+
+MakeWorker = Callable[[Work, Callable[[], None], float], Worker]
+"""(work, at_end, cores): a worker that takes so many cores' time at most."""
+
+
+class ThreadWorker:
+    """Does jobs in a thread of its own.
+
+    Args:
+        work: Does one; must not raise.
+        at_end: Called in the thread at its end.
+        cores: After a job the thread rests, so that it takes this share of a core.
+    """
+
+    def __init__(self, work: Work, at_end: Callable[[], None], cores: float) -> None:
+        self._work = work
+        self._at_end = at_end
+        self._cores = cores
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._is_busy = False
+        self._ended = threading.Event()
+        # A policy that takes long must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many jobs are not done yet, or just done with a rest to come."""
+        return self._jobs.qsize() + self._is_busy
+
+    @staticmethod
+    def rest_after(seconds: float, cores: float) -> float:
+        """Seconds to rest after a job of so many *seconds*, to take no more than *cores*."""
+        return max(0.0, seconds / cores - seconds)
+
+    def put(self, job: Job) -> None:
+        """Do *job* when its turn comes."""
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """End after the job that is under way."""
+        self._ended.set()
+        self._jobs.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Return when the thread has ended, or after so many *seconds*."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None and not self._ended.is_set():
+                self._is_busy = True
+                self._ended.wait(self.rest_after(self._work(job), self._cores))
+                self._is_busy = False
+        finally:
+            self._at_end()

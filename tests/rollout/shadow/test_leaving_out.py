@@ -1,0 +1,125 @@
+"""A shadow delays nothing: what it has no time for, or cannot do, is left out and counted."""
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.policy.bundle import Bundle
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.evaluator import Evaluator
+from engine.rollout.shadow.shadow import Shadow
+from engine.rollout.shadow.worker import MOST_JOBS, ThreadWorker, Work
+from tests.builders import make_node, make_pod
+from tests.rollout.shadow.test_shadow import FILES, SAME, with_text
+from tests.rollout.shadow.watched import (
+    Later,
+    WatchedWorld,
+    in_process,
+    shadow_in_step,
+)
+
+
+class Workers:
+    """Makes a worker that the test drives."""
+
+    def __init__(self) -> None:
+        self.made: list[Later] = []
+
+    def __call__(self, work: Work, at_end: Callable[[], None], cores: float) -> Later:
+        self.made.append(Later(work, at_end, cores))
+        return self.made[-1]
+
+
+def test_what_comes_while_the_thread_is_busy_is_counted_and_covered_by_later_changes() -> None:
+    workers = Workers()
+    world = WatchedWorld(FILES, with_text(SAME), shadow_in_step(make_worker=workers))
+    for seed in range(40):
+        world.live(seed, 10)
+        assert workers.made[0].backlog <= MOST_JOBS
+        workers.made[0].do()
+    got = world.shadow.measures
+    assert got.counts == {}, got
+    assert got.skipped.keys() == {"busy"}
+    assert got.compared + got.skipped["busy"] == got.decided
+    assert got.compared > 40
+
+
+def test_while_pods_wait_nothing_is_handed_to_the_thread() -> None:
+    workers, now = Workers(), [0.0]
+    shadow = Shadow(in_process, make_worker=workers, monotonic=lambda: now[0])
+    world = WatchedWorld(FILES, with_text(SAME), shadow)
+    world.add_node(make_node("n", cpu=8))
+    for number in range(9):
+        world.add(make_pod(f"p{number}", cpu=1))
+    world.turns(2)
+    assert workers.made[0].jobs == []
+    now[0] = 1.0  # longer than that none of them waits
+    world.turns(1)
+    assert len(workers.made[0].jobs) == 3
+    world.turns(6)
+    assert len(workers.made[0].jobs) == 4
+    workers.made[0].do()
+    got = world.shadow.measures
+    assert (got.decided, got.compared, got.skipped) == (9, 4, {"busy": 5})
+
+
+def test_decisions_under_other_policies_are_not_compared() -> None:
+    world = WatchedWorld(FILES, with_text(SAME))
+    world.add_node(make_node("n", cpu=8))
+    world.add(make_pod("first"))
+    world.turns(1)
+    world.shadow.begin(world.base, world.candidate, 1.0)  # the other way round: none of them is
+    world.add(make_pod("second"))
+    world.turns(1)
+    got = world.shadow.measures
+    assert (got.decided, got.compared, got.skipped) == (1, 0, {"canary": 1})
+
+
+def test_a_candidate_whose_sandbox_does_not_start_compares_nothing() -> None:
+    def fails(bundle: Bundle) -> Evaluator:
+        raise PolicyErrors([Problem("roomy.star", 1, 1, "no memory")])
+
+    world = WatchedWorld(FILES, with_text(SAME), shadow_in_step(fails))
+    world.live(0, 20)
+    got = world.shadow.measures
+    assert got.compared == 0
+    assert got.skipped == {"error": got.decided}
+    assert got.decided > 20
+
+
+def test_a_fault_of_the_shadow_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = WatchedWorld(FILES, with_text(SAME))
+    world.add_node(make_node("n", cpu=8))
+    monkeypatch.setattr(world.kernel.cache.objects, "frozen", None)
+    world.add(make_pod("p"))
+    world.turns(1)
+    assert len(world.bindings) == 1
+    assert not world.shadow.is_running
+    assert world.shadow.measures.skipped == {"error": 1}
+
+
+def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
+    closed: list[str] = []
+
+    def make(bundle: Bundle) -> Evaluator:
+        evaluator = in_process(bundle)
+        evaluator.close = lambda: closed.append(bundle.revision)  # type: ignore[method-assign]
+        return evaluator
+
+    shadow = Shadow(make, make_worker=ThreadWorker)
+    world = WatchedWorld(FILES, with_text(SAME), shadow)
+    world.live(1, 60)
+    shadow.close()
+    assert sorted(closed) == sorted([world.base.bundle.revision, world.candidate.bundle.revision])
+    got = shadow.measures
+    assert got.counts == {}
+    assert got.compared > 0
+    world.live(2, 5)
+    assert shadow.measures == got
+
+
+@pytest.mark.parametrize(
+    ("cores", "want"), [pytest.param(1.0, 0.0, id="all"), pytest.param(0.05, 9.5, id="a share")]
+)
+def test_a_thread_rests_so_long_that_it_takes_its_share(cores: float, want: float) -> None:
+    assert ThreadWorker.rest_after(0.5, cores) == pytest.approx(want)

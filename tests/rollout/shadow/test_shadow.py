@@ -1,0 +1,113 @@
+"""A shadow counts what a candidate decides differently, and nothing else."""
+
+import pytest
+
+from engine.kernel.instructions import ReportDecision
+from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING
+from tests.profiles import only
+from tests.rollout.shadow.watched import WatchedWorld
+
+GROUPS = """
+  pluginConfig:
+    - name: GangScheduling
+      args: {groupLabel: group, minCountLabel: min}
+"""
+PROFILE = only(
+    "NodeResourcesFit", "GangScheduling", "DefaultPreemption", "{name: roomy, weight: 3}"
+)
+ROOMY = '''"""Prefers nodes with much free CPU."""
+
+def filter(pod, node):
+    if node.labels.get("number", "0") == "7" and pod.priority > 5:
+        return "not on this one"
+    return None
+
+def score(pod, node):
+    return node.allocatable.get("cpu", 0) * 100 // 64000
+'''
+#: The same in other words.
+SAME = '''"""Prefers nodes with much free CPU.
+
+As before.
+"""
+
+_MOST = 64_000
+
+def _is_seventh(node):
+    return node.labels.get("number", "0") == "7"
+
+def filter(pod, node):
+    return "not on this one" if pod.priority > 5 and _is_seventh(node) else None
+
+def score(pod, node):
+    cpu = node.allocatable.get("cpu", 0)
+    return (100 * cpu) // _MOST
+'''.replace("64_000", "64000")
+FILES = {"config.yaml": PROFILE + GROUPS, "roomy.star": ROOMY}
+
+
+def with_text(text: str) -> dict[str, str]:
+    return FILES | {"roomy.star": text}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_in_other_words_makes_no_difference(seed: int) -> None:
+    world = WatchedWorld(FILES, with_text(SAME))
+    world.live(seed, 250)
+    got = world.shadow.measures
+    assert got.counts == {}, got
+    assert got.skipped == {}, got
+    assert got.compared == got.decided > 400
+    assert got.victims == 0
+    assert 0 < got.timed < got.compared
+
+
+def test_the_worlds_of_these_tests_have_everything_in_them() -> None:
+    world = WatchedWorld(FILES, with_text(SAME))
+    world.live(1, 250)
+    done = {type(one).__name__ for one in world.done}
+    assert {"Evict", "PodForgotten", "PodUncounted", "ReportGate", "Bind"} <= done, done
+    made = [one for one in world.done if isinstance(one, ReportDecision)]
+    assert any(one.is_member and one.decision.node for one in made)
+    assert any(one.is_member and not one.decision.node for one in made)
+    assert any(one.decision.nominated_node for one in made)
+
+
+def test_a_wrong_sign_moves_pods() -> None:
+    world = WatchedWorld(
+        FILES, with_text(ROOMY.replace("return node.alloc", "return 100 - node.alloc"))
+    )
+    world.live(3, 200)
+    got = world.shadow.measures
+    assert got.counts.keys() <= {MOVED, NEWLY_PENDING}
+    assert got.counts[MOVED] > 5
+    assert got.examples[0].before != got.examples[0].after
+    assert got.examples[0].scores_before["roomy"] < got.examples[0].scores_after["roomy"]
+
+
+def test_a_filter_that_rejects_some_pods_leaves_them_pending() -> None:
+    text = ROOMY.replace(
+        "    if node.labels",
+        '    if pod.labels.get("group"):\n        return "no groups"\n    if node.labels',
+        1,
+    )
+    world = WatchedWorld(FILES, with_text(text))
+    world.live(4, 200)
+    got = world.shadow.measures
+    assert got.counts.keys() == {NEWLY_PENDING}
+    assert sum(got.by_class.values()) == got.counts[NEWLY_PENDING]
+    assert all("/Pod/g" in name for name in got.by_class), got.by_class
+
+
+def test_a_failure_for_some_pods_is_counted_as_one() -> None:
+    text = ROOMY.replace(
+        "    if node.labels",
+        '    if pod.name[-3:] == "1-1":\n        fail("no")\n    if node.labels',
+        1,
+    )
+    world = WatchedWorld(FILES, with_text(text))
+    world.live(4, 200)
+    got = world.shadow.measures
+    # What is left of a group one of whose pods failed stays pending with it.
+    assert got.counts.keys() == {FAILED, NEWLY_PENDING}
+    assert all("no" in one.after for one in got.examples if one.kind == FAILED)
