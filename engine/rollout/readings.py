@@ -1,0 +1,265 @@
+"""What gates read of measures, by kind: a count, a share, a value, an excess, a slowdown.
+
+Owns the rule of each kind: when a gate fails at once, when only at the end of its stage, and when
+nothing can be said yet. Which gate reads what is `judge`'s.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from engine.lib.durations import go_duration
+from engine.rollout.chance import LIKELY, SURE, UNLIKELY, Times, lowest_share, standard_errors
+from engine.rollout.verdict import GateResult, Outcome
+
+#: Owners in each arm below which a difference between arms says nothing.
+FEW_OWNERS: Final = 10
+#: A stage waits for what may be chance until it has so many times the decisions that it wants.
+PATIENCE: Final = 8
+#: Durations below which a mean says nothing, unless it is `FAR_MULTIPLE` times the other.
+FAR_COUNT: Final = 5
+FAR_MULTIPLE: Final = 10.0
+
+_CHANCE: Final = " (may be chance)"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a stage is.
+
+    Attributes:
+        wanted: Decisions that it wants.
+        is_over: It has them, and its duration is over.
+        is_long: It is over and has `PATIENCE` times as many.
+    """
+
+    wanted: int
+    is_over: bool
+    is_long: bool
+
+
+class Reading(Protocol):
+    """What a gate reads."""
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """The gate's result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number that only the candidate can cause: fails as soon as it exceeds its bound."""
+
+    count: int
+    decisions: int
+    text: str = "{count} of {decisions} compared decisions, want at most {bound}"
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        shown = self.text.format(count=self.count, decisions=self.decisions, bound=f"{bound:g}")
+        verdict: Outcome = "pass" if self.decisions else "inconclusive"
+        if self.count > bound:
+            verdict = "fail"
+        return GateResult(name, float(self.count), bound, verdict, f"{name}: {shown}")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of decisions: fails early only if it is not chance, at the end as it is."""
+
+    count: int
+    decisions: int
+    of: str = "compared decisions"
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        want = f"want at most {_percent(bound)}"
+        if not self.decisions:
+            return GateResult(name, None, bound, "inconclusive", f"{name}: no {self.of}, {want}")
+        share = self.count / self.decisions
+        verdict: Outcome = "pass"
+        note = ""
+        if share > bound:
+            if progress.is_over or lowest_share(self.count, self.decisions) > bound:
+                verdict = "fail"
+            else:
+                verdict, note = "inconclusive", _CHANCE
+        shown = f"{_percent(share)} ({self.count} of {self.decisions} {self.of})"
+        return GateResult(name, share, bound, verdict, f"{name}: {shown}, {want}{note}")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A share that is measured as a whole: counts at the end. None: not measured."""
+
+    value: float | None
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        want = f"want at most {_percent(bound)}"
+        if self.value is None:
+            text = f"{name}: not measured, {want}"
+            return GateResult(name, None, bound, "inconclusive", text)
+        verdict: Outcome = "pass"
+        if self.value > bound:
+            verdict = "fail" if progress.is_over else "inconclusive"
+        return GateResult(
+            name, self.value, bound, verdict, f"{name}: {_percent(self.value)}, {want}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What happened to the pods of an arm.
+
+    Attributes:
+        count: How often, or to how many.
+        decisions: About the arm's pods.
+        affected: Owners with such a decision, of `owners`.
+        owners: See `ArmMeasures`.
+    """
+
+    count: int
+    decisions: int
+    affected: int
+    owners: int
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """How much more often something happens in the canary than in the control sample.
+
+    By how much is counted in decisions; whether it is chance, in owners: the pods of one fare alike
+    and may be tried again and again. Half of all equal candidates exceed a control sample by
+    something, so what is beyond the bound passes if it well may be chance, and if it is in between,
+    the stage waits for more decisions. Where a tenth of the owners have pods that fit nowhere, 4
+    of 1,000 equal candidates fail in a step with the defaults, and 883 of those that reject another
+    third of the owners (`test_judge`).
+
+    Attributes:
+        canary, control: The arms.
+        is_rate: Value and bound are shares of the decisions.
+    """
+
+    canary: Harm
+    control: Harm
+    is_rate: bool = False
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        canary, control = self.canary, self.control
+        want = f"want at most {_percent(bound) if self.is_rate else f'{bound:g}'} more"
+        shown = (
+            f"{canary.count} in {canary.decisions} decisions, in the control sample "
+            f"{control.count} in {control.decisions}, {want}"
+        )
+        if not canary.decisions or not control.decisions:
+            return GateResult(name, None, bound, "inconclusive", f"{name}: {shown}")
+        value = canary.count - control.count * canary.decisions / control.decisions
+        if self.is_rate:
+            value /= canary.decisions
+        verdict: Outcome = "pass"
+        note = ""
+        if value > bound:
+            verdict, note = self._beyond(progress)
+        return GateResult(name, value, bound, verdict, f"{name}: {shown}{note}")
+
+    def _beyond(self, progress: Progress) -> tuple[Outcome, str]:
+        canary, control = self.canary, self.control
+        if (owners := min(canary.owners, control.owners)) < FEW_OWNERS:
+            return "inconclusive", _few(owners)
+        errors = standard_errors(canary.affected, canary.owners, control.affected, control.owners)
+        if errors > (UNLIKELY if progress.is_long else SURE):
+            return "fail", ""
+        is_chance = progress.is_long or (progress.is_over and errors <= LIKELY)
+        return ("pass", " (within chance)") if is_chance else ("inconclusive", _CHANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """How many times as long something takes.
+
+    Fails if it is not chance, or still is beyond the bound when a stage has waited long: one
+    hiccup among fifty decisions is no slow candidate.
+
+    Attributes:
+        candidate, before: The durations; those before are of the same decisions, or of the control
+            sample.
+        margin: Seconds by which the mean must be longer, too.
+        needed: How many durations say something, unless the stage wants fewer decisions.
+        what: They are of.
+        other: Whose durations the second ones are.
+        fails_far: Fails with `FAR_COUNT` durations if it is `FAR_MULTIPLE` times as long.
+    """
+
+    candidate: Times
+    before: Times
+    margin: float
+    needed: int
+    what: str
+    other: str
+    fails_far: bool = False
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        mean, before = self.candidate.mean, self.before.mean
+        count = min(self.candidate.count, self.before.count)
+        needed = min(self.needed, progress.wanted)
+        want = f"want at most {bound:g} times"
+        if not count:
+            text = f"{name}: 0 of {needed} {self.what}, {want}"
+            return GateResult(name, None, bound, "inconclusive", text)
+        ratio = mean / before if before else None
+        verdict: Outcome = "pass"
+        note = ""
+        if mean > bound * before and mean - before > self.margin:
+            verdict, note = self._beyond(bound, needed, progress)
+        if verdict == "pass" and count < needed:
+            verdict, note = "inconclusive", f" ({count} of {needed} {self.what})"
+        times = "many" if ratio is None else f"{ratio:.3g}"
+        shown = f"{times} times ({_time(mean)}, {self.other} {_time(before)}), {want}"
+        return GateResult(name, ratio, bound, verdict, f"{name}: {shown}{note}")
+
+    def _beyond(self, bound: float, needed: int, progress: Progress) -> tuple[Outcome, str]:
+        candidate, before = self.candidate, self.before
+        count = min(candidate.count, before.count)
+        owners = min(candidate.independent, before.independent)
+        beyond = candidate.mean - bound * before.mean
+        is_sure = beyond > SURE * math.hypot(candidate.error, bound * before.error)
+        is_far = candidate.mean > max(FAR_MULTIPLE, bound) * before.mean
+        if is_sure and is_far and self.fails_far and count >= FAR_COUNT:
+            return "fail", ""
+        if count < needed:
+            return "inconclusive", f" ({count} of {needed} {self.what})"
+        if owners < FEW_OWNERS:
+            return "inconclusive", _few(owners)
+        return ("fail", "") if is_sure or progress.is_long else ("inconclusive", _CHANCE)
+
+
+def enough(name: str, count: int, wanted: int, note: str = "") -> GateResult:
+    """Whether there are as many as *wanted*."""
+    verdict: Outcome = "pass" if count >= wanted else "inconclusive"
+    text = f"{name}: {count} of {wanted}{note}"
+    return GateResult(name, float(count), float(wanted), verdict, text)
+
+
+def long_enough(elapsed: float, wanted: float) -> GateResult:
+    """Whether *wanted* seconds are over."""
+    verdict: Outcome = "pass" if elapsed >= wanted else "inconclusive"
+    # Rounded down, so that what is not over does not look as if it was.
+    shown = go_duration(math.floor(min(elapsed, 1e9) * 10) / 10)
+    text = f"duration: {shown} of {go_duration(wanted)}"
+    return GateResult("duration", elapsed, wanted, verdict, text)
+
+
+def _few(owners: int) -> str:
+    return f" (too few owners to say: {owners} of {FEW_OWNERS})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g}%"
+
+
+def _time(seconds: float) -> str:
+    """With three digits."""
+    return go_duration(float(f"{seconds:.3g}"))
