@@ -80,6 +80,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "diff_command",
         "Compare the decisions of two sets of policies.",
     ),
+    "compare": (
+        "engine.cli.compare_command",
+        "compare_command",
+        "Say if two sets of policies are equivalent on a snapshot.",
+    ),
     "sweep": (
         "engine.cli.sweep_command",
         "sweep_command",
@@ -97,7 +102,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 KUBE_SCHEDULER: Final = "kube-scheduler"
 # Commands that run policies in their own process.
 _SUPERVISED: Final = frozenset(
-    {"test", "bench", "explain", "simulate", "replay", "diff", "sweep", "conformance"}
+    {"test", "bench", "explain", "simulate", "replay", "diff", "compare", "sweep", "conformance"}
 )
 
 

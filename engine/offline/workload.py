@@ -115,6 +115,16 @@ class Workload:
         mixed.sort(key=lambda one: one.at)  # stable: the order within a moment stays random
         return replace(self, arrivals=mixed)
 
+    def all_nodes(self) -> list[dict[str, Any]]:
+        """The manifests of the nodes of the start, and of those that are added later."""
+        nodes = [*self.cluster.nodes]
+        names = {node_of(one).name for one in nodes}
+        for change in self.changes:
+            if change.node is not None and change.name not in names:
+                names.add(change.name)
+                nodes.append(msgspec.to_builtins(change.node.manifest))
+        return nodes
+
     def with_nodes(self, count: int) -> "Workload":
         """The same with *count* more nodes of the most common shape at the start.
 
@@ -123,18 +133,13 @@ class Workload:
         """
         if not count:
             return self
-        nodes = [*self.cluster.nodes]
-        names = {node_of(one).name for one in nodes}
-        for change in self.changes:
-            if change.node is not None and change.name not in names:
-                names.add(change.name)
-                nodes.append(msgspec.to_builtins(change.node.manifest))
+        nodes = self.all_nodes()
         if not nodes:
             raise WorkloadError("want a node to make more of, found no node among the objects")
         shapes = Counter(map(_shape, nodes))
         common = max(shapes, key=lambda shape: (shapes[shape], shape))
         model = next(one for one in nodes if _shape(one) == common)
-        taken = names | {change.name for change in self.changes}
+        taken = {node_of(one).name for one in nodes} | {change.name for change in self.changes}
         free = (name for n in itertools.count(1) if (name := f"extra-{n}") not in taken)
         more = [_copy_of(model, name) for name in itertools.islice(free, count)]
         cluster = replace(self.cluster, nodes=[*self.cluster.nodes, *more])

@@ -235,6 +235,16 @@ class Scheduler:
                 failures.append(answer)
         return failures
 
+    def first_of_equals(
+        self, pod: Pod, names: Sequence[str], snapshot: Snapshot
+    ) -> tuple[str, ...] | PolicyFailure:
+        """Those of the nodes *names*, all equally good for *pod*, of which one is taken by hash."""
+        slots = np.array([snapshot.slot_of[name] for name in names], np.int64)
+        best = self._by_tie_keys(self._profiles[pod.scheduler_name], pod, slots, snapshot)
+        if isinstance(best, PolicyFailure):
+            return best
+        return tuple(node_name(slot, snapshot) for slot in best.tolist())
+
     def preemption_failures(
         self, profile: Profile, victims: Mapping[str, NodeVictims], snapshot: Snapshot
     ) -> list[PolicyFailure]:
@@ -737,15 +747,11 @@ class Scheduler:
         self, profile: Profile, pod: Pod, best: NDArray[np.int64], snapshot: Snapshot
     ) -> int | PolicyFailure:
         """One of the *best* slots: by the profile's `tie_key`, then by hash, then by name."""
-        for enabled in profile.at("tie_key"):
-            if len(best) == 1:
-                break
-            use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
-            self._columns.refresh(snapshot)  # its column may be new
-            is_first = self._tie_keys.first(use, use.column.ids[best])
-            if isinstance(is_first, PolicyFailure):
-                return is_first
-            best = best[is_first]
+        if profile.at("tie_key"):
+            preferred = self._by_tie_keys(profile, pod, best, snapshot)
+            if isinstance(preferred, PolicyFailure):
+                return preferred
+            best = preferred
         if len(best) == 1:
             return int(best[0])
         hashes = self._columns.name_hashes
@@ -757,6 +763,21 @@ class Scheduler:
             return int(best[first])
         same = best[ranks == ranks[first]]
         return int(min(same.tolist(), key=lambda slot: node_name(slot, snapshot)))
+
+    def _by_tie_keys(
+        self, profile: Profile, pod: Pod, best: NDArray[np.int64], snapshot: Snapshot
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """Those of the *best* slots that the profile's `tie_key` puts first."""
+        for enabled in profile.at("tie_key"):
+            if len(best) == 1:
+                break
+            use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
+            self._columns.refresh(snapshot)  # its column may be new
+            is_first = self._tie_keys.first(use, use.column.ids[best])
+            if isinstance(is_first, PolicyFailure):
+                return is_first
+            best = best[is_first]
+        return best
 
     # --- step 5, and outcomes -----------------------------------------------------------------
 
