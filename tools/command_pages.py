@@ -55,7 +55,17 @@ def _page(name: str, command: click.Command, by_hand: str) -> str:
         click.Context(command, parent=group, info_name=name) as context,
     ):
         made = "\n\n".join([_usage(context), *_help(command), _options(context)])
+        if isinstance(command, click.Group):
+            made = "\n\n".join([made, *_parts(command, context)])
     return _with_made(f"# starsched {name}", made, by_hand)
+
+
+def _parts(group: click.Group, context: click.Context) -> Iterator[str]:
+    """A section for each command of *group*."""
+    for name, command in group.commands.items():
+        with click.Context(command, parent=context, info_name=name) as inner:
+            parts = [f"## {inner.command_path}", _usage(inner), *_help(command), _options(inner)]
+            yield "\n\n".join(parts)
 
 
 def _with_made(title: str, made: str, by_hand: str) -> str:

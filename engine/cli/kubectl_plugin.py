@@ -23,6 +23,7 @@ from engine.cli.leader_access import (
     leader_at,
     leader_options,
 )
+from engine.cli.rollout_command import rollout_command
 from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer, PoliciesPage, QueuePage
 
@@ -117,6 +118,9 @@ def policies(**options: Any) -> None:
     """List what became of the latest revisions of the policies."""
     page = _ask(options, "/policies", {}, PoliciesPage)
     _print(options, page, lambda: _print_policies(page))
+
+
+main.add_command(rollout_command)
 
 
 def _ask(options: dict[str, Any], path: str, query: dict[str, str], record: type[Record]) -> Record:

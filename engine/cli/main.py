@@ -60,6 +60,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "explain_command",
         "Explain why a pod goes where it goes, or nowhere.",
     ),
+    "rollout": (
+        "engine.cli.rollout_command",
+        "rollout_command",
+        "Show how far an edit has come; pause, promote or abort it.",
+    ),
     "simulate": (
         "engine.cli.simulate_command",
         "simulate_command",

@@ -1,9 +1,11 @@
 """The command finds its subcommands, and pays only for the one that is used."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -23,9 +25,13 @@ def test_every_command_explains_itself(name: str) -> None:
     assert result.exit_code == 0
     assert "Examples:" in result.output
     assert "Exit codes: 0 " in result.output
+    text = result.output
+    module, attribute, _ = COMMANDS[name]
+    command = getattr(importlib.import_module(module), attribute)
+    if isinstance(command, click.Group):
+        text += CliRunner().invoke(main, [name, next(iter(command.commands)), "--help"]).output
     # Those that run until they are stopped log instead, which has a form of its own.
-    has_form = "--output [text|json" in result.output
-    assert has_form != ("--logging-format" in result.output)
+    assert ("--output [text|json" in text) != ("--logging-format" in text)
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

@@ -37,7 +37,8 @@ def flags() -> Iterator[tuple[str, str]]:
     """(command, long flag) of the whole command line, hidden ones left out."""
     for name, (module, attribute, _) in COMMANDS.items():
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        for parameter in command.params:
+        parts = command.commands.values() if isinstance(command, click.Group) else ()
+        for parameter in (*command.params, *chain(*(part.params for part in parts))):
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 for flag in (*parameter.opts, *parameter.secondary_opts):
                     if flag.startswith("--"):
