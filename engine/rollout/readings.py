@@ -189,6 +189,7 @@ class Slowdown:
         needed: How many durations say something, unless the stage wants fewer decisions.
         what: They are of.
         other: Whose durations the second ones are.
+        one_in: About one of so many decisions has a duration.
         fails_far: Fails with `FAR_COUNT` durations if it is `FAR_MULTIPLE` times as long.
     """
 
@@ -198,13 +199,14 @@ class Slowdown:
     needed: int
     what: str
     other: str
+    one_in: int = 1
     fails_far: bool = False
 
     def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
         """See the class."""
         mean, before = self.candidate.mean, self.before.mean
         count = min(self.candidate.count, self.before.count)
-        needed = min(self.needed, progress.wanted)
+        needed = min(self.needed, -(-progress.wanted // self.one_in))
         want = f"want at most {bound:g} times"
         if not count:
             text = f"{name}: 0 of {needed} {self.what}, {want}"

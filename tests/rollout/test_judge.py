@@ -219,6 +219,14 @@ def test_an_idle_cluster_promotes_nothing() -> None:
         assert [gate.name for gate in verdict.gates if gate.verdict == "pass"] == ["duration"]
 
 
+def test_a_stage_of_few_decisions_needs_few_timed_ones() -> None:
+    """A shadow times a sample; it does not wait for fifty if the stage wants fewer decisions."""
+    small = ShadowStage(STAGE.duration, compared=95)
+    times = {n: _times(n, MS) | _times(n, MS, "_before") for n in (9, 10)}
+    got = {n: _of_shadow(_shadow(95, timed=n, **times[n]), stage=small).outcome for n in times}
+    assert got == {9: "inconclusive", 10: "pass"}
+
+
 # --- canary ----------------------------------------------------------------------------------
 
 
