@@ -78,6 +78,7 @@ from engine.pulled_metrics import (
     show_policies,
     show_queue,
     show_recording,
+    show_rollout,
     show_waiting,
     show_watches,
 )
@@ -776,6 +777,7 @@ class App:
         show_policies(
             metrics, restarts=self._restarts, memo=self._memo, evaluations=self._evaluations.counts
         )
+        show_rollout(metrics, lambda: self.rollout.status)
         show_facts(metrics, self.facts)
         show_watches(metrics, self._informers)
         show_pod_groups(metrics, lambda: self._pod_groups)

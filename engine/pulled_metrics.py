@@ -17,6 +17,8 @@ from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
 from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
+from engine.rollout.measures import KINDS, ShadowMeasures
+from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 from engine.telemetry.metrics import Metrics
 from engine.watching.informer import Informer
 
@@ -157,6 +159,51 @@ def show_policies(
         "answered from memory is not among them.",
         ("plugin", "extension_point", "profile"),
         lambda: [(key, number) for key, number in evaluations.items()],
+    )
+
+
+def show_rollout(metrics: Metrics, status: Callable[[], RolloutStatus]) -> None:
+    """Export the stage that a candidate is in, and what its shadow has compared.
+
+    The counters begin again with each shadow, which Prometheus takes as a restart.
+    """
+
+    def stage() -> dict[str, float]:
+        now = status()
+        present = "" if now.stage is None or now.result != RUNNING else now.stages[now.stage].name
+        return {name: float(name == present) for name in (SHADOW, CANARY)}
+
+    def shadow() -> ShadowMeasures:
+        return status().shadow or ShadowMeasures()
+
+    metrics.pull_gauges(
+        "starsched_rollout_stage",
+        "1 for the stage that an edit of the policies is in, `shadow` or `canary`, else 0.",
+        "stage",
+        stage,
+    )
+    metrics.pull_gauge(
+        "starsched_rollout_paused",
+        "1 while the edit that is rolled out stands still, else 0.",
+        lambda: float(status().result == RUNNING and bool(status().paused)),
+    )
+    metrics.pull_counter(
+        "starsched_rollout_compared_total",
+        "Decisions that the shadow of the last edit has compared.",
+        (),
+        lambda: [((), shadow().compared)],
+    )
+    metrics.pull_counter(
+        "starsched_rollout_differences_total",
+        "Compared decisions that the last edit would make differently, by kind of difference.",
+        ("kind",),
+        lambda: [((kind,), shadow().counts.get(kind, 0)) for kind in KINDS],
+    )
+    metrics.pull_counter(
+        "starsched_rollout_skipped_total",
+        "Decisions that the shadow of the last edit has not compared, by reason.",
+        ("reason",),
+        lambda: [((reason,), number) for reason, number in shadow().skipped.items()],
     )
 
 

@@ -22,8 +22,8 @@ from engine.cli.rollout_text import print_rollout
 from engine.kube.errors import KubeConfigError
 from engine.lib import event_loop
 from engine.live.answers import RolloutPage
-from engine.live.rollout_page import RUNNING
 from engine.rollout.control import MODE, PAUSED, STAGED, SUFFIX
+from engine.rollout.status import RUNNING
 from engine.telemetry.logs import configure_logging
 
 Command = TypeVar("Command", bound=Callable[..., Any])

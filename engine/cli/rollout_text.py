@@ -78,7 +78,7 @@ def _gates(console: Console, page: RolloutPage, view: RolloutView) -> None:
     for one in view.gates:
         gate, colour = one.gate, _COLOURS[one.gate.verdict]
         verdict = f"[{colour}]{gate.verdict}[/{colour}]"
-        table.add_row(f"  {escape(gate.name)}", _bar(one.share), escape(gate.text), verdict)
+        table.add_row(f"  {escape(gate.name)}", _bar(one.share), escape(one.text), verdict)
     console.print(table)
 
 

@@ -13,10 +13,9 @@ from engine.live.moments import at_text
 from engine.rollout.control import AT_ONCE, PAUSED, SUFFIX, Control
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.sources import STOP_ANNOTATION
-from engine.rollout.status import RolloutStatus
+from engine.rollout.status import RUNNING, RolloutStatus
 
 IN_FORCE: Final = "in_force"
-RUNNING: Final = "running"
 
 
 def rollout_page(
@@ -79,17 +78,15 @@ def share_text(share: float) -> str:
     return f"{share * 100:g}%"
 
 
-def _namespace(pod: str) -> str:
-    return pod.partition("/")[0]
+def _namespace(name: str) -> str:
+    """The namespace of a pod, or of a class of pods, by its name."""
+    return name.partition("/")[0]
 
 
 def _readable_part(
     shadow: ShadowMeasures | None, readable: Collection[str] | None
 ) -> tuple[ShadowMeasures | None, int]:
-    """*shadow* without what names pods of other namespaces, and how many namespaces these are.
-
-    Classes may have names of pods in them.
-    """
+    """*shadow* without what names pods of other namespaces, and how many namespaces these are."""
     if shadow is None or readable is None:
         return shadow, 0
     by_namespace = {name: n for name, n in shadow.by_namespace.items() if name in readable}
@@ -98,7 +95,7 @@ def _readable_part(
     shown = msgspec.structs.replace(
         shadow,
         by_namespace=by_namespace,
-        by_class={} if left_out else shadow.by_class,
+        by_class={name: n for name, n in shadow.by_class.items() if _namespace(name) in readable},
         examples=[one for one in shadow.examples if _namespace(one.pod) in readable],
     )
     return shown, left_out

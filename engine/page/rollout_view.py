@@ -26,10 +26,16 @@ class Step:
 
 @dataclass(frozen=True)
 class GateView:
-    """A gate; *share* is how much of its bound is reached, at most 1."""
+    """A gate.
+
+    Attributes:
+        share: How much of its bound is reached, at most 1.
+        text: Without the gate's name, which it has in a verdict.
+    """
 
     gate: GateResult
     share: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,9 @@ def rollout_view(page: RolloutPage) -> RolloutView:
     """What the template shows for *page*."""
     steps = tuple(Step(stage_text(stage), stage.state) for stage in page.stages)
     gates = () if page.verdict is None else page.verdict.gates
-    shown = tuple(GateView(gate, reached(gate)) for gate in gates)
+    shown = tuple(
+        GateView(gate, reached(gate), gate.text.removeprefix(f"{gate.name}: ")) for gate in gates
+    )
     arms = arm_rows(page.canary or ArmMeasures(), page.control or ArmMeasures())
     if page.canary is None and page.control is None:
         arms = ()

@@ -3,10 +3,17 @@
 Owns the record.
 """
 
+from typing import Final
+
 import msgspec
 
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.verdict import Verdict
+
+SHADOW: Final = "shadow"
+CANARY: Final = "canary"
+#: The result of a candidate that is on its way.
+RUNNING: Final = "running"
 
 
 class StageStatus(msgspec.Struct, frozen=True):

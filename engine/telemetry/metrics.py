@@ -314,6 +314,13 @@ class Metrics:
             buckets=exponential(0.01, 2, 12),
             registry=registry,
         )
+        self.rollout_verdicts = Counter(
+            "starsched_rollout_verdicts_total",
+            "Stages of roll-outs that ended or stand still, by stage (`shadow`, `canary`) and "
+            "outcome: `pass`, `fail`, `inconclusive`.",
+            ["stage", "outcome"],
+            registry=registry,
+        )
         self.decision_pauses = Histogram(
             "starsched_decision_pause_seconds",
             "From one decision to the next, or from a pod's arrival if nothing was to be decided.",

@@ -125,7 +125,7 @@ def shadow() -> ShadowMeasures:
         counts={"moved": 3},
         by_policy={"p": 3},
         by_namespace={"shop": 2, "secret": 1},
-        by_class={"secret/report": 1},
+        by_class={"secret/Job/report": 1, "shop/Pod/a": 1, "others": 1},
         examples=[
             Example("moved", "shop/a", "n1", "n2"),
             Example("moved", "secret/report-1", "n1", "n2"),
@@ -141,7 +141,7 @@ def test_pods_of_other_namespaces_are_left_out_and_the_sums_stay() -> None:
     assert got.left_out == 1
     assert got.shadow.by_namespace == {"shop": 2}
     assert [one.pod for one in got.shadow.examples] == ["shop/a"]
-    assert (got.shadow.by_class, got.shadow.counts) == ({}, {"moved": 3})
+    assert (got.shadow.by_class, got.shadow.counts) == ({"shop/Pod/a": 1}, {"moved": 3})
     # What the roll-out counts on with is not touched.
     assert of.shadow == shadow()
     assert page(of).shadow == shadow()

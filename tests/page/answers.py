@@ -275,7 +275,7 @@ def rollout(**fields: Any) -> RolloutPage:
     )
     gates = (
         GateResult("duration", 71.0, 120.0, "inconclusive", "71 s of 2 min"),
-        GateResult("maxMoved", 0.034, 0.25, "pass", "3.4% moved, at most 25%"),
+        GateResult("maxMoved", 0.034, 0.25, "pass", "maxMoved: 3.4% moved, at most 25%"),
         GateResult("maxNewlyPending", 1, 0, "fail", "1 newly pending, at most 0"),
     )
     known: dict[str, Any] = {
