@@ -73,9 +73,9 @@ def check_command(
     if fix:
         sets = _fixed(sets)
     # 2. Run the checks on each set.
-    report = _Report()
+    report = CheckReport()
     for files in sets:
-        _check(files, config, report, reads=reads, costs=cost)
+        check_set(files, config, report, reads=reads, costs=cost)
     # 3. Print the problems, and set the exit code.
     problems = list(dict.fromkeys(report.problems))
     errors = sum(strict or problem.severity == "error" for problem in problems)
@@ -85,13 +85,13 @@ def check_command(
         _print_reads(report.hooks)
         _print_costs(report.costs)
         for problem in problems:
-            click.echo(_line(problem, report.lints.get(problem)))
+            click.echo(problem_line(problem, report.lints.get(problem)))
         click.echo(_summary(report, errors, len(problems) - errors))
     raise SystemExit(1 if errors else 0)
 
 
 @dataclass(slots=True)
-class _Report:
+class CheckReport:
     """What the checks of all sets of files found.
 
     Attributes:
@@ -110,8 +110,13 @@ class _Report:
     documents: int = 0
 
 
-def _check(
-    files: PolicyFiles, config: Path | None, report: _Report, *, reads: bool, costs: bool
+def check_set(
+    files: PolicyFiles,
+    config: Path | None,
+    report: CheckReport,
+    *,
+    reads: bool = False,
+    costs: bool = False,
 ) -> None:
     """Check one set of files, and add to *report* what was found."""
     bundle, found = build(files, config)
@@ -165,10 +170,10 @@ def _of_selected(
 
 
 def _as_json(
-    report: _Report, problems: list[Problem], *, reads: bool, costs: bool
+    report: CheckReport, problems: list[Problem], *, reads: bool, costs: bool
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {
-        "problems": [_plain(problem, report.lints.get(problem)) for problem in problems],
+        "problems": [plain_problem(problem, report.lints.get(problem)) for problem in problems],
         "files": report.policies,
     }
     if reads:
@@ -178,7 +183,7 @@ def _as_json(
     return answer
 
 
-def _summary(report: _Report, errors: int, warnings: int) -> str:
+def _summary(report: CheckReport, errors: int, warnings: int) -> str:
     """The last line for people."""
     what = f"{errors} problem(s)" if errors else "no problems"
     if warnings:
@@ -271,12 +276,14 @@ def _fixed(sets: list[PolicyFiles]) -> list[PolicyFiles]:
     return corrected
 
 
-def _line(problem: Problem, lint: str | None) -> str:
+def problem_line(problem: Problem, lint: str | None) -> str:
+    """*problem* as it is printed, with the lint that found it."""
     kind = "" if problem.severity == "error" else f"{problem.severity}: "
     name = f" [{lint}]" if lint else ""
     return str(replace(problem, message=f"{kind}{problem.message}{name}"))
 
 
-def _plain(problem: Problem, lint: str | None) -> dict[str, Any]:
+def plain_problem(problem: Problem, lint: str | None) -> dict[str, Any]:
+    """*problem* as it is in the JSON output, with the lint that found it."""
     plain: dict[str, Any] = msgspec.to_builtins(problem)
     return plain | ({"lint": lint} if lint else {})

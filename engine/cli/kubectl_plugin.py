@@ -1,9 +1,10 @@
-"""`kubectl starsched`: why pods wait, asked of the scheduler that leads.
+"""`kubectl starsched`: why pods wait, asked of the scheduler that leads; and `starsched plan`.
 
 Owns the commands and how their answers are printed; kubectl finds it by its name on the path. The
 flags are kubectl's.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -121,6 +122,26 @@ def policies(**options: Any) -> None:
 
 
 main.add_command(rollout_command)
+
+
+@main.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def plan(arguments: tuple[str, ...]) -> None:
+    """Show what an edit of the policies would change: `starsched plan`."""
+    _become("plan", arguments)
+
+
+@main.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def apply(arguments: tuple[str, ...]) -> None:
+    """Apply planned policies, unless something has moved: `starsched apply`."""
+    _become("apply", arguments)
+
+
+def _become(command: str, arguments: Sequence[str]) -> None:
+    """Replace this process by another command of ours, which may fork before it has threads."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "engine.cli.main", command, *arguments])
 
 
 def _ask(options: dict[str, Any], path: str, query: dict[str, str], record: type[Record]) -> Record:

@@ -90,6 +90,16 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "compare_command",
         "Say if two sets of policies are equivalent on a snapshot.",
     ),
+    "plan": (
+        "engine.cli.plan_command",
+        "plan_command",
+        "Show what an edit of the policies would change in a cluster.",
+    ),
+    "apply": (
+        "engine.cli.apply_command",
+        "apply_command",
+        "Apply planned policies, unless something has moved.",
+    ),
     "sweep": (
         "engine.cli.sweep_command",
         "sweep_command",
@@ -107,7 +117,18 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 KUBE_SCHEDULER: Final = "kube-scheduler"
 # Commands that run policies in their own process.
 _SUPERVISED: Final = frozenset(
-    {"test", "bench", "explain", "simulate", "replay", "diff", "compare", "sweep", "conformance"}
+    {
+        "test",
+        "bench",
+        "explain",
+        "simulate",
+        "replay",
+        "diff",
+        "compare",
+        "plan",
+        "sweep",
+        "conformance",
+    }
 )
 
 

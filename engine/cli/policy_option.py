@@ -45,21 +45,30 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
     Raises `InputError` for what cannot be read, and with every problem of policies that cannot
     decide.
     """
-    files = PolicyFiles(Path(), {}, frozenset())
-    path = standard_input() if policies == "-" else Path(policies)
-    if policies != BUILTIN and path.exists() and not path.is_dir():
-        files = _of_config_map(path)
-    elif policies != BUILTIN:
-        try:
-            files = read_bundle_files(path)
-        except PolicyFilesError as error:
-            is_live = policies.startswith(CONFIGMAP_PREFIX)
-            raise InputError(f"{error}{_LIVE if is_live else ''}") from error
-    elif config is not None and config.suffix in (".yaml", ".yml"):
+    if policies == BUILTIN and config is not None and config.suffix in (".yaml", ".yml"):
         # As if it were in the directory of the built-in policies: its PolicyRuntime counts too.
         text = read_config(config)
         files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
+    else:
+        files = read_texts(policies)
     return decidable(files, config), files
+
+
+def read_texts(policies: str) -> PolicyFiles:
+    """The files of a directory, of a file with a ConfigMap, or none for `builtin`.
+
+    Raises `InputError` for what cannot be read.
+    """
+    if policies == BUILTIN:
+        return PolicyFiles(Path(), {}, frozenset())
+    path = standard_input() if policies == "-" else Path(policies)
+    if path.exists() and not path.is_dir():
+        return _of_config_map(path)
+    try:
+        return read_bundle_files(path)
+    except PolicyFilesError as error:
+        is_live = policies.startswith(CONFIGMAP_PREFIX)
+        raise InputError(f"{error}{_LIVE if is_live else ''}") from error
 
 
 def _of_config_map(path: Path) -> PolicyFiles:

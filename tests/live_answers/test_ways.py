@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -235,3 +237,13 @@ async def test_the_real_api_server_forwards_to_the_leader(
                 return False
 
             await eventually(may_ask)
+
+
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_the_plugin_plans_and_applies_as_starsched_does(command: str) -> None:
+    words = [sys.executable, "-c", "from engine.cli.kubectl_plugin import main; main()"]
+    done = subprocess.run(
+        [*words, command, "--help"], capture_output=True, text=True, check=True, cwd=DEPLOY.parent
+    )
+    assert "starsched plan ./policies" in done.stdout
+    assert "--configmap" in done.stdout

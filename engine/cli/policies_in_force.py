@@ -1,0 +1,109 @@
+"""The policies in force in a cluster, read from its ConfigMaps, and the options that name them.
+
+Owns the requests. What follows from both ConfigMaps is `rollout.in_force`'s.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from engine.cli.cluster_option import connect
+from engine.cli.policy_paths import CONFIGMAP_PREFIX
+from engine.kube.client import ApiClient
+from engine.kube.errors import ApiError, KubeConfigError, NotFound
+from engine.kube.resources import CONFIG_MAPS
+from engine.lib import event_loop
+from engine.model.objects import ConfigMap, decode
+from engine.rollout.in_force import InForce, in_force
+from engine.rollout.last_good import SUFFIX, ConfigMapStore, LastGood, StoreError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DEFAULT: Final = "starsched/starsched-policies"
+
+
+class CannotPlan(click.ClickException):
+    """The cluster does not say what is wanted of it: exit code 2, as 1 is a finding."""
+
+    exit_code = 2
+
+
+class PolicyMap(NamedTuple):
+    """The ConfigMap that policies are edited in."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_default(self) -> bool:
+        """True if commands need not be given it."""
+        return str(self) == _DEFAULT
+
+
+class _PolicyMapType(click.ParamType[PolicyMap]):
+    """`NAMESPACE/NAME`, with the prefix that `run --policies` wants, or without."""
+
+    name = "configmap"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, PolicyMap):
+            return value
+        namespace, _, name = str(value).removeprefix(CONFIGMAP_PREFIX).partition("/")
+        if not namespace or not name or "/" in name:
+            self.fail(f"want `NAMESPACE/NAME`, got `{value}`", param, ctx)
+        return PolicyMap(namespace, name)
+
+
+def configmap_option(function: Command) -> Command:
+    """Add `--configmap` to a command."""
+    return click.option(
+        "--configmap",
+        "policy_map",
+        type=_PolicyMapType(),
+        default=_DEFAULT,
+        show_default=True,
+        metavar="NAMESPACE/NAME",
+        help="The ConfigMap that the scheduler takes its policies from, as `run --policies` names "
+        "it.",
+    )(function)
+
+
+def read_in_force(where: PolicyMap, kubeconfig: Path | None, context: str | None) -> InForce:
+    """The policies in force.
+
+    Raises `click.UsageError` for a kubeconfig that cannot be used, `CannotPlan` if the cluster does
+    not answer.
+    """
+    try:
+        return event_loop.run(_read(where, kubeconfig, context))
+    except KubeConfigError as error:
+        raise click.UsageError(str(error)) from error
+    except ApiError as error:
+        raise CannotPlan(f"ConfigMap `{where}`: {error}") from error
+
+
+async def _read(where: PolicyMap, kubeconfig: Path | None, context: str | None) -> InForce:
+    async with await connect(kubeconfig, context) as client:
+        return await in_force_now(client, where)
+
+
+async def in_force_now(client: ApiClient, where: PolicyMap) -> InForce:
+    """The policies in force. Raises `ApiError`."""
+    try:
+        raw = await client.get(CONFIG_MAPS, where.name, where.namespace)
+        edited: ConfigMap | None = decode(ConfigMap, raw)
+    except NotFound:
+        edited = None
+    saved: LastGood | None = None
+    unread = ""
+    try:
+        saved = await ConfigMapStore(client, where.namespace, where.name + SUFFIX).load()
+    except StoreError as error:
+        unread = str(error)
+    found = in_force(str(where), edited, saved)
+    return found._replace(notes=(*found.notes, unread)) if unread else found
