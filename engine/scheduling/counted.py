@@ -6,7 +6,7 @@ kept by input, like all others.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -241,11 +241,7 @@ class CountedHooks:
         members = [_members(each) for each in groups.shared]
         keys = [groups.keys[group] for group in unknown]
         entries = [_entry_of(use, columns, key, members) for key in keys]
-        likely = groups.likely_after(keys)  # worked out if there is something to ask
-        later = [_entry_of(use, columns, key, members) for key in likely]
-        for more in groups.growth_after(keys):
-            grown = [_members({**each, "min": each["min"] + more}) for each in groups.shared]
-            later += [_entry_of(use, columns, (key[0], key[1] + more), grown) for key in keys]
+        later = _foreseen(use, columns, keys, members)  # worked out if there is something to ask
         failed: dict[int, PolicyFailure] = {}
         for group, answer in zip(unknown, self._ask(use, entries, later), strict=True):
             if isinstance(answer, PolicyFailure):
@@ -330,6 +326,22 @@ class CountedHooks:
 def given_to_group(use: CountedHook, columns: Sequence[CounterColumn], group: int) -> bytes:
     """What *use* was given last of the nodes of one of its groups."""
     return _entry_of(use, columns, use.groups.keys[group], [_members(g) for g in use.groups.shared])
+
+
+def _foreseen(
+    use: CountedHook,
+    columns: Sequence[CounterColumn],
+    keys: Sequence[Key],
+    members: Sequence[bytes],
+) -> Iterator[bytes]:
+    """What *use* will probably be given next, now that it has to be asked about *keys*."""
+    groups = use.groups
+    for key in groups.likely_after(keys):
+        yield _entry_of(use, columns, key, members)
+    for more in groups.growth_after(keys):
+        grown = [_members({**each, "min": each["min"] + more}) for each in groups.shared]
+        for key in keys:
+            yield _entry_of(use, columns, (key[0], key[1] + more), grown)
 
 
 def _of_feasible(

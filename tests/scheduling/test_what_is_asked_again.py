@@ -145,7 +145,7 @@ def test_counts_and_ranges_that_keep_growing_are_read_ahead() -> None:
         # The node that has changed is asked about in a trip of its own.
         trips += world.asked.round_trips - 1
     # Without reading ahead: 88, a count and a range for each pod.
-    assert trips < 22
+    assert trips < 20
 
 
 def test_counts_that_grow_with_the_least_of_them_are_read_ahead() -> None:
