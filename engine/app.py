@@ -276,7 +276,7 @@ class App:
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = stages.evaluations
         self.control = control if control is not None else NoControl()
-        self.shadow = Shadow(stages.make_evaluator)
+        self.shadow = Shadow(stages.make_bundle, stages.make_evaluator)
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),

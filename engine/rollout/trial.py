@@ -149,9 +149,9 @@ class CandidateStages:
         run_tests: RunTests,
         on_close: Callable[[], None] = _nothing,
     ) -> None:
-        self._build = build
         self.close: Final = on_close
-        #: For other threads; the event loop has `start_sandbox`.
+        #: For other threads; the event loop has `build` and `start_sandbox`.
+        self.make_bundle: Final = build
         self.make_evaluator: Final = make_evaluator
         self.evaluations = Evaluations()
         self._run_tests = run_tests
@@ -168,7 +168,7 @@ class CandidateStages:
     async def build(self, files: Mapping[str, str]) -> Bundle:
         """The bundle of *files*. Raises `Rejected`."""
         try:
-            return await asyncio.to_thread(self._build, files)
+            return await asyncio.to_thread(self.make_bundle, files)
         except PolicyErrors as errors:
             raise Rejected("check", errors.problems) from errors
 

@@ -7,7 +7,7 @@ force decide here as they did there: then the candidate's text is all that diffe
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -55,8 +55,20 @@ class Difference:
     again: Callable[[Side], Outcome]
 
 
-Explain = Callable[[Difference], tuple[str, str]]
-"""What causes a difference, and where that is written; "" for what is not known."""
+class Explain(Protocol):
+    """Knows what causes a difference."""
+
+    def policies(self, difference: Difference) -> str:
+        """The policies that cause it; "" if that is not known."""
+        ...
+
+    def place(self, difference: Difference) -> str:
+        """Where that is written; "" if it is not known."""
+        ...
+
+    def close(self) -> None:
+        """End what was started for that."""
+        ...
 
 
 class Comparer:
@@ -109,8 +121,8 @@ class Comparer:
         return self._clocks.worked() - worked + (self._waited - waited)
 
     def close(self) -> None:
-        """End both sandboxes."""
-        for side in (self._candidate, self._base):
+        """End all sandboxes."""
+        for side in (self._candidate, self._base, self._explain):
             try:
                 side.close()
             except Exception as error:
@@ -231,7 +243,7 @@ class Comparer:
     # --- differences -------------------------------------------------------------------------
 
     def _differs(self, difference: Difference) -> None:
-        cause, place = self._explain(difference)
+        cause = self._explain.policies(difference)
         example = None
         before, after = difference.before, difference.after
         if self._tally.wants_example(difference.kind):
@@ -241,7 +253,7 @@ class Comparer:
                 str(before),
                 str(after),
                 cause,
-                place,
+                self._explain.place(difference),
                 _scores(before.decision.choice),
                 _scores(after.decision.choice),
             )

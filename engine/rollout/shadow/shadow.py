@@ -26,13 +26,14 @@ from engine.model.pod_group import DisruptionUnit, PodGroupState
 from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.mirror import Changes, Mirror
+from engine.rollout.shadow.causes import Causes
 from engine.rollout.shadow.comparer import DRIFTED, ERROR, Comparer
 from engine.rollout.shadow.job import Attempt, Job
 from engine.rollout.shadow.refusals import asked_hooks
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import Tally
 from engine.rollout.shadow.worker import MOST_JOBS, MakeWorker, ThreadWorker, Worker
-from engine.rollout.trial import LoadedRevision, MakeEvaluator
+from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator
 
 log = structlog.get_logger(component="shadow")
 
@@ -107,7 +108,8 @@ class Shadow:
     """Compares a candidate with the policies in force while those decide.
 
     Args:
-        make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`; in the thread.
+        build: Makes a bundle of files, or raises `PolicyErrors`; in the thread, as the next.
+        make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
         make_worker: Does the work.
         monotonic: Seconds.
         clocks: Measure decisions.
@@ -115,12 +117,14 @@ class Shadow:
 
     def __init__(
         self,
+        build: BuildBundle,
         make_evaluator: MakeEvaluator,
         *,
         make_worker: MakeWorker = ThreadWorker,
         monotonic: Callable[[], float] = time.monotonic,
         clocks: Clocks = CLOCKS,
     ) -> None:
+        self._build = build
         self._make_evaluator = make_evaluator
         self._make_worker = make_worker
         self._monotonic = monotonic
@@ -160,14 +164,10 @@ class Shadow:
         # they take is compared.
         make, live, clocks = self._make_evaluator, base.scheduler, self._clocks
         asked = asked_hooks(candidate.bundle, unchanged.values())
-        comparer = Comparer(
-            Side(candidate.bundle, make, live, unchanged, clocks),
-            Side(base.bundle, make, live, {one: one for one in unchanged}, clocks),
-            asked,
-            self._tally,
-            _unexplained,
-            clocks,
-        )
+        decides = Side(candidate.bundle, make, live, unchanged, clocks)
+        twin = Side(base.bundle, make, live, {one: one for one in unchanged}, clocks)
+        causes = Causes(candidate, base, twin, self._build, make)
+        comparer = Comparer(decides, twin, asked, self._tally, causes, clocks)
         self._session = _Session(
             candidate.bundle.revision,
             base.bundle.revision,
@@ -291,7 +291,3 @@ def _attempt(kernel: Kernel, made: Sequence[ReportDecision]) -> Attempt:
     state = kernel.groups.state(key)
     before = state.placed + state.waiting - held
     return Attempt(max(state.min_count, 1) - before, is_whole=held > 0)
-
-
-def _unexplained(_: object) -> tuple[str, str]:
-    return "", ""

@@ -5,6 +5,7 @@ Owns the thread and its share of a core. Nobody waits for it: what it has no roo
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -12,6 +13,9 @@ from engine.rollout.shadow.job import Job
 
 #: Jobs that are under way or wait for their turn.
 MOST_JOBS: Final = 4
+
+#: Seconds of work that may be done without a rest.
+SAVED_SECONDS: Final = 0.25
 
 Work = Callable[[Job], float]
 """Does a job; the seconds that it took."""
@@ -42,19 +46,37 @@ MakeWorker = Callable[[Work, Callable[[], None], float], Worker]
 """(work, at_end, cores): a worker that takes so many cores' time at most."""
 
 
+class Share:
+    """Says how long to rest, so that no more than *cores* of a core are taken from *now* on.
+
+    Time in which there was nothing to do is saved up, for `SAVED_SECONDS` of work at most: the
+    first decisions of all, and those after a pause, need not wait for each other.
+    """
+
+    def __init__(self, cores: float, now: float) -> None:
+        self._cores = cores
+        self._paid_until = now - SAVED_SECONDS / cores
+
+    def rest_after(self, worked: float, now: float) -> float:
+        """Seconds to rest after so many seconds of work that have ended *now*."""
+        begun = max(self._paid_until, now - worked - SAVED_SECONDS / self._cores)
+        self._paid_until = begun + worked / self._cores
+        return max(0.0, self._paid_until - now)
+
+
 class ThreadWorker:
     """Does jobs in a thread of its own.
 
     Args:
         work: Does one; must not raise.
         at_end: Called in the thread at its end.
-        cores: After a job the thread rests, so that it takes this share of a core.
+        cores: The share of a core that it takes.
     """
 
     def __init__(self, work: Work, at_end: Callable[[], None], cores: float) -> None:
         self._work = work
         self._at_end = at_end
-        self._cores = cores
+        self._share = Share(cores, time.monotonic())
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._is_busy = False
         self._ended = threading.Event()
@@ -66,11 +88,6 @@ class ThreadWorker:
     def backlog(self) -> int:
         """How many jobs are not done yet, or just done with a rest to come."""
         return self._jobs.qsize() + self._is_busy
-
-    @staticmethod
-    def rest_after(seconds: float, cores: float) -> float:
-        """Seconds to rest after a job of so many *seconds*, to take no more than *cores*."""
-        return max(0.0, seconds / cores - seconds)
 
     def put(self, job: Job) -> None:
         """Do *job* when its turn comes."""
@@ -89,7 +106,8 @@ class ThreadWorker:
         try:
             while (job := self._jobs.get()) is not None and not self._ended.is_set():
                 self._is_busy = True
-                self._ended.wait(self.rest_after(self._work(job), self._cores))
+                worked = self._work(job)
+                self._ended.wait(self._share.rest_after(worked, time.monotonic()))
                 self._is_busy = False
         finally:
             self._at_end()

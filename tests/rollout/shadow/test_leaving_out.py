@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.policy.bundle import Bundle
+from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator
 from engine.rollout.shadow.shadow import Shadow
-from engine.rollout.shadow.worker import MOST_JOBS, ThreadWorker, Work
+from engine.rollout.shadow.worker import MOST_JOBS, SAVED_SECONDS, Share, ThreadWorker, Work
 from tests.builders import make_node, make_pod
 from tests.rollout.shadow.test_shadow import FILES, SAME, with_text
 from tests.rollout.shadow.watched import (
@@ -46,7 +46,7 @@ def test_what_comes_while_the_thread_is_busy_is_counted_and_covered_by_later_cha
 
 def test_while_pods_wait_nothing_is_handed_to_the_thread() -> None:
     workers, now = Workers(), [0.0]
-    shadow = Shadow(in_process, make_worker=workers, monotonic=lambda: now[0])
+    shadow = Shadow(build_bundle, in_process, make_worker=workers, monotonic=lambda: now[0])
     world = WatchedWorld(FILES, with_text(SAME), shadow)
     world.add_node(make_node("n", cpu=8))
     for number in range(9):
@@ -106,7 +106,7 @@ def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
         evaluator.close = lambda: closed.append(bundle.revision)  # type: ignore[method-assign]
         return evaluator
 
-    shadow = Shadow(make, make_worker=ThreadWorker)
+    shadow = Shadow(build_bundle, make, make_worker=ThreadWorker)
     world = WatchedWorld(FILES, with_text(SAME), shadow)
     world.live(1, 60)
     shadow.close()
@@ -118,8 +118,18 @@ def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
     assert shadow.measures == got
 
 
-@pytest.mark.parametrize(
-    ("cores", "want"), [pytest.param(1.0, 0.0, id="all"), pytest.param(0.05, 9.5, id="a share")]
-)
-def test_a_thread_rests_so_long_that_it_takes_its_share(cores: float, want: float) -> None:
-    assert ThreadWorker.rest_after(0.5, cores) == pytest.approx(want)
+def test_over_a_while_a_thread_takes_its_share_of_a_core() -> None:
+    share, now, worked = Share(0.05, 0.0), 0.0, 0.0
+    while now < 100.0:
+        worked += 0.01
+        now += 0.01
+        now += share.rest_after(0.01, now)
+    assert worked == pytest.approx(0.05 * 100.0 + SAVED_SECONDS, abs=0.02)
+
+
+def test_after_a_pause_a_thread_need_not_rest_at_once() -> None:
+    share = Share(0.05, 0.0)
+    assert share.rest_after(SAVED_SECONDS / 2, 0.0) == 0.0
+    assert share.rest_after(SAVED_SECONDS, 0.0) == pytest.approx(SAVED_SECONDS / 2 / 0.05)
+    assert share.rest_after(SAVED_SECONDS, 1_000.0) == 0.0
+    assert share.rest_after(SAVED_SECONDS, 1_000.0) == pytest.approx(5.0, abs=0.3)

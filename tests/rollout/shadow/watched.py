@@ -1,5 +1,6 @@
 """Kernels that a shadow watches as the app has it watch, and a shadow that works in step."""
 
+import itertools
 import random
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
@@ -66,8 +67,10 @@ def shadow_in_step(
     make: Callable[[Bundle], Evaluator] = in_process, make_worker: MakeWorker = InStep
 ) -> Shadow:
     """A shadow that takes every decision, however many pods wait."""
-    seconds = iter(range(10**9))
-    return Shadow(make, make_worker=make_worker, monotonic=lambda: float(next(seconds)))
+    seconds = itertools.count()
+    return Shadow(
+        build_bundle, make, make_worker=make_worker, monotonic=lambda: float(next(seconds))
+    )
 
 
 class WatchedKernel(Kernel):
