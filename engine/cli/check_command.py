@@ -13,11 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from engine.cli.acceptance_check import as_document, as_problem, population_of, rejected_by
 from engine.cli.input_error import input_errors
+from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
 from engine.language.syntax import parse, with_loaded
+from engine.offline.acceptance import RejectedPods
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
@@ -40,6 +43,20 @@ _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 @click.option("--cost", is_flag=True, help="Print what each hook loops over in one call.")
 @click.option("--strict", is_flag=True, help="Treat warnings as problems: exit with code 1.")
 @click.option("--fix", is_flag=True, help="Remove unused loads first.")
+@click.option(
+    "--never-rejects-everything",
+    is_flag=True,
+    help="Run the filters: report each class of pods of `--on` that no node accepts, even empty.",
+)
+@click.option(
+    "--on",
+    "inputs",
+    type=InputPath(),
+    multiple=True,
+    metavar="INPUT",
+    help="Where pods and nodes are taken from: a snapshot or a workload as for `simulate` "
+    "(repeatable).",
+)
 def check_command(
     paths: tuple[Path, ...],
     config: Path | None,
@@ -48,14 +65,20 @@ def check_command(
     cost: bool,
     strict: bool,
     fix: bool,
+    never_rejects_everything: bool,
+    inputs: tuple[Path, ...],
 ) -> None:
-    """Check policy files and their configuration, without running a hook.
+    """Check policy files and their configuration, without running a hook if nothing asks for it.
 
     PATHS are policy files or directories; a directory is one set of files, like one ConfigMap,
     and so is each directory inside it. Checks syntax, hooks and their parameters, field names,
     argument types, loads and profiles, then looks for probable mistakes. All problems are printed,
     one per line, as `file:line:column: message`; warnings are not errors. A comment
     `# lint: ignore=NAME` silences the lint NAME on its line.
+
+    With --never-rejects-everything the pods of a snapshot are asked about, too: a class of pods
+    that policies keep off every node is a problem, with the policy, its line and the pod as YAML.
+    If the built-in policies alone leave it no node, that is a warning.
 
     \b
     Exit codes: 0 nothing is wrong, 1 there are problems, 2 the command cannot run.
@@ -67,25 +90,38 @@ def check_command(
       starsched check policies/ --output json
       starsched check my_policy.star --reads
       starsched check policies/ --strict --cost
+      starsched check policies/ --never-rejects-everything --on cluster.json.gz
     """
+    if never_rejects_everything != bool(inputs):
+        raise click.UsageError("want --never-rejects-everything and --on together, got one of them")
     # 1. Load: each directory is one set of files.
+    population = population_of(inputs) if inputs else None
     sets = read_paths(paths)
     if fix:
         sets = _fixed(sets)
     # 2. Run the checks on each set.
     report = CheckReport()
     for files in sets:
-        check_set(files, config, report, reads=reads, costs=cost)
+        bundle = check_set(files, config, report, reads=reads, costs=cost)
+        if population is not None and bundle is not None:
+            rejected = rejected_by(bundle, population, inputs)
+            report.rejected += rejected
+            report.problems += (as_problem(one, files) for one in rejected)
     # 3. Print the problems, and set the exit code.
     problems = list(dict.fromkeys(report.problems))
     errors = sum(strict or problem.severity == "error" for problem in problems)
     if output == "json":
-        print_json(_as_json(report, problems, reads=reads, costs=cost))
+        answer = _as_json(report, problems, reads=reads, costs=cost)
+        if population is not None:
+            answer["rejected"] = [msgspec.to_builtins(one) for one in report.rejected]
+        print_json(answer)
     else:
         _print_reads(report.hooks)
         _print_costs(report.costs)
         for problem in problems:
             click.echo(problem_line(problem, report.lints.get(problem)))
+        for one in report.rejected:
+            click.echo(as_document(one), nl=False)
         click.echo(_summary(report, errors, len(problems) - errors))
     raise SystemExit(1 if errors else 0)
 
@@ -99,6 +135,7 @@ class CheckReport:
         lints: The name of the lint, for each problem that one found.
         hooks: What hooks read, with `--reads`.
         costs: What hooks loop over, with `--cost`.
+        rejected: Pods that no node accepts, with `--never-rejects-everything`.
         policies, documents: How many files of each kind were checked.
     """
 
@@ -106,6 +143,7 @@ class CheckReport:
     lints: dict[Problem, str] = field(default_factory=dict)
     hooks: list[HookReuse] = field(default_factory=list)
     costs: list[HookCost] = field(default_factory=list)
+    rejected: list[RejectedPods] = field(default_factory=list)
     policies: int = 0
     documents: int = 0
 
@@ -117,11 +155,16 @@ def check_set(
     *,
     reads: bool = False,
     costs: bool = False,
-) -> None:
-    """Check one set of files, and add to *report* what was found."""
+) -> Bundle | None:
+    """Check one set of files, and add to *report* what was found.
+
+    Returns the bundle if it can decide.
+    """
     bundle, found = build(files, config)
+    is_decidable = False
     if bundle is not None:
         found += load_problems(bundle, files)
+        is_decidable = all(problem.severity != "error" for problem in found)
         if reads:
             hooks = _reads(bundle, files)
             report.hooks += hooks
@@ -148,6 +191,7 @@ def check_set(
         click.echo(f"reads are not known: {', '.join(others)} cannot run", err=True)
     report.policies += sum(name.endswith(".star") for name in files.selected)
     report.documents += sum(not name.endswith(".star") for name in files.selected)
+    return bundle if is_decidable else None
 
 
 def _of_selected(

@@ -119,9 +119,7 @@ def reduced(case: Plain, nodes: tuple[str, ...], holds: Callable[[Plain], bool])
     for member in _LISTS:
         case = {**case, member: _needed(case, member, holds)}
     # 2. Fields.
-    case = shrink(
-        case, lambda cases: [holds(each) for each in cases], is_needed=_is_needed, batch=1
-    )
+    case = shrink(case, lambda cases: [holds(each) for each in cases], is_needed=is_needed, batch=1)
     holds(case)
     return case
 
@@ -130,7 +128,7 @@ def _needed(case: Plain, member: str, holds: Callable[[Plain], bool]) -> list[An
     return shorter(case[member], lambda items: holds({**case, member: items}))
 
 
-def _is_needed(path: Path) -> bool:
+def is_needed(path: Path) -> bool:
     """True for what every case has, and for the names of its objects."""
     of_list = path[0] in _LISTS
     inside = path[2:] if of_list else path[1:]

@@ -258,7 +258,7 @@ def _failure(first: _Side, second: _Side) -> Difference | None:
         return None
     key = min(differing)
     said = [
-        Said(f"`{key[1]}` fails: {found[key].message}", key[0], _place(found[key]))
+        Said(f"`{key[1]}` fails: {found[key].message}", key[0], place_of_failure(found[key]))
         if key in found
         else Said("no failure")
         for found in both
@@ -266,7 +266,8 @@ def _failure(first: _Side, second: _Side) -> Difference | None:
     return Difference(Kind.FAILURE, said[0], said[1], signature=(Kind.FAILURE, key, key in both[0]))
 
 
-def _place(failure: PolicyFailure) -> str:
+def place_of_failure(failure: PolicyFailure) -> str:
+    """`file:line` of *failure*, or the file alone."""
     return f"{failure.file}:{failure.line}" if failure.line else failure.file
 
 
