@@ -30,6 +30,8 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib import event_loop
 from engine.rollout.assembly import make_stages
+from engine.rollout.control import SUFFIX as CONTROL_SUFFIX
+from engine.rollout.control import ConfigMapControl
 from engine.rollout.last_good import SUFFIX, ConfigMapStore
 from engine.rollout.sources import ConfigMapSource
 from engine.telemetry.logs import configure_logging
@@ -205,6 +207,7 @@ async def _stage() -> AsyncIterator[tuple[DevCluster, App]]:
             app = App(
                 client,
                 source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
+                control=ConfigMapControl(client, NAMESPACE, CONFIG_MAP + CONTROL_SUFFIX),
                 stages=make_stages(),
                 store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
                 settings=Settings(local_port=0),

@@ -141,6 +141,21 @@ async def test_an_edit_is_followed_to_its_end(browser: Browser, cluster: DevClus
         assert visit.complaints == []
 
 
+async def test_roll_outs_are_paused_while_one_looks(browser: Browser, cluster: DevCluster) -> None:
+    async with _page_of(cluster, {}) as (app, url), visiting(browser) as visit:
+        main = visit.page.locator("main")
+        await visit.page.goto(url + "/rollout")
+        revision = app.rollout.active.bundle.revision
+        await expect(main).to_contain_text(f"Nothing is being rolled out; {revision} is in force.")
+        mode = config_map({"mode": "paused", "promote": "<b>now</b>"})
+        mode["metadata"]["name"] += "-rollout"
+        cluster.create(mode)
+        await expect(main).to_contain_text("Roll-outs are paused")
+        await expect(main.locator(".problem")).to_contain_text("got `<b>now</b>`")
+        await expect(main.locator("#commands")).to_contain_text("starsched rollout resume")
+        assert visit.complaints == []
+
+
 async def test_text_of_a_policy_stays_text(browser: Browser, cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"))
     async with (
