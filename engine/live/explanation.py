@@ -15,6 +15,7 @@ from engine.live.node_groups import policy_answers
 from engine.live.preemption_answer import preemption_answer
 from engine.live.ranking import Ranking, ties_of, why_chosen
 from engine.live.rules import Rules
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
 from engine.offline.remedies import Remedy, remedies
@@ -65,7 +66,8 @@ def explain(subject: Subject) -> PodAnswer:
 
     Raises `KeyError` if no profile has its `schedulerName`.
     """
-    scheduler, pod, snapshot = subject.scheduler, subject.pod, subject.snapshot
+    scheduler, snapshot = subject.scheduler, subject.snapshot
+    pod = _as_decided(subject.pod, snapshot.info(subject.placed_on))
     bundle = scheduler.bundle
     profile = scheduler.profile_of(pod)
     if profile is None:
@@ -119,6 +121,16 @@ def explain(subject: Subject) -> PodAnswer:
         notes=_notes(bundle, profile, pod, subject.unknown_facts),
         failures=tuple(failures),
     )
+
+
+def _as_decided(pod: Pod, info: NodeInfo | None) -> Pod:
+    """*pod* as it was before it was bound to the node of *info*.
+
+    Policies would take the labels of its node for its own, and pods of each zone for another class.
+    """
+    if info is None or info.node is None:
+        return pod
+    return pod.without_labels_of(info.node.labels)
 
 
 def _outcome(decision: Decision, gate: Gate | None) -> tuple[Outcome, str]:

@@ -28,6 +28,8 @@ HostPort = tuple[str, str, int]
 """(ip, protocol, port) with the defaults filled in: `0.0.0.0`, `TCP`."""
 
 ANY_IP: Final = "0.0.0.0"
+#: Labels that the API server copies from a node to the pods that are bound to it.
+TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _QOS_RESOURCES: Final = ("cpu", "memory")
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
@@ -128,6 +130,16 @@ class Pod:
         spec = msgspec.structs.replace(manifest.spec, node_name="")
         status = msgspec.structs.replace(manifest.status, nominated_node_name="")
         return Pod(msgspec.structs.replace(manifest, spec=spec, status=status))
+
+    def without_labels_of(self, node_labels: Mapping[str, str]) -> "Pod":
+        """The pod without the topology labels that it has from a node with *node_labels*."""
+        own = self.labels
+        copied = {k for k in TOPOLOGY_LABELS if k in own and own[k] == node_labels.get(k)}
+        if not copied:
+            return self
+        kept = {key: value for key, value in own.items() if key not in copied}
+        meta = msgspec.structs.replace(self.manifest.metadata, labels=kept)
+        return self._derived_alike(Pod(msgspec.structs.replace(self.manifest, metadata=meta)))
 
     def _derived_alike(self, copy: "Pod") -> "Pod":
         """*copy*, of which all is derived as of this pod, with what is derived already."""

@@ -252,6 +252,22 @@ def test_what_no_label_can_bring_about_does_not_help(
     assert reported == [want]
 
 
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.mark.parametrize(("zone", "rejected"), [("a", 0), ("b", 2)])
+def test_a_placed_pod_is_decided_without_the_labels_of_its_node(zone: str, rejected: int) -> None:
+    """The API server had given it the labels, so that it was explained as another pod."""
+    text = f"""
+def filter(pod, node):
+    return "it has a zone" if "{ZONE}" in pod.labels else None
+"""
+    nodes = [node("n", labels={ZONE: "a"}), node("other", labels={ZONE: "b"})]
+    there = pod() | {"metadata": {"name": "p", "labels": {"app": "web", ZONE: zone}}}
+    got = explained(nodes, there, bundle=build_bundle({"own.star": text}), placed_on="n")
+    assert [one.rejects for one in got.policies if one.policy == "own"] == [rejected]
+
+
 def test_capacity_that_is_kept_for_others_is_lacking() -> None:
     """The room of a promised pod was taken for free, so what lacks was too little, or nothing."""
     urgent = {**pod("urgent", cpu="3", priority=10), "status": {"nominatedNodeName": "n"}}
