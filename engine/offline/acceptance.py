@@ -81,12 +81,17 @@ def rejected_pods(
         snapshots_of(cluster, [asked], population.pods)[0] for cluster in population.states()
     ]
     classes = classes_of(population.pods, [asked], snapshots[-1:])
-    found = []
-    for number, alike in enumerate(classes):
-        if not any(_accepts(asked, alike.example, snapshot) for snapshot in snapshots):
-            found.append(_rejected(asked, population.cluster, alike, snapshots[0]))
-        on_progress(number + 1, len(classes))
-    return _merged(found)
+    # One snapshot after the other, as the engine keeps what it knows of nodes only as long as it is
+    # asked about the same ones.
+    left = classes
+    for number, snapshot in enumerate(snapshots):
+        before, left = left, []
+        for done, alike in enumerate(before, 1):
+            if not _accepts(asked, alike.example, snapshot):
+                left.append(alike)
+            if number == 0:
+                on_progress(done, len(classes))
+    return _merged([_rejected(asked, population.cluster, alike, snapshots[0]) for alike in left])
 
 
 def _merged(found: Sequence[RejectedPods]) -> list[RejectedPods]:

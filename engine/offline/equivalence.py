@@ -4,6 +4,7 @@ Owns the comparison over the whole set and its result. The answer is exact for t
 says nothing of pods and nodes that are not in it.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -64,11 +65,11 @@ class _Tally:
     """What was found so far.
 
     Attributes:
-        pods: By kind, how many pods are in classes with such a difference.
+        pods: By kind, the classes with such a difference, by their example: how many pods.
         smallest: By kind, where it was found on the smallest cluster, of the smallest pod.
     """
 
-    pods: dict[Kind, int] = field(default_factory=dict)
+    pods: dict[Kind, dict[str, int]] = field(default_factory=dict)
     smallest: dict[Kind, Found] = field(default_factory=dict)
     is_rejected_by_first: bool = False
     is_rejected_by_second: bool = False
@@ -97,20 +98,22 @@ def compare(
     states = [(one, snapshots_of(one, pair, population.pods)) for one in population.states()]
     cluster, snapshots = states[-1]
     classes = classes_of(population.pods, pair, snapshots)
-    # 2. Each class in each state.
+    # 2. Each class in each state; one state after the other, as the engine keeps what it knows of
+    # nodes only as long as it is asked about the same ones.
     tally = _Tally()
-    for number, alike in enumerate(classes):
-        _ask(pair, alike, states, tally)
-        on_progress(number + 1, len(classes))
+    total = len(states) * len(classes)
+    for done, (state, alike) in enumerate(itertools.product(states, classes), 1):
+        _ask(pair, alike, state, tally)
+        on_progress(done, total)
     # 3. The order of the queue.
     queued = queue_classes_of(population.pods, pair, snapshots)
     swapped = compare_queue(pair, [alike.example for alike in queued], snapshots)
     if swapped is not None:
         difference, pod, other = swapped
         tally.note(Found(difference, pod, replace(cluster, pods=[]), other))
-        tally.pods[Kind.QUEUE] = sum(
-            alike.count for alike in queued if alike.example in (pod, other)
-        )
+        tally.pods[Kind.QUEUE] = {
+            alike.example.key: alike.count for alike in queued if alike.example in (pod, other)
+        }
     # 4. The result.
     gravest = next((tally.smallest[kind] for kind in Kind if kind in tally.smallest), None)
     pods = sum(alike.count for alike in classes)
@@ -124,20 +127,19 @@ def compare(
         skipped=len(population.pods) - pods,
         nodes=len(population.cluster.nodes),
         shapes=sum(shape_count(pair, each) for _, each in states),
-        differing={kind.value: tally.pods[kind] for kind in Kind if kind in tally.pods},
+        differing={
+            kind.value: sum(tally.pods[kind].values()) for kind in Kind if kind in tally.pods
+        },
         counterexample=None if gravest is None else counterexample(pair, gravest),
     )
 
 
-def _ask(pair: Pair, alike: AlikePods, states: list[State], tally: _Tally) -> None:
+def _ask(pair: Pair, alike: AlikePods, state: State, tally: _Tally) -> None:
     """Add to *tally* what the two sets say differently of one class."""
-    kinds = set()
-    for cluster, snapshots in states:
-        compared = compare_pod(pair, alike.example, snapshots)
-        for difference in compared.differences:
-            kinds.add(difference.kind)
-            tally.note(Found(difference, alike.example, cluster))
-        tally.is_rejected_by_first |= compared.is_rejected_by_first
-        tally.is_rejected_by_second |= compared.is_rejected_by_second
-    for kind in kinds:
-        tally.pods[kind] = tally.pods.get(kind, 0) + alike.count
+    cluster, snapshots = state
+    compared = compare_pod(pair, alike.example, snapshots)
+    for difference in compared.differences:
+        tally.note(Found(difference, alike.example, cluster))
+        tally.pods.setdefault(difference.kind, {})[alike.example.key] = alike.count
+    tally.is_rejected_by_first |= compared.is_rejected_by_first
+    tally.is_rejected_by_second |= compared.is_rejected_by_second

@@ -3,6 +3,8 @@
 Each difference is one that checks and tests of the policy's author would not find.
 """
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from engine.offline.cluster_file import Cluster
 from engine.offline.equivalence import Equivalence, compare
 from engine.offline.population import PolicySet, Population
-from engine.offline.workload import Arrival, Workload
+from engine.offline.workload import Arrival, Workload, read_workload
 from engine.policy.bundle import build_bundle
 
 CONFIG = """apiVersion: kubescheduler.config.k8s.io/v1
@@ -23,6 +25,7 @@ profiles:
 WITHOUT_QUEUE = "\n".join(line for line in CONFIG.splitlines() if "queueSort" not in line)
 
 Plain = dict[str, Any]
+OPENB = Path(__file__).resolve().parents[1] / "data" / "openb"
 
 
 def node(name: str, cpu: str = "4", **labels: str) -> Plain:
@@ -332,3 +335,43 @@ def test_pods_of_other_schedulers_are_counted_and_not_asked_about() -> None:
     foreign["spec"]["schedulerName"] = "another"
     found = compared(FILTER, FILTER, pods=[*PODS, foreign])
     assert (found.pods, found.skipped) == (5, 1)
+
+
+_GPU = """
+def filter(pod, node):
+    if pod.requests.get("cpu", 0) > 64000 and "G2" in node.labels.get(%s, ""):
+        return "too large for a G2"
+    return None
+"""
+_MODEL = '"alibabacloud.com/gpu-card-model"'
+
+
+@pytest.mark.slow("asks about a trace")
+def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
+    trace = read_workload(
+        OPENB / "openb_node_list_gpu_node.csv", OPENB / "openb_pod_list_default.csv"
+    )
+    moved = f"_MODEL = {_MODEL}\n\ndef _model(node):\n    return node.labels.get(_MODEL, '')\n"
+    refactored = moved + (_GPU % _MODEL).replace(f'node.labels.get({_MODEL}, "")', "_model(node)")
+
+    def asked(text: str) -> PolicySet:
+        return PolicySet(build_bundle({"mine.star": text, "config.yaml": WITHOUT_QUEUE}))
+
+    with asked(_GPU % _MODEL) as one, asked(refactored) as other:
+        found = compare((one, other), Population.of(trace))
+    assert found.relation == "equivalent"
+    assert (found.pods, found.nodes) == (8152, 1213)
+    assert found.classes < 200
+    assert found.shapes < 20
+    # A policy that reads names makes a class of each pod.
+    exception = 'def filter(pod, node):\n    return "no" if pod.name == %s else None\n'
+    name = trace.arrivals[500].pod.name
+    few = replace(trace, arrivals=trace.arrivals[:1000])
+    with (
+        asked("def filter(pod, node):\n    return None\n") as one,
+        asked(exception % f'"{name}"') as other,
+    ):
+        found = compare((one, other), Population.of(few))
+    assert (found.relation, found.classes, found.differing) == ("implies", 1000, {"verdict": 1})
+    assert found.counterexample is not None
+    assert found.counterexample.pod["metadata"]["name"] == name
