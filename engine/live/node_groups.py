@@ -47,7 +47,7 @@ def _policy_answer(
         policy=column.policy,
         fits=int(np.count_nonzero(codes == 0)),
         rejects=rejects,
-        decides=len(table.slots_rejected_only_by(column.policy)),
+        decides=len(table.slots_rejected_only_by(column.policy)) if rejects else 0,
         waits_for=rules.waits_for(column.policy) if rejects else (),
         failed=has_failed,
         groups=tuple(groups[:_MOST_GROUPS]),

@@ -3,6 +3,7 @@
 Owns picking the nodes that are shown, and the sentences.
 """
 
+import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -35,8 +36,8 @@ class Ranking:
         bound = int(self._sorted[-MOST_RANKED:][0]) if len(totals) else 0
         above = np.flatnonzero(totals > bound)
         # Names are compared only where totals are equal: usually most nodes are below.
-        at_bound = self._in_order(np.flatnonzero(totals == bound))[: MOST_RANKED - len(above)]
-        above = self._in_order(above)
+        at_bound = self._first(np.flatnonzero(totals == bound), MOST_RANKED - len(above))
+        above = self._first(above, len(above))
         shown = np.concatenate((above[np.argsort(-totals[above], kind="stable")], at_bound))
         self.rows = self._rows(shown)
 
@@ -48,22 +49,21 @@ class Ranking:
         if self.best_count < len(self.rows):
             return self.rows[self.best_count]
         equals = np.flatnonzero(self._totals == self._sorted[at])
-        return self._rows(self._in_order(equals)[:1])[0]
+        return self._rows(self._first(equals, 1))[0]
 
     def of(self, node: str) -> NodeScores | None:
         """The scores of *node*; None if it is not feasible."""
         names = self._explanation.feasible
         return self._rows(np.array([names.index(node)]))[0] if node in names else None
 
-    def _in_order(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """*places* by name, the chosen node first."""
+    def _first(self, places: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+        """The first of *places* by name, after the chosen node."""
         chosen = self._explanation.decision.node
         nodes = self._explanation.nodes
         names = nodes.names(nodes.slots[places])
         if chosen in names:
             names[names.index(chosen)] = ""  # before all names
-        order = sorted(range(len(names)), key=names.__getitem__)
-        return places[order]
+        return places[heapq.nsmallest(most, range(len(names)), key=names.__getitem__)]
 
     def _at_least(self, total: int) -> int:
         return len(self._sorted) - int(np.searchsorted(self._sorted, total, "left"))

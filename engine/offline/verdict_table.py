@@ -167,6 +167,8 @@ def _column(policy: str, found: FilterVerdicts, snapshot: Snapshot) -> PolicyCol
         return PolicyColumn(policy, np.ones(size, np.int32), (found.pre_filter,))
     if not len(found.codes):
         return PolicyColumn(policy, np.full(size, -1, np.int32))
+    if not found.codes.any():
+        return PolicyColumn(policy, np.zeros(size, np.int32), inputs=found.inputs)
     # Codes of the memo, renumbered; what is left out by a pre-filter is one rejection more.
     statuses: list[Status] = []
     places = found.codes - _LOWEST
