@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -83,6 +83,7 @@ from engine.pulled_metrics import (
     show_watches,
 )
 from engine.recording.recorder import Recorder
+from engine.rollout.comparing import LiveComparing
 from engine.rollout.control import NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
@@ -277,6 +278,9 @@ class App:
         self._evaluations = stages.evaluations
         self.control = control if control is not None else NoControl()
         self.shadow = Shadow(stages.make_bundle, stages.make_evaluator)
+        self.comparing = LiveComparing(
+            self.kernel, self.report, self.shadow, self._show_facts, self._clock
+        )
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
@@ -286,6 +290,8 @@ class App:
             write_event=self.events.policies,
             metrics=self.metrics,
             clock=self._clock,
+            comparing=self.comparing,
+            control=self.control,
         )
         # 6. The informers.
         self.facts = LiveFacts(
@@ -493,6 +499,7 @@ class App:
                 if self.decision_log is not None:
                     self.decision_log.decided(instructions)
                 self.shadow.decided(instructions)
+                self.comparing.handled(instructions)
                 self._carry_out(instructions)
                 now = monotonic()
                 self._pauses.decided(now)
@@ -520,6 +527,7 @@ class App:
         instructions = self.kernel.handle(event, self._clock.monotonic())
         if self.decision_log is not None:
             self.decision_log.handled(event, instructions)
+        self.comparing.handled(instructions)
         if instructions:
             self._carry_out(instructions)
         if not self._ready.is_set() and self.kernel.has_work:
@@ -574,7 +582,8 @@ class App:
         metrics.algorithm_seconds.observe(made.seconds)
         # A failed score costs nothing if the pod was placed all the same; a failed preemption does.
         failed = bool(made.failures) and decision.node is None
-        self.rollout.counts.count(made.own_seconds, failed, made.lost)
+        if not self.comparing.is_canary(made.pod):
+            self.rollout.counts.count(made.own_seconds, failed, made.lost)
         for failure in (*decision.failures, *decision.ignored):
             metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
         if made.lost:
@@ -628,6 +637,20 @@ class App:
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
         new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
+
+    def _show_facts(self, candidate: LoadedRevision | None) -> None:
+        """Show the facts that *candidate* reads, in addition to those of the policies in force.
+
+        Where both configure a fact, it is that of the policies in force.
+        """
+        active = self.rollout.active
+        own, has_ages = active.bundle.runtime.facts, _reads_ages(active)
+        if candidate is not None:
+            known = set(own.sources)
+            new = (s for s in candidate.bundle.runtime.facts.sources if s not in known)
+            own = replace(own, sources=(*new, *own.sources))
+            has_ages = has_ages or _reads_ages(candidate)
+        self.facts.configure(own, reads_ages=has_ages)
 
     def _report_control(self) -> None:
         control, about = self.control.current, self.control.reference

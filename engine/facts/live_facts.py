@@ -138,8 +138,9 @@ class LiveFacts:
         if config != self._config:
             # Sources that stay keep their task and their readings; so do those that are prepared.
             known = [] if self._is_relabelled(config) else list(self._running)
-            if self._prepared[0] == config:
-                known += self._prepared[1]
+            prepared_for, prepared = self._prepared
+            if prepared_for.pod_type_labels == config.pod_type_labels:
+                known += prepared
                 self._prepared = FactsConfig(), []
             self._drop_prepared()
             self._config = config

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from engine.kernel.deciders import Canary
 from engine.model.fact import Facts, NodeFacts
 from engine.model.pod import Pod
 from engine.scheduling.extenders import Answer
@@ -75,6 +76,12 @@ class RevisionSwitched(msgspec.Struct, frozen=True):
     """The policies of `scheduler` decide from now on."""
 
     scheduler: Scheduler
+
+
+class CanaryChanged(msgspec.Struct, frozen=True):
+    """A candidate decides for some pods from now on, or for others than before; None: for none."""
+
+    canary: Canary | None
 
 
 class LeadershipAcquired(msgspec.Struct, frozen=True):
@@ -156,6 +163,7 @@ Event: TypeAlias = (
     | PodGroupsServed
     | FactsReported
     | RevisionSwitched
+    | CanaryChanged
     | LeadershipAcquired
     | TurnBegan
     | TimePassed

@@ -14,6 +14,7 @@ from engine.framework.reasons import failure
 from engine.kernel import events
 from engine.kernel.attempts import Attempts
 from engine.kernel.cluster import ClusterChanges
+from engine.kernel.deciders import Deciders
 from engine.kernel.entities import Entities
 from engine.kernel.events import Event, PreemptionEnd, Reply
 from engine.kernel.group_attempts import GroupAttempts
@@ -41,7 +42,7 @@ from engine.queueing.events import (
     FACTS_AGE,
     FACTS_UPDATE,
 )
-from engine.queueing.hints import Hints
+from engine.queueing.hints import EitherHints, Hints
 from engine.queueing.places import Gate
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
@@ -76,6 +77,7 @@ class Kernel:
 
     Attributes:
         time: The time of the event that is handled.
+        deciders: Whose policies decide a pod.
         queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
     """
 
@@ -92,7 +94,6 @@ class Kernel:
     ) -> None:
         self.cache = cache
         self.plugins = plugins
-        self.scheduler: Scheduler | None = None
         self.time = KernelTime(stopwatch)
         self._metrics = metrics
         self._is_leading = False
@@ -100,10 +101,16 @@ class Kernel:
         # 1. The parts for pods without a node.
         self.throttle = Throttle(self.time, self._hook_failed)
         self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
+        self.deciders = Deciders(self.groups)
         self.entities = Entities(self.groups)
         self.preemptions = Preemptions()
         self._hooks = QueueHooks(
-            cache, throttle=self.throttle, metrics=metrics, time=self.time, out=self._out
+            cache,
+            deciders=self.deciders,
+            throttle=self.throttle,
+            metrics=metrics,
+            time=self.time,
+            out=self._out,
         )
         self.queue = SchedulingQueue(
             self.time,
@@ -117,6 +124,7 @@ class Kernel:
         # 2. The parts for pods with a node that is not bound yet.
         self.attempts = Attempts(cache, self.queue, self._out)
         self.permits = Permits(
+            deciders=self.deciders,
             groups=self.groups,
             cache=cache,
             queue=self.queue,
@@ -167,6 +175,7 @@ class Kernel:
             events.PodGroupsServed: self._note_served,
             events.FactsReported: self._retry_for_facts,
             events.RevisionSwitched: self._switch,
+            events.CanaryChanged: self._change_canary,
             events.LeadershipAcquired: self._lead,
             events.TurnBegan: self._begin_turn,
             events.TimePassed: self._pass_time,
@@ -179,6 +188,11 @@ class Kernel:
         }
 
     # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """The policies in force; None before there are some."""
+        return self.deciders.in_force
 
     @property
     def has_work(self) -> bool:
@@ -255,16 +269,37 @@ class Kernel:
     # --- policies, leadership, time
 
     def _switch(self, event: events.RevisionSwitched) -> None:
-        scheduler = self.scheduler = event.scheduler
+        scheduler = self.deciders.in_force = event.scheduler
+        self.deciders.canary = None
         scheduler.use_plugins(self.plugins)
         # 1. What is throttled is so because of the policies before.
         self.throttle.clear()
-        self._hooks.use(scheduler)
         # 2. Groups are known before a policy is asked about a pod: it may want to see its group.
         waited = self.permits.use(scheduler, self.cluster.known_pods)
         # 3. The queue holds the pods of the new profiles, and asks for every key and gate again.
         self.cluster.use(scheduler)
         self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
+        self.queue.activate(waited)
+
+    def _change_canary(self, event: events.CanaryChanged) -> None:
+        deciders, in_force = self.deciders, self.deciders.in_force
+        assert in_force is not None, "there is nothing to compare a candidate with"
+        waiting = [*self.queue.waiting_pods(), *(queued for queued, _ in self.permits.waiting())]
+        before = {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
+        # 1. The candidate sees groups as the policies in force do.
+        deciders.canary = event.canary
+        hints = Hints.of(in_force.bundle, self.cache)
+        if event.canary is not None:
+            candidate = event.canary.scheduler
+            candidate.use_plugins(self.plugins)
+            candidate.hooks.groups = self.groups.state_for
+            candidate.use_units(self.groups.disrupted_as_one)
+            hints = EitherHints(hints, Hints.of(candidate.bundle, self.cache))
+        # 2. Pods that are decided by others now are tried again.
+        self.throttle.clear()
+        changed = before ^ {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
+        waited = self.permits.take_back(lambda pod: pod.uid in changed)
+        self.queue.rekey(hints, changed)
         self.queue.activate(waited)
 
     def _lead(self, event: events.LeadershipAcquired) -> None:
@@ -365,8 +400,7 @@ class Kernel:
         queued = self.queue.pop()
         if queued is None:
             return self.take_instructions()
-        scheduler = self.scheduler
-        assert scheduler is not None, "a pod is queued without policies"
+        scheduler = self.deciders.of(queued.pod)
         started_at = self.time.monotonic()
         group = self.groups.tried_in(queued.uid)
         if group is not None:

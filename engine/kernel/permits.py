@@ -29,6 +29,7 @@ from engine.framework import reasons
 from engine.framework.reasons import BACKING_OFF, Reason, legal_token
 from engine.framework.status import Code, Status
 from engine.kernel.attempts import Attempts
+from engine.kernel.deciders import Deciders
 from engine.kernel.instructions import Bind, Instruction, ReportGroupReleased, ReportWaiting
 from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.lib.clock import Clock
@@ -178,6 +179,7 @@ class Permits:
     each event and of each decision.
 
     Args:
+        deciders: The policies.
         groups: Counts groups, and pods of them that wait.
         cache: What the policies see.
         queue: Where the rest of a group waits.
@@ -190,6 +192,7 @@ class Permits:
     def __init__(
         self,
         *,
+        deciders: Deciders,
         groups: PodGroups,
         cache: Cache,
         queue: SchedulingQueue,
@@ -199,6 +202,7 @@ class Permits:
         throttle: Throttle,
         out: list[Instruction],
     ) -> None:
+        self._deciders = deciders
         self._groups = groups
         self._cache = cache
         self._queue = queue
@@ -207,7 +211,6 @@ class Permits:
         self._time = time
         self._throttle = throttle
         self._out = out
-        self._scheduler: Scheduler | None = None
         self._ordering: frozenset[int] = frozenset()
         self._entries: dict[str, _Entry] = {}
         # Groups to look at before the next decision, each with what was lost of it, or "".
@@ -229,9 +232,10 @@ class Permits:
 
         *placements* are of one profile, and of one group if they are several.
         """
-        scheduler, first = self._scheduler, placements[0].pod
-        profile = scheduler.profile_of(first) if scheduler is not None else None
-        if scheduler is None or profile is None or not profile.at("permit"):
+        first = placements[0].pod
+        scheduler = self._deciders.of(first)
+        profile = scheduler.profile_of(first)
+        if profile is None or not profile.at("permit"):
             for placement in placements:
                 self._let_through(placement)
             return
@@ -362,7 +366,7 @@ class Permits:
     # --- policies, shutdown ------------------------------------------------------------------
 
     def use(self, scheduler: Scheduler, pods: Callable[[], Iterable[Pod]]) -> list[str]:
-        """Ask *scheduler*'s policies from now on. Pods that wait are decided again.
+        """See groups as *scheduler*'s policies do, from now on. Pods that wait are decided again.
 
         Args:
             scheduler: The policies.
@@ -373,12 +377,8 @@ class Permits:
         """
         # 1. Those that wait give back their capacity.
         self._unchecked.clear()
-        waited = [self._take(uid) for uid in list(self._entries)]
-        for entry in waited:
-            self._observe(entry, is_success=False)
-            self._attempts.release(entry.placement)
+        waited = self._release_all(list(self._entries))
         # 2. The new policies, and groups as they see them.
-        self._scheduler = scheduler
         bundle = scheduler.bundle
         self._ordering = frozenset(
             enabled.instance
@@ -388,11 +388,26 @@ class Permits:
         )
         self._groups.use(scheduler, pods)
         # 3. Back to the queue, which asks the new policies about each, and of its group.
-        for entry in waited:
+        return self._requeue_all(waited)
+
+    def take_back(self, is_meant: Callable[[Pod], bool]) -> list[str]:
+        """Have those of the waiting pods decided again that are meant; returns their uids."""
+        meant = [uid for uid, entry in self._entries.items() if is_meant(entry.pod)]
+        return self._requeue_all(self._release_all(meant))
+
+    def _release_all(self, uids: Sequence[str]) -> list[_Entry]:
+        entries = [self._take(uid) for uid in uids]
+        for entry in entries:
+            self._observe(entry, is_success=False)
+            self._attempts.release(entry.placement)
+        return entries
+
+    def _requeue_all(self, entries: Sequence[_Entry]) -> list[str]:
+        for entry in entries:
             self._attempts.fail_placement(entry.placement, _SWITCHED.rejection())
             if entry.has_waited:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
-        return [entry.pod.uid for entry in waited]
+        return [entry.pod.uid for entry in entries]
 
     def close(self) -> None:
         """Stop: pods that wait stay pending, and keep their capacity until the process ends."""
@@ -515,9 +530,9 @@ class Permits:
 
     def _ask_again(self, key: GroupKey) -> None:
         """Ask about all pods of a group that wait, as long as that makes a difference."""
-        scheduler = self._scheduler
-        assert scheduler is not None, "a pod waits, and no policy was asked"
         while waiting := self._groups.waiting_in(key):
+            # Whoever decides one pod of a group decides them all.
+            scheduler = self._deciders.of(self._entries[waiting[0]].pod)
             if not self._answer(waiting, scheduler):
                 break
 

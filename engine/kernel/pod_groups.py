@@ -383,6 +383,13 @@ class PodGroups:
             return said
         return None if said is None else self.state(_key(enabled, pod, said[0]))
 
+    def state_for(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
+        """The same for a policy that is not in force: as the one of its name sees the group."""
+        for known in self._grouping.get(pod.scheduler_name, ()):
+            if known.policy == enabled.policy:
+                return self.state_of(known, pod)
+        return None
+
     def state(self, key: GroupKey) -> PodGroupState:
         """Where the group stands. Cost: a look at each of its pods if something has changed."""
         if self._held is not None and key in self._held:

@@ -4,6 +4,7 @@ Owns what follows when a hook gives no answer: it is reported, and the throttle 
 """
 
 from engine.caching.cache import Cache
+from engine.kernel.deciders import Deciders
 from engine.kernel.instructions import Instruction, ReportGate, ReportThrottled
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -20,6 +21,7 @@ class QueueHooks:
 
     Args:
         cache: What the policies see.
+        deciders: The policies.
         throttle: Says which pods must not be tried, or asked about, for now.
         metrics: Measure how long gates take.
         time: Measures.
@@ -30,30 +32,26 @@ class QueueHooks:
         self,
         cache: Cache,
         *,
+        deciders: Deciders,
         throttle: Throttle,
         metrics: Metrics,
         time: Clock,
         out: list[Instruction],
     ) -> None:
         self._cache = cache
+        self._deciders = deciders
         self._throttle = throttle
         self._metrics = metrics
         self._time = time
         self._out = out
-        self._scheduler: Scheduler | None = None
-
-    def use(self, scheduler: Scheduler) -> None:
-        """Ask *scheduler*'s policies from now on."""
-        self._scheduler = scheduler
 
     def key_of(self, pod: Pod) -> SortKey:
         """The sort key of *pod*; by its priority, if no policy can say."""
-        assert self._scheduler is not None, "a pod is queued without policies"
         by_priority: SortKey = ((0, -pod.priority),)
         if self._throttle.why_throttled(Work.SORT_KEY, pod) is not None:
             return by_priority
         started = self._time.monotonic()
-        key = self._scheduler.hooks.queue_key(pod, self._cache.snapshot())
+        key = self._deciders.of(pod).hooks.queue_key(pod, self._cache.snapshot())
         if isinstance(key, PolicyFailure):
             seconds = self._time.monotonic() - started
             self._throttle.hook_failed(Work.SORT_KEY, pod, [key], seconds)
@@ -63,11 +61,11 @@ class QueueHooks:
 
     def gate_of(self, pod: Pod) -> Gate | None:
         """What keeps *pod* out of the queue, and its reason; None: it may be tried."""
-        assert self._scheduler is not None, "a pod is queued without policies"
-        revision = self._scheduler.bundle.revision
+        scheduler = self._deciders.of(pod)
+        revision = scheduler.bundle.revision
         why = self._throttle.why_throttled(Work.GATE, pod)
         if why is None:
-            gate, has_failed = self._ask_gate(pod, self._scheduler)
+            gate, has_failed = self._ask_gate(pod, scheduler)
             if gate is not None:
                 self._out.append(ReportGate(pod, *gate, revision, has_failed))
                 return gate

@@ -7,7 +7,7 @@ clock, events from the caller. Which event moves a pod from where to where is on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from engine.framework.reasons import BACKING_OFF, Reason
@@ -453,16 +453,18 @@ class SchedulingQueue:
         elif key != queued.sort_key:
             self._places.move(queued, Trigger.REORDERED, key=key)
 
-    def rekey(self, hints: Hints | None = None) -> None:
+    def rekey(self, hints: Hints | None = None, uids: Container[str] | None = None) -> None:
         """The policies changed: ask for sort keys and gates again, and retry every rejected pod.
 
         Args:
             hints: The hints of the new policies, if they are other ones.
+            uids: Of the pods that this is about; None: all.
         """
         if hints is not None:
             self._hints = hints
         self._places.in_flight.record(POLICIES_CHANGED, None, None)
-        for queued in sorted(self._places.waiting(), key=lambda queued: queued.sequence):
+        waiting = [one for one in self._places.waiting() if uids is None or one.uid in uids]
+        for queued in sorted(waiting, key=lambda queued: queued.sequence):
             self._places.move(queued, Trigger.POLICIES_CHANGED, key=self._key_of(queued.pod))
 
     def _next(self) -> int:

@@ -25,6 +25,7 @@ log = structlog.get_logger(component="last_good")
 
 REVISION_ANNOTATION: Final = "starsched.dev/revision"
 ROLLED_BACK_ANNOTATION: Final = "starsched.dev/rolled-back"
+PROGRESS_ANNOTATION: Final = "starsched.dev/progress"
 SUFFIX: Final = "-last-good"
 
 _FILE: Final = "last-good.json"
@@ -37,18 +38,47 @@ class StoreError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an edit had come, for a process that goes on with it.
+
+    Attributes:
+        candidate: Its revision.
+        base: The revision in force.
+        stage: The index of the stage that was begun; those before it have passed.
+    """
+
+    candidate: str
+    base: str
+    stage: int
+
+    @classmethod
+    def read(cls, text: str) -> "Progress | None":
+        """The progress that `str` wrote; None if *text* is none."""
+        candidate, _, rest = text.partition("/")
+        base, _, stage = rest.partition("/")
+        if not (candidate and base and stage.isascii() and stage.isdigit() and len(stage) < 4):
+            return None
+        return cls(candidate, base, int(stage))
+
+    def __str__(self) -> str:
+        return f"{self.candidate}/{self.base}/{self.stage}"
+
+
+@dataclass(frozen=True, slots=True)
 class LastGood:
     """Policy files that were in force.
 
     Attributes:
         revision: Their bundle's revision when they were accepted; "" if none ever were.
         files: Texts by name, as the source gave them; empty for the built-in policies alone.
-        rolled_back: Revisions that were accepted and then rolled back.
+        rolled_back: Revisions that were given up: rolled back, or by a gate of their stages.
+        progress: The edit that is on its way; None if there is none.
     """
 
     revision: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     rolled_back: tuple[str, ...] = ()
+    progress: Progress | None = None
 
     def without(self, revision: str) -> tuple[str, ...]:
         """The rolled back revisions, with *revision* as the newest."""
@@ -176,13 +206,15 @@ class ConfigMapStore:
         revision = notes.get(REVISION_ANNOTATION, "")
         if not revision and not rolled_back:
             return None
-        return LastGood(revision, found.data, rolled_back)
+        progress = Progress.read(notes.get(PROGRESS_ANNOTATION, ""))
+        return LastGood(revision, found.data, rolled_back, progress)
 
     async def save(self, last_good: LastGood) -> bool:
         """Change the ConfigMap, creating it if there is none. Raises `StoreError`."""
         annotations = {
             REVISION_ANNOTATION: last_good.revision,
             ROLLED_BACK_ANNOTATION: ",".join(last_good.rolled_back),
+            PROGRESS_ANNOTATION: "" if last_good.progress is None else str(last_good.progress),
         }
         try:
             found = await self._read()

@@ -4,7 +4,7 @@ Owns following the source and starting it again. What becomes of an offer is `ro
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -39,6 +39,19 @@ class Offers:
     def is_stopped(self) -> bool:
         """The kill switch is set."""
         return self.latest is not None and self.latest.is_stopped
+
+    def supersedes(self, files: Mapping[str, str]) -> bool:
+        """True if an offer that was not taken yet holds something else than *files*.
+
+        One that holds the same, because something else about its object changed, is dropped.
+        """
+        waiting = self._waiting
+        if waiting is None:
+            return False
+        if waiting.files == files and not waiting.problems:
+            self._waiting = None
+            return False
+        return True
 
     async def follow(self) -> None:
         """Run the source until cancelled; an exception in it only starts it again."""

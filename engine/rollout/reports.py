@@ -19,6 +19,7 @@ from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import Offer
 from engine.rollout.timeline import Timeline
 from engine.rollout.trial import LoadedRevision, Rejected, digest, first_of
+from engine.rollout.verdict import Outcome
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="rollout")
@@ -28,6 +29,14 @@ REJECTED_REASON: Final = "PolicyRejected"
 ROLLED_BACK_REASON: Final = "PolicyRolledBack"
 SOURCE_GONE_REASON: Final = "PolicySourceGone"
 CONTROL_REJECTED_REASON: Final = "RolloutControlRejected"
+
+_STAGED_REASONS: Final = {
+    "shadow": ("PolicyShadow", NORMAL),
+    "canary": ("PolicyCanary", NORMAL),
+    "inconclusive": ("PolicyInconclusive", WARNING),
+    "promoted": ("PolicyPromoted", NORMAL),
+    "superseded": ("PolicySuperseded", NORMAL),
+}
 
 _HISTORY: Final = 50
 
@@ -168,6 +177,18 @@ class Reports:
         """The object *about*, which says how edits are rolled out, says what makes no sense."""
         note = f"{first_of(control.problems)}; the mode is `{control.mode}`"
         self._event(about, WARNING, CONTROL_REJECTED_REASON, note, "")
+
+    def judged(self, stage: str, outcome: Outcome, seconds: float) -> None:
+        """A stage of a roll-out comes to this, after so many seconds."""
+        self._metrics.rollout_verdicts.labels(stage, outcome).inc()
+        if outcome == "pass":
+            self.timeline.passed(stage, seconds)
+
+    def staged(self, what: str, note: str) -> None:
+        """Something happens to the edit that goes through its stages."""
+        reason, kind = _STAGED_REASONS[what]
+        log.info("Roll-out", event_reason=reason, note=note)
+        self._event(self._offers.reference, kind, reason, note, "")
 
     def examined(self, seconds: float) -> None:
         """A candidate took *seconds* through its stages, whatever came of it."""

@@ -1,11 +1,11 @@
 """The roll-out: which policies are in force, how others replace them, and when to roll back.
 
 Owns the order of what happens to an offer and the tasks that it happens in. Which revisions there
-are is `revisions`', a candidate's stages are `trial`'s, what the source offers `offers`', what is
-saved `saved_policies`', and what is reported `reports`'. A candidate that fails anything changes
-nothing but what is reported.
+are is `revisions`', how a candidate is examined `trial`'s, how it is compared with what is in force
+`staging`'s, what the source offers `offers`', what is saved `saved_policies`', and what is reported
+`reports`'. A candidate that fails anything changes nothing but what is reported.
 
-    offered --check--> --test--> --load--> --trial--> in force --probation--> last good
+    offered --check--> --test--> --load--> --trial--> --stages--> in force --probation--> last good
        any failure --> rejected (what is in force stays)
        in force --failures or latency out of bounds--> rolled back (the one before is in force)
 """
@@ -22,14 +22,16 @@ from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
-from engine.rollout.control import Control
+from engine.rollout.comparing import Comparing, NoComparing
+from engine.rollout.control import Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
-from engine.rollout.last_good import LastGood, Store
+from engine.rollout.last_good import LastGood, Progress, Store
 from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
+from engine.rollout.staging import FAILED_STAGES, Staging, Superseded
 from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
 from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected, World
@@ -48,7 +50,7 @@ def _faults_reject() -> Iterator[None]:
     """Reject the candidate on an unexpected exception, which must end neither start nor `run`."""
     try:
         yield
-    except Rejected:
+    except (Rejected, Superseded):
         raise
     except Exception as error:
         log.exception("Unexpected exception while examining policies")
@@ -67,6 +69,8 @@ class Rollout:
         on_switch: Puts a loaded revision in force.
         write_event: Writes events; none are written while `is_active` is False.
         metrics, clock: Measure.
+        comparing: Compares a candidate with what is in force; None: this process decides nothing.
+        control: Who may skip stages wants this.
         save_timeout, load_timeout: Seconds for which a new leader waits for *store*.
         sleep: Waits between two looks at the source, the store and an edit on probation.
     """
@@ -82,6 +86,8 @@ class Rollout:
         write_event: WriteEvent,
         metrics: Metrics,
         clock: Clock,
+        comparing: Comparing | None = None,
+        control: RolloutControl | None = None,
         save_timeout: float = SAVE_TIMEOUT,
         load_timeout: float = LOAD_TIMEOUT,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -111,6 +117,17 @@ class Rollout:
             metrics=metrics,
             clock=clock,
         )
+        self._staging = Staging(
+            comparing=comparing if comparing is not None else NoComparing(),
+            control=control if control is not None else NoControl(),
+            offers=self.offers,
+            why_not_here=self._why_no_stages,
+            report=self._reports.staged,
+            on_verdict=self._reports.judged,
+            clock=clock,
+            sleep=sleep,
+        )
+        self._is_taking_over = False
         self._tasks: list[asyncio.Task[None]] = []
         self._probation: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -134,14 +151,14 @@ class Rollout:
         """What became of the latest revisions."""
         return self._reports.timeline
 
+    @property
+    def status(self) -> RolloutStatus:
+        """How far the edit that is on its way is, or the last one came."""
+        return self._staging.status
+
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
         return self._reports.describe(self._revisions, self._saved)
-
-    @property
-    def status(self) -> RolloutStatus:
-        """How far a candidate has come."""
-        return RolloutStatus()
 
     def report_control(self, about: Reference, control: Control) -> None:
         """Report that *control*, as the object *about* has it, makes no sense."""
@@ -173,7 +190,13 @@ class Rollout:
                 self._reports.rejected(rejection, offer, in_force="")
         elif offer is not None:
             self._reports.source_gone(offer, in_force="")
-        # 3. The last good, 4. the built-in ones.
+        # 3. The last good, also if an edit goes through stages from those; 4. the built-in ones.
+        if offer is not None and chosen is not None and await self._is_to_be_staged(offer, chosen):
+            last_good = await self._prepare_last_good()
+            if last_good is not None:
+                self._close([chosen])
+                chosen = last_good
+                self.offers.repeat()
         loaded = chosen or await self._prepare_last_good() or await self._prepare_builtin()
         self._switch(loaded)
         return loaded
@@ -219,15 +242,20 @@ class Rollout:
         A standby examines candidates for itself, without load. The store has what the last leader
         rolled back, or kept in force while this process fell back to earlier policies.
         """
-        self.is_active = True
-        await self._take_over(await self._saved.load("what is in force stays"))
+        self.is_active = self._is_taking_over = True
+        try:
+            await self._take_over(await self._saved.load("what is in force stays"))
+        finally:
+            self._is_taking_over = False
 
     async def _take_over(self, stored: LastGood | None) -> None:
         """Go on from what is *stored*; None if nothing is, or if it cannot be read."""
         active = self.active
         adopted: LoadedRevision | None = None
         if stored is not None:
-            is_fallback = active.origin != self.source_name
+            # With stages, what is in force is what the leader before let pass.
+            is_staged = active.bundle.runtime.rollout.is_staged
+            is_fallback = is_staged or active.origin != self.source_name
             revision = active.bundle.revision
             if self._saved.adopt(stored, revision, is_fallback=is_fallback):
                 adopted = await self._prepare_last_good()
@@ -288,14 +316,6 @@ class Rollout:
                 await self._stages.try_out(candidate, self._world)
                 end_stage("trial")
                 await self._world.prepare(bundle)
-                # The revision that a roll-back would restore may have changed, also during the
-                # comparison.
-                while (back_to := self._revisions.proven()) is not compared_with:
-                    compared_with = back_to
-                    if compared_with is not None:
-                        await candidate.compare(compared_with)
-                # The store may have answered during the stages.
-                self._refuse_rolled_back(bundle.revision)
                 end_stage("facts")
         except Rejected as rejection:
             if candidate is not None:
@@ -303,12 +323,76 @@ class Rollout:
             self._reports.rejected(rejection, offer, self._revisions.active_revision)
             return
         finally:
-            self._reports.examined(self._clock.monotonic() - started)
+            duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
+            self._reports.examined(duration_ms / 1000)
+        if not await self._pass_stages(candidate, offer):
+            self._close([candidate])
+            return
         self._switch(candidate, on_probation=True)
-        duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
         self._reports.accepted(candidate, duration_ms, took)
         self._saved.remember(candidate)
         await self._saved.save()
+
+    async def _pass_stages(self, candidate: LoadedRevision, offer: Offer) -> bool:
+        """Take a candidate that passed its trial to where it may come into force."""
+        base, revision = self.active, candidate.bundle.revision
+
+        def check() -> None:
+            if self._revisions.active is not base:
+                self.offers.repeat()
+                raise Superseded("other policies have come into force")
+            # The store may have answered meanwhile.
+            self._refuse_rolled_back(revision)
+
+        async def save(progress: Progress) -> None:
+            self._saved.remember_progress(progress)
+            await self._saved.save_in_time()
+
+        try:
+            with _faults_reject():
+                begun = lambda: self._saved.progress  # noqa: E731
+                await self._staging.run(candidate, base, check=check, begun=begun, save=save)
+                # The revision that a roll-back would restore may have changed, also during the
+                # comparison.
+                compared_with: LoadedRevision | None = base
+                while (back_to := self._revisions.proven()) is not compared_with:
+                    compared_with = back_to
+                    if compared_with is not None:
+                        await candidate.compare(compared_with)
+                check()
+        except Superseded as why:
+            self._reports.timeline.superseded(str(why))
+            return False
+        except Rejected as rejection:
+            if rejection.stage in FAILED_STAGES:
+                # Not tried again after a restart, or by the next leader.
+                self._saved.remember_rolled_back(revision, self.active)
+            self._reports.rejected(rejection, offer, self._revisions.active_revision)
+            await self._saved.save()
+            return False
+        except asyncio.CancelledError:
+            self._close([candidate])
+            raise
+        return True
+
+    def _why_no_stages(self) -> str:
+        if not self.is_active:
+            return "this process does not lead"
+        if self._is_taking_over or self._saved.is_unread:
+            return "it is not known yet what the leader before has saved"
+        return ""
+
+    async def _is_to_be_staged(self, offer: Offer, chosen: LoadedRevision) -> bool:
+        """True if *chosen* has to pass stages before it replaces the last good policies."""
+        last_good = self._saved.last_good
+        if last_good is None or last_good.revision in ("", chosen.bundle.revision):
+            return False
+        try:
+            with _faults_reject():
+                bundle = await self._stages.build(last_good.files)
+        except Rejected:
+            return False
+        return offer.is_stopped or bundle.runtime.rollout.is_staged
 
     def _unchanged(self, active: LoadedRevision, was_gone: bool) -> None:
         """The source offers what is in force already: a comment in another key, or a revert.

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from engine.rollout.last_good import LastGood, Store, StoreError
+from engine.rollout.last_good import LastGood, Progress, Store, StoreError
 from engine.rollout.trial import LoadedRevision
 
 log = structlog.get_logger(component="rollout")
@@ -38,6 +38,8 @@ class SavedPolicies:
 
     Attributes:
         last_good: What is to be found after a restart; None if nothing is known of it.
+        is_unread: The store has not answered yet: its content is unknown, so it must not be
+            overwritten.
     """
 
     def __init__(
@@ -56,8 +58,7 @@ class SavedPolicies:
         self._load_timeout = load_timeout
         self._sleep = sleep
         self._unsaved: LastGood | None = None
-        # The store has not answered yet: its content is unknown, so it must not be overwritten.
-        self._is_unread = False
+        self.is_unread = False
         self._saving = asyncio.Lock()
 
     @property
@@ -80,13 +81,23 @@ class SavedPolicies:
         """Have *back_to* saved, and that *revision* was rolled back."""
         self._set(self._with(back_to, (self.last_good or LastGood()).without(revision)))
 
+    @property
+    def progress(self) -> Progress | None:
+        """How far the edit that is on its way had come."""
+        return self.last_good.progress if self.last_good is not None else None
+
+    def remember_progress(self, progress: Progress) -> None:
+        """Have *progress* saved, with the last good policies."""
+        self._set(replace(self.last_good or LastGood(), progress=progress))
+
     def adopt(self, stored: LastGood, active: str, *, is_fallback: bool) -> bool:
         """Take over what another leader saved; True if its policies are to replace ours.
 
-        They do if the revision *active* was rolled back, or if it was only our fallback.
+        They do if the revision *active* was rolled back, or if it was only our fallback: what a
+        standby has in force while an edit goes through its stages elsewhere.
         """
         ours = self.last_good if self.last_good is not None else stored
-        self.last_good = replace(ours, rolled_back=stored.rolled_back)
+        self.last_good = replace(ours, rolled_back=stored.rolled_back, progress=stored.progress)
         is_replaced = stored.revision != active and (active in stored.rolled_back or is_fallback)
         if is_replaced:
             self.last_good = stored
@@ -121,9 +132,9 @@ class SavedPolicies:
         except TimeoutError:
             reason = f"no answer for {self._load_timeout:g} s"
             log.warning("Cannot read the last good policies", reason=reason, until_then=until_then)
-            self._is_unread = True
+            self.is_unread = True
             return None
-        self._is_unread = False
+        self.is_unread = False
         return stored
 
     async def save(self) -> None:
@@ -157,7 +168,7 @@ class SavedPolicies:
         pause = _SAVE_AGAIN_SECONDS
         while True:
             await self._sleep(pause)
-            if self._is_unread and self._is_leader():
+            if self.is_unread and self._is_leader():
                 await self._load_again(take_over)
             await self._restore_deleted()
             await self.save()
@@ -165,7 +176,7 @@ class SavedPolicies:
             pause = _SAVE_AGAIN_SECONDS if is_saved else min(2 * pause, _LONGEST_SAVE_PAUSE)
 
     def _may_save(self) -> bool:
-        return self._is_leader() and not self._is_unread
+        return self._is_leader() and not self.is_unread
 
     async def _try_to_load(self) -> LastGood | None:
         """What was saved last, or None; reading is tried a few times."""
@@ -182,7 +193,7 @@ class SavedPolicies:
         # A revision that was rolled back earlier may be in force until the store is read.
         ours = self.rolled_back
         stored = await self.load("what is in force stays")
-        if self._is_unread:
+        if self.is_unread:
             return
         if stored is not None:
             log.info("Read the last good policies", revision=stored.revision)

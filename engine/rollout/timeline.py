@@ -2,8 +2,8 @@
 
 Owns the records, which hold the texts too, so that two revisions can be compared. Bounded.
 
-    offered -> checked -> tested -> loaded -> tried -> probation -> in_force -> replaced
-       any --> rejected;  probation --> rolled_back
+    offered -> checked -> tested -> loaded -> tried -> shadow -> canary -> probation -> in_force
+       any --> rejected;  any --> superseded;  probation --> rolled_back;  in_force --> replaced
 """
 
 from collections import deque
@@ -21,6 +21,8 @@ PASSED: Final[Mapping[str, str]] = {
     "test": "tested",
     "load": "loaded",
     "trial": "tried",
+    "shadow": "shadow",
+    "canary": "canary",
 }
 
 
@@ -92,6 +94,12 @@ class Timeline:
         if self._offered is not None and self._offered in self._records:
             self._records.remove(self._offered)
         self._offered = None
+
+    def superseded(self, why: str) -> None:
+        """Something newer took the offer's place before it was in force."""
+        record, self._offered = self._offered, None
+        if record is not None:
+            self._end(record, "superseded", why)
 
     def rejected(
         self,

@@ -6,6 +6,7 @@ from the fields that they read (`derived`, `view_events`). Moving pods is the qu
 `hints`, then `interest`.
 """
 
+from engine.queueing.hints.either import EitherHints
 from engine.queueing.hints.hints import INTERESTS, Hints
 
-__all__ = ["INTERESTS", "Hints"]
+__all__ = ["INTERESTS", "EitherHints", "Hints"]

@@ -1,0 +1,184 @@
+"""How a running scheduler compares a candidate with the policies in force, as its stages want it.
+
+Owns which counter a pod of a canary, or of its control sample, is counted in. What a shadow finds
+is counted by the shadow.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from engine.kernel.deciders import Canary
+from engine.kernel.events import CanaryChanged, Event
+from engine.kernel.instructions import Instruction, ReportBound, ReportDecision
+from engine.kernel.kernel import Kernel
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.policy.rollout_config import CanaryStage, ShadowStage
+from engine.rollout.arms import CANARY, CONTROL, Arms, LabelsOf, owner_of
+from engine.rollout.canary_counts import ArmCounter
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
+from engine.rollout.trial import LoadedRevision
+
+
+class Comparing(Protocol):
+    """What the stages of a candidate ask of a running scheduler; one stage at a time."""
+
+    def begin_shadow(
+        self, candidate: LoadedRevision, base: LoadedRevision, stage: ShadowStage
+    ) -> Callable[[], ShadowMeasures]:
+        """Let *candidate* decide beside *base*; returns what gives the counts so far."""
+        ...
+
+    def begin_canary(
+        self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
+    ) -> tuple[ArmMeasures, ArmMeasures]:
+        """Let *candidate* decide a share of the pods; returns the measures of them and of as many
+        others. It may follow another stage of the same candidate, which is over then.
+        """
+        ...
+
+    def end(self) -> None:
+        """Let the policies in force decide everything, alone."""
+        ...
+
+
+class NoComparing:
+    """For a process that decides nothing: every count stays at 0."""
+
+    def begin_shadow(
+        self, candidate: LoadedRevision, base: LoadedRevision, stage: ShadowStage
+    ) -> Callable[[], ShadowMeasures]:
+        """Count nothing."""
+        return ShadowMeasures
+
+    def begin_canary(
+        self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
+    ) -> tuple[ArmMeasures, ArmMeasures]:
+        """Count nothing."""
+        return ArmMeasures(), ArmMeasures()
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+class Shadow(Protocol):
+    """A candidate that decides beside the policies in force."""
+
+    @property
+    def measures(self) -> ShadowMeasures:
+        """What was counted since `begin`."""
+        ...
+
+    def begin(self, candidate: LoadedRevision, base: LoadedRevision, cores: float) -> None:
+        """Compare from now on, with so large a share of a core."""
+        ...
+
+    def end(self) -> None:
+        """Compare no more."""
+        ...
+
+
+class LiveComparing:
+    """The stages of a candidate in the scheduler of *kernel*.
+
+    Args:
+        kernel: Decides.
+        report: Passes an event to it, and has its instructions carried out.
+        shadow: Compares.
+        show_facts: Shows what the policies of a candidate read, too; None: no candidate's.
+        clock: Measures waits.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        report: Callable[[Event], None],
+        shadow: Shadow,
+        show_facts: Callable[[LoadedRevision | None], None],
+        clock: Clock,
+    ) -> None:
+        self._kernel = kernel
+        self._report = report
+        self._shadow = shadow
+        self._show_facts = show_facts
+        self._clock = clock
+        self._arms: Arms | None = None
+        self._counters: dict[str, ArmCounter] = {}
+        self._is_shadowed = False
+
+    def begin_shadow(
+        self, candidate: LoadedRevision, base: LoadedRevision, stage: ShadowStage
+    ) -> Callable[[], ShadowMeasures]:
+        """As `Comparing.begin_shadow`."""
+        self._show_facts(candidate)
+        self._shadow.begin(candidate, base, stage.cores)
+        self._is_shadowed = True
+        return lambda: self._shadow.measures
+
+    def begin_canary(
+        self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
+    ) -> tuple[ArmMeasures, ArmMeasures]:
+        """As `Comparing.begin_canary`."""
+        self._end_shadow()
+        self._show_facts(candidate)
+        arms = self._arms = Arms(candidate.bundle.revision, share, stage, self._labels_of())
+        self._counters = {CANARY: ArmCounter(), CONTROL: ArmCounter()}
+        candidate.scheduler.keeps_choices = True
+        self._report(CanaryChanged(Canary(candidate.scheduler, arms.has)))
+        return self._counters[CANARY].measures, self._counters[CONTROL].measures
+
+    def end(self) -> None:
+        """As `Comparing.end`."""
+        self._end_shadow()
+        if self._arms is not None:
+            self._arms = None
+            # Not if another revision came into force, which ends it by itself.
+            if self._kernel.deciders.canary is not None:
+                self._report(CanaryChanged(None))
+        self._show_facts(None)
+
+    def _end_shadow(self) -> None:
+        if self._is_shadowed:
+            self._is_shadowed = False
+            self._shadow.end()
+
+    def handled(self, instructions: Sequence[Instruction]) -> None:
+        """Count what is done about the pods of both arms."""
+        if self._arms is None:
+            return
+        for one in instructions:
+            match one:
+                case ReportDecision(pod=pod, decision=decision):
+                    counter, owner = self._counter_of(pod)
+                    if counter is not None:
+                        eviction = decision.eviction
+                        counter.decided(
+                            owner,
+                            one.own_seconds,
+                            failed=bool(decision.failures),
+                            pending=decision.node is None and not decision.failures,
+                            victims=0 if eviction is None else len(eviction.victims),
+                        )
+                case ReportBound(placement=placement):
+                    counter, owner = self._counter_of(placement.pod)
+                    first = placement.queued.initial_attempt_at
+                    if counter is not None and first is not None:
+                        counter.bound(owner, self._clock.monotonic() - first)
+
+    def is_canary(self, pod: Pod) -> bool:
+        """True if a candidate decides *pod*."""
+        return self._kernel.deciders.is_canary(pod)
+
+    def _counter_of(self, pod: Pod) -> tuple[ArmCounter | None, str]:
+        assert self._arms is not None
+        group = self._kernel.deciders.group_of(pod)
+        return self._counters.get(self._arms.of(pod, group)), owner_of(pod, group)
+
+    def _labels_of(self) -> LabelsOf:
+        objects = self._kernel.cache.objects
+
+        def labels_of(namespace: str) -> dict[str, str]:
+            found = objects.get("namespaces", namespace)
+            return {} if found is None else dict(found.metadata.labels)
+
+        return labels_of

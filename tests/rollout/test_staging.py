@@ -1,0 +1,500 @@
+"""The stages between an edit's trial and its coming into force."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from engine.binding.event_recorder import Reference
+from engine.lib.clock import VirtualClock
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.rollout.control import Control, NoControl
+from engine.rollout.last_good import LastGood
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
+from engine.rollout.rollout import Rollout
+from engine.rollout.sources import Offer
+from engine.rollout.trial import CandidateStages, LoadedRevision
+from engine.telemetry.metrics import Metrics
+from tests.rollout.test_taking_over import Kept, Source, World, revision_of
+from tests.waiting import eventually, no_time
+
+STAGES = """
+  shadow: {duration: 3s, compared: 10}
+  canary:
+    steps:
+    - {share: 1%, duration: 3s, decisions: 10}
+    - {share: 5%, duration: 3s, decisions: 10}
+"""
+
+
+def files(text: str, stages: str = STAGES) -> dict[str, str]:
+    runtime = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
+    if stages:
+        runtime += f"rollout:{stages}"
+    return {"p.star": f'"""{text}"""\n', "runtime.yaml": runtime}
+
+
+ABOUT = Reference("v1", "ConfigMap", "ns", "policies")
+FIRST, EDIT, OTHER = files("First."), files("Edited."), files("Edited again.")
+EDIT_REVISION = revision_of(EDIT)
+
+
+class FakeComparing:
+    """Says what a test wants it to have measured; `calls` is what was asked of it.
+
+    In the stage `hold`, and if it is not `is_busy`, there are no decisions.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.is_busy = True
+        self.hold = ""
+        self.bad: dict[str, int] = {}
+        self.bad_canary = 0
+
+    @property
+    def now(self) -> str:
+        """What is compared at this moment."""
+        return self.calls[-1] if self.calls else "end"
+
+    def _many(self) -> int:
+        is_held = bool(self.hold) and self.now.startswith(self.hold)
+        return 100 * (self.is_busy and not is_held)
+
+    def begin_shadow(
+        self, candidate: LoadedRevision, base: LoadedRevision, _stage: object
+    ) -> Callable[[], ShadowMeasures]:
+        self.calls.append(f"shadow {candidate.bundle.revision} {base.bundle.revision}")
+        return self._shadow
+
+    def _shadow(self) -> ShadowMeasures:
+        compared = self._many()
+        return ShadowMeasures(
+            decided=compared,
+            compared=compared,
+            counts=self.bad,
+            timed=compared,
+            seconds=compared * 0.001,
+            seconds_before=compared * 0.001,
+        )
+
+    def begin_canary(
+        self, candidate: LoadedRevision, _base: LoadedRevision, _stage: object, share: float
+    ) -> tuple[ArmMeasures, ArmMeasures]:
+        self.calls.append(f"canary {candidate.bundle.revision} {share:.0%}")
+        many = self._many()
+        control = ArmMeasures(decisions=many, bound=many, owners=many, bound_owners=many)
+        canary = ArmMeasures(decisions=many, bound=many, owners=many, bound_owners=many)
+        canary.failed = canary.failed_owners = self.bad_canary
+        return canary, control
+
+    def end(self) -> None:
+        if self.now != "end":
+            self.calls.append("end")
+
+
+class FakeControl(NoControl):
+    """A mode that a test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = Control()
+
+    def say(self, **changes: Any) -> None:
+        self.current = replace(self.current, **changes)
+
+
+class Bench:
+    """A roll-out by itself; seconds pass with each look at what was measured."""
+
+    def __init__(self, first: Mapping[str, str], store: Kept | None = None) -> None:
+        self.clock = VirtualClock()
+        self.source, self.store = Source(first), store or Kept()
+        self.comparing, self.control = FakeComparing(), FakeControl()
+        self.events: list[str] = []
+        self.jump = 0.0
+        self.rollout = Rollout(
+            source=self.source,
+            store=self.store,
+            stages=CandidateStages(
+                build=lambda texts: build_bundle(dict(texts)),
+                make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
+                run_tests=lambda _: [],
+            ),
+            world=World(),
+            on_switch=lambda *_: None,
+            write_event=lambda _about, _kind, reason, note, _rev: self.events.append(
+                f"{reason}: {note}"
+            ),
+            metrics=Metrics(CollectorRegistry()),
+            clock=self.clock,
+            comparing=self.comparing,
+            control=self.control,
+            sleep=self._sleep,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        await no_time(seconds)
+        self.clock.advance(min(seconds, 0.5) + self.jump)
+        self.jump = 0.0
+
+    @property
+    def revision(self) -> str:
+        return self.rollout.active.bundle.revision
+
+    def offer(self, texts: Mapping[str, str] | None, *, is_stopped: bool = False) -> None:
+        self.source.offer(Offer(texts, "", ABOUT, is_stopped=is_stopped))
+
+    async def until(self, what: str) -> None:
+        """Wait until the comparison begins with these words."""
+        await eventually(lambda: self.comparing.now.startswith(what), what=what)
+
+    async def until_in_force(self, texts: Mapping[str, str]) -> None:
+        want = revision_of(texts)
+        await eventually(lambda: self.revision == want)
+
+    async def until_event(self, reason: str) -> str:
+        def found() -> str:
+            return next((one for one in self.events if one.startswith(reason)), "")
+
+        event: str = await eventually(found, what=reason)
+        return event
+
+    async def seconds(self, count: float) -> None:
+        """Let so many seconds pass."""
+        ends_at = self.clock.monotonic() + count
+        await eventually(lambda: self.clock.monotonic() >= ends_at)
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    first: Mapping[str, str] = FIRST, store: Kept | None = None, *, is_active: bool = True
+) -> AsyncIterator[Bench]:
+    """A roll-out that is under way."""
+    one = Bench(first, store)
+    one.rollout.is_active = is_active
+    await one.rollout.start()
+    running = asyncio.ensure_future(one.rollout.run())
+    try:
+        yield one
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+# --- the way through -----------------------------------------------------------------------------
+
+
+async def test_an_edit_comes_into_force_after_all_its_stages() -> None:
+    async with bench() as b:
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+        assert b.comparing.calls == [
+            f"shadow {EDIT_REVISION} {revision_of(FIRST)}",
+            f"canary {EDIT_REVISION} 1%",
+            f"canary {EDIT_REVISION} 5%",
+            "end",
+        ]
+        assert b.rollout.status.result == "promoted"
+        record = next(iter(b.rollout.timeline))
+        names = [stage.stage for stage in record.stages]
+        assert names[-4:] == ["shadow", "canary", "canary", "probation"]
+
+
+async def test_without_stages_an_edit_is_in_force_at_once() -> None:
+    async with bench(files("First.", "")) as b:
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+        assert not b.comparing.calls
+
+
+async def test_an_edit_goes_through_the_stages_in_force_not_through_its_own() -> None:
+    loose = files("Edited.", "")
+    async with bench() as b:
+        b.comparing.bad = {"newly_pending": 1}
+        b.offer(loose)
+        await b.until_event("PolicyRejected")
+        assert b.revision == revision_of(FIRST)
+
+
+# --- gates ---------------------------------------------------------------------------------------
+
+
+async def test_a_gate_that_fails_keeps_the_edit_out_until_its_text_changes() -> None:
+    async with bench() as b:
+        b.comparing.bad = {"newly_pending": 3}
+        b.offer(EDIT)
+        event = await b.until_event("PolicyRejected")
+        for part in ("shadow", "maxNewlyPending", "3 of 100", "at most 0"):
+            assert part in event
+        assert b.comparing.now == "end"
+        assert b.revision == revision_of(FIRST)
+        assert b.rollout.status.result == "failed"
+        # The same text again is refused, another one is not.
+        b.comparing.bad = {}
+        before = len(b.comparing.calls)
+        b.offer(OTHER)
+        await b.until_in_force(OTHER)
+        b.offer(EDIT)
+        await eventually(lambda: sum(one.startswith("PolicyRejected") for one in b.events) == 2)
+        assert not any(EDIT_REVISION in call for call in b.comparing.calls[before:])
+
+
+async def test_a_canary_that_fails_decides_no_more() -> None:
+    async with bench() as b:
+        b.comparing.bad_canary = 60
+        b.offer(EDIT)
+        event = await b.until_event("PolicyRejected")
+        assert "canary 1%" in event
+        assert b.comparing.calls[-2:] == [f"canary {EDIT_REVISION} 1%", "end"]
+        assert b.store.last_good is not None
+        assert b.store.last_good.rolled_back == (EDIT_REVISION,)
+
+
+async def test_what_nothing_is_known_of_is_not_promoted() -> None:
+    async with bench() as b:
+        b.comparing.is_busy = False
+        b.offer(EDIT)
+        assert "compared" in await b.until_event("PolicyInconclusive")
+        await b.seconds(60)
+        assert b.comparing.calls == [f"shadow {EDIT_REVISION} {revision_of(FIRST)}"]
+        assert sum(one.startswith("PolicyInconclusive") for one in b.events) == 1
+        b.comparing.is_busy = True
+        await b.until_in_force(EDIT)
+
+
+async def test_a_clock_that_jumps_promotes_nothing() -> None:
+    """A laptop that slept for an hour has measured nothing in that time."""
+    slow = files("First.", "\n  shadow: {duration: 10m, compared: 10}\n")
+    async with bench(slow) as b:
+        b.offer(EDIT)
+        await b.until("shadow")
+        b.jump = 3600.0
+        await b.seconds(3600)
+        await b.seconds(5)
+        assert b.rollout.status.elapsed < 60
+        assert b.revision == revision_of(slow)
+
+
+# --- what happens meanwhile ----------------------------------------------------------------------
+
+
+async def test_an_edit_in_the_middle_of_a_stage_begins_anew() -> None:
+    async with bench() as b:
+        b.comparing.hold = "canary"
+        b.offer(EDIT)
+        await b.until("canary")
+        b.comparing.hold = "shadow"
+        b.offer(OTHER)
+        await b.until(f"shadow {revision_of(OTHER)} {revision_of(FIRST)}")
+        b.comparing.hold = ""
+        await b.until_event("PolicySuperseded")
+        await b.until_in_force(OTHER)
+
+
+async def test_a_revert_ends_the_stages() -> None:
+    async with bench() as b:
+        b.comparing.hold = "canary"
+        b.offer(EDIT)
+        await b.until("canary")
+        b.offer(FIRST)
+        await b.until("end")
+        await b.seconds(30)
+        assert b.revision == revision_of(FIRST)
+
+
+async def test_a_source_that_goes_ends_the_stages() -> None:
+    async with bench() as b:
+        b.comparing.hold = "canary"
+        b.offer(EDIT)
+        await b.until("canary")
+        b.offer(None)
+        await b.until("end")
+        await b.until_event("PolicySourceGone")
+        await b.seconds(30)
+        assert b.revision == revision_of(FIRST)
+        b.comparing.hold = ""
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+
+
+async def test_other_policies_in_force_are_compared_with_anew() -> None:
+    """Those of the edit before are rolled back while the next one goes through its stages."""
+    async with bench() as b:
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+        b.comparing.hold = "shadow"
+        b.offer(OTHER)
+        await b.until(f"shadow {revision_of(OTHER)} {EDIT_REVISION}")
+        for _ in range(40):
+            b.rollout.counts.count(0.0, True)
+        await b.until(f"shadow {revision_of(OTHER)} {revision_of(FIRST)}")
+
+
+# --- control -------------------------------------------------------------------------------------
+
+
+async def test_time_stands_still_while_it_is_paused() -> None:
+    async with bench() as b:
+        b.control.say(mode="paused")
+        b.offer(EDIT)
+        await b.until("shadow")
+        await b.seconds(60)
+        assert b.rollout.status.paused
+        assert b.rollout.status.elapsed == 0
+        assert len(b.comparing.calls) == 1
+        b.control.say(mode="staged")
+        await b.until_in_force(EDIT)
+
+
+async def test_a_gate_fails_while_it_is_paused_too() -> None:
+    async with bench() as b:
+        b.control.say(mode="paused")
+        b.comparing.bad = {"newly_pending": 3}
+        b.offer(EDIT)
+        await b.until_event("PolicyRejected")
+
+
+async def test_who_may_skips_stages() -> None:
+    async with bench() as b:
+        b.comparing.is_busy = False
+        b.offer(EDIT)
+        await b.until("shadow")
+        b.control.say(promote="0123456789ab", written_by="jane")
+        await b.seconds(10)
+        assert b.revision == revision_of(FIRST)
+        b.control.say(promote=EDIT_REVISION)
+        await b.until_in_force(EDIT)
+        assert "jane" in await b.until_event("PolicyPromoted")
+
+
+async def test_the_mode_at_once_skips_all_stages() -> None:
+    async with bench() as b:
+        b.control.say(mode="at-once")
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+        assert not b.comparing.calls
+
+
+async def test_what_is_aborted_is_refused_until_it_changes() -> None:
+    async with bench() as b:
+        b.comparing.is_busy = False
+        b.offer(EDIT)
+        await b.until("shadow")
+        b.control.say(abort=EDIT_REVISION, written_by="jane")
+        assert "aborted by jane" in await b.until_event("PolicyRejected")
+        assert b.rollout.status.result == "aborted"
+        assert b.revision == revision_of(FIRST)
+
+
+async def test_the_kill_switch_stops_every_stage() -> None:
+    async with bench() as b:
+        b.comparing.hold = "canary"
+        b.offer(EDIT)
+        await b.until("canary")
+        b.offer(EDIT, is_stopped=True)
+        await b.until("end")
+        await b.seconds(60)
+        assert b.revision == revision_of(FIRST)
+        assert "annotation" in b.rollout.status.paused
+        # The stage begins anew, not the whole.
+        b.comparing.hold = ""
+        before = len(b.comparing.calls)
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+        assert not any(call.startswith("shadow") for call in b.comparing.calls[before:])
+
+
+async def test_the_kill_switch_keeps_what_is_in_force_without_stages_too() -> None:
+    first = files("First.", "")
+    async with bench(first) as b:
+        b.offer(EDIT, is_stopped=True)
+        await b.seconds(60)
+        assert b.revision == revision_of(first)
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+
+
+# --- restarts, and other leaders -----------------------------------------------------------------
+
+
+async def begun(stage: str) -> Kept:
+    """What is saved of an edit that is in *stage*."""
+    async with bench() as b:
+        b.comparing.hold = stage
+        b.offer(EDIT)
+        await b.until(stage)
+        saved = b.store.last_good
+    store = Kept()
+    store.last_good = saved
+    return store
+
+
+async def test_a_restart_goes_on_with_the_stage_that_was_begun() -> None:
+    store = await begun("canary")
+    async with bench(EDIT, store) as b:
+        await b.until_in_force(EDIT)
+        assert b.rollout.status.base == revision_of(FIRST)
+        assert not any(call.startswith("shadow") for call in b.comparing.calls)
+
+
+async def test_a_restart_with_another_edit_begins_with_the_first_stage() -> None:
+    store = await begun("canary")
+    async with bench(OTHER, store) as b:
+        assert b.revision == revision_of(FIRST)
+        await b.until_in_force(OTHER)
+        assert b.comparing.calls[0].startswith("shadow")
+
+
+async def test_a_restart_does_not_try_again_what_failed() -> None:
+    async with bench() as b:
+        b.comparing.bad = {"newly_pending": 3}
+        b.offer(EDIT)
+        await b.until_event("PolicyRejected")
+        store = b.store
+    async with bench(EDIT, store) as b:
+        assert b.revision == revision_of(FIRST)
+        await b.seconds(30)
+        assert not b.comparing.calls
+
+
+async def test_a_standby_measures_nothing_and_goes_on_where_the_leader_was() -> None:
+    store = await begun("canary")
+    async with bench(EDIT, store, is_active=False) as b:
+        await b.seconds(30)
+        assert not b.comparing.calls
+        assert b.revision == revision_of(FIRST)
+        await b.rollout.lead()
+        await b.until("canary")
+        await b.until_in_force(EDIT)
+        assert not any(call.startswith("shadow") for call in b.comparing.calls)
+
+
+async def test_a_standby_takes_over_what_the_leader_promoted() -> None:
+    store = Kept()
+    async with bench(FIRST, store, is_active=False) as b:
+        b.offer(EDIT)
+        await b.seconds(10)
+        assert b.revision == revision_of(FIRST)
+        store.last_good = LastGood(EDIT_REVISION, EDIT)
+        await b.rollout.lead()
+        await b.until_in_force(EDIT)
+        await b.seconds(30)
+        assert not b.comparing.calls
+        assert store.last_good.revision == EDIT_REVISION
+
+
+async def test_a_standby_does_not_try_what_the_leader_gave_up() -> None:
+    store = Kept()
+    async with bench(FIRST, store, is_active=False) as b:
+        b.offer(EDIT)
+        await b.seconds(10)
+        store.last_good = LastGood(revision_of(FIRST), FIRST, (EDIT_REVISION,))
+        await b.rollout.lead()
+        await b.seconds(30)
+        assert not b.comparing.calls
+        assert b.revision == revision_of(FIRST)
