@@ -27,6 +27,7 @@ _TESTS_OF: Final = {
     "deploy": ("tests/deploy",),
     "controlplane": ("tests/controlplane_build",),
     "benchmarks": ("tests/benchmarks",),
+    "engine/live": ("tests/live_answers",),
 }
 
 
@@ -65,7 +66,8 @@ def test_paths(changed: Iterable[str], importers: dict[str, set[str]]) -> set[st
         top, _, rest = path.partition("/")
         folder = rest.partition("/")[0]
         if top == "engine" and path.endswith(".py"):
-            chosen.add(f"tests/{folder.removesuffix('.py')}")
+            named = f"tests/{folder.removesuffix('.py')}"
+            chosen.update(_TESTS_OF.get(f"{top}/{folder}", (named,)))
         elif top == "tests" and "/" in rest:
             chosen.add(f"tests/{folder}")
         chosen.update(_TESTS_OF.get(top, ()))
