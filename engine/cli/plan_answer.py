@@ -4,6 +4,7 @@ Owns the record and its text. What it says is `plan_command`'s.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from engine.rollout.plan import OTHER_ORDER, Difference, PlanMeasures
 
 # Tables that go into a file or a pipe are not cut to the width of a terminal.
 _PIPE_WIDTH: Final = 200
-_SHOWN: Final = 30
+_SHOWN: Final = 20
 _WORDS: Final = {
     "failed": ("red", "a policy fails"),
     "newly_pending": ("red", "now pending"),
@@ -145,7 +146,7 @@ def _differences(console: Console, differences: tuple[Difference, ...]) -> None:
     if not differences:
         return
     table = Table("pod", "difference", "in force", "candidate", "caused by", "why")
-    for one in differences[:_SHOWN]:
+    for one in _telling(differences):
         color, words = _WORDS[one.kind]
         if one.kind == OTHER_ORDER:
             fates = f"position {one.position_before}", f"position {one.position_after}"
@@ -162,6 +163,16 @@ def _differences(console: Console, differences: tuple[Difference, ...]) -> None:
     console.print(table)
     if len(differences) > _SHOWN:
         _say(console, f"and {len(differences) - _SHOWN:,} more: --output json has all")
+
+
+def _telling(differences: tuple[Difference, ...]) -> list[Difference]:
+    """The first of *differences*: one of each kind and place before a second one of any."""
+    seen: Counter[tuple[str, str]] = Counter()
+    turns = []
+    for at, one in enumerate(differences):
+        turns.append((seen[one.kind, one.place], at))
+        seen[one.kind, one.place] += 1
+    return [differences[at] for at in sorted(at for _, at in sorted(turns)[:_SHOWN])]
 
 
 def _fate(outcome: Outcome) -> str:

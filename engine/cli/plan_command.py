@@ -310,17 +310,15 @@ class _Plan:
         if base_bundle.runtime.facts != candidate.runtime.facts:
             base_scene = Scene.of(cluster, base_bundle, running_pods)
         before = _decider(base_bundle, base_scene, stack)
-        after = _decider(candidate, scene, stack, before)
 
-        def make(mixture: Mapping[str, str]) -> Decider | None:
-            texts = PolicyFiles(Path(), mixture, frozenset(mixture))
-            bundle, _ = build(texts, self._config)
+        def make(texts: Mapping[str, str], known: Decider) -> Decider | None:
+            bundle, _ = build(PolicyFiles(Path(), texts, frozenset(texts)), self._config)
             try:
-                return None if bundle is None else _decider(bundle, scene, stack, after)
+                return None if bundle is None else _decider(bundle, scene, stack, known)
             except PolicyErrors:
                 return None
 
-        planner = Planner(before, after, Texts(base.files, files.texts), make)
+        planner = Planner(before, Texts(base.files, files.texts), make)
         compared = planner.compare(
             waiting_pods,
             running_pods,

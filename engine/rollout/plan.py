@@ -9,7 +9,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -45,8 +45,9 @@ KINDS: Final = (
 # Differences of which the rule is looked for; others have the file and its changed line.
 _MOST_RULES: Final = 50
 
-MakeDecider = Callable[[Mapping[str, str]], Decider | None]
-"""A decider in the same scene for a mixture of the files; None if they make no bundle."""
+MakeDecider: TypeAlias = Callable[[Mapping[str, str], Decider], Decider | None]
+"""A decider for some files, which begins with what another one knows; None if the files make no
+bundle."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,17 +158,17 @@ class Texts:
 
 
 class Planner:
-    """Compares the decisions of *before* and *after*, which may share a scene.
+    """Compares the decisions of *before* with those of a candidate.
 
     Args:
-        before, after: Deciders of the policies in force and of the candidate.
-        texts: Their files.
-        make: Deciders of mixtures, in the scene of *after*.
+        before: Decides by the policies in force.
+        texts: The files of both.
+        make: Deciders of the candidate and of mixtures.
     """
 
-    def __init__(self, before: Decider, after: Decider, texts: Texts, make: MakeDecider) -> None:
+    def __init__(self, before: Decider, texts: Texts, make: MakeDecider) -> None:
         self._before = before
-        self._after = after
+        self._after = before
         self._texts = texts
         self._make = make
         self._mixtures: dict[tuple[tuple[str, str], ...], Decider | None] = {}
@@ -181,31 +182,31 @@ class Planner:
         waiting_count: int,
         running_count: int,
     ) -> Comparison:
-        """Decide *waiting* and *running* pods, which are so many of all, under both."""
-        skipped: Counter[str] = Counter()
-        found: list[Difference] = []
-        victims = 0
-        compared = [0, 0]
-        for is_running, pods in enumerate((waiting, running)):
-            for pod in pods:
-                if not (self._before.takes(pod) and self._after.takes(pod)):
-                    skipped["of a profile that only one of both has"] += 1
-                    continue
-                before, after = self._before.decide(pod), self._after.decide(pod)
-                compared[is_running] += 1
-                victims += len(after.victims) - len(before.victims)
-                kind = kind_of(before, after)
-                if kind:
-                    found.append(
-                        Difference(
-                            kind=kind,
-                            pod=pod.key,
-                            is_running=bool(is_running),
-                            runs_on=pod.node_name,
-                            before=before,
-                            after=after,
-                        )
-                    )
+        """Decide *waiting* and *running* pods, which are so many of all, under both.
+
+        The candidate must make a bundle.
+        """
+        # All by one text and then all by the other: what the unchanged policies said is known then.
+        pods = [*waiting, *running]
+        before = {pod.uid: self._before.decide(pod) for pod in pods if self._before.takes(pod)}
+        candidate = self._make(self._texts.candidate, self._before)
+        assert candidate is not None, "a candidate with problems is not compared"
+        self._after = candidate
+        after = {pod.uid: candidate.decide(pod) for pod in pods if candidate.takes(pod)}
+        both = before.keys() & after.keys()
+        skipped = len(pods) - len(both)
+        found = [
+            Difference(
+                kind=kind,
+                pod=pod.key,
+                is_running=bool(pod.node_name),
+                runs_on=pod.node_name,
+                before=before[pod.uid],
+                after=after[pod.uid],
+            )
+            for pod in pods
+            if pod.uid in both and (kind := kind_of(before[pod.uid], after[pod.uid]))
+        ]
         found += self._reordered(waiting)
         found.sort(key=lambda one: (KINDS.index(one.kind), one.is_running, one.pod))
         pods_by_key = {pod.key: pod for pod in (*running, *waiting)}
@@ -214,15 +215,15 @@ class Planner:
             PlanMeasures(
                 waiting=waiting_count,
                 running=running_count,
-                compared_waiting=compared[0],
-                compared_running=compared[1],
-                skipped=dict(skipped),
+                compared_waiting=sum(pod.uid in both for pod in waiting),
+                compared_running=sum(pod.uid in both for pod in running),
+                skipped={"of a profile that only one of both has": skipped} if skipped else {},
                 counts={
                     kind: count
                     for kind in KINDS
                     if (count := sum(one.kind == kind for one in caused))
                 },
-                victims=victims,
+                victims=sum(len(after[uid].victims) - len(before[uid].victims) for uid in both),
                 by_cause=_counted(" + ".join(one.causes) for one in caused if one.causes),
                 by_namespace=_counted(one.pod.partition("/")[0] for one in caused),
             ),
@@ -295,7 +296,7 @@ class Planner:
     def _mixture(self, files: Mapping[str, str]) -> Decider | None:
         key = tuple(sorted(files.items()))
         if key not in self._mixtures:
-            self._mixtures[key] = self._make(files)
+            self._mixtures[key] = self._make(files, self._after)
         return self._mixtures[key]
 
     def _with_cause(self, one: Difference, causes: tuple[str, ...], rule: "_Rule") -> Difference:

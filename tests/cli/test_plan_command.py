@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from engine.cli.cluster_reading import list_newest
 from engine.cli.main import main
 from tests.contract.conftest import wanted_api
 from tests.contract.harness import Api
@@ -243,6 +244,27 @@ async def test_apply_refuses_once_other_policies_are_in_force(site: Site) -> Non
     result = await site.run("apply", str(site.directory), f"--index={index}")
     assert result.exit_code == 1
     assert "against 0123456789ab, now it is ba9876543210" in result.output
+
+
+async def test_a_write_that_crosses_another_one_is_refused_by_the_api_server(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes after everything was looked at, and before the write."""
+    site.write(best_star=SCORE % "no")
+    index = (await site.plan(code=0))["index"]
+    loop = asyncio.get_running_loop()
+
+    async def list_late(*arguments: Any) -> Any:
+        change = site.api.patch(site.policies, {"data": {"other.star": ""}})
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(change, loop))
+        return await list_newest(*arguments)
+
+    monkeypatch.setattr("engine.cli.apply_command.list_newest", list_late)
+    result = await site.run("apply", str(site.directory), f"--index={index}")
+    assert result.exit_code == 1, result.output
+    assert "was written while this command ran" in result.output
+    data = await site.data()
+    assert (data["other.star"], data["best.star"]) == ("", SCORE % "yes")
 
 
 async def test_apply_refuses_texts_that_were_edited_after_the_plan(site: Site) -> None:

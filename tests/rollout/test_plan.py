@@ -85,13 +85,13 @@ def compare() -> Iterator[Compare]:
             scene = Scene.of(cluster, build_bundle(after))
             before = decider(base, scene, None)
 
-            def make(files: Files) -> Decider | None:
+            def make(files: Files, known: Decider) -> Decider | None:
                 try:
-                    return decider(files, scene, before)
+                    return decider(files, scene, known)
                 except PolicyErrors:
                     return None
 
-            planner = Planner(before, decider(after, scene, before), Texts(base, after), make)
+            planner = Planner(before, Texts(base, after), make)
             waiting = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
             running = [cluster.pod_of(one, unplaced=False) for one in cluster.placed_pods()]
             return planner.compare(
