@@ -126,6 +126,8 @@ class Causes:
         failures = (*after.decision.failures, *after.decision.ignored) if after.has_failed else ()
         for failure in failures:
             return f"{failure.file}:{failure.line}"
+        if after.refusal and after.has_refusal_failed:
+            return after.refusal.partition(": ")[0]
         policies = [self._names[file] for file in cause if file in self._names]
         if difference.kind == NEWLY_PENDING:
             return _rule(self._candidate, policies, after)

@@ -50,14 +50,14 @@ def with_text(text: str) -> dict[str, str]:
     return FILES | {"roomy.star": text}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_same_in_other_words_makes_no_difference(seed: int) -> None:
     world = WatchedWorld(FILES, with_text(SAME))
-    world.live(seed, 250)
+    world.live(seed, 150)
     got = world.shadow.measures
     assert got.counts == {}, got
     assert got.skipped == {}, got
-    assert got.compared == got.decided > 400
+    assert got.compared == got.decided > 150
     assert got.victims == 0
     assert 0 < got.timed < got.compared
 

@@ -1,0 +1,89 @@
+"""Both sides are timed alike, on a sample, and where a class of pods is new."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator
+from engine.rollout.measures import ShadowMeasures
+from engine.rollout.shadow.comparer import TIMED_EVERY, TIMED_RUN
+from engine.rollout.shadow.shadow import Shadow
+from engine.rollout.shadow.side import Clocks
+from tests.builders import make_node, make_pod
+from tests.profiles import only
+from tests.rollout.shadow.watched import InStep, WatchedWorld
+
+PROFILE = only("NodeResourcesFit", "size")
+SIZE = """
+def score(pod, node):
+    return len(pod.labels.get("app", "") + node.labels["number"])
+"""
+FILES = {"config.yaml": PROFILE, "size.star": SIZE}
+SLOWER = {**FILES, "size.star": SIZE + "\n# slower for some\n"}
+
+
+class Time:
+    """A clock that stands still but for what evaluations take."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def read(self) -> float:
+        return self.now
+
+
+class Slow(InProcessEvaluator):
+    """Takes a millisecond for each node, of one app."""
+
+    def __init__(self, bundle: Bundle, time: Time, app: str) -> None:
+        super().__init__(bundle.program)
+        self._time, self._app = time, app.encode()
+
+    def evaluate(self, calls: Sequence[Call]) -> list[Sequence[object]]:
+        for call in calls:
+            if self._app in call.pod:
+                self._time.now += 0.001 * len(call.nodes or ())
+        return super().evaluate(calls)
+
+
+def timed(slow: str, *, is_base_slow: bool = False, pods: int = 100) -> ShadowMeasures:
+    """What a shadow measures of ten apps' pods, if evaluations are slow for one of them."""
+    time = Time()
+
+    def make(bundle: Bundle) -> Evaluator:
+        is_slow = is_base_slow or "slower" in bundle.files["size.star"]
+        return Slow(bundle, time, slow if is_slow else "no app")
+
+    clocks = Clocks(worked=lambda: 0.0, passed=time.read)
+    words = {"make_worker": InStep, "monotonic": iter(range(10**6)).__next__, "clocks": clocks}
+    shadow = Shadow(build_bundle, make, **words)  # type: ignore[arg-type]
+    world = WatchedWorld(FILES, SLOWER, shadow)
+    for number in range(5):
+        world.add_node(make_node(f"n{number}", cpu=100, labels={"number": str(number)}))
+    for number in range(pods):
+        app = f"app-{number % 10}"
+        world.add(make_pod(f"{app}x-{number}", cpu=1, labels={"app": app}))
+    world.turns(pods)
+    return world.shadow.measures
+
+
+def test_a_candidate_that_is_slow_for_one_class_of_pods_is_seen_to_be() -> None:
+    got = timed("app-7")
+    assert got.seconds >= 0.005
+    assert got.seconds_before == 0.0
+
+
+def test_both_sides_take_the_same_for_the_same() -> None:
+    got = timed("app-7", is_base_slow=True)
+    assert got.seconds == got.seconds_before >= 0.005
+    assert got.squares == got.squares_before
+
+
+@pytest.mark.parametrize("pods", [100, 400])
+def test_a_sample_is_timed(pods: int) -> None:
+    got = timed("no app", pods=pods)
+    assert got.compared == pods
+    # The first pod of each app, and of each run all but the first.
+    in_runs = pods // TIMED_EVERY * (TIMED_RUN - 1) + min(pods % TIMED_EVERY, TIMED_RUN) - 1
+    assert 0 <= got.timed - in_runs <= 10
