@@ -112,10 +112,12 @@ def reduced(case: Plain, nodes: tuple[str, ...], holds: Callable[[Plain], bool])
         "nodes": [one for one in case["nodes"] if _name(one) in nodes],
         "pods": [one for one in case["pods"] if (one.get("spec") or {}).get("nodeName") in nodes],
     }
-    for less in ({**own, "pods": [], "objects": []}, {**own, "objects": []}, own):
-        if (fewer := {**case, **less}) != case and holds(fewer):
-            case = fewer
-            break
+    alone = {**case, **own, "pods": [], "objects": []}
+    candidates = (alone, {**alone, **own}, {**case, **own}, case)
+    found = next(filter(holds, candidates), None)
+    if found is None:
+        return alone  # it takes more than the objects: what each pod has seen of the others
+    case = found
     for member in _LISTS:
         case = {**case, member: _needed(case, member, holds)}
     # 2. Fields.

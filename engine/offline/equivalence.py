@@ -97,6 +97,8 @@ def compare(
     # 1. Classes, by the cluster as it is: there hooks are given the most.
     states = [(one, snapshots_of(one, pair, population.pods)) for one in population.states()]
     cluster, snapshots = states[-1]
+    for one, snapshot in zip(pair, snapshots, strict=True):
+        one.use_groups(population.pods, snapshot)
     classes = classes_of(population.pods, pair, snapshots)
     # 2. Each class in each state; one state after the other, as the engine keeps what it knows of
     # nodes only as long as it is asked about the same ones.

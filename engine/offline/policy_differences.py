@@ -5,6 +5,7 @@ names of policies and the size of totals do not, as long as the same nodes come 
 """
 
 import enum
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -166,13 +167,12 @@ def _of_pod(pair: Pair, pod: Pod, snapshots: Snapshots) -> Iterator[Difference]:
         yield Difference(Kind.GATE, first, second, signature=(Kind.GATE, *which))
     for kind, hook, answers in (
         (Kind.PERMIT, "permit", [_permits(one, pod, facts) for one, facts in sides]),
-        (Kind.GROUP, "group_of", [_groups(one, pod, facts) for one, facts in sides]),
+        (Kind.GROUP, "group_of", [[_groups(one, pod, facts)] for one, facts in sides]),
     ):
-        if [verdict for _, verdict in answers[0]] != [verdict for _, verdict in answers[1]]:
-            first, second = (
-                _answered(one.bundle, hook, said) for one, said in zip(pair, answers, strict=True)
-            )
-            yield Difference(kind, first, second, signature=(kind,))
+        moments = enumerate(itertools.zip_longest(*answers, fillvalue=()))
+        said = (_first_of(hook, pair, both, is_last=moment > 0) for moment, both in moments)
+        if (found := next(filter(None, said), None)) is not None:
+            yield Difference(kind, *found, signature=(kind,))
 
 
 def _as_read(gate: Gate | None) -> tuple[str, str] | None:
@@ -187,33 +187,52 @@ def _gated(bundle: Bundle, gate: Gate | None) -> Said:
     return Said(f"gates the pod: {gate.reason}", gate.plugin, source)
 
 
-_Answers: TypeAlias = list[tuple[str, Any]]
+_Answers: TypeAlias = Sequence[tuple[str, Any]]
+"""Policies with what they say that is not None."""
 
 
-def _permits(one: PolicySet, pod: Pod, facts: Snapshot) -> _Answers:
-    """What each policy says that does not simply approve."""
-    said = one.scheduler.hooks.permit(pod, facts)
-    return [(policy, _plain(verdict)) for policy, verdict in said if verdict is not None]
+def _permits(one: PolicySet, pod: Pod, facts: Snapshot) -> list[_Answers]:
+    """What policies say that do not approve: of a pod as the first and as the last of its group."""
+    moments = (None,) if one.groups is None else one.groups.at_permit(pod)
+    return [_spoken(one.scheduler.hooks.permit(pod, facts)) for _ in moments]
 
 
 def _groups(one: PolicySet, pod: Pod, facts: Snapshot) -> _Answers:
     """The groups that the pod is in, as policies see them."""
     hooks = one.scheduler.hooks
     asked = hooks.grouping().get(pod.scheduler_name, ())
-    said = [(enabled.policy, hooks.group_of(enabled, pod, facts)) for enabled in asked]
-    return [(policy, _plain(verdict)) for policy, verdict in said if verdict is not None]
+    return _spoken([(enabled.policy, hooks.group_of(enabled, pod, facts)) for enabled in asked])
 
 
-def _plain(verdict: Any) -> Any:
-    """*verdict*, comparable with those of other texts: a failure without its line."""
-    return ("fails", verdict.hook) if isinstance(verdict, PolicyFailure) else verdict
+def _spoken(answers: _Answers) -> _Answers:
+    """Those that say something; comparable, so failures without their lines."""
+    return [
+        (policy, ("fails", said.hook) if isinstance(said, PolicyFailure) else said)
+        for policy, said in answers
+        if said is not None
+    ]
 
 
-def _answered(bundle: Bundle, hook: str, answers: _Answers) -> Said:
-    if not answers:
-        return Said(f"`{hook}` says nothing of the pod")
-    policy, verdict = answers[0]
-    return Said(f"`{hook}` says {verdict}", policy, _hook_source(bundle, policy, hook))
+def _first_of(
+    hook: str, pair: Pair, both: Sequence[_Answers], *, is_last: bool
+) -> tuple[Said, Said] | None:
+    """The first answer that is not the same on both sides; None if all are."""
+    whose = " of the last pod of its group" if is_last else ""
+    for answers in itertools.zip_longest(*both):
+        verdicts = [None if answer is None else answer[1] for answer in answers]
+        if verdicts[0] != verdicts[1]:
+            first, second = (
+                Said(f"says nothing in `{hook}`{whose}")
+                if answer is None
+                else Said(
+                    f"says {answer[1]} in `{hook}`{whose}",
+                    answer[0],
+                    _hook_source(one.bundle, answer[0], hook),
+                )
+                for one, answer in zip(pair, answers, strict=True)
+            )
+            return first, second
+    return None
 
 
 def _hook_source(bundle: Bundle, policy: str, *hooks: str) -> str:

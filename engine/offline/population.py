@@ -25,6 +25,7 @@ from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.policy.fact_config import FactsConfig
 from engine.policy.projections import Projector
 from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.trial_groups import TrialGroups
 
 # Hooks that see the incoming pod and are not among those by which the engine makes its classes.
 _OTHER_HOOKS: Final = ("pre_enqueue", "group_of", "permit", "tie_key", "annotate")
@@ -37,12 +38,16 @@ class PolicySet:
     Args:
         bundle: The policies.
         evaluator: Runs them; None: in this process. It is closed with the set.
+
+    Attributes:
+        groups: What `use_groups` made; None: pods are in no group.
     """
 
     def __init__(self, bundle: Bundle, evaluator: Evaluator | None = None) -> None:
         self.bundle = bundle
         self._evaluator = InProcessEvaluator(bundle.program) if evaluator is None else evaluator
         self.scheduler = Scheduler(bundle, self._evaluator, has_extenders=False)
+        self.groups: TrialGroups | None = None
         self._projectors: dict[tuple[str, tuple[str, ...]], Projector] = {}
 
     def __enter__(self) -> "PolicySet":
@@ -56,6 +61,11 @@ class PolicySet:
         """The sources of facts that the policies are shown."""
         return self.bundle.runtime.facts
 
+    def use_groups(self, pods: Iterable[Pod], snapshot: Snapshot) -> None:
+        """Ask about pods as members of the groups that *pods* make, none of them placed."""
+        self.groups = TrialGroups(self.scheduler, pods, snapshot)
+        self.scheduler.hooks.groups = self.groups.state_of
+
     def class_key(self, pod: Pod, snapshot: Snapshot) -> tuple[object, ...]:
         """What every hook but `queue_key` is given of *pod*; pods with one key are alike."""
         profile = self.scheduler.profile_of(pod)
@@ -64,6 +74,7 @@ class PolicySet:
         return (
             self.scheduler.hooks.classifier.key(profile, pod, snapshot),
             self._projector(profile, *_OTHER_HOOKS).project(pod, snapshot),
+            self._groups_of(pod),
         )
 
     def queue_class_key(self, pod: Pod, snapshot: Snapshot) -> tuple[object, ...]:
@@ -72,7 +83,11 @@ class PolicySet:
         if profile is None:
             return ()
         name = profile.scheduler_name
-        return name, self._projector(profile, _QUEUE_HOOK).project(pod, snapshot)
+        projected = self._projector(profile, _QUEUE_HOOK).project(pod, snapshot)
+        return name, projected, self._groups_of(pod)
+
+    def _groups_of(self, pod: Pod) -> tuple[object, ...]:
+        return () if self.groups is None else self.groups.states_of(pod)
 
     def _projector(self, profile: Profile, *hooks: str) -> Projector:
         key = (profile.scheduler_name, hooks)

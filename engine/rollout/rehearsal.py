@@ -4,22 +4,20 @@ Owns the inputs: the objects of the cluster, or made-up ones of a kind of which 
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
 
 from engine.caching.snapshot import Snapshot
-from engine.framework.profile import EnabledPolicy, Profile
+from engine.framework.profile import Profile
 from engine.lib.stopping import never
 from engine.model.pod import Pod
-from engine.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
 from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.trial_groups import TrialGroups
 
 log = structlog.get_logger(component="trial")
 
@@ -55,7 +53,7 @@ def rehearse(
         for failure in failures:
             found.setdefault((failure.policy, failure.hook), failure)
 
-    groups = _Groups(scheduler, pods, snapshot)
+    groups = TrialGroups(scheduler, pods, snapshot)
     scheduler.hooks.groups = groups.state_of
     try:
         for i, pod in enumerate(pods):
@@ -67,7 +65,7 @@ def rehearse(
             note(_failures_of(decision))
             if decision.node is not None:
                 placed.setdefault(pod.scheduler_name, pod)
-                note(groups.permit_failures(pod))
+                note(_permit_failures(scheduler, groups, pod, snapshot))
             if time.monotonic() - started > TRIAL_SECONDS:
                 log.warning("Trial ended early", decided=i + 1, pods=len(pods))
                 break
@@ -79,7 +77,7 @@ def rehearse(
             explanation = scheduler.explain(pod, snapshot)
             note(_failures_of(explanation.decision))
             note(scheduler.tie_failures(pod, explanation.feasible, snapshot))
-            note(groups.permit_failures(pod))
+            note(_permit_failures(scheduler, groups, pod, snapshot))
             victims = _victims(snapshot, [*pods, pod])
             note(scheduler.preemption_failures(profile, victims, snapshot))
     finally:
@@ -89,6 +87,16 @@ def rehearse(
 
 def _failures_of(decision: Decision) -> tuple[PolicyFailure, ...]:
     return *decision.failures, *decision.ignored
+
+
+def _permit_failures(
+    scheduler: Scheduler, groups: TrialGroups, pod: Pod, snapshot: Snapshot
+) -> list[PolicyFailure]:
+    """The failures of `permit` for *pod* as the first and as the last placed of its group."""
+    failures: list[PolicyFailure] = []
+    for _ in groups.at_permit(pod):
+        failures += scheduler.hooks.pod_failures(pod, snapshot, ("permit",))
+    return failures
 
 
 def undemanding_pod(scheduler_name: str) -> Pod:
@@ -120,58 +128,3 @@ def _victims(snapshot: Snapshot, pods: Sequence[Pod]) -> dict[str, NodeVictims]:
         # With and without a budget that is violated.
         found[info.name] = NodeVictims(tuple(ranked[-_MOST_VICTIMS:]), len(found) % 2)
     return found
-
-
-class _Groups:
-    """The groups of some pods, before and after they have nodes.
-
-    Only *pods* are counted: the other members are not known in a trial.
-    """
-
-    def __init__(self, scheduler: Scheduler, pods: Iterable[Pod], snapshot: Snapshot) -> None:
-        self._scheduler = scheduler
-        self._snapshot = snapshot
-        self._grouping = scheduler.hooks.grouping()
-        self._sizes: Counter[tuple[int, str, str, str]] = Counter()
-        for pod in pods:
-            for enabled in self._grouping[pod.scheduler_name]:
-                verdict = scheduler.hooks.group_of(enabled, pod, snapshot)
-                if isinstance(verdict, list):
-                    self._sizes[_key(enabled, pod, verdict[0])] += 1
-        self._waiting = 0
-
-    def permit_failures(self, pod: Pod) -> list[PolicyFailure]:
-        """The failures of `permit` for *pod* as the first and as the last placed of its group."""
-        failures: list[PolicyFailure] = []
-        for waiting in self._moments(pod):
-            self._waiting = waiting
-            failures += self._scheduler.hooks.pod_failures(pod, self._snapshot, ("permit",))
-        self._waiting = 0
-        return failures
-
-    def _moments(self, pod: Pod) -> Iterator[int]:
-        """How many pods wait when *pod* is at permit: only itself, and then the whole group."""
-        yield 1
-        whole = 1
-        for enabled in self._grouping[pod.scheduler_name]:
-            state = self.state_of(enabled, pod)
-            if isinstance(state, PodGroupState):
-                whole = max(whole, state.min_count, state.pod_count)
-        if whole > 1:
-            yield whole
-
-    def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
-        """The state of the group of *pod*; None if it is in none."""
-        verdict = self._scheduler.hooks.group_of(enabled, pod, self._snapshot)
-        if not isinstance(verdict, list):
-            failure: PolicyFailure | None = verdict
-            return failure
-        name, *terms = verdict
-        found = self._snapshot.objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
-        size = max(self._sizes[_key(enabled, pod, name)], self._waiting, 1)
-        state = group_state(name, [GroupTerms(*terms)], [pod], found)
-        return replace(state, pending=size - self._waiting, waiting=self._waiting)
-
-
-def _key(enabled: EnabledPolicy, pod: Pod, name: str) -> tuple[int, str, str, str]:
-    return enabled.instance, pod.scheduler_name, pod.namespace, name

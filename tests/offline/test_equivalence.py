@@ -285,6 +285,36 @@ def test_every_answer_is_compared(kind: str, first: str, second: str) -> None:
     assert found.counterexample.second != found.counterexample.first
 
 
+@pytest.mark.parametrize(
+    ("kind", "wanted", "size"),
+    [
+        pytest.param("gate", "group.pod_count < 3", 2, id="a gate that never opens"),
+        pytest.param("permit", "group.waiting + group.placed < 3", 2, id="a group never whole"),
+    ],
+)
+def test_groups_have_the_size_that_they_have_in_the_input(
+    kind: str, wanted: str, size: int
+) -> None:
+    hook = "def pre_enqueue" if kind == "gate" else "def permit"
+    text = f"""
+def group_of(pod):
+    name = pod.labels.get("gang")
+    return gang(name, min_count = 2) if name else None
+
+{hook}(pod, group):
+    return "too few" if group != None and {wanted} else None
+"""
+    fine = text.replace("< 3", "< 2")
+    pods = [pod("solo"), *(pod(f"g{i}", gang="x") for i in range(size))]
+    found = compared(fine, text, pods=pods)
+    assert found.differing == {kind: size}
+    assert found.counterexample is not None
+    assert found.counterexample.pod["metadata"]["labels"] == {"gang": "x"}
+    assert "too few" in found.counterexample.second
+    # Of three, one more is there than both want.
+    assert compared(fine, text, pods=[*pods, pod("g9", gang="x")]).relation == "equivalent"
+
+
 def test_two_pods_show_that_the_queue_has_another_order() -> None:
     key = "def queue_key(pod):\n    return %s\n"
     pods = [pod(f"p{i}", priority=i, team="x") for i in range(4)]
