@@ -131,7 +131,11 @@ async def _apply(files: PolicyFiles, index: PlanIndex, options: dict[str, Any]) 
             raise _Refused(*moved)
         try:
             return await _write(client, where, files, base.resource_version)
-        except (AlreadyExists, Conflict, NotFound) as error:
+        except NotFound as error:
+            if base.resource_version == NONE:
+                raise  # its namespace
+            raise _Refused("the ConfigMap was deleted while this command ran") from error
+        except (AlreadyExists, Conflict) as error:
             said = f"the ConfigMap was written while this command ran ({error.message})"
             raise _Refused(said) from error
 

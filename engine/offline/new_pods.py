@@ -111,7 +111,7 @@ def _start(
     decider: Decider, pod: Pod, outcome: Outcome, endings: Sequence[Ending], ahead: int
 ) -> tuple[Start, str, tuple[str, ...], str]:
     """When *pod* can start at the earliest, on what assumption, after which pods, and by when."""
-    if outcome.is_failed:
+    if outcome.has_failed:
         return "unknown", "a policy fails for it", (), ""
     if outcome.gate:
         return "unknown", f"when policy `{outcome.gate}` no longer gates it", (), ""

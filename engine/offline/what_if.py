@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         message: The text of its event; of a gate, what the policy says.
         victims: Pods that would be evicted for it, `namespace/name`, and on which node.
         gate: The policy that keeps it from being tried; "" if none does.
-        is_failed: A policy failed, so that nothing was decided.
+        has_failed: A policy failed, so that nothing was decided.
         place: `file:line` of the failure.
     """
 
@@ -48,8 +48,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[str, ...] = ()
     victims_on: str = ""
     gate: str = ""
-    is_failed: bool = False
+    has_failed: bool = False
     place: str = ""
+
+    @property
+    def evictions(self) -> tuple[str, tuple[str, ...]]:
+        """The node on which pods would be evicted, and which."""
+        return self.victims_on, self.victims
 
     @property
     def fate(self) -> str:
@@ -173,7 +178,7 @@ class Decider:
                 reason=decision.reason.token,
                 policy=failure.policy,
                 message=decision.message(),
-                is_failed=True,
+                has_failed=True,
                 place=f"{failure.file}:{failure.line}",
             )
         if decision.node is not None:

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from engine.policy.file_names import TEST_DATA_SUFFIXES, TEST_SUFFIX
+from engine.policy.file_names import STARLARK_SUFFIX, TEST_DATA_SUFFIXES, TEST_SUFFIX
 
 Differs: TypeAlias = Callable[[Mapping[str, str]], bool]
 """True if with these files the outcome differs from that of the base as the candidate's does. False
@@ -89,6 +89,23 @@ def changed_line(before: str | None, after: str, near: int = 0) -> int:
             found += range(start + 1, end + 1) if end > start else [min(start + 1, len(lines))]
     telling = [one for one in found if 0 < one <= len(lines) and _says_something(lines[one - 1])]
     return min(telling or found, key=lambda one: (abs(one - near) if near else 0, one), default=0)
+
+
+def changed_place(
+    base: Mapping[str, str], candidate: Mapping[str, str], causes: Sequence[str], rule: str
+) -> str:
+    """`file:line` of what has changed in *causes* nearest to *rule*, a place or "".
+
+    If the rule is in none of them, in the first that is a policy.
+    """
+    file, _, line = rule.rpartition(":")
+    if file not in causes:
+        policies = [name for name in causes if name.endswith(STARLARK_SUFFIX)]
+        file, line = (policies or causes)[0], "0"
+    text = candidate.get(file)
+    if text is None:
+        return f"{file} (removed)"
+    return f"{file}:{changed_line(base.get(file), text, int(line)) or 1}"
 
 
 def _says_something(line: str) -> bool:

@@ -19,7 +19,8 @@ from engine.offline.reason_source import hook_source, reason_source
 from engine.offline.what_if import Decider, Outcome, controller_of
 from engine.policy.bundle import Bundle
 from engine.policy.file_names import STARLARK_SUFFIX
-from engine.rollout.attribution import cause_of, changed_line
+from engine.rollout.attribution import cause_of, changed_place
+from engine.rollout.differences import kind_of as kind_of_decisions
 from engine.rollout.measures import (
     FAILED,
     MOVED,
@@ -42,6 +43,8 @@ KINDS: Final = (
     OTHER_ORDER,
 )
 
+# Mixtures of both texts that are made, each with a scheduler of its own.
+_MOST_MIXTURES: Final = 40
 # Differences of which the rule is looked for; others have the file and its changed line.
 _MOST_RULES: Final = 50
 
@@ -60,7 +63,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         runs_on: Its node, if it runs.
         before, after: What becomes of it, with the policies in force and with the candidate.
         position_before, position_after: In the queue, 1 is first; of a pod with another order.
-        causes: The changed files that make the difference, by name.
+        causes: The changed files that make the difference, by name; empty if there are so many
+            that it takes too long to find out.
         policy: The policy whose rule makes it; "" if that is not known.
         place: `file:line` of the rule.
         why: What the rule does, in one sentence.
@@ -137,16 +141,9 @@ def _rank(manifest: Mapping[str, Any]) -> bytes:
 
 def kind_of(before: Outcome, after: Outcome) -> str:
     """The kind of difference between two outcomes of one pod; "" if there is none."""
-    if after.is_failed:
-        return "" if before.is_failed else FAILED
-    if bool(after.gate) != bool(before.gate):
+    if not after.has_failed and bool(after.gate) != bool(before.gate):
         return NEWLY_GATED if after.gate else NEWLY_UNGATED
-    if before.node and after.node:
-        return MOVED if before.node != after.node else ""
-    if before.node or after.node:
-        return NEWLY_PLACED if after.node else NEWLY_PENDING
-    is_same = (before.victims_on, before.victims) == (after.victims_on, after.victims)
-    return "" if is_same else OTHER_VICTIMS
+    return kind_of_decisions(before, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,28 +288,25 @@ class Planner:
         return self._cause_of(differs)
 
     def _cause_of(self, differs: Callable[[Mapping[str, str]], bool]) -> tuple[str, ...]:
-        return cause_of(self._texts.base, self._texts.candidate, differs, self._likely)
+        try:
+            return cause_of(self._texts.base, self._texts.candidate, differs, self._likely)
+        except _TooManyMixtures:
+            return ()
 
     def _mixture(self, files: Mapping[str, str]) -> Decider | None:
         key = tuple(sorted(files.items()))
         if key not in self._mixtures:
+            if len(self._mixtures) >= _MOST_MIXTURES:
+                raise _TooManyMixtures
             self._mixtures[key] = self._make(files, self._after)
         return self._mixtures[key]
 
     def _with_cause(self, one: Difference, causes: tuple[str, ...], rule: "_Rule") -> Difference:
         """*one* with its causes, at the changed line that is nearest to the rule."""
         place = rule.place
-        policies = [name for name in causes if name.endswith(STARLARK_SUFFIX)]
-        file, _, line = place.rpartition(":")
-        if causes and file not in causes:
-            file, line = (policies or causes)[0], "0"
         if causes:
-            text = self._texts.candidate.get(file)
-            if text is None:
-                place = f"{file} (removed)"
-            else:
-                changed = changed_line(self._texts.base.get(file), text, int(line or 0))
-                place = f"{file}:{changed or 1}"
+            place = changed_place(self._texts.base, self._texts.candidate, causes, place)
+        policies = [name for name in causes if name.endswith(STARLARK_SUFFIX)]
         return msgspec.structs.replace(
             one,
             causes=causes,
@@ -336,7 +330,7 @@ class Planner:
                 return _Rule(why=said)
             policy = enabled[0].policy
             return _Rule(policy, _hook(after.bundle, policy, "queue_key"), said)
-        if one.after.is_failed:
+        if one.after.has_failed:
             return _Rule(one.after.policy, one.after.place, one.after.fate)
         if one.kind in (NEWLY_GATED, NEWLY_UNGATED):
             is_new = one.kind == NEWLY_GATED
@@ -387,6 +381,10 @@ class Planner:
         said = f"`{policy}` prefers {_lead(new, old, now)}; before, {_lead(new, old, was)}"
         place = _hook(self._after.bundle, policy, "score", "normalize")
         return _Rule(policy, place, said, *scores)
+
+
+class _TooManyMixtures(Exception):
+    """The cause of a difference would take too long to find."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,8 @@ class Site:
             (self.directory / f"{stem}.{suffix}").write_text(text)
 
     async def run(self, command: str, *arguments: str, kubeconfig: Path | None = None) -> Result:
-        words = [command, *arguments, f"--kubeconfig={kubeconfig or self.kubeconfig}"]
-        words.append(f"--configmap={self.name}/starsched-policies")
+        words = [command, f"--kubeconfig={kubeconfig or self.kubeconfig}"]
+        words += [f"--configmap={self.name}/starsched-policies", *arguments]
         result = await asyncio.to_thread(CliRunner().invoke, main, words)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -364,6 +364,15 @@ async def test_what_cannot_be_planned_ends_with_2(site: Site, tmp_path: Path) ->
     result = await site.run("apply", str(site.directory), "--index=1.2")
     assert result.exit_code == 2
     assert "want REVISION.RESOURCEVERSION.GENERATION.CANDIDATE" in result.output
+
+
+async def test_a_config_map_of_no_namespace_cannot_be_made(site: Site) -> None:
+    where = f"--configmap={site.name}-absent/policies"
+    result = await site.run("plan", str(site.directory), "--output=json", where)
+    index = json.loads(result.stdout)["index"]
+    result = await site.run("apply", str(site.directory), f"--index={index}", where)
+    assert result.exit_code == 2, result.output
+    assert "absent" in result.output
 
 
 @pytest.mark.slow("starts the real control plane")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine.rollout.attribution import cause_of, changed_files, changed_line
+from engine.rollout.attribution import cause_of, changed_files, changed_line, changed_place
 
 BASE = {"a.star": "1", "b.star": "1", "c.star": "1", "profile.yaml": "1"}
 
@@ -64,3 +64,18 @@ def test_the_only_changed_file_is_not_asked_about() -> None:
 )
 def test_the_changed_line(before: str | None, after: str, near: int, want: int) -> None:
     assert changed_line(before, after, near) == want
+
+
+@pytest.mark.parametrize(
+    ("causes", "rule", "want"),
+    [
+        pytest.param(["a.star"], "a.star:3", "a.star:3", id="in the file of the rule"),
+        pytest.param(["a.star", "p.yaml"], "x.star:9", "a.star:1", id="a policy first"),
+        pytest.param(["p.yaml"], "a.star:2", "p.yaml:2", id="the profile alone"),
+        pytest.param(["gone.star"], "", "gone.star (removed)", id="a file that is removed"),
+    ],
+)
+def test_the_changed_place(causes: list[str], rule: str, want: str) -> None:
+    base = {"a.star": "1\n2\n3\n", "p.yaml": "1\n2\n", "gone.star": "1\n"}
+    candidate = {"a.star": "x\n2\ny\n", "p.yaml": "1\nx\n"}
+    assert changed_place(base, candidate, causes, rule) == want

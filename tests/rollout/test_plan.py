@@ -209,6 +209,17 @@ def test_the_fewest_pods_are_said_to_have_another_place_in_the_queue(compare: Co
     assert (one.causes, one.place) == (("q.star",), "q.star:4")
 
 
+def test_with_too_many_edited_files_the_cause_is_not_looked_for(
+    compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each mixture of both texts has a scheduler of its own; the rule is still shown."""
+    monkeypatch.setattr("engine.rollout.plan._MOST_MIXTURES", 1)
+    base = {"a.star": "", "f.star": FILTER % "c", "p.yaml": profile("f")}
+    after = {"a.star": "# a", "b.star": "", "f.star": FILTER % "a", "p.yaml": profile("f")}
+    (one,) = compare(base, after, [node("a"), pod("x")]).differences
+    assert (one.kind, one.causes, one.place) == (NEWLY_PENDING, (), "f.star:3")
+
+
 def test_a_pod_of_a_profile_that_one_text_has_not_is_skipped(compare: Compare) -> None:
     base = {"s.star": SCORE % "a", "p.yaml": profile("s")}
     after = {**base, "p.yaml": profile("s").replace("- plugins", "- schedulerName: x\n  plugins")}
@@ -222,9 +233,9 @@ def test_a_pod_of_a_profile_that_one_text_has_not_is_skipped(compare: Compare) -
     [
         pytest.param(Outcome(node="a"), Outcome(node="a"), "", id="same node"),
         pytest.param(Outcome(message="x"), Outcome(message="y"), "", id="another reason"),
-        pytest.param(Outcome(is_failed=True), Outcome(is_failed=True), "", id="fails as before"),
-        pytest.param(Outcome(is_failed=True), Outcome(node="a"), NEWLY_PLACED, id="repaired"),
-        pytest.param(Outcome(gate="g"), Outcome(is_failed=True), FAILED, id="fails, was gated"),
+        pytest.param(Outcome(has_failed=True), Outcome(has_failed=True), "", id="fails as before"),
+        pytest.param(Outcome(has_failed=True), Outcome(node="a"), NEWLY_PLACED, id="repaired"),
+        pytest.param(Outcome(gate="g"), Outcome(has_failed=True), FAILED, id="fails, was gated"),
         pytest.param(
             Outcome(),
             Outcome(victims=("a/x",), victims_on="n"),

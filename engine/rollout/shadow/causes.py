@@ -12,10 +12,11 @@ from typing import Final
 from engine.offline.reason_source import reason_source
 from engine.policy.errors import PolicyErrors
 from engine.policy.memo_reuse import unchanged_instances
-from engine.rollout.attribution import cause_of, changed_files, changed_line
+from engine.rollout.attribution import cause_of, changed_files, changed_place
+from engine.rollout.differences import kind_of
 from engine.rollout.measures import NEWLY_PENDING, NEWLY_PLACED
 from engine.rollout.shadow.comparer import Difference
-from engine.rollout.shadow.outcomes import Outcome, kind_of
+from engine.rollout.shadow.outcomes import Outcome
 from engine.rollout.shadow.side import Side
 from engine.rollout.shadow.tally import class_of
 from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator
@@ -68,13 +69,8 @@ class Causes:
         cause = self._cause(difference)
         if not cause:
             return ""
-        file, _, line = self._rule(difference, cause).rpartition(":")
-        if file not in cause:
-            file, line = cause[0], "0"
-        text = self._candidate.files.get(file)
-        if text is None:
-            return f"{file} (removed)"
-        return f"{file}:{changed_line(self._base.files.get(file), text, int(line)) or 1}"
+        rule = self._rule(difference, cause)
+        return changed_place(self._base.files, self._candidate.files, cause, rule)
 
     def _cause(self, difference: Difference) -> tuple[str, ...]:
         key = difference.kind, class_of(difference.pod)

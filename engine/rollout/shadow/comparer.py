@@ -14,9 +14,10 @@ import structlog
 from engine.caching.snapshot import Snapshot
 from engine.kernel.instructions import ReportDecision
 from engine.model.pod import Pod
+from engine.rollout.differences import kind_of
 from engine.rollout.measures import Example
 from engine.rollout.shadow.job import Attempt, Job
-from engine.rollout.shadow.outcomes import Outcome, kind_of
+from engine.rollout.shadow.outcomes import Outcome
 from engine.rollout.shadow.refusals import refusal_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import Tally, class_of

@@ -1,13 +1,11 @@
 """What became of a pod, as far as two decisions about it are compared.
 
-Owns the record, the kinds of differences and their words. Reasons of pods that have no node either
-way are no difference.
+Owns the record and its words.
 """
 
 from dataclasses import dataclass
 
 from engine.model.pod import Pod
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from engine.scheduling.decision import Decision
 
 
@@ -46,6 +44,14 @@ class Outcome:
         eviction = None if self.refusal else self.decision.eviction
         return () if eviction is None else eviction.victims
 
+    @property
+    def evictions(self) -> tuple[str, frozenset[str]]:
+        """The node on which pods would be evicted, and their uids."""
+        eviction = None if self.refusal else self.decision.eviction
+        if eviction is None:
+            return "", frozenset()
+        return eviction.node, frozenset(pod.uid for pod in eviction.victims)
+
     def __str__(self) -> str:
         """In words: the node, or why there is none."""
         if self.refusal:
@@ -58,23 +64,3 @@ class Outcome:
             return decision.message()
         evicted = ", ".join(f"`{pod.key}`" for pod in eviction.victims)
         return f"evicts {evicted} from node `{eviction.node}`"
-
-
-def kind_of(before: Outcome, after: Outcome) -> str:
-    """The kind of the difference, one of `measures.KINDS`; "" if there is none."""
-    if after.has_failed:
-        return "" if before.has_failed else FAILED
-    if before.node is None and after.node is None:
-        return "" if _evictions(before) == _evictions(after) else OTHER_VICTIMS
-    if before.node is None:
-        return NEWLY_PLACED
-    if after.node is None:
-        return NEWLY_PENDING
-    return "" if before.node == after.node else MOVED
-
-
-def _evictions(outcome: Outcome) -> tuple[str, frozenset[str]]:
-    eviction = None if outcome.refusal else outcome.decision.eviction
-    if eviction is None:
-        return "", frozenset()
-    return eviction.node, frozenset(pod.uid for pod in eviction.victims)

@@ -85,7 +85,7 @@ def compared(candidate: dict[str, str], pods: int = 6) -> WatchedWorld:
             },
             "moved",
             "config.yaml, shade",
-            "config.yaml:9",
+            "shade.star:1",
             id="both are needed",
         ),
     ],
