@@ -34,7 +34,7 @@ class Causes:
 
     Args:
         candidate, base: The revisions.
-        side: Decides with the policies of *base*, in the thread.
+        side: Decides with the policies of *candidate*, in the thread.
         build, make: Make bundles and sandboxes of files.
     """
 
@@ -108,9 +108,9 @@ class Causes:
         key = frozenset(files.items())
         side = self._sides.get(key)
         if side is None:
-            bundle, base = self._build(files), self._side
-            unchanged = unchanged_instances(base.bundle.program, bundle.program)
-            side = self._sides[key] = Side(bundle, self._make, base.scheduler, unchanged)
+            bundle, known = self._build(files), self._side
+            unchanged = unchanged_instances(known.bundle.program, bundle.program)
+            side = self._sides[key] = Side(bundle, self._make, known.scheduler, unchanged)
             if len(self._sides) > MOST_SIDES:
                 self._sides.popitem(last=False)[1].close()
         self._sides.move_to_end(key)

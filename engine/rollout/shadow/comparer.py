@@ -77,7 +77,8 @@ class Comparer:
 
     Args:
         candidate: Decides each of them.
-        base: The policies in force, which decide some of them again.
+        make_base: Makes the side of the policies in force, which decides some of them again; called
+            before *candidate* decides.
         asked: Hooks that are asked beside, see `refusals.asked_hooks`.
         tally: Counts.
         explain: See there.
@@ -87,14 +88,15 @@ class Comparer:
     def __init__(
         self,
         candidate: Side,
-        base: Side,
+        make_base: Callable[[], Side],
         asked: frozenset[str],
         tally: Tally,
         explain: Explain,
         clocks: Clocks = CLOCKS,
     ) -> None:
         self._candidate = candidate
-        self._base = base
+        self._make_base = make_base
+        self._made_base: Side | None = None
         self._asked = asked
         self._tally = tally
         self._explain = explain
@@ -107,6 +109,8 @@ class Comparer:
         """Do *job*; the seconds that it took. Never raises."""
         worked, waited = self._clocks.worked(), self._waited
         try:
+            if self._made_base is None:
+                self._made_base = self._make_base()
             for changes in job.changes:
                 job.mirror.apply(changes)
             if job.attempt is not None:
@@ -123,15 +127,23 @@ class Comparer:
 
     def close(self) -> None:
         """End all sandboxes."""
-        for side in (self._candidate, self._base, self._explain):
+        for part in (self._candidate, self._made_base, self._explain):
             try:
-                side.close()
+                if part is not None:
+                    part.close()
             except Exception as error:
                 log.error("A sandbox of a shadow could not be closed", exc_info=error)
 
     @property
     def _waited(self) -> float:
-        return self._candidate.waited + self._base.waited
+        base = self._made_base
+        return self._candidate.waited + (0.0 if base is None else base.waited)
+
+    @property
+    def _base(self) -> Side:
+        """The side of the policies in force."""
+        assert self._made_base is not None
+        return self._made_base
 
     # --- one pod -----------------------------------------------------------------------------
 

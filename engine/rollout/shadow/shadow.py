@@ -4,6 +4,7 @@ Owns what happens in the loop, which is little: without a shadow one comparison 
 the changes since the last decision that was handed over, and those only if the thread has room.
 """
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,8 @@ class _Session:
         asked: See `refusals.asked_hooks`.
         worker: Does what is handed over.
         mirror: The thread's copy of the snapshot; None before the first decision.
+        is_filling: Jobs are made, until there is no room. Then all of them are done first, so that
+            most decisions that are taken follow one another: what has changed since is little.
         is_collected: The last of `changes` is of the decision that is under way.
         changes: Not handed over yet, for the next job.
         waiting: Jobs to be handed over once no pod waits to be decided.
@@ -70,15 +73,17 @@ class _Session:
     asked: frozenset[str]
     worker: Worker
     mirror: Mirror | None = None
+    is_filling: bool = True
     is_collected: bool = False
     changes: list[Changes] = field(default_factory=list)
     waiting: list[Job] = field(default_factory=list)
     since: float = 0.0
 
-    @property
     def has_room(self) -> bool:
         """True if a job can be made now."""
-        return len(self.waiting) + self.worker.backlog < MOST_JOBS
+        jobs = len(self.waiting) + self.worker.backlog
+        self.is_filling = jobs < MOST_JOBS and (self.is_filling or not jobs)
+        return self.is_filling
 
     def decides(self, kernel: Kernel) -> bool:
         """True if *kernel* decides under the policies that are compared with, and asks nobody."""
@@ -161,13 +166,14 @@ class Shadow:
         self._tally, self._decided, self._skipped = Tally(), 0, Counter()
         unchanged = unchanged_instances(base.bundle.program, candidate.bundle.program)
         # Both begin with what is known of policies that are as they were, and of no others: what
-        # they take is compared.
-        make, live, clocks = self._make_evaluator, base.scheduler, self._clocks
+        # they take is compared. Copying that takes milliseconds, so the loop does it once.
+        make, clocks = self._make_evaluator, self._clocks
+        side = Side(candidate.bundle, make, base.scheduler, unchanged, clocks)
+        back = {now: before for before, now in unchanged.items()}
+        twin = functools.partial(Side, base.bundle, make, side.scheduler, back, clocks)
+        causes = Causes(candidate, base, side, self._build, make)
         asked = asked_hooks(candidate.bundle, unchanged.values())
-        decides = Side(candidate.bundle, make, live, unchanged, clocks)
-        twin = Side(base.bundle, make, live, {one: one for one in unchanged}, clocks)
-        causes = Causes(candidate, base, twin, self._build, make)
-        comparer = Comparer(decides, twin, asked, self._tally, causes, clocks)
+        comparer = Comparer(side, twin, asked, self._tally, causes, clocks)
         self._session = _Session(
             candidate.bundle.revision,
             base.bundle.revision,
@@ -199,7 +205,7 @@ class Shadow:
         try:
             self._kernel = kernel
             session.is_collected = False
-            if not session.decides(kernel) or not session.has_room:
+            if not session.decides(kernel) or not session.has_room():
                 return
             snapshot, nominator = kernel.cache.snapshot(), kernel.queue.nominator
             if session.mirror is None:

@@ -56,13 +56,13 @@ class _Waits:
 class Side:
     """Decides with the policies of *bundle*, in the thread.
 
-    To be made where decisions are made: it begins with what *live* knows.
+    It begins with what *known* knows, and is to be made where that one decides.
 
     Args:
         bundle: The policies.
         make: Starts a sandbox.
-        live: The scheduler in force.
-        unchanged: The index of a policy in *live* -> that of the same policy here.
+        known: Another scheduler of the same snapshot.
+        unchanged: The index of a policy in *known* -> that of the same policy here.
         clocks: Measure.
     """
 
@@ -70,7 +70,7 @@ class Side:
         self,
         bundle: Bundle,
         make: MakeEvaluator,
-        live: Scheduler,
+        known: Scheduler,
         unchanged: Mapping[int, int],
         clocks: Clocks = CLOCKS,
     ) -> None:
@@ -80,7 +80,7 @@ class Side:
         self._waits = _Waits(self._sandbox, clocks)
         self.scheduler = Scheduler(bundle, self._waits, has_extenders=False)
         self.scheduler.keeps_choices = True
-        self.scheduler.reuse_from(live, unchanged)
+        self.scheduler.reuse_from(known, unchanged)
 
     def has_profile_of(self, pod: Pod) -> bool:
         """False if *pod* is none of these policies'."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from engine.rollout.shadow.job import Job
 
 #: Jobs that are under way or wait for their turn.
-MOST_JOBS: Final = 4
+MOST_JOBS: Final = 64
 
 #: Seconds of work that may be done without a rest.
 SAVED_SECONDS: Final = 0.25

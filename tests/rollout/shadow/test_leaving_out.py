@@ -33,20 +33,21 @@ class Workers:
 def test_what_comes_while_the_thread_is_busy_is_counted_and_covered_by_later_changes() -> None:
     workers = Workers()
     world = WatchedWorld(FILES, with_text(SAME), shadow_in_step(make_worker=workers))
-    for seed in range(40):
-        world.live(seed, 10)
+    for seed in range(6):
+        world.live(seed, 60)
         assert workers.made[0].backlog <= MOST_JOBS
         workers.made[0].do()
     got = world.shadow.measures
     assert got.counts == {}, got
     assert got.skipped.keys() == {"busy"}
     assert got.compared + got.skipped["busy"] == got.decided
-    assert got.compared > 40
+    assert got.compared > 400
 
 
 def test_while_pods_wait_nothing_is_handed_to_the_thread() -> None:
     workers, now = Workers(), [0.0]
-    shadow = Shadow(build_bundle, in_process, make_worker=workers, monotonic=lambda: now[0])
+    words = {"make_worker": workers, "monotonic": lambda: now[0]}
+    shadow = Shadow(build_bundle, in_process, **words)  # type: ignore[arg-type]
     world = WatchedWorld(FILES, with_text(SAME), shadow)
     world.add_node(make_node("n", cpu=8))
     for number in range(9):
@@ -56,11 +57,33 @@ def test_while_pods_wait_nothing_is_handed_to_the_thread() -> None:
     now[0] = 1.0  # longer than that none of them waits
     world.turns(1)
     assert len(workers.made[0].jobs) == 3
-    world.turns(6)
-    assert len(workers.made[0].jobs) == 4
-    workers.made[0].do()
+    world.turns(5)
+    assert len(workers.made[0].jobs) == 3
+    world.turns(1)
+    assert len(workers.made[0].jobs) == 9
+
+
+def test_once_there_is_no_room_all_is_done_before_more_is_taken() -> None:
+    workers = Workers()
+    world = WatchedWorld(FILES, with_text(SAME), shadow_in_step(make_worker=workers))
+    world.add_node(make_node("n", cpu=999))
+    (worker,) = workers.made
+
+    def decide(pods: int) -> None:
+        for _ in range(pods):
+            world.add(make_pod(f"p{len(world.known)}", cpu=1))
+        world.turns(pods)
+
+    decide(MOST_JOBS + 3)
+    assert worker.backlog == MOST_JOBS
+    worker.do(MOST_JOBS - 1)
+    decide(2)
+    worker.do(1)
+    decide(2)
+    assert worker.backlog == 2
+    worker.do()
     got = world.shadow.measures
-    assert (got.decided, got.compared, got.skipped) == (9, 4, {"busy": 5})
+    assert (got.compared, got.skipped) == (MOST_JOBS + 2, {"busy": 5})
 
 
 def test_decisions_under_other_policies_are_not_compared() -> None:

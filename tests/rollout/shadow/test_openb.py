@@ -38,6 +38,7 @@ def score(pod, node):
     return 10 * _YEARS.get(model, 0)
 '''
 BASE: Final = {"config.yaml": CONFIG, "taste.star": TASTE}
+SLOW: Final = pytest.mark.slow("thousands of decisions, two or three times each")
 #: Pods that are there at a time: more do not fit.
 MOST_PODS: Final = 6_000
 
@@ -93,7 +94,7 @@ def test_the_policies_of_this_test_are_rephrased() -> None:
     "decisions",
     [
         pytest.param(400, id="a few"),
-        pytest.param(20_000, id="many", marks=pytest.mark.slow("20,000 decisions, twice each")),
+        pytest.param(20_000, id="many", marks=[SLOW, pytest.mark.timeout(1_200)]),
     ],
 )
 def test_the_same_policies_in_other_words_make_no_difference(decisions: int) -> None:
@@ -107,7 +108,7 @@ def test_the_same_policies_in_other_words_make_no_difference(decisions: int) -> 
     "decisions",
     [
         pytest.param(400, id="a few"),
-        pytest.param(10_000, id="many", marks=pytest.mark.slow("10,000 decisions, twice each")),
+        pytest.param(10_000, id="many", marks=[SLOW, pytest.mark.timeout(1_200)]),
     ],
 )
 def test_a_text_that_differs_for_one_pod_makes_exactly_that_difference(decisions: int) -> None:

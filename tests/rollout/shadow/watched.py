@@ -54,9 +54,10 @@ class Later(InStep):
     def put(self, job: Job) -> None:
         self.jobs.append(job)
 
-    def do(self) -> None:
-        while self.jobs:
+    def do(self, most: int = 1_000) -> None:
+        while self.jobs and most:
             self._work(self.jobs.pop(0))
+            most -= 1
 
 
 def in_process(bundle: Bundle) -> Evaluator:
