@@ -119,9 +119,7 @@ class Comparer:
                 for made in job.made:
                     self._compare(job, made)
         except Exception as error:
-            self._errors += 1
-            if self._errors == 1:
-                log.error("A decision could not be made again, others are counted", exc_info=error)
+            self._note(error, "A decision could not be made again, others are counted")
             self._tally.skip(ERROR, len(job.made))
         return self._clocks.worked() - worked + (self._waited - waited)
 
@@ -133,6 +131,12 @@ class Comparer:
                     part.close()
             except Exception as error:
                 log.error("A sandbox of a shadow could not be closed", exc_info=error)
+
+    def _note(self, error: Exception, message: str) -> None:
+        """Log the first one; there may be as many as decisions."""
+        self._errors += 1
+        if self._errors == 1:
+            log.error(message, exc_info=error)
 
     @property
     def _waited(self) -> float:
@@ -256,17 +260,22 @@ class Comparer:
     # --- differences -------------------------------------------------------------------------
 
     def _differs(self, difference: Difference) -> None:
-        cause = self._explain.policies(difference)
-        example = None
+        cause, place, example = "", "", None
+        is_example = self._tally.wants_example(difference.kind)
+        try:
+            cause = self._explain.policies(difference)
+            place = self._explain.place(difference) if is_example else ""
+        except Exception as error:  # it is a difference all the same
+            self._note(error, "The cause of a difference could not be found")
         before, after = difference.before, difference.after
-        if self._tally.wants_example(difference.kind):
+        if is_example:
             example = Example(
                 difference.kind,
                 difference.pod.key,
                 str(before),
                 str(after),
                 cause,
-                self._explain.place(difference),
+                place,
                 _scores(before.decision.choice),
                 _scores(after.decision.choice),
             )

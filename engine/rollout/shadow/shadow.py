@@ -5,9 +5,8 @@ the changes since the last decision that was handed over, and those only if the 
 """
 
 import functools
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,9 +38,6 @@ from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator
 log = structlog.get_logger(component="shadow")
 
 BUSY, CANARY, EXTENDERS, OTHERS = "busy", "canary", "extenders", "other policies"
-#: While pods wait to be decided, the thread gets a job that has waited so many seconds, and no
-#: other: it would take turns with decisions.
-PATIENCE_SECONDS: Final = 0.5
 #: Seconds for which `close` waits for the thread.
 _LAST_SECONDS: Final = 5.0
 
@@ -64,8 +60,6 @@ class _Session:
             most decisions that are taken follow one another: what has changed since is little.
         is_collected: The last of `changes` is of the decision that is under way.
         changes: Not handed over yet, for the next job.
-        waiting: Jobs to be handed over once no pod waits to be decided.
-        since: When the first of those was made.
     """
 
     candidate: str
@@ -76,12 +70,10 @@ class _Session:
     is_filling: bool = True
     is_collected: bool = False
     changes: list[Changes] = field(default_factory=list)
-    waiting: list[Job] = field(default_factory=list)
-    since: float = 0.0
 
     def has_room(self) -> bool:
         """True if a job can be made now."""
-        jobs = len(self.waiting) + self.worker.backlog
+        jobs = self.worker.backlog
         self.is_filling = jobs < MOST_JOBS and (self.is_filling or not jobs)
         return self.is_filling
 
@@ -91,22 +83,19 @@ class _Session:
         is_base = scheduler is not None and scheduler.bundle.revision == self.base
         return is_base and not kernel.asks_extenders
 
-    def add(
+    def hand_over(
         self,
-        now: float,
         made: tuple[ReportDecision, ...],
         attempt: Attempt | None = None,
         units: tuple[DisruptionUnit, ...] = (),
         groups: Mapping[str, Mapping[str, PodGroupState]] = _NONE,
         pending: tuple[Pod, ...] = (),
     ) -> None:
-        """Make a job of *made*, see there."""
+        """Have *made* made again, see `Job`."""
         assert self.mirror is not None
-        if not self.waiting:
-            self.since = now
         changes = tuple(self.changes)
         self.changes.clear()
-        self.waiting.append(Job(self.mirror, changes, made, attempt, units, groups, pending))
+        self.worker.put(Job(self.mirror, changes, made, attempt, units, groups, pending))
 
 
 class Shadow:
@@ -116,7 +105,6 @@ class Shadow:
         build: Makes a bundle of files, or raises `PolicyErrors`; in the thread, as the next.
         make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
         make_worker: Does the work.
-        monotonic: Seconds.
         clocks: Measure decisions.
     """
 
@@ -126,13 +114,11 @@ class Shadow:
         make_evaluator: MakeEvaluator,
         *,
         make_worker: MakeWorker = ThreadWorker,
-        monotonic: Callable[[], float] = time.monotonic,
         clocks: Clocks = CLOCKS,
     ) -> None:
         self._build = build
         self._make_evaluator = make_evaluator
         self._make_worker = make_worker
-        self._monotonic = monotonic
         self._clocks = clocks
         self._kernel: Kernel | None = None
         self._session: _Session | None = None
@@ -204,6 +190,7 @@ class Shadow:
             return
         try:
             self._kernel = kernel
+            session.worker.pause()
             session.is_collected = False
             if not session.decides(kernel) or not session.has_room():
                 return
@@ -213,7 +200,7 @@ class Shadow:
             session.changes.append(session.mirror.collect(snapshot, nominator))
             session.is_collected = True
             if len(session.changes) == _MOST_CHANGES:  # of decisions that were not handed over
-                session.add(self._monotonic(), ())
+                session.hand_over(())
         except Exception as error:
             self._give_up(error)
 
@@ -229,7 +216,8 @@ class Shadow:
                 why = self._take(session, made, instructions)
                 if why:
                     self._skipped[why] += len(made)
-            self._hand_over(session)
+            if self._kernel is None or not self._kernel.queue.has_poppable:
+                session.worker.resume()
         except Exception as error:
             self._give_up(error)
 
@@ -258,18 +246,8 @@ class Shadow:
                 keys = kernel.groups.keys_of(one.pod.uid)
                 groups[one.pod.uid] = {key.name: kernel.groups.state(key) for key in keys}
         pending = tuple(kernel.cluster.pending_pods()) if "group_of" in session.asked else ()
-        session.add(self._monotonic(), made, attempt, units, groups, pending)
+        session.hand_over(made, attempt, units, groups, pending)
         return ""
-
-    def _hand_over(self, session: _Session) -> None:
-        waiting = session.waiting
-        if not waiting:
-            return
-        is_idle = self._kernel is None or not self._kernel.queue.has_poppable
-        if is_idle or self._monotonic() - session.since > PATIENCE_SECONDS:
-            for job in waiting:
-                session.worker.put(job)
-            waiting.clear()
 
     def _give_up(self, error: Exception) -> None:
         """A bug must not cost a decision, only the comparison."""

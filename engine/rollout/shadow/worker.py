@@ -1,6 +1,8 @@
 """The thread of a shadow: one job after the other, with a rest after each.
 
-Owns the thread and its share of a core. Nobody waits for it: what it has no room for is left out.
+Owns the thread, its share of a core, and when it may have that: while no pod waits to be decided,
+as the thread that decides would have to take turns with it. Nobody waits for it: what it has no
+room for is left out.
 """
 
 import queue
@@ -14,6 +16,8 @@ from engine.rollout.shadow.job import Job
 #: Jobs that are under way or wait for their turn.
 MOST_JOBS: Final = 64
 
+#: While pods wait to be decided, one job begins in so many seconds.
+PATIENCE_SECONDS: Final = 0.5
 #: Seconds of work that may be done without a rest.
 SAVED_SECONDS: Final = 0.25
 
@@ -31,6 +35,14 @@ class Worker(Protocol):
 
     def put(self, job: Job) -> None:
         """Do *job* when its turn comes."""
+        ...
+
+    def pause(self) -> None:
+        """Pods are being decided."""
+        ...
+
+    def resume(self) -> None:
+        """No pod waits to be decided."""
         ...
 
     def close(self) -> None:
@@ -71,14 +83,23 @@ class ThreadWorker:
         work: Does one; must not raise.
         at_end: Called in the thread at its end.
         cores: The share of a core that it takes.
+        patience: See `PATIENCE_SECONDS`.
     """
 
-    def __init__(self, work: Work, at_end: Callable[[], None], cores: float) -> None:
+    def __init__(
+        self,
+        work: Work,
+        at_end: Callable[[], None],
+        cores: float,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._patience = patience
         self._work = work
         self._at_end = at_end
         self._share = Share(cores, time.monotonic())
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._is_busy = False
+        self._is_idle = threading.Event()  # who decides
         self._ended = threading.Event()
         # A policy that takes long must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
@@ -93,9 +114,18 @@ class ThreadWorker:
         """Do *job* when its turn comes."""
         self._jobs.put(job)
 
+    def pause(self) -> None:
+        """Begin no job for a while."""
+        self._is_idle.clear()
+
+    def resume(self) -> None:
+        """Begin the next job once it is time for it."""
+        self._is_idle.set()
+
     def close(self) -> None:
         """End after the job that is under way."""
         self._ended.set()
+        self._is_idle.set()
         self._jobs.put(None)
 
     def join(self, seconds: float) -> None:
@@ -106,6 +136,9 @@ class ThreadWorker:
         try:
             while (job := self._jobs.get()) is not None and not self._ended.is_set():
                 self._is_busy = True
+                self._is_idle.wait(self._patience)
+                if self._ended.is_set():
+                    break
                 worked = self._work(job)
                 self._ended.wait(self._share.rest_after(worked, time.monotonic()))
                 self._is_busy = False

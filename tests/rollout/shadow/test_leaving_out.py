@@ -1,12 +1,17 @@
 """A shadow delays nothing: what it has no time for, or cannot do, is left out and counted."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
+from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator
+from engine.queueing.nominator import Nominator
+from engine.rollout.mirror import Mirror
+from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.shadow.worker import MOST_JOBS, SAVED_SECONDS, Share, ThreadWorker, Work
 from tests.builders import make_node, make_pod
@@ -17,6 +22,11 @@ from tests.rollout.shadow.watched import (
     in_process,
     shadow_in_step,
 )
+
+
+def job() -> Job:
+    """A job that changes nothing."""
+    return Job(Mirror(Cache().snapshot(), Nominator()), (), (), None, (), {})
 
 
 class Workers:
@@ -44,23 +54,35 @@ def test_what_comes_while_the_thread_is_busy_is_counted_and_covered_by_later_cha
     assert got.compared > 400
 
 
-def test_while_pods_wait_nothing_is_handed_to_the_thread() -> None:
-    workers, now = Workers(), [0.0]
-    words = {"make_worker": workers, "monotonic": lambda: now[0]}
-    shadow = Shadow(build_bundle, in_process, **words)  # type: ignore[arg-type]
-    world = WatchedWorld(FILES, with_text(SAME), shadow)
+def test_while_pods_wait_no_job_begins() -> None:
+    world = WatchedWorld(FILES, with_text(SAME), shadow_in_step(make_worker=(workers := Workers())))
     world.add_node(make_node("n", cpu=8))
-    for number in range(9):
+    for number in range(3):
         world.add(make_pod(f"p{number}", cpu=1))
+    (worker,) = workers.made
     world.turns(2)
-    assert workers.made[0].jobs == []
-    now[0] = 1.0  # longer than that none of them waits
+    assert worker.is_paused
     world.turns(1)
-    assert len(workers.made[0].jobs) == 3
-    world.turns(5)
-    assert len(workers.made[0].jobs) == 3
-    world.turns(1)
-    assert len(workers.made[0].jobs) == 9
+    assert not worker.is_paused
+
+
+def test_a_thread_that_is_paused_begins_once_it_may_go_on() -> None:
+    happened: list[str] = []
+    is_done = threading.Event()
+
+    def work(job: Job) -> float:
+        happened.append("worked")
+        is_done.set()
+        return 0.0
+
+    worker = ThreadWorker(work, lambda: None, 1.0, patience=60.0)
+    worker.pause()
+    worker.put(job())
+    happened.append("resumed")
+    worker.resume()
+    assert is_done.wait(30.0)
+    worker.close()
+    assert happened == ["resumed", "worked"]
 
 
 def test_once_there_is_no_room_all_is_done_before_more_is_taken() -> None:
@@ -129,7 +151,7 @@ def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
         evaluator.close = lambda: closed.append(bundle.revision)  # type: ignore[method-assign]
         return evaluator
 
-    shadow = Shadow(build_bundle, make, make_worker=ThreadWorker)
+    shadow = Shadow(build_bundle, make)
     world = WatchedWorld(FILES, with_text(SAME), shadow)
     world.live(1, 60)
     shadow.close()

@@ -56,8 +56,7 @@ def timed(slow: str, *, is_base_slow: bool = False, pods: int = 100) -> ShadowMe
         return Slow(bundle, time, slow if is_slow else "no app")
 
     clocks = Clocks(worked=lambda: 0.0, passed=time.read)
-    words = {"make_worker": InStep, "monotonic": iter(range(10**6)).__next__, "clocks": clocks}
-    shadow = Shadow(build_bundle, make, **words)  # type: ignore[arg-type]
+    shadow = Shadow(build_bundle, make, make_worker=InStep, clocks=clocks)
     world = WatchedWorld(FILES, SLOWER, shadow)
     for number in range(5):
         world.add_node(make_node(f"n{number}", cpu=100, labels={"number": str(number)}))

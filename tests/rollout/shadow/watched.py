@@ -1,6 +1,5 @@
 """Kernels that a shadow watches as the app has it watch, and a shadow that works in step."""
 
-import itertools
 import random
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
@@ -33,6 +32,12 @@ class InStep:
     def put(self, job: Job) -> None:
         self._work(job)
 
+    def pause(self) -> None:
+        """It does not take turns with decisions."""
+
+    def resume(self) -> None:
+        """As above."""
+
     def close(self) -> None:
         self._at_end()
 
@@ -46,6 +51,13 @@ class Later(InStep):
     def __init__(self, work: Work, at_end: Callable[[], None], cores: float) -> None:
         super().__init__(work, at_end, cores)
         self.jobs: list[Job] = []
+        self.is_paused = False
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
 
     @property
     def backlog(self) -> int:  # type: ignore[override]
@@ -67,11 +79,7 @@ def in_process(bundle: Bundle) -> Evaluator:
 def shadow_in_step(
     make: Callable[[Bundle], Evaluator] = in_process, make_worker: MakeWorker = InStep
 ) -> Shadow:
-    """A shadow that takes every decision, however many pods wait."""
-    seconds = itertools.count()
-    return Shadow(
-        build_bundle, make, make_worker=make_worker, monotonic=lambda: float(next(seconds))
-    )
+    return Shadow(build_bundle, make, make_worker=make_worker)
 
 
 class WatchedKernel(Kernel):
