@@ -116,7 +116,7 @@ def _print(answer: ApplyAnswer, where: PolicyMap) -> None:
         click.echo(f"unchanged: ConfigMap `{where}` has these texts already")
     else:
         click.echo(f"applied to ConfigMap `{where}`, resourceVersion {answer.resource_version}")
-        click.echo("next: `kubectl starsched policies` shows what becomes of it")
+        click.echo("next: `starsched rollout status` shows how far it comes")
 
 
 async def _apply(files: PolicyFiles, index: PlanIndex, options: dict[str, Any]) -> tuple[bool, str]:

@@ -46,6 +46,6 @@ def in_force(name: str, edited: ConfigMap | None, last_good: LastGood | None) ->
     elif dict(edited.data) != dict(last_good.files):
         notes = (
             f"the text in `{name}` is not in force: it was rejected or rolled back, or is on its "
-            "way; compared with the policies that are",
+            "way (`starsched rollout status`); compared with the policies that are",
         )
     return InForce(last_good.revision, last_good.files, version, notes)

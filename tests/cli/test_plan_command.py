@@ -398,25 +398,40 @@ async def test_the_role_of_a_planner_is_enough_to_plan_and_no_more(
     assert denied.exit_code == 2
     assert "cannot update resource" in denied.output
     assert (await site.data())["best.star"] == SCORE % "yes"
-    assert (await site.run("apply", str(site.directory), index)).exit_code == 0
+    bind(control_plane, site.name, "rollout.yaml", "starsched-policy-author")
+    applied = await site.run("apply", str(site.directory), index, kubeconfig=planner)
+    assert applied.exit_code == 0, applied.output
 
 
 def planner_token(plane: ControlPlane, namespace: str) -> str:
     """The token of a ServiceAccount that is bound to the role for planners."""
-    documents = yaml.safe_load_all((DEPLOY / "base" / "readers.yaml").read_text(encoding="utf-8"))
-    role = next(one for one in documents if one["metadata"]["name"] == "starsched-planner")
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    plane.create_if_missing(f"{rbac}/clusterroles", role)
-    kind = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    bind(plane, namespace, "readers.yaml", "starsched-planner")
+    return plane.service_account_token(namespace, "planner")
+
+
+def bind(plane: ControlPlane, namespace: str, file: str, name: str) -> None:
+    """Bind the ServiceAccount `planner` to a role that is deployed."""
+    documents = yaml.safe_load_all((DEPLOY / "base" / file).read_text(encoding="utf-8"))
+    role = next(one for one in documents if one["metadata"]["name"] == name)
+    path = "/apis/rbac.authorization.k8s.io/v1"
+    where = {}
+    if role["kind"] == "Role":
+        where = {"namespace": namespace}
+        role["metadata"] |= where
+        path += f"/namespaces/{namespace}"
+    plane.create_if_missing(f"{path}/{role['kind'].lower()}s", role)
     binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"planner-{namespace}"},
-        "roleRef": {**kind, "name": "starsched-planner"},
+        "apiVersion": role["apiVersion"],
+        "kind": f"{role['kind']}Binding",
+        "metadata": {"name": f"planner-{namespace}", **where},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": role["kind"],
+            "name": name,
+        },
         "subjects": [{"kind": "ServiceAccount", "name": "planner", "namespace": namespace}],
     }
-    plane.create_if_missing(f"{rbac}/clusterrolebindings", binding)
-    return plane.service_account_token(namespace, "planner")
+    plane.create_if_missing(f"{path}/{role['kind'].lower()}bindings", binding)
 
 
 @pytest.mark.parametrize("name", ["onlyname", "a/b/c", "/x"])
