@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 
 Numbers: TypeAlias = tuple[int, ...]
 
-#: How many inputs of at most how many numbers are foreseen at a time.
-AHEAD: Final = 16
+#: How many inputs of at most how many numbers are foreseen at a time: about as many as a trip
+#: costs, so that those which are never needed cost no more than that.
+AHEAD: Final = 48
 MOST_NUMBERS: Final = 12
 # Numbers that jump by more are not counts.
 _LARGEST_STEP: Final = 1_000
