@@ -174,7 +174,8 @@ def show_rollout(metrics: Metrics, status: Callable[[], RolloutStatus]) -> None:
         return {name: float(name == present) for name in (SHADOW, CANARY)}
 
     def shadow() -> ShadowMeasures:
-        return status().shadow or ShadowMeasures()
+        now = status()
+        return now.standing or now.shadow or ShadowMeasures()
 
     metrics.pull_gauges(
         "starsched_rollout_stage",

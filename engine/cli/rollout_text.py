@@ -33,6 +33,8 @@ def print_rollout(page: RolloutPage) -> None:
     )
     view = rollout_view(page)
     _say(console, f"[bold]{escape(page.headline)}[/bold]")
+    if page.shadowed:
+        _say(console, f"Counted and not obeyed: {escape(', '.join(page.shadowed))}")
     if page.stages:
         line = "  ".join(f"{_SIGNS[one.state]} {escape(stage_text(one))}" for one in page.stages)
         _say(console, f"  {line}")

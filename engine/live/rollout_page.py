@@ -31,7 +31,7 @@ def rollout_page(
     readable: Collection[str] | None = None,
 ) -> RolloutPage:
     """The answer of `/rollout`; pods only of *readable* namespaces (None: all)."""
-    shadow, left_out = _readable_part(status.shadow, readable)
+    shadow, left_out = _readable_part(status.standing or status.shadow, readable)
     page = RolloutPage(
         revision=revision,
         at=at_text(now),
@@ -50,6 +50,7 @@ def rollout_page(
         result=status.result,
         verdict=status.verdict,
         shadow=shadow,
+        shadowed=() if status.standing is None else control.shadow,
         canary=status.canary,
         control=status.control,
         left_out=left_out,
@@ -61,7 +62,7 @@ def rollout_page(
 
 def namespaces_of(status: RolloutStatus) -> set[str]:
     """The namespaces whose pods are named."""
-    shadow = status.shadow
+    shadow = status.standing or status.shadow
     if shadow is None:
         return set()
     return {*shadow.by_namespace, *(_namespace(example.pod) for example in shadow.examples)}

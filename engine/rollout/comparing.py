@@ -17,7 +17,7 @@ from engine.policy.rollout_config import CanaryStage, ShadowStage
 from engine.rollout.arms import CANARY, CONTROL, Arms, LabelsOf, owner_of
 from engine.rollout.canary_counts import ArmCounter
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.trial import LoadedRevision
+from engine.rollout.trial import LoadedRevision, Revision
 
 
 class Comparing(Protocol):
@@ -27,6 +27,12 @@ class Comparing(Protocol):
         self, candidate: LoadedRevision, base: LoadedRevision, stage: ShadowStage
     ) -> Callable[[], ShadowMeasures]:
         """Let *candidate* decide beside *base*; returns what gives the counts so far."""
+        ...
+
+    def begin_standing(
+        self, full: Revision, base: LoadedRevision, stage: ShadowStage
+    ) -> Callable[[], ShadowMeasures]:
+        """Let *full* decide beside *base*, which leaves some of its policies out."""
         ...
 
     def begin_canary(
@@ -51,6 +57,12 @@ class NoComparing:
         """Count nothing."""
         return ShadowMeasures
 
+    def begin_standing(
+        self, full: Revision, base: LoadedRevision, stage: ShadowStage
+    ) -> Callable[[], ShadowMeasures]:
+        """Count nothing."""
+        return ShadowMeasures
+
     def begin_canary(
         self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
     ) -> tuple[ArmMeasures, ArmMeasures]:
@@ -69,7 +81,7 @@ class Shadow(Protocol):
         """What was counted since `begin`."""
         ...
 
-    def begin(self, candidate: LoadedRevision, base: LoadedRevision, cores: float) -> None:
+    def begin(self, candidate: Revision, base: LoadedRevision, cores: float) -> None:
         """Compare from now on, with so large a share of a core."""
         ...
 
@@ -111,7 +123,13 @@ class LiveComparing:
     ) -> Callable[[], ShadowMeasures]:
         """As `Comparing.begin_shadow`."""
         self._show_facts(candidate)
-        self._shadow.begin(candidate, base, stage.cores)
+        return self.begin_standing(candidate, base, stage)
+
+    def begin_standing(
+        self, full: Revision, base: LoadedRevision, stage: ShadowStage
+    ) -> Callable[[], ShadowMeasures]:
+        """As `Comparing.begin_standing`."""
+        self._shadow.begin(full, base, stage.cores)
         self._is_shadowed = True
         return lambda: self._shadow.measures
 

@@ -22,6 +22,7 @@ from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
+from engine.policy.shadowed_policies import without_shadowed
 from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
@@ -32,14 +33,16 @@ from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
 from engine.rollout.staging import FAILED_STAGES, Staging, Superseded
+from engine.rollout.standing import Standing
 from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
-from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected, World
+from engine.rollout.trial import BuiltRevision, CandidateStages, LoadedRevision, Rejected, World
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="rollout")
 
 _PROBATION_TICK: Final = 0.5
+_CONTROL_SECONDS: Final = 10.0
 
 OnSwitch = Callable[[LoadedRevision, LoadedRevision | None], None]
 """(new, old): called between two scheduling cycles when *new* is to decide from now on."""
@@ -117,9 +120,12 @@ class Rollout:
             metrics=metrics,
             clock=clock,
         )
+        self._control = control if control is not None else NoControl()
+        self._comparing = comparing if comparing is not None else NoComparing()
+        self._standing = Standing(self._comparing, lambda: self.is_active)
         self._staging = Staging(
-            comparing=comparing if comparing is not None else NoComparing(),
-            control=control if control is not None else NoControl(),
+            comparing=self._comparing,
+            control=self._control,
             offers=self.offers,
             why_not_here=self._why_no_stages,
             report=self._reports.staged,
@@ -127,6 +133,7 @@ class Rollout:
             clock=clock,
             sleep=sleep,
         )
+        self._left_out: tuple[str, ...] = ()
         self._is_taking_over = False
         self._tasks: list[asyncio.Task[None]] = []
         self._probation: asyncio.Task[None] | None = None
@@ -154,7 +161,7 @@ class Rollout:
     @property
     def status(self) -> RolloutStatus:
         """How far the edit that is on its way is, or the last one came."""
-        return self._staging.status
+        return self._standing.shown_in(self._staging.status)
 
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
@@ -173,7 +180,10 @@ class Rollout:
         built-in ones, with an error in the log. Waits for the source as long as it takes: nothing
         is decided before it is known what it offers.
         """
-        # 1. What the source offers now, and what was in force before.
+        # 1. What the source offers now, what is not to be obeyed of it, and what was in force
+        # before.
+        await self._control_known()
+        self._left_out = self._control.current.shadow
         self._tasks.append(asyncio.ensure_future(self.offers.follow()))
         await self.offers.arrived()
         self._saved.last_good = await self._saved.load(
@@ -205,6 +215,7 @@ class Rollout:
         """Try the first policies on the live snapshot, then follow the source until cancelled."""
         saving = self._saved.keep_saving(self._take_over)
         self._tasks.append(asyncio.ensure_future(saving))
+        self._tasks.append(asyncio.ensure_future(self._follow_control()))
         try:
             await self._try_first()
             while True:
@@ -247,6 +258,7 @@ class Rollout:
             await self._take_over(await self._saved.load("what is in force stays"))
         finally:
             self._is_taking_over = False
+        self._standing.begin(self.active)
 
     async def _take_over(self, stored: LastGood | None) -> None:
         """Go on from what is *stored*; None if nothing is, or if it cannot be read."""
@@ -348,6 +360,7 @@ class Rollout:
             self._saved.remember_progress(progress)
             await self._saved.save_in_time()
 
+        self._standing.end()
         try:
             with _faults_reject():
                 begun = lambda: self._saved.progress  # noqa: E731
@@ -373,7 +386,33 @@ class Rollout:
         except asyncio.CancelledError:
             self._close([candidate])
             raise
+        finally:
+            self._standing.begin(self.active)
         return True
+
+    async def _built(self, files: Mapping[str, str]) -> Bundle:
+        """The bundle of *files*, without what is only to be counted. Raises `Rejected`."""
+        bundle = await self._stages.build(files)
+        obeyed = without_shadowed(bundle, self._control.current.shadow, self._control.name)
+        self._standing.note(obeyed, BuiltRevision(bundle, files))
+        return obeyed
+
+    async def _control_known(self) -> None:
+        """Return when the mode is known, or after some seconds: then the default counts."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CONTROL_SECONDS):
+                while not self._control.is_known:
+                    await self._control.changed.wait()
+                    self._control.changed.clear()
+
+    async def _follow_control(self) -> None:
+        """Have the policies examined again when others of them are to be obeyed than before."""
+        while True:
+            if self._control.current.shadow != self._left_out:
+                self._left_out = self._control.current.shadow
+                self.offers.repeat()
+            await self._control.changed.wait()
+            self._control.changed.clear()
 
     def _why_no_stages(self) -> str:
         if not self.is_active:
@@ -389,7 +428,7 @@ class Rollout:
             return False
         try:
             with _faults_reject():
-                bundle = await self._stages.build(last_good.files)
+                bundle = await self._built(last_good.files)
         except Rejected:
             return False
         return offer.is_stopped or bundle.runtime.rollout.is_staged
@@ -411,7 +450,7 @@ class Rollout:
         if offer.problems:
             raise Rejected("read", offer.problems)
         assert offer.files is not None
-        return await self._stages.build(offer.files)
+        return await self._built(offer.files)
 
     async def _prepare(self, offer: Offer) -> LoadedRevision:
         """The revision of *offer*, checked, tested and loaded, not tried. Raises `Rejected`."""
@@ -428,7 +467,7 @@ class Rollout:
             return None
         try:
             with _faults_reject():
-                bundle = await self._stages.build(last_good.files)
+                bundle = await self._built(last_good.files)
                 loaded = await self._load_as("last-good", bundle, last_good.files)
         except Rejected as rejection:
             log.error("The last good policies do not load any more", reason=rejection.note())
@@ -437,7 +476,7 @@ class Rollout:
         return loaded
 
     async def _prepare_builtin(self) -> LoadedRevision:
-        bundle = await self._stages.build({})
+        bundle = await self._built({})
         loaded = await self._load_as("builtin", bundle, {})
         log.error(
             "No usable policies: running the built-in ones alone",
@@ -504,6 +543,7 @@ class Rollout:
         unneeded = self._revisions.replace(loaded, on_probation=on_probation)
         self._reports.in_force(loaded, on_probation=self._revisions.previous is not None)
         self._on_switch(loaded, old)
+        self._standing.begin(loaded)
         self._close(unneeded)
         if self._revisions.previous is not None:
             self._probation = asyncio.ensure_future(self._watch(loaded))
@@ -539,6 +579,7 @@ class Rollout:
         bad = self._revisions.roll_back()
         self._reports.in_force(previous)
         self._on_switch(previous, bad)
+        self._standing.begin(previous)
         self._close([bad])
         revision = bad.bundle.revision
         self._reports.rolled_back(revision, previous.bundle.revision, why)

@@ -37,6 +37,8 @@ class RolloutStatus(msgspec.Struct, frozen=True):
         result: `running`, `promoted`, `failed`, `aborted` or `superseded`; "" without candidate.
         verdict: Of the present stage, or of the last one.
         shadow, canary, control: What was measured.
+        standing: What the policies that are counted and not obeyed would change; None while a
+            candidate is on its way.
     """
 
     candidate: str = ""
@@ -51,3 +53,4 @@ class RolloutStatus(msgspec.Struct, frozen=True):
     shadow: ShadowMeasures | None = None
     canary: ArmMeasures | None = None
     control: ArmMeasures | None = None
+    standing: ShadowMeasures | None = None

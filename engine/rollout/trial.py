@@ -62,6 +62,28 @@ def first_of(problems: Sequence[Problem]) -> str:
     return f"{first} (and {more} more)" if more else first
 
 
+class Revision(Protocol):
+    """A bundle, and the texts of which it was made."""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Texts by name, as the source gave them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltRevision:
+    """A revision that nothing runs."""
+
+    bundle: Bundle
+    files: Mapping[str, str]
+
+
 @dataclass(slots=True, eq=False)
 class LoadedRevision:
     """A bundle with the evaluator and the scheduler that run it: a candidate, or the one in force.

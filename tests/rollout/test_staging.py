@@ -17,7 +17,7 @@ from engine.rollout.last_good import LastGood
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
-from engine.rollout.trial import CandidateStages, LoadedRevision
+from engine.rollout.trial import CandidateStages, LoadedRevision, Revision
 from engine.telemetry.metrics import Metrics
 from tests.rollout.test_taking_over import Kept, Source, World, revision_of
 from tests.waiting import eventually, no_time
@@ -82,6 +82,12 @@ class FakeComparing:
             seconds_before=compared * 0.001,
         )
 
+    def begin_standing(
+        self, full: Revision, base: LoadedRevision, _stage: object
+    ) -> Callable[[], ShadowMeasures]:
+        self.calls.append(f"standing {full.bundle.revision} {base.bundle.revision}")
+        return self._shadow
+
     def begin_canary(
         self, candidate: LoadedRevision, _base: LoadedRevision, _stage: object, share: float
     ) -> tuple[ArmMeasures, ArmMeasures]:
@@ -111,10 +117,15 @@ class FakeControl(NoControl):
 class Bench:
     """A roll-out by itself; seconds pass with each look at what was measured."""
 
-    def __init__(self, first: Mapping[str, str], store: Kept | None = None) -> None:
+    def __init__(
+        self,
+        first: Mapping[str, str],
+        store: Kept | None = None,
+        control: FakeControl | None = None,
+    ) -> None:
         self.clock = VirtualClock()
         self.source, self.store = Source(first), store or Kept()
-        self.comparing, self.control = FakeComparing(), FakeControl()
+        self.comparing, self.control = FakeComparing(), control or FakeControl()
         self.events: list[str] = []
         self.jump = 0.0
         self.rollout = Rollout(
@@ -172,10 +183,14 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    first: Mapping[str, str] = FIRST, store: Kept | None = None, *, is_active: bool = True
+    first: Mapping[str, str] = FIRST,
+    store: Kept | None = None,
+    *,
+    control: FakeControl | None = None,
+    is_active: bool = True,
 ) -> AsyncIterator[Bench]:
     """A roll-out that is under way."""
-    one = Bench(first, store)
+    one = Bench(first, store, control)
     one.rollout.is_active = is_active
     await one.rollout.start()
     running = asyncio.ensure_future(one.rollout.run())

@@ -19,7 +19,7 @@ from engine.rollout.shadow.comparer import Difference
 from engine.rollout.shadow.outcomes import Outcome
 from engine.rollout.shadow.side import Side
 from engine.rollout.shadow.tally import class_of
-from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator
+from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator, Revision
 
 #: Searches, one for each kind of difference of a class of pods.
 MOST_SEARCHES: Final = 12
@@ -40,7 +40,7 @@ class Causes:
 
     def __init__(
         self,
-        candidate: LoadedRevision,
+        candidate: Revision,
         base: LoadedRevision,
         side: Side,
         build: BuildBundle,
@@ -132,7 +132,7 @@ class Causes:
         return ""
 
 
-def _rule(loaded: LoadedRevision, policies: Sequence[str], outcome: Outcome) -> str:
+def _rule(loaded: Revision, policies: Sequence[str], outcome: Outcome) -> str:
     """`file:line` of what one of *policies* rejects with in *outcome*; "" if none does."""
     if outcome.refusal:
         rejections = [(outcome.refused_by, outcome.refusal)]

@@ -33,7 +33,7 @@ from engine.rollout.shadow.refusals import asked_hooks
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import Tally
 from engine.rollout.shadow.worker import MOST_JOBS, MakeWorker, ThreadWorker, Worker
-from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator
+from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator, Revision
 
 log = structlog.get_logger(component="shadow")
 
@@ -143,7 +143,7 @@ class Shadow:
             measures.skipped[why] = measures.skipped.get(why, 0) + count
         return measures
 
-    def begin(self, candidate: LoadedRevision, base: LoadedRevision, cores: float) -> None:
+    def begin(self, candidate: Revision, base: LoadedRevision, cores: float) -> None:
         """Compare *candidate* with *base*, which is in force, from the next decision on.
 
         *cores* is the share of a core that may be used, in all. Neither is changed or asked.
