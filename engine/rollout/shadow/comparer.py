@@ -28,11 +28,10 @@ log = structlog.get_logger(component="shadow")
 
 CLAIMS, DRIFTED, ERROR, NO_PROFILE = "claims", "drifted", "error", "no profile"
 
-#: Both sides decide the first so many of `TIMED_EVERY` jobs, one after the other without a gap.
-#: The first of them brings them to the same state, and is not timed.
-TIMED_RUN: Final = 6
-TIMED_EVERY: Final = 40
-#: So many classes of pods are timed when the first of their pods comes.
+#: Both sides decide the first so many pods, and are timed: what a decision takes depends on what
+#: has changed since those before it, so that none of them may be left out.
+TIMED_FIRST: Final = 500
+#: After those, the first pod of each of so many classes, for which everything is evaluated.
 MOST_CLASSES: Final = 1_000
 
 NOT_WHOLE: Final = "the pod's group cannot be whole: {} of {} pods would have a node"
@@ -101,7 +100,8 @@ class Comparer:
         self._tally = tally
         self._explain = explain
         self._clocks = clocks
-        self._jobs = 0
+        self._compared = 0
+        self._last: Pod | None = None
         self._errors = 0
         self._classes: set[str] = set()
 
@@ -156,7 +156,7 @@ class Comparer:
         if not self._candidate.has_profile_of(pod):
             self._tally.skip(NO_PROFILE)
             return
-        is_timed = self._is_timed(pod)
+        is_timed, is_odd = self._is_timed(job, pod), self._compared % 2 == 1
 
         def again(side: Side) -> tuple[Outcome, float]:
             side.open()
@@ -168,10 +168,10 @@ class Comparer:
         # 1. The candidate, and in turn first or last the policies in force: what the first one
         #    reads is near for the second one.
         twin: tuple[Outcome, float] | None = None
-        if is_timed is not None and self._jobs % 2:
+        if is_timed and is_odd:
             twin = again(self._base)
         after, seconds = again(self._candidate)
-        if is_timed is not None and twin is None:
+        if is_timed and not is_odd:
             twin = again(self._base)
         # 2. What they say, held against what was decided.
         before = Outcome(made.decision)
@@ -188,15 +188,24 @@ class Comparer:
         if kind:
             self._differs(Difference(kind, pod, before, after, lambda side: again(side)[0]))
 
-    def _is_timed(self, pod: Pod) -> bool | None:
-        """True: both sides decide and are timed; False: both decide; None: the candidate does."""
-        place = self._jobs % TIMED_EVERY
-        self._jobs += 1
+    def _is_timed(self, job: Job, pod: Pod) -> bool:
+        """True if both sides are to decide *pod*; then they are in the same state."""
+        self._compared += 1
+        last, self._last = self._last, pod
         name = class_of(pod)
-        if name not in self._classes and len(self._classes) < MOST_CLASSES:
+        is_new = name not in self._classes and len(self._classes) < MOST_CLASSES
+        if is_new:
             self._classes.add(name)
+        if self._times_all:
             return True
-        return None if place >= TIMED_RUN else place > 0
+        if is_new and last is not None:
+            for side in (self._candidate, self._base):
+                side.decide(last, job.mirror.snapshot, job.mirror.nominator)
+        return is_new
+
+    @property
+    def _times_all(self) -> bool:
+        return self._compared <= TIMED_FIRST
 
     def _refused(self, side: Side, job: Job, pod: Pod, decision: Decision) -> Outcome:
         """The outcome of *decision*, with what gates and permits of *side* say."""
@@ -225,9 +234,9 @@ class Comparer:
         befores = _as_whole([Outcome(made.decision) for made in job.made], attempt)
         afters = self._group_again(self._candidate, job, attempt)
         kinds = [kind_of(*pair) for pair in zip(befores, afters, strict=True)]
-        if any(kinds):
+        if any(kinds) or self._times_all:
             twins = self._group_again(self._base, job, attempt)
-            if any(kind_of(*pair) for pair in zip(befores, twins, strict=True)):
+            if any(kinds) and any(kind_of(*pair) for pair in zip(befores, twins, strict=True)):
                 self._tally.skip(DRIFTED, len(job.made))
                 return
         for at, (made, kind) in enumerate(zip(job.made, kinds, strict=True)):

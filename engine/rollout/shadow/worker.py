@@ -5,6 +5,7 @@ as the thread that decides would have to take turns with it. Nobody waits for it
 room for is left out.
 """
 
+import contextlib
 import queue
 import threading
 import time
@@ -99,7 +100,10 @@ class ThreadWorker:
         self._share = Share(cores, time.monotonic())
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._is_busy = False
-        self._is_idle = threading.Event()  # who decides
+        self._is_paused = False
+        self._waits = False  # for the end of the pause
+        # Ends that wait. No event or condition: who decides must not wait for a lock of theirs.
+        self._resumed: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._ended = threading.Event()
         # A policy that takes long must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
@@ -116,16 +120,18 @@ class ThreadWorker:
 
     def pause(self) -> None:
         """Begin no job for a while."""
-        self._is_idle.clear()
+        self._is_paused = True
 
     def resume(self) -> None:
         """Begin the next job once it is time for it."""
-        self._is_idle.set()
+        self._is_paused = False
+        if self._waits:
+            self._resumed.put(None)
 
     def close(self) -> None:
         """End after the job that is under way."""
         self._ended.set()
-        self._is_idle.set()
+        self.resume()
         self._jobs.put(None)
 
     def join(self, seconds: float) -> None:
@@ -136,7 +142,7 @@ class ThreadWorker:
         try:
             while (job := self._jobs.get()) is not None and not self._ended.is_set():
                 self._is_busy = True
-                self._is_idle.wait(self._patience)
+                self._sit_out_pause()
                 if self._ended.is_set():
                     break
                 worked = self._work(job)
@@ -144,3 +150,12 @@ class ThreadWorker:
                 self._is_busy = False
         finally:
             self._at_end()
+
+    def _sit_out_pause(self) -> None:
+        """Return when the pause has ended, or has lasted too long."""
+        ends_at = time.monotonic() + self._patience
+        self._waits = True
+        with contextlib.suppress(queue.Empty):
+            while self._is_paused:
+                self._resumed.get(timeout=max(0.0, ends_at - time.monotonic()))
+        self._waits = False

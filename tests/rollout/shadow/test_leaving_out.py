@@ -145,8 +145,10 @@ def test_a_fault_of_the_shadow_costs_no_decision(monkeypatch: pytest.MonkeyPatch
 
 def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
     closed: list[str] = []
+    started = threading.Semaphore(0)
 
     def make(bundle: Bundle) -> Evaluator:
+        started.release()
         evaluator = in_process(bundle)
         evaluator.close = lambda: closed.append(bundle.revision)  # type: ignore[method-assign]
         return evaluator
@@ -154,6 +156,8 @@ def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
     shadow = Shadow(build_bundle, make)
     world = WatchedWorld(FILES, with_text(SAME), shadow)
     world.live(1, 60)
+    assert started.acquire(timeout=30.0)
+    assert started.acquire(timeout=30.0)
     shadow.close()
     assert sorted(closed) == sorted([world.base.bundle.revision, world.candidate.bundle.revision])
     got = shadow.measures

@@ -59,7 +59,7 @@ def test_the_same_in_other_words_makes_no_difference(seed: int) -> None:
     assert got.skipped == {}, got
     assert got.compared == got.decided > 150
     assert got.victims == 0
-    assert 0 < got.timed < got.compared
+    assert 0 < got.timed <= got.compared
 
 
 def test_the_worlds_of_these_tests_have_everything_in_them() -> None:

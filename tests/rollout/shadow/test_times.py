@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator
 from engine.rollout.measures import ShadowMeasures
-from engine.rollout.shadow.comparer import TIMED_EVERY, TIMED_RUN
+from engine.rollout.shadow.comparer import TIMED_FIRST
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.shadow.side import Clocks
 from tests.builders import make_node, make_pod
@@ -47,8 +45,13 @@ class Slow(InProcessEvaluator):
         return super().evaluate(calls)
 
 
-def timed(slow: str, *, is_base_slow: bool = False, pods: int = 100) -> ShadowMeasures:
-    """What a shadow measures of ten apps' pods, if evaluations are slow for one of them."""
+def timed(
+    slow: str, *, is_base_slow: bool = False, pods: int = 100, late: str = ""
+) -> ShadowMeasures:
+    """What a shadow measures of ten apps' pods, if evaluations are slow for one of them.
+
+    Pods of the app *late* come after `TIMED_FIRST` others.
+    """
     time = Time()
 
     def make(bundle: Bundle) -> Evaluator:
@@ -59,9 +62,11 @@ def timed(slow: str, *, is_base_slow: bool = False, pods: int = 100) -> ShadowMe
     shadow = Shadow(build_bundle, make, make_worker=InStep, clocks=clocks)
     world = WatchedWorld(FILES, SLOWER, shadow)
     for number in range(5):
-        world.add_node(make_node(f"n{number}", cpu=100, labels={"number": str(number)}))
+        world.add_node(make_node(f"n{number}", cpu=1_000, labels={"number": str(number)}))
     for number in range(pods):
         app = f"app-{number % 10}"
+        if app == late and number <= TIMED_FIRST:
+            app = "app-0"
         world.add(make_pod(f"{app}x-{number}", cpu=1, labels={"app": app}))
     world.turns(pods)
     return world.shadow.measures
@@ -79,10 +84,13 @@ def test_both_sides_take_the_same_for_the_same() -> None:
     assert got.squares == got.squares_before
 
 
-@pytest.mark.parametrize("pods", [100, 400])
-def test_a_sample_is_timed(pods: int) -> None:
-    got = timed("no app", pods=pods)
-    assert got.compared == pods
-    # The first pod of each app, and of each run all but the first.
-    in_runs = pods // TIMED_EVERY * (TIMED_RUN - 1) + min(pods % TIMED_EVERY, TIMED_RUN) - 1
-    assert 0 <= got.timed - in_runs <= 10
+def test_the_first_decisions_are_timed_and_then_the_first_of_each_class() -> None:
+    got = timed("no app", pods=TIMED_FIRST + 50)
+    assert (got.compared, got.timed) == (TIMED_FIRST + 50, TIMED_FIRST)
+
+
+def test_a_class_that_comes_later_is_timed_with_both_sides_in_the_same_state() -> None:
+    both = timed("app-7", is_base_slow=True, pods=TIMED_FIRST + 50, late="app-7")
+    assert both.timed == TIMED_FIRST + 1
+    assert both.seconds == both.seconds_before >= 0.005
+    assert timed("app-7", pods=TIMED_FIRST + 50, late="app-7").seconds >= 0.005
