@@ -80,7 +80,8 @@ class Gates:
         error_rate: Share of decisions that fail, and did not before.
         latency: Mean time of a decision, as a multiple of what it is with the policies in force.
         time_to_bind: Mean time to a binding, as a multiple of the control sample's.
-        fragmentation: How much larger the share of stranded capacity may be; None: not watched.
+        fragmentation: How much more capacity may be stranded, as a share of what the pods
+            request; None: not watched.
     """
 
     max_moved: float = 0.25

@@ -102,7 +102,7 @@ def _verdict(results: Sequence[GateResult]) -> Verdict:
 # --- gates -----------------------------------------------------------------------------------
 
 
-#: A shadow times a sample (`shadow.comparer` one of eight): both sides must decide for that.
+#: A shadow times what both sides decide (`shadow.comparer`: the first ones), perhaps not all.
 _TIMED_ONE_IN: Final = 10
 
 

@@ -47,8 +47,8 @@ class ShadowMeasures(msgspec.Struct):
             the policies in force, measured alike.
         squares, squares_before: Sums of the squares of these times, which say how much they vary.
         timed: How many decisions these are of.
-        fragmentation: How much larger the share of stranded capacity would be; None if that was
-            not measured.
+        fragmentation: How much more capacity would be stranded, as a share of what the compared
+            pods request; None if that was not measured.
         by_policy, by_namespace, by_class: Differences, by what caused them and whom they concern.
         examples: The clearest.
     """

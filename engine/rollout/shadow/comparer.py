@@ -20,6 +20,7 @@ from engine.rollout.shadow.job import Attempt, Job
 from engine.rollout.shadow.outcomes import Outcome
 from engine.rollout.shadow.refusals import refusal_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
+from engine.rollout.shadow.stranding import Stranding
 from engine.rollout.shadow.tally import Tally, class_of
 from engine.scheduling.choice import Choice
 from engine.scheduling.decision import Decision
@@ -102,6 +103,7 @@ class Comparer:
         self._clocks = clocks
         self._compared = 0
         self._last: Pod | None = None
+        self._stranding = Stranding()
         self._errors = 0
         self._classes: set[str] = set()
 
@@ -184,7 +186,10 @@ class Comparer:
             before = twin[0]
         if is_timed and twin is not None:
             self._tally.timed(seconds, twin[1])
-        self._tally.compared(len(after.victims) - len(before.victims))
+        if before.node is not None and after.node is not None:
+            self._stranding.note(pod, before.node, after.node, job.mirror.snapshot)
+        more = len(after.victims) - len(before.victims)
+        self._tally.compared(more, self._stranding.share)
         if kind:
             self._differs(Difference(kind, pod, before, after, lambda side: again(side)[0]))
 
@@ -232,39 +237,49 @@ class Comparer:
             self._tally.skip(NO_PROFILE, len(job.made))
             return
         befores = _as_whole([Outcome(made.decision) for made in job.made], attempt)
-        afters = self._group_again(self._candidate, job, attempt)
+        afters, seconds = self._group_again(self._candidate, job, attempt)
         kinds = [kind_of(*pair) for pair in zip(befores, afters, strict=True)]
         if any(kinds) or self._times_all:
-            twins = self._group_again(self._base, job, attempt)
+            twins, before = self._group_again(self._base, job, attempt)
             if any(kinds) and any(kind_of(*pair) for pair in zip(befores, twins, strict=True)):
                 self._tally.skip(DRIFTED, len(job.made))
                 return
+            for one, other in zip(seconds, before, strict=True) if self._times_all else ():
+                self._tally.timed(one, other)
+        self._compared += len(job.made)
         for at, (made, kind) in enumerate(zip(job.made, kinds, strict=True)):
             self._tally.compared()
             if kind:
 
                 def again(side: Side, at: int = at) -> Outcome:
-                    return self._group_again(side, job, attempt)[at]
+                    return self._group_again(side, job, attempt)[0][at]
 
                 self._differs(Difference(kind, made.pod, befores[at], afters[at], again))
 
-    def _group_again(self, side: Side, job: Job, attempt: Attempt) -> list[Outcome]:
-        """The outcomes of the pods of a group, each placed before the next one is decided."""
+    def _group_again(
+        self, side: Side, job: Job, attempt: Attempt
+    ) -> tuple[list[Outcome], list[float]]:
+        """The outcomes of the pods of a group, each placed before the next one is decided.
+
+        Also the seconds that each decision took.
+        """
         side.open()
         snapshot, nominator = job.mirror.snapshot, job.mirror.nominator
         if any(nominator.node_of(made.pod.uid) for made in job.made):
             nominator = nominator.copy()
-        outcomes = []
+        outcomes, times = [], []
         with contextlib.ExitStack() as undo:
             for made in job.made:
-                decision, _ = side.decide(made.pod, snapshot, nominator, is_member=True)
+                decision, seconds = side.decide(made.pod, snapshot, nominator, is_member=True)
+                times.append(seconds)
                 outcomes.append(self._refused(side, job, made.pod, decision))
                 if decision.node is not None:
                     undo.enter_context(_placed(made.pod, decision, snapshot))
                     if nominator is not job.mirror.nominator:
                         nominator.remove(made.pod.uid, placed_on=decision.node)
         found = sum(one.node is not None for one in outcomes)
-        return _as_whole(outcomes, Attempt(attempt.needed, is_whole=found >= attempt.needed))
+        is_whole = found >= attempt.needed
+        return _as_whole(outcomes, Attempt(attempt.needed, is_whole=is_whole)), times
 
     # --- differences -------------------------------------------------------------------------
 

@@ -45,11 +45,16 @@ class Tally:
         with self._lock:
             _count(self._measures.skipped, why, count)
 
-    def compared(self, victims: int = 0) -> None:
-        """Count a compared decision: the candidate would evict *victims* pods more."""
+    def compared(self, victims: int = 0, stranded: float | None = None) -> None:
+        """Count a compared decision: the candidate would evict *victims* pods more.
+
+        *stranded* is the share of capacity that all of them so far would strand.
+        """
         with self._lock:
             self._measures.compared += 1
             self._measures.victims += victims
+            if stranded is not None:
+                self._measures.fragmentation = stranded
 
     def timed(self, seconds: float, before: float) -> None:
         """Count what one decision took: the candidate, and the policies in force."""

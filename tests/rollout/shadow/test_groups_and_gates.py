@@ -80,7 +80,7 @@ def test_a_group_that_cannot_be_whole_with_the_pods_that_there_are(
     add_group(world, size=3, wanted=3)
     assert len(world.bindings) == 3
     got = world.shadow.measures
-    assert got.compared == got.decided == 3
+    assert got.compared == got.decided == got.timed == 3
     assert got.counts == ({kind: 3} if kind else {})
     assert all(one.after == why for one in got.examples)
     assert got.by_policy == ({"gang": 3} if kind else {})
