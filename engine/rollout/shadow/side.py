@@ -93,10 +93,20 @@ class Side:
     def decide(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator, *, is_member: bool = False
     ) -> tuple[Decision, float]:
-        """The decision, and the seconds that it took."""
+        """The decision, and the seconds that it took.
+
+        Where a limit was hit it is made once more: that can be the crowded machine's fault.
+        """
         worked, waited = self._clocks.worked(), self._waits.waited
-        decision = self.scheduler.schedule(pod, snapshot, nominator, has_post_filters=not is_member)
+        decision = self._decide(pod, snapshot, nominator, is_member)
+        if any(failure.is_transient for failure in (*decision.failures, *decision.ignored)):
+            decision = self._decide(pod, snapshot, nominator, is_member)
         return decision, self._clocks.worked() - worked + (self._waits.waited - waited)
+
+    def _decide(
+        self, pod: Pod, snapshot: Snapshot, nominator: Nominator, is_member: bool
+    ) -> Decision:
+        return self.scheduler.schedule(pod, snapshot, nominator, has_post_filters=not is_member)
 
     @property
     def waited(self) -> float:

@@ -1,15 +1,17 @@
 """A shadow delays nothing: what it has no time for, or cannot do, is left out and counted."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.evaluator import Evaluator
+from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator, PolicyFailure
 from engine.queueing.nominator import Nominator
+from engine.rollout.measures import FAILED
 from engine.rollout.mirror import Mirror
 from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
@@ -182,3 +184,41 @@ def test_after_a_pause_a_thread_need_not_rest_at_once() -> None:
     assert share.rest_after(SAVED_SECONDS, 0.0) == pytest.approx(SAVED_SECONDS / 2 / 0.05)
     assert share.rest_after(SAVED_SECONDS, 1_000.0) == 0.0
     assert share.rest_after(SAVED_SECONDS, 1_000.0) == pytest.approx(5.0, abs=0.3)
+
+
+class Killed(InProcessEvaluator):
+    """Loses its sandbox over the first so many calls of the candidate's `score`."""
+
+    def __init__(self, bundle: Bundle, times: int) -> None:
+        super().__init__(bundle.program)
+        self._modules = [one.module for one in bundle.program.instances]
+        self._times = times if bundle.files["roomy.star"] == SAME else 0
+
+    def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Any]]:
+        answers = super().evaluate(calls)
+        for at, call in enumerate(calls):
+            is_ours = self._modules[call.instance] == "roomy.star" and call.hook == "score"
+            if is_ours and self._times:
+                self._times -= 1
+                failure = PolicyFailure("roomy", "score", "roomy.star", 1, 1, "died", "killed")
+                answers[at] = [failure for _ in answers[at]]
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("times", "want"),
+    [
+        pytest.param(1_000, {FAILED: 3}, id="again and again"),
+        pytest.param(1, {}, id="once, which can be the machine's fault"),
+    ],
+)
+def test_a_candidate_that_kills_its_sandbox(times: int, want: dict[str, int]) -> None:
+    shadow = shadow_in_step(lambda bundle: Killed(bundle, times))
+    world = WatchedWorld(FILES, with_text(SAME), shadow)
+    for number in range(2):
+        world.add_node(make_node(f"n{number}", cpu=8 + number))
+    for number in range(3):
+        world.add(make_pod(f"p{number}", cpu=1))
+    world.turns(3)
+    got = world.shadow.measures
+    assert (got.compared, got.counts) == (3, want)
