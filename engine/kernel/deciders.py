@@ -58,6 +58,10 @@ class Deciders:
             and canary.has(pod, self.group_of(pod))
         )
 
+    def name_of(self, pod: Pod) -> str:
+        """Whose policies decide *pod*: a profile's, or the canary's of that profile."""
+        return f"{pod.scheduler_name} (canary)" if self.is_canary(pod) else pod.scheduler_name
+
     def group_of(self, pod: Pod) -> str:
         """The name of the group that *pod* is in; "" if it is in none."""
         keys = self._groups.keys_of(pod.uid)

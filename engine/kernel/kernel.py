@@ -99,7 +99,7 @@ class Kernel:
         self._is_leading = False
         self._out: list[Instruction] = []
         # 1. The parts for pods without a node.
-        self.throttle = Throttle(self.time, self._hook_failed)
+        self.throttle = Throttle(self.time, self._hook_failed, self._decider_of)
         self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
         self.deciders = Deciders(self.groups)
         self.entities = Entities(self.groups)
@@ -296,7 +296,7 @@ class Kernel:
             candidate.use_units(self.groups.disrupted_as_one)
             hints = EitherHints(hints, Hints.of(candidate.bundle, self.cache))
         # 2. Pods that are decided by others now are tried again.
-        self.throttle.clear()
+        self.throttle.forgive()
         changed = before ^ {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
         waited = self.permits.take_back(lambda pod: pod.uid in changed)
         self.queue.rekey(hints, changed)
@@ -368,6 +368,10 @@ class Kernel:
         held = self.preemptions.gate(pod.uid, self.queue.nominator.node_of(pod.uid))
         own = self._hooks.gate_of(pod) if held is None else held
         return self.groups.gate_of(pod, own)
+
+    def _decider_of(self, pod: Pod) -> str:
+        """Whose policies waste time if it is over *pod*."""
+        return self.deciders.name_of(pod)
 
     def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
         self._out.append(ReportHookFailure(pod, failures, lost, seconds))

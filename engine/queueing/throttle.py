@@ -12,6 +12,7 @@ that were crafted to slow it down; therefore a namespace is throttled before its
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from engine.lib.clock import Clock
@@ -111,11 +112,18 @@ class Throttle:
     Args:
         clock: Time.
         on_hook_failed: Called for each failure of a hook outside of a scheduling cycle.
+        profile_of: Names whose policies a pod is decided by; by default its profile's.
     """
 
-    def __init__(self, clock: Clock, on_hook_failed: OnHookFailed | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        on_hook_failed: OnHookFailed | None = None,
+        profile_of: Callable[[Pod], str] = attrgetter("scheduler_name"),
+    ) -> None:
         self._clock = clock
         self._on_hook_failed = on_hook_failed
+        self._profile_of = profile_of
         # By kind of work, profile and namespace; the profile as a whole has the namespace "".
         self._scopes: dict[tuple[Work, str, str], _Scope] = {}
         self._retries: dict[Work, _Retries] = {}
@@ -132,7 +140,7 @@ class Throttle:
         if not self._scopes:
             return None
         now = self._clock.monotonic()
-        for key, member in _scopes_of(work, pod):
+        for key, member in self._scopes_of(work, pod):
             scope = self._scopes.get(key)
             if scope is not None and now < scope.paused_until:
                 scope.throttled[pod.uid] = member
@@ -172,7 +180,7 @@ class Throttle:
         if (retries := self._retries.get(work)) is not None:
             retries.pods.pop(pod.uid, None)
         now = self._clock.monotonic()
-        for key, member in _scopes_of(work, pod):
+        for key, member in self._scopes_of(work, pod):
             scope = self._scopes.get(key)
             if scope is None:
                 continue
@@ -204,9 +212,20 @@ class Throttle:
         self._scopes.clear()
         self._retries.clear()
 
+    def forgive(self) -> None:
+        """Other policies decide some of the pods: what was lost counts no more.
+
+        What is throttled, or has failed, is tried at the next `retry`.
+        """
+        for scope in self._scopes.values():
+            scope.losses.clear()
+            scope.paused_until, scope.has_succeeded = 0.0, True
+        for retries in self._retries.values():
+            retries.next_at, retries.wait = 0.0, _FIRST_RETRY
+
     def _pause(self, work: Work, pod: Pod, loss: PolicyFailure, seconds: float) -> None:
         now = self._clock.monotonic()
-        for key, member in _scopes_of(work, pod):
+        for key, member in self._scopes_of(work, pod):
             scope = self._scopes.setdefault(key, _Scope())
             scope.losses.pop(member, None)
             _forget_old(scope, now)
@@ -251,16 +270,15 @@ class Throttle:
         if due:
             retries.wait = _FIRST_RETRY
 
+    def _scopes_of(self, work: Work, pod: Pod) -> tuple[tuple[tuple[Work, str, str], str], ...]:
+        """The scopes of a pod, and the member that it is of each: its uid, or its namespace."""
+        profile, namespace = self._profile_of(pod), pod.namespace
+        return ((work, profile, namespace), pod.uid), ((work, profile, ""), namespace)
+
     def _is_paused(self, work: Work, pod: Pod) -> bool:
         now = self._clock.monotonic()
-        found = (self._scopes.get(key) for key, _ in _scopes_of(work, pod))
+        found = (self._scopes.get(key) for key, _ in self._scopes_of(work, pod))
         return any(scope is not None and now < scope.paused_until for scope in found)
-
-
-def _scopes_of(work: Work, pod: Pod) -> tuple[tuple[tuple[Work, str, str], str], ...]:
-    """The scopes of a pod, and the member that it is of each: its uid, or its namespace."""
-    profile, namespace = pod.scheduler_name, pod.namespace
-    return ((work, profile, namespace), pod.uid), ((work, profile, ""), namespace)
 
 
 def _forget_old(scope: _Scope, now: float) -> None:

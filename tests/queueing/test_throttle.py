@@ -23,6 +23,36 @@ def names(count: int) -> list[str]:
     return [f"p{i}" for i in range(count)]
 
 
+def test_what_others_decide_from_now_on_is_tried_at_the_next_look() -> None:
+    """A canary that lost time was given up: those that waited for it would wait for ever."""
+    clock = VirtualClock()
+    throttle = Throttle(clock)
+    throttle.charge(Work.ATTEMPT, pod("slow"), [failed()], 20.0)
+    throttle.charge(Work.ATTEMPT, pod("slower"), [failed()], 20.0)
+    assert throttle.why_throttled(Work.ATTEMPT, pod("waits")) is not None
+    throttle.hook_failed(Work.GATE, pod("gated"), [failed("error")], 0.0)
+    throttle.forgive()
+    tried: list[tuple[Work, str]] = []
+
+    def try_again(work: Work, uid: str) -> bool:
+        tried.append((work, uid))
+        return True
+
+    throttle.retry(try_again)
+    assert tried == [(Work.ATTEMPT, "waits"), (Work.GATE, "gated")]
+    assert not throttle
+
+
+def test_who_is_decided_by_others_does_not_pay() -> None:
+    clock = VirtualClock()
+    throttle = Throttle(clock, profile_of=lambda one: "canary" if one.name == "slow" else "")
+    for _ in range(3):
+        throttle.charge(Work.ATTEMPT, pod("slow"), [failed()], 20.0)
+    throttle.charge(Work.ATTEMPT, pod("slow", "other"), [failed()], 20.0)
+    assert throttle.why_throttled(Work.ATTEMPT, pod("slow", "third")) is not None
+    assert throttle.why_throttled(Work.ATTEMPT, pod("fast")) is None
+
+
 class Bench:
     """A profile whose decisions about the pods in `slow` take the deadline.
 
