@@ -212,6 +212,7 @@ class QueueRows:
             return None
         rows: dict[_Key, _Row] = {}
         self._add(rows, one, one.place)
+        self._forget(self._kernel.queue.waiting_pods())
         ((common, row),) = rows.items()
         return self._made(common, row, [], Moments(self._clock), self._rules())
 
