@@ -29,13 +29,18 @@ REJECTED_REASON: Final = "PolicyRejected"
 ROLLED_BACK_REASON: Final = "PolicyRolledBack"
 SOURCE_GONE_REASON: Final = "PolicySourceGone"
 CONTROL_REJECTED_REASON: Final = "RolloutControlRejected"
+SHADOW_REASON: Final = "PolicyShadow"
+CANARY_REASON: Final = "PolicyCanary"
+INCONCLUSIVE_REASON: Final = "PolicyInconclusive"
+PROMOTED_REASON: Final = "PolicyPromoted"
+SUPERSEDED_REASON: Final = "PolicySuperseded"
 
-_STAGED_REASONS: Final = {
-    "shadow": ("PolicyShadow", NORMAL),
-    "canary": ("PolicyCanary", NORMAL),
-    "inconclusive": ("PolicyInconclusive", WARNING),
-    "promoted": ("PolicyPromoted", NORMAL),
-    "superseded": ("PolicySuperseded", NORMAL),
+_STAGED: Final = {
+    "shadow": (SHADOW_REASON, NORMAL),
+    "canary": (CANARY_REASON, NORMAL),
+    "inconclusive": (INCONCLUSIVE_REASON, WARNING),
+    "promoted": (PROMOTED_REASON, NORMAL),
+    "superseded": (SUPERSEDED_REASON, NORMAL),
 }
 
 _HISTORY: Final = 50
@@ -186,7 +191,7 @@ class Reports:
 
     def staged(self, what: str, note: str) -> None:
         """Something happens to the edit that goes through its stages."""
-        reason, kind = _STAGED_REASONS[what]
+        reason, kind = _STAGED[what]
         log.info("Roll-out", event_reason=reason, note=note)
         self._event(self._offers.reference, kind, reason, note, "")
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import yaml
 from engine.cli.rollout_control import write_control
 from engine.kube.client import APPLY_PATCH, ApiClient
 from engine.kube.resources import CONFIG_MAPS
+from engine.policy.bundle import build_bundle
+from engine.policy.rollout_config import CanaryStage, RolloutConfig, ShadowStage
 from engine.rollout.control import SUFFIX
 from tests.controlplane import ControlPlane
 from tests.deploy.rendering import (
@@ -250,6 +253,21 @@ def test_the_mode_of_roll_outs_is_next_to_the_policies_and_no_manifest_sets_it(f
     objects = render(folder)
     control = pick(objects, "ConfigMap", policies(objects)["metadata"]["name"] + SUFFIX)
     assert "data" not in control
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_stages_are_switched_on_by_a_component(folder: str, tmp_path: Path) -> None:
+    """Over an overlay, as in an operator's kustomization: all defaults, and policies that load."""
+    lines = (
+        f"resources: [{os.path.relpath(DEPLOY / folder, tmp_path)}]",
+        f"components: [{os.path.relpath(DEPLOY / 'stages', tmp_path)}]",
+    )
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    before, after = (policies(render(one))["data"] for one in (folder, str(tmp_path)))
+    assert after.keys() - before.keys() == {"stages.yaml"}
+    assert {name: after[name] for name in before} == before
+    bundle = build_bundle(after)
+    assert bundle.runtime.rollout == RolloutConfig(ShadowStage(), CanaryStage())
 
 
 @pytest.mark.slow("starts the real control plane")

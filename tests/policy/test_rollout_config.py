@@ -257,7 +257,7 @@ def test_other_gates_are_another_revision() -> None:
 
 
 def test_the_stages_that_are_documented_are_the_defaults() -> None:
-    text = (DOCS / "operations.md").read_text().partition("\nrollout:")[2].partition("```")[0]
+    text = (DOCS / "rollout.md").read_text().partition("\nrollout:")[2].partition("```")[0]
     assert "compared: 500" in text
     got, problems = _read(text)
     assert problems == []
