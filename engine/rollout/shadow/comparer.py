@@ -22,6 +22,7 @@ from engine.rollout.shadow.refusals import refusal_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.stranding import Stranding
 from engine.rollout.shadow.tally import Tally, class_of
+from engine.rollout.shadow.worker import GiveWay
 from engine.scheduling.choice import Choice
 from engine.scheduling.decision import Decision
 
@@ -107,12 +108,13 @@ class Comparer:
         self._errors = 0
         self._classes: set[str] = set()
 
-    def work(self, job: Job) -> float:
+    def work(self, job: Job, give_way: GiveWay) -> float:
         """Do *job*; the seconds that it took. Never raises."""
         worked, waited = self._clocks.worked(), self._waited
         try:
             if self._made_base is None:
                 self._made_base = self._make_base()
+            self._candidate.give_way = self._base.give_way = give_way
             for changes in job.changes:
                 job.mirror.apply(changes)
             if job.attempt is not None:

@@ -16,6 +16,7 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, PolicyFailure, Verdict
 from engine.queueing.nominator import Nominator
 from engine.rollout.late_sandbox import LateSandbox
+from engine.rollout.shadow.worker import GiveWay
 from engine.rollout.trial import MakeEvaluator
 from engine.scheduling.decision import Decision
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -32,6 +33,10 @@ class Clocks:
 CLOCKS: Final = Clocks()
 
 
+def _go_on() -> None:
+    """Give no way."""
+
+
 class _Waits:
     """Asks *sandbox*, and sums up for how many seconds its thread `waited` for answers."""
 
@@ -39,6 +44,7 @@ class _Waits:
         self._sandbox = sandbox
         self._clocks = clocks
         self.waited = 0.0
+        self.give_way: GiveWay = _go_on
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
@@ -46,6 +52,7 @@ class _Waits:
         passed, worked = clocks.passed(), clocks.worked()
         answers = evaluator.evaluate(calls)
         self.waited += max(0.0, clocks.passed() - passed - (clocks.worked() - worked))
+        self.give_way()
         return answers
 
     def close(self) -> None:
@@ -64,6 +71,9 @@ class Side:
         known: Another scheduler of the same snapshot.
         unchanged: The index of a policy in *known* -> that of the same policy here.
         clocks: Measure.
+
+    Attributes:
+        give_way: Called before each decision, and where it was waited for the sandbox anyway.
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class Side:
         clocks: Clocks = CLOCKS,
     ) -> None:
         self.bundle = bundle
+        self.give_way: GiveWay = _go_on
         self._clocks = clocks
         self._sandbox = LateSandbox(functools.partial(make, bundle))
         self._waits = _Waits(self._sandbox, clocks)
@@ -97,6 +108,8 @@ class Side:
 
         Where a limit was hit it is made once more: that can be the crowded machine's fault.
         """
+        self._waits.give_way = self.give_way
+        self.give_way()
         worked, waited = self._clocks.worked(), self._waits.waited
         decision = self._decide(pod, snapshot, nominator, is_member)
         if any(failure.is_transient for failure in (*decision.failures, *decision.ignored)):

@@ -17,12 +17,14 @@ from engine.rollout.shadow.job import Job
 #: Jobs that are under way or wait for their turn.
 MOST_JOBS: Final = 64
 
-#: While pods wait to be decided, one job begins in so many seconds.
+#: While pods wait to be decided, a job stands still for so many seconds, in all.
 PATIENCE_SECONDS: Final = 0.5
 #: Seconds of work that may be done without a rest.
 SAVED_SECONDS: Final = 0.25
 
-Work = Callable[[Job], float]
+GiveWay = Callable[[], None]
+"""Called where a job can stand still: returns when no pod is decided, or after some time."""
+Work = Callable[[Job, GiveWay], float]
 """Does a job; the seconds that it took."""
 
 
@@ -101,6 +103,7 @@ class ThreadWorker:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._is_busy = False
         self._is_paused = False
+        self._patient_until = 0.0
         self._waits = False  # for the end of the pause
         # Ends that wait. No event or condition: who decides must not wait for a lock of theirs.
         self._resumed: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -142,20 +145,22 @@ class ThreadWorker:
         try:
             while (job := self._jobs.get()) is not None and not self._ended.is_set():
                 self._is_busy = True
-                self._sit_out_pause()
+                self._patient_until = time.monotonic() + self._patience
+                self._give_way()
                 if self._ended.is_set():
                     break
-                worked = self._work(job)
+                worked = self._work(job, self._give_way)
                 self._ended.wait(self._share.rest_after(worked, time.monotonic()))
                 self._is_busy = False
         finally:
             self._at_end()
 
-    def _sit_out_pause(self) -> None:
-        """Return when the pause has ended, or has lasted too long."""
-        ends_at = time.monotonic() + self._patience
+    def _give_way(self) -> None:
+        """Return when the pause has ended, or when this job has waited long enough."""
+        if not self._is_paused:
+            return
         self._waits = True
         with contextlib.suppress(queue.Empty):
             while self._is_paused:
-                self._resumed.get(timeout=max(0.0, ends_at - time.monotonic()))
+                self._resumed.get(timeout=max(0.0, self._patient_until - time.monotonic()))
         self._waits = False

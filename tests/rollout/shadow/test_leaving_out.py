@@ -15,7 +15,14 @@ from engine.rollout.measures import FAILED
 from engine.rollout.mirror import Mirror
 from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
-from engine.rollout.shadow.worker import MOST_JOBS, SAVED_SECONDS, Share, ThreadWorker, Work
+from engine.rollout.shadow.worker import (
+    MOST_JOBS,
+    SAVED_SECONDS,
+    GiveWay,
+    Share,
+    ThreadWorker,
+    Work,
+)
 from tests.builders import make_node, make_pod
 from tests.rollout.shadow.test_shadow import FILES, SAME, with_text
 from tests.rollout.shadow.watched import (
@@ -72,7 +79,7 @@ def test_a_thread_that_is_paused_begins_once_it_may_go_on() -> None:
     happened: list[str] = []
     is_done = threading.Event()
 
-    def work(job: Job) -> float:
+    def work(job: Job, give_way: GiveWay) -> float:
         happened.append("worked")
         is_done.set()
         return 0.0
@@ -80,6 +87,29 @@ def test_a_thread_that_is_paused_begins_once_it_may_go_on() -> None:
     worker = ThreadWorker(work, lambda: None, 1.0, patience=60.0)
     worker.pause()
     worker.put(job())
+    happened.append("resumed")
+    worker.resume()
+    assert is_done.wait(30.0)
+    worker.close()
+    assert happened == ["resumed", "worked"]
+
+
+def test_a_job_stands_still_while_a_pod_is_decided() -> None:
+    """It would take turns with that decision, half a millisecond each."""
+    happened: list[str] = []
+    has_begun, is_done = threading.Event(), threading.Event()
+
+    def work(job: Job, give_way: GiveWay) -> float:
+        worker.pause()
+        has_begun.set()
+        give_way()
+        happened.append("worked")
+        is_done.set()
+        return 0.0
+
+    worker = ThreadWorker(work, lambda: None, 1.0, patience=60.0)
+    worker.put(job())
+    assert has_begun.wait(30.0)
     happened.append("resumed")
     worker.resume()
     assert is_done.wait(30.0)

@@ -30,7 +30,7 @@ class InStep:
         self._work, self._at_end = work, at_end
 
     def put(self, job: Job) -> None:
-        self._work(job)
+        self._work(job, lambda: None)
 
     def pause(self) -> None:
         """It does not take turns with decisions."""
@@ -68,7 +68,7 @@ class Later(InStep):
 
     def do(self, most: int = 1_000) -> None:
         while self.jobs and most:
-            self._work(self.jobs.pop(0))
+            self._work(self.jobs.pop(0), lambda: None)
             most -= 1
 
 
