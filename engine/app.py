@@ -582,7 +582,7 @@ class App:
         metrics.algorithm_seconds.observe(made.seconds)
         # A failed score costs nothing if the pod was placed all the same; a failed preemption does.
         failed = bool(made.failures) and decision.node is None
-        if not self.comparing.is_canary(made.pod):
+        if not self.comparing.is_candidates(made):
             self.rollout.counts.count(made.own_seconds, failed, made.lost)
         for failure in (*decision.failures, *decision.ignored):
             metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
@@ -607,7 +607,7 @@ class App:
             metrics.lost_seconds.labels(*labels).inc(made.seconds)
         # Counted like a failed decision: keeping pods from being tried is no better than failing
         # them.
-        if self.leading.is_set():
+        if self.leading.is_set() and not self.comparing.is_candidates(made):
             self.rollout.counts.count(made.seconds, True, made.lost)
 
     def _report_fault(self, made: to_do.ReportFault) -> None:

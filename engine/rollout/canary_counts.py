@@ -22,32 +22,43 @@ class ArmCounter:
             if name == "owners" or name.endswith("_owners")
         }
 
-    def decided(
-        self, owner: str, seconds: float, *, failed: bool, pending: bool, victims: int
-    ) -> None:
+    def decided(self, owner: str, seconds: float, *, failed: bool, victims: int) -> None:
         """Count a decision about a pod of *owner*.
 
         Args:
             owner: See above.
             seconds: What it took.
             failed: A policy's failure cost the pod its attempt.
-            pending: There is no node for it, and not because of a failure.
             victims: Pods that are evicted for it.
         """
         measures = self.measures
         measures.decisions += 1
         measures.seconds += seconds
         measures.squares += seconds * seconds
-        measures.failed += failed
-        measures.pending += pending
         measures.victims += victims
         self._count(owner, "owners")
         if failed:
-            self._count(owner, "failed_owners")
-        if pending:
-            self._count(owner, "pending_owners")
+            self._failed(owner)
         if victims:
             self._count(owner, "evicting_owners")
+
+    def stays(self, owner: str) -> None:
+        """Count that a decision left the pod without a node, or without leave to be bound."""
+        self.measures.pending += 1
+        self._count(owner, "pending_owners")
+
+    def held(self, owner: str, *, failed: bool) -> None:
+        """Count that a gate keeps the pod out, or, *failed*, that a hook gave no answer."""
+        self.measures.held += 1
+        self._count(owner, "owners")
+        if failed:
+            self._failed(owner)
+        else:
+            self.stays(owner)
+
+    def _failed(self, owner: str) -> None:
+        self.measures.failed += 1
+        self._count(owner, "failed_owners")
 
     def bound(self, owner: str, seconds: float) -> None:
         """Count a binding *seconds* after the pod was first seen."""

@@ -9,7 +9,15 @@ from typing import Protocol
 
 from engine.kernel.deciders import Canary
 from engine.kernel.events import CanaryChanged, Event
-from engine.kernel.instructions import Instruction, ReportBound, ReportDecision
+from engine.kernel.instructions import (
+    Instruction,
+    ReportBound,
+    ReportDecision,
+    ReportFailure,
+    ReportGate,
+    ReportHookFailure,
+    ReportWaiting,
+)
 from engine.kernel.kernel import Kernel
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -116,6 +124,8 @@ class LiveComparing:
         self._clock = clock
         self._arms: Arms | None = None
         self._counters: dict[str, ArmCounter] = {}
+        # The uids of the pods that were pending when the canary began.
+        self._pending: frozenset[str] = frozenset()
         self._is_shadowed = False
 
     def begin_shadow(
@@ -139,6 +149,8 @@ class LiveComparing:
         """As `Comparing.begin_canary`."""
         self._end_shadow()
         self._show_facts(candidate)
+        if self._arms is None:
+            self._pending = self._pending_pods()
         arms = self._arms = Arms(candidate.bundle.revision, share, stage, self._labels_of())
         self._counters = {CANARY: ArmCounter(), CONTROL: ArmCounter()}
         candidate.scheduler.keeps_choices = True
@@ -167,30 +179,61 @@ class LiveComparing:
         for one in instructions:
             match one:
                 case ReportDecision(pod=pod, decision=decision):
-                    counter, owner = self._counter_of(pod)
-                    if counter is not None:
-                        eviction = decision.eviction
-                        counter.decided(
-                            owner,
-                            one.own_seconds,
-                            failed=bool(decision.failures),
-                            pending=decision.node is None and not decision.failures,
-                            victims=0 if eviction is None else len(eviction.victims),
-                        )
+                    if (found := self._counter_of(pod)) is not None:
+                        counter, owner = found
+                        failed, eviction = bool(decision.failures), decision.eviction
+                        victims = 0 if eviction is None else len(eviction.victims)
+                        counter.decided(owner, one.own_seconds, failed=failed, victims=victims)
+                case ReportHookFailure(pod=pod):
+                    if (found := self._counter_of(pod)) is not None and not _is_of_group(one):
+                        counter, owner = found
+                        counter.held(owner, failed=True)
+                case ReportGate(pod=pod, has_failed=False):
+                    if (found := self._new_of(pod)) is not None:
+                        counter, owner = found
+                        counter.held(owner, failed=False)
+                case ReportFailure(pod=pod, rejection=rejection):
+                    is_meant = rejection.is_reported and not rejection.is_error
+                    if is_meant and (found := self._new_of(pod)) is not None:
+                        counter, owner = found
+                        counter.stays(owner)
+                case ReportWaiting(pod=pod):
+                    if (found := self._new_of(pod)) is not None:
+                        counter, owner = found
+                        counter.stays(owner)
                 case ReportBound(placement=placement):
-                    counter, owner = self._counter_of(placement.pod)
                     first = placement.queued.initial_attempt_at
-                    if counter is not None and first is not None:
+                    found = self._new_of(placement.pod)
+                    if found is not None and first is not None:
+                        counter, owner = found
                         counter.bound(owner, self._clock.monotonic() - first)
 
-    def is_canary(self, pod: Pod) -> bool:
-        """True if a candidate decides *pod*."""
-        return self._kernel.deciders.is_canary(pod)
+    def is_candidates(self, made: ReportDecision | ReportHookFailure) -> bool:
+        """True if a candidate has *made* a decision, or failed, and not the policies in force."""
+        is_canary = self._kernel.deciders.is_canary(made.pod)
+        return is_canary and not (isinstance(made, ReportHookFailure) and _is_of_group(made))
 
-    def _counter_of(self, pod: Pod) -> tuple[ArmCounter | None, str]:
+    def _counter_of(self, pod: Pod) -> tuple[ArmCounter, str] | None:
+        """The counter of *pod*, and its owner; None if the pod is in neither arm."""
         assert self._arms is not None
         group = self._kernel.deciders.group_of(pod)
-        return self._counters.get(self._arms.of(pod, group)), owner_of(pod, group)
+        counter = self._counters.get(self._arms.of(pod, group))
+        return None if counter is None else (counter, owner_of(pod, group))
+
+    def _new_of(self, pod: Pod) -> tuple[ArmCounter, str] | None:
+        """The same for a pod that was not pending before.
+
+        Others are not newly pending, and have waited for a node while the candidate decided none.
+        Of those, the pods of the canary alone are tried anew when it begins.
+        """
+        return None if pod.uid in self._pending else self._counter_of(pod)
+
+    def _pending_pods(self) -> frozenset[str]:
+        """Pods that were rejected before, that are at a gate, or that wait to be approved."""
+        kernel = self._kernel
+        waiting = kernel.queue.waiting_pods()
+        rejected = {one.uid for one in waiting if one.attempts or one.gated_by is not None}
+        return frozenset(rejected | {queued.uid for queued, _ in kernel.permits.waiting()})
 
     def _labels_of(self) -> LabelsOf:
         objects = self._kernel.cache.objects
@@ -200,3 +243,8 @@ class LiveComparing:
             return {} if found is None else dict(found.metadata.labels)
 
         return labels_of
+
+
+def _is_of_group(made: ReportHookFailure) -> bool:
+    """True if it was asked for a pod's group, which the policies in force are for every pod."""
+    return all(failure.hook == "group_of" for failure in made.failures)

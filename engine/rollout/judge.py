@@ -151,7 +151,7 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
 
 
 def _pending(arm: ArmMeasures) -> Harm:
-    return Harm(arm.pending, arm.decisions, arm.pending_owners, arm.owners)
+    return Harm(arm.pending, arm.attempts, arm.pending_owners, arm.owners)
 
 
 def _evictions(arm: ArmMeasures) -> Harm:
@@ -159,7 +159,7 @@ def _evictions(arm: ArmMeasures) -> Harm:
 
 
 def _failures(arm: ArmMeasures) -> Harm:
-    return Harm(arm.failed, arm.decisions, arm.failed_owners, arm.owners)
+    return Harm(arm.failed, arm.attempts, arm.failed_owners, arm.owners)
 
 
 def _errors(arms: Arms) -> Reading:
@@ -167,7 +167,7 @@ def _errors(arms: Arms) -> Reading:
     if control.failed:
         return Excess(_failures(canary), _failures(control), is_rate=True)
     # Where the policies in force never fail, a failure is the candidate's.
-    return Share(canary.failed, canary.decisions, "decisions")
+    return Share(canary.failed, canary.attempts, "decisions")
 
 
 def _canary_latency(arms: Arms) -> Slowdown:

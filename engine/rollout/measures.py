@@ -86,8 +86,11 @@ class ArmMeasures(msgspec.Struct):
 
     Attributes:
         decisions: About them.
-        failed: Decisions that a policy's failure cost.
-        pending: Decisions without a node.
+        held: Times that a gate kept one out or that a hook failed outside of a decision, which
+            count as attempts like decisions.
+        failed: Attempts that a policy's failure cost.
+        pending: Attempts that left the pod pending: at a gate, without a node, or waiting for leave
+            to be bound.
         victims: Pods evicted for them.
         seconds, squares: What the decisions took: sums of the times and of their squares.
         bound: Pods that were bound.
@@ -112,3 +115,9 @@ class ArmMeasures(msgspec.Struct):
     pending_owners: int = 0
     evicting_owners: int = 0
     bound_owners: int = 0
+    held: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """What failures and pods that stay pending are counted of."""
+        return self.decisions + self.held

@@ -8,6 +8,8 @@ from engine.kernel.deciders import Canary
 from engine.kernel.events import CanaryChanged
 from engine.kernel.instructions import ReportDecision
 from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
+from engine.queueing.throttle import Work
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import GANGS, World, _loaded, member
@@ -140,3 +142,27 @@ def test_an_event_that_helps_by_the_candidate_wakes_its_pods(world: World) -> No
     world.wait(11)
     world.turns(3)
     assert [placement.pod.name for placement in world.bindings] == ["b"]
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["begins", "ends"])
+def test_pods_that_were_throttled_are_tried_again_whoever_decides_them(
+    world: World, is_begun: bool
+) -> None:
+    """They were forgotten when a canary began or was given up: nothing came back to them."""
+    if not is_begun:
+        begin(world, NOWHERE, named("b"))
+    # Of the policies in force: a pod that no canary has.
+    slow = PolicyFailure("picky", "filter", "picky.star", 1, 1, "did not answer", "deadline")
+    world.kernel.throttle.charge(Work.ATTEMPT, make_pod("d"), [slow] * 2, 5.0)
+    world.kernel.throttle.charge(Work.ATTEMPT, make_pod("e"), [slow] * 2, 5.0)
+    world.add(make_pod("a", cpu=1))
+    world.turns(3)
+    assert not world.bindings
+    if is_begun:
+        begin(world, NOWHERE, named("b"))
+    else:
+        world.report(CanaryChanged(None))
+    world.wait(1)
+    world.turns(3)
+    assert [placement.pod.name for placement in world.bindings] == ["a"]
+    world.check()

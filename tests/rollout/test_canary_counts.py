@@ -9,9 +9,11 @@ from engine.rollout.measures import ArmMeasures, ShadowMeasures
 
 def test_decisions_and_their_owners_are_counted() -> None:
     counter = ArmCounter()
-    counter.decided("web", 1.0, failed=False, pending=True, victims=0)
-    counter.decided("web", 2.0, failed=False, pending=True, victims=2)
-    counter.decided("job", 0.0, failed=True, pending=False, victims=0)
+    counter.decided("web", 1.0, failed=False, victims=0)
+    counter.stays("web")
+    counter.decided("web", 2.0, failed=False, victims=2)
+    counter.stays("web")
+    counter.decided("job", 0.0, failed=True, victims=0)
     counter.bound("job", 3.0)
     counter.bound("job", 4.0)
     assert counter.measures == ArmMeasures(
@@ -32,11 +34,22 @@ def test_decisions_and_their_owners_are_counted() -> None:
     )
 
 
+def test_what_is_kept_from_being_decided_is_an_attempt() -> None:
+    """A gate that lets nothing through, or fails, made no decision, and nothing was counted."""
+    counter = ArmCounter()
+    counter.held("web", failed=False)
+    counter.held("job", failed=True)
+    assert counter.measures == ArmMeasures(
+        held=2, failed=1, pending=1, owners=2, failed_owners=1, pending_owners=1
+    )
+    assert counter.measures.attempts == 2
+
+
 def test_owners_are_told_apart_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canary_counts, "MOST_OWNERS", 2)
     counter = ArmCounter()
     for owner in "abcd":
-        counter.decided(owner, 0.0, failed=False, pending=False, victims=0)
+        counter.decided(owner, 0.0, failed=False, victims=0)
     assert (counter.measures.decisions, counter.measures.owners) == (4, 2)
 
 

@@ -515,7 +515,9 @@ def _outcome(seed: int, strict: float = 0.0) -> str:
                 pending = number in lost
                 for _ in range(random_.randrange(1, 20) if pending else 1):
                     seconds = MS * random_.lognormvariate(0.0, 1.0)
-                    arm.decided(f"{number}", seconds, failed=False, pending=pending, victims=0)
+                    arm.decided(f"{number}", seconds, failed=False, victims=0)
+                    if pending:
+                        arm.stays(f"{number}")
                 if not pending:
                     arm.bound(f"{number}", random_.lognormvariate(0.0, 1.0))
         canary, control = (arm.measures for arm in arms)

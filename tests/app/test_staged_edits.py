@@ -1,0 +1,504 @@
+"""Edits go through shadow and canary on a running scheduler, under a stream of pods.
+
+The stages are short and want few decisions; what counts is how they begin and end, what the API
+server holds afterwards, and what people are told.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.app import App
+from engine.binding.event_recorder import REVISION_ANNOTATION
+from engine.devcluster import DevCluster
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.kube.errors import NotFound
+from engine.rollout import control, last_good
+from engine.rollout.last_good import ConfigMapStore, Store
+from tests.app import harness
+from tests.app.harness import metric
+from tests.controlplane import ControlPlane
+from tests.live import Json, LiveCluster, node, pod
+from tests.waiting import eventually
+
+MAPS = f"/api/v1/namespaces/{harness.NAMESPACE}/configmaps"
+EVENTS = f"/api/v1/namespaces/{harness.NAMESPACE}/events"
+PODS = "/api/v1/namespaces/default/pods"
+
+#: So many pods are made each second, so many of each owner.
+RATE, OF_EACH = 60.0, 3
+
+CONFIG = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint:
+      enabled: [{name: mine, weight: 1000}]
+"""
+SHADOW = {"duration": "1s", "compared": 20, "cores": "50%"}
+STEPS = [
+    {"share": "20%", "duration": "1s", "decisions": 10},
+    {"share": "40%", "duration": "1s", "decisions": 20},
+]
+#: Cores are shared with other tests, and the candidate begins with nothing evaluated.
+GATES = {"maxMoved": "100%", "latency": 1000, "timeToBind": 1000}
+
+#: Where pods of `owners` other than "" go, and the node that every policy here likes next.
+OLD, NEW = "node-old", "node-new"
+
+
+def prefer(name: str, rule: str = "") -> str:
+    """A policy that prefers a node, with something else in it."""
+    return (
+        f'"""Prefers {name}."""\n\n{rule}\n\ndef score(pod, node):\n'
+        f'    return 100 if node.name == "{name}" else 0\n'
+    )
+
+
+def files(text: str, **rollout: Any) -> dict[str, str]:
+    runtime: Json = {"apiVersion": "starsched.dev/v1", "kind": "PolicyRuntime"}
+    if rollout:
+        runtime["rollout"] = {"gates": GATES, **rollout}
+    return {"mine.star": text, "config.yaml": CONFIG, "runtime.yaml": yaml.safe_dump(runtime)}
+
+
+STAGES: dict[str, Any] = {"shadow": SHADOW, "canary": {"steps": STEPS}}
+ONLY_CANARY: dict[str, Any] = {"canary": {"steps": STEPS[1:]}}
+ONLY_SHADOW: dict[str, Any] = {"shadow": SHADOW}
+
+#: Whatever is rejected by this one is of one class of pods.
+STRICT = """
+def filter(pod, node):
+    return "not this class" if pod.labels.get("class") == "b" else None
+"""
+
+
+@dataclass
+class World:
+    """A cluster, and what its people do."""
+
+    endpoint: Endpoint
+    cluster: LiveCluster
+
+    async def edit(self, texts: Mapping[str, str]) -> None:
+        """Change the policies' ConfigMap, or create it."""
+        data: dict[str, str | None] = dict(texts)
+        try:
+            found = await self.cluster.request("GET", f"{MAPS}/{harness.NAME}")
+        except NotFound:
+            await self.cluster.request("POST", MAPS, harness.config_map(texts))
+            return
+        gone: dict[str, str | None] = dict.fromkeys(found.get("data", ()))
+        await self.cluster.request("PATCH", f"{MAPS}/{harness.NAME}", {"data": gone | data})
+
+    async def stop_stages(self, is_stopped: bool) -> None:
+        """Set or take away the kill switch."""
+        notes = {"starsched.dev/rollout": "stop" if is_stopped else None}
+        change = {"metadata": {"annotations": notes}}
+        await self.cluster.request("PATCH", f"{MAPS}/{harness.NAME}", change)
+
+    async def say(self, **data: str) -> None:
+        """Write the ConfigMap with the mode."""
+        name = harness.NAME + control.SUFFIX
+        with contextlib.suppress(NotFound):
+            await self.cluster.request("DELETE", f"{MAPS}/{name}")
+        made = harness.config_map(data)
+        made["metadata"]["name"] = name
+        await self.cluster.request("POST", MAPS, made)
+
+    async def told(self, reason: str) -> list[str]:
+        """The notes of the events about the policies that have this reason."""
+        found = (await self.cluster.request("GET", EVENTS))["items"]
+        return [one.get("message", "") for one in found if one["reason"] == reason]
+
+    async def until_told(self, reason: str, seconds: float = 60.0) -> str:
+        notes: list[str] = []
+
+        async def is_there() -> bool:
+            notes[:] = await self.told(reason)
+            return bool(notes)
+
+        await eventually(is_there, seconds=seconds, what=f"an event {reason}")
+        return notes[0]
+
+    async def deciders(self) -> dict[str, str]:
+        """The revision that decided each pod, by its events."""
+        return {
+            event["regarding"]["name"]: event["metadata"]["annotations"][REVISION_ANNOTATION]
+            for event in await self.cluster.events("Scheduled")
+        }
+
+
+@dataclass
+class Stream:
+    """Pods that come one after the other, as ReplicaSets make them.
+
+    Attributes:
+        made: The uid of each, by its name.
+        owner: Which ReplicaSet each is of, by its name.
+        labels: Of the next ones.
+    """
+
+    cluster: LiveCluster
+    made: dict[str, str] = field(default_factory=dict)
+    owner: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    owners: Iterator[int] = field(default_factory=itertools.count)
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        """Make pods until *is_over*: not until cancelled, which loses what a request made."""
+        while not is_over.is_set():
+            await self.make(next(self.owners))
+
+    async def make(self, number: int) -> None:
+        """The pods of one owner."""
+        name = f"web-{number}"
+        labels = {"class": "abc"[number % 3], **self.labels}
+        for index in range(OF_EACH):
+            made = pod(f"{name}-{index}", cpu="1m", labels=labels)
+            reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name}
+            made["metadata"]["ownerReferences"] = [
+                {**reference, "uid": f"rs-{name}", "controller": True}
+            ]
+            created = await self.cluster.request("POST", PODS, made)
+            self.made[f"{name}-{index}"] = created["metadata"]["uid"]
+            self.owner[f"{name}-{index}"] = name
+            await asyncio.sleep(1 / RATE)  # the rate, not a wait
+
+    @contextlib.asynccontextmanager
+    async def flowing(self) -> AsyncIterator[None]:
+        """The stream runs until the block ends."""
+        is_over = asyncio.Event()
+        running = asyncio.ensure_future(self.run(is_over))
+        try:
+            yield
+        finally:
+            is_over.set()
+            await running
+
+    async def until_placed(self, seconds: float = 30.0) -> dict[str, str]:
+        """Wait until every pod has a node; these."""
+        nodes: dict[str, str] = {}
+
+        async def all_placed() -> bool:
+            found = await self.cluster.items("Pod")
+            nodes.clear()
+            nodes.update({p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in found})
+            return all(nodes.get(name) for name in self.made)
+
+        await eventually(all_placed, seconds=seconds, what="all pods to be placed")
+        return nodes
+
+
+async def check(world: World, stream: Stream) -> None:
+    """No pod is lost, or bound twice: as the API server has them, and as it was told."""
+    nodes = await stream.until_placed()
+    pods = {p["metadata"]["name"]: p for p in await world.cluster.items("Pod")}
+    assert {name: p["metadata"]["uid"] for name, p in pods.items()} == stream.made
+    times: Counter[str] = Counter()
+    for event in await world.cluster.events("Scheduled"):
+        name = event["regarding"]["name"]
+        times[name] += (event.get("series") or {}).get("count", 1)
+        assert event["note"].endswith(f" to {nodes[name]}"), event["note"]
+    assert set(times.values()) <= {1}
+    assert not await world.cluster.events("FailedBinding")
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane() as plane:
+        yield plane
+
+
+EMBEDDED = pytest.param("embedded", marks=pytest.mark.slow("runs a whole scheduler"))
+REAL = pytest.param("real", marks=pytest.mark.slow("starts the real control plane"))
+ON_BOTH = pytest.mark.parametrize("world", [EMBEDDED, REAL], indirect=True)
+HERE = pytest.mark.parametrize("world", [EMBEDDED], indirect=True)
+
+
+@pytest.fixture
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "real":
+            endpoint = request.getfixturevalue("plane").endpoint()
+        else:
+            server = await stack.enter_async_context(DevCluster())
+            endpoint = Endpoint(server=server.url)
+        client = await stack.enter_async_context(ApiClient(endpoint))
+        cluster = LiveCluster(client)
+        await cluster.prepare()
+        with contextlib.suppress(Exception):
+            await cluster.request("POST", "/api/v1/namespaces", harness.namespace())
+        for name in (OLD, NEW):
+            await cluster.create(node(name, cpu="1000", memory="1000Gi", pods="100000"))
+        yield World(endpoint, cluster)
+        await cluster.clear()
+        for name in (harness.NAME, harness.NAME + control.SUFFIX, harness.NAME + last_good.SUFFIX):
+            with contextlib.suppress(NotFound):
+                await cluster.request("DELETE", f"{MAPS}/{name}")
+        await cluster.request("DELETE", EVENTS)
+
+
+def store(client: ApiClient) -> Store:
+    return ConfigMapStore(client, harness.NAMESPACE, harness.NAME + last_good.SUFFIX)
+
+
+@contextlib.asynccontextmanager
+async def scheduler(world: World, **words: Any) -> AsyncIterator[App]:
+    async with harness.scheduler_at(
+        world.endpoint, from_config_map=True, store=store, **words
+    ) as app:
+        yield app
+
+
+def stage_of(app: App) -> str:
+    """The stage that an edit is in now, as `canary 20%`; "" if in none."""
+    status = app.rollout.status
+    if status.result != "running" or status.stage is None:
+        return ""
+    stage = status.stages[status.stage]
+    return stage.name if stage.name == "shadow" else f"{stage.name} {stage.share:.0%}"
+
+
+def revision_of(app: App) -> str:
+    return app.rollout.active.bundle.revision
+
+
+def in_stage(app: App, name: str) -> Callable[[], bool]:
+    return lambda: stage_of(app).startswith(name)
+
+
+def has_ended(app: App) -> Callable[[], bool]:
+    return lambda: app.rollout.status.result not in ("", "running")
+
+
+# --- the way through -----------------------------------------------------------------------------
+
+
+@ON_BOTH
+async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
+    world: World,
+) -> None:
+    await world.edit(files(prefer(OLD), **STAGES))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await eventually(lambda: len(stream.made) > 30)
+            await world.edit(files(prefer(NEW), **STAGES))
+            await eventually(in_stage(app, "shadow"), what="the shadow")
+            assert metric(app, "starsched_rollout_stage", stage="shadow") == 1
+            await eventually(in_stage(app, "canary 20%"), seconds=60, what="the canary")
+            shadow = app.rollout.status.shadow
+            assert shadow is not None
+            assert shadow.compared >= 20
+            assert shadow.counts.get("moved", 0) > 0
+            await eventually(in_stage(app, "canary 40%"), seconds=60, what="the second step")
+            # It stays there, so that its share can be counted.
+            await world.say(mode="paused")
+            await eventually(lambda: app.rollout.status.paused)
+            assert metric(app, "starsched_rollout_stage", stage="canary") == 1
+            assert metric(app, "starsched_rollout_paused") == 1
+            so_far = len(stream.made)
+            await eventually(lambda: len(stream.made) > so_far + 100 * OF_EACH, seconds=60)
+        nodes = await stream.until_placed()
+        assert stage_of(app) == "canary 40%"
+        candidate = app.rollout.status.candidate
+        paused = list(stream.made)[so_far + OF_EACH :]
+        # Where they went, and what their events say, is the same.
+        deciders = await world.deciders()
+        assert {deciders[name] for name in paused} == {before, candidate}
+        assert all((nodes[name] == NEW) == (deciders[name] == candidate) for name in paused)
+        by_owner: dict[str, set[str]] = {}
+        for name in paused:
+            by_owner.setdefault(stream.owner[name], set()).add(deciders[name])
+        assert all(len(found) == 1 for found in by_owner.values()), "an owner was split"
+        share = sum(candidate in found for found in by_owner.values()) / len(by_owner)
+        # Five standard errors of 100 owners.
+        assert 0.15 < share < 0.65, f"{share:.0%} of {len(by_owner)} owners"
+        async with stream.flowing():
+            await world.say(mode="staged")
+            await eventually(lambda: revision_of(app) == candidate, seconds=60, what="in force")
+        await check(world, stream)
+        assert app.rollout.status.result == "promoted"
+        for stage, passed in (("shadow", 1), ("canary", 2)):
+            labels = {"stage": stage, "outcome": "pass"}
+            assert metric(app, "starsched_rollout_verdicts_total", **labels) == passed
+            assert metric(app, "starsched_rollout_stage", stage=stage) == 0
+        last = await world.told("PolicyAccepted")
+        assert any(candidate in note for note in last)
+
+
+@ON_BOTH
+async def test_a_filter_that_is_too_strict_for_one_class_decides_no_pod(world: World) -> None:
+    await world.edit(files(prefer(OLD), **STAGES))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await eventually(lambda: len(stream.made) > 30)
+            await world.edit(files(prefer(OLD, STRICT), **STAGES))
+            note = await world.until_told("PolicyRejected")
+        assert "shadow: maxNewlyPending: " in note
+        assert "compared decisions, want at most 0" in note
+        assert revision_of(app) == before
+        await check(world, stream)
+        assert set((await world.deciders()).values()) == {before}
+        labels = {"stage": "shadow", "outcome": "fail"}
+        assert metric(app, "starsched_rollout_verdicts_total", **labels) == 1
+
+
+@ON_BOTH
+async def test_pods_that_a_canary_rejects_get_their_nodes_when_it_fails(world: World) -> None:
+    await world.edit(files(prefer(OLD), **ONLY_CANARY))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(OLD, STRICT), **ONLY_CANARY))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+            await eventually(lambda: app.queue.counts()["unschedulable"] > 0, what="a rejection")
+            note = await world.until_told("PolicyRejected")
+            assert "canary 40%: maxNewlyPending: " in note
+            assert "in the control sample 0 in " in note
+            # Without waiting for anything else that might happen.
+            await eventually(lambda: not app.queue.counts()["unschedulable"], seconds=5)
+        assert revision_of(app) == before
+        await check(world, stream)
+
+
+@HERE
+async def test_a_gate_that_keeps_the_pods_of_a_canary_out_fails_it(world: World) -> None:
+    """No decision is made about such a pod, so nothing was counted: it waited for ever."""
+    gate = STRICT.replace("filter(pod, node)", "pre_enqueue(pod)")
+    await world.edit(files(prefer(OLD), **ONLY_CANARY))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(OLD, gate), **ONLY_CANARY))
+            note = await world.until_told("PolicyRejected")
+        assert "canary 40%: maxNewlyPending: " in note
+        assert revision_of(app) == before
+        await check(world, stream)
+
+
+@HERE
+async def test_pods_that_fit_nowhere_anyway_fail_no_canary(world: World) -> None:
+    """Those of the canary were tried anew when it began, and those of the control were not."""
+    await world.edit(files(prefer(OLD), **ONLY_CANARY))
+    stream = Stream(world.cluster)
+    for number in range(60):
+        await world.cluster.create(pod(f"huge-{number}", cpu="9000"))
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        await eventually(lambda: app.queue.counts()["unschedulable"] == 60)
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **ONLY_CANARY))
+            await eventually(has_ended(app), seconds=60, what="the end of the stages")
+        assert app.rollout.status.result == "promoted", app.rollout.status.verdict
+        assert revision_of(app) != before
+        canary = app.rollout.status.canary
+        assert canary is not None
+        assert canary.pending_owners == 0
+
+
+# --- candidates that misbehave -------------------------------------------------------------------
+
+#: Harmless until a pod of a class comes that the trial has not seen.
+_ONLY_BOOM = 'if pod.labels.get("boom") == "yes":\n        '
+MISBEHAVE = {
+    "fails": "def filter(pod, node):\n    " + _ONLY_BOOM + 'fail("broken")\n    return None\n',
+    "takes all memory": (
+        "def filter(pod, node):\n    "
+        + _ONLY_BOOM
+        + 'return None if len("a" * (1 << 36)) else "no"\n    return None\n'
+    ),
+    "loops for ever": (
+        "def filter(pod, node):\n    "
+        + _ONLY_BOOM
+        + "for i in range(1000000000):\n            pass\n    return None\n"
+    ),
+    "fails as a gate": (
+        "def pre_enqueue(pod):\n    " + _ONLY_BOOM + 'fail("broken")\n    return None\n'
+    ),
+}
+
+
+@HERE
+@pytest.mark.parametrize("stages", [ONLY_SHADOW, ONLY_CANARY], ids=["shadow", "canary"])
+@pytest.mark.parametrize("rule", MISBEHAVE.values(), ids=list(MISBEHAVE))
+async def test_a_candidate_that_fails_for_some_pods_is_given_up(
+    world: World, stages: dict[str, Any], rule: str
+) -> None:
+    await world.edit(files(prefer(OLD), **stages))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(OLD, rule), **stages))
+            await eventually(lambda: stage_of(app), seconds=60, what="a stage")
+            stream.labels = {"boom": "yes"}
+            note = await world.until_told("PolicyRejected")
+        assert "errorRate: " in note
+        assert revision_of(app) == before
+        await check(world, stream)
+        # What the policies in force are blamed for is theirs.
+        assert app.rollout.describe()["active"]["failed_decisions"] == 0
+
+
+@HERE
+@pytest.mark.parametrize("stages", [ONLY_SHADOW, ONLY_CANARY], ids=["shadow", "canary"])
+async def test_a_candidate_that_is_slower_than_decisions_come_is_given_up(
+    world: World, stages: dict[str, Any]
+) -> None:
+    slow = (
+        "def filter(pod, node):\n    n = 0\n    for i in range(300000):\n        n += i\n"
+        '    return "no" if n == len(pod.name) else None\n'
+    )
+    usual = {**stages, "gates": {**GATES, "latency": 2}}
+    await world.edit(files(prefer(OLD), **usual))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(OLD, slow), **usual))
+            note = await world.until_told("PolicyRejected")
+        assert "latency: " in note
+        assert "want at most 2 times" in note
+        assert revision_of(app) == before
+        await check(world, stream)
+
+
+@HERE
+async def test_a_candidate_whose_facts_are_not_there_is_given_up(
+    world: World, tmp_path: Path
+) -> None:
+    rule = (
+        "def filter(pod, node):\n"
+        '    heat = node.facts["heat"]\n'
+        '    return None if heat != None and heat < 50 else "too hot, or not known"\n'
+    )
+    texts = files(prefer(OLD, rule), **ONLY_SHADOW)
+    runtime = yaml.safe_load(texts["runtime.yaml"])
+    runtime["facts"] = {"sources": [{"file": {"path": str(tmp_path / "none.json")}}]}
+    texts["runtime.yaml"] = yaml.safe_dump(runtime)
+    await world.edit(files(prefer(OLD), **ONLY_SHADOW))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(texts)
+            note = await world.until_told("PolicyRejected")
+        assert "shadow: maxNewlyPending: " in note
+        assert revision_of(app) == before
+        await check(world, stream)

@@ -1,0 +1,122 @@
+"""What is counted in the arms of a canary, by what a kernel does about its pods."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from engine.kernel.events import Event
+from engine.kernel.instructions import Instruction, ReportHookFailure
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.rollout_config import CanaryStage
+from engine.rollout.comparing import LiveComparing
+from engine.rollout.measures import ArmMeasures
+from engine.rollout.shadow.shadow import Shadow
+from engine.rollout.trial import LoadedRevision
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node, make_pod
+from tests.kernel.small_world import World
+from tests.kernel.test_canary import NOWHERE, with_policy
+
+SHUT = with_policy('def pre_enqueue(pod):\n    return "not by me"\n')
+BROKEN = with_policy('def pre_enqueue(pod):\n    fail("broken")\n')
+REFUSES = with_policy('def permit(pod, group):\n    return "not by me"\n')
+OPEN = with_policy("def score(pod, node):\n    return 0\n")
+
+
+class Bench(World):
+    """A kernel whose instructions are counted, and half of whose pods a candidate decides."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.comparing: LiveComparing | None = None
+        super().__init__(files)
+        self.add_node(make_node("n1", cpu=800))
+        self.comparing = LiveComparing(
+            self.kernel,
+            self._report,
+            Shadow(build_bundle, lambda bundle: InProcessEvaluator(bundle.program)),
+            lambda _: None,
+            self.clock,
+        )
+
+    def _report(self, event: Event) -> None:
+        self.report(event)
+
+    def _carry_out(self, instructions: list[Instruction]) -> list[Instruction]:
+        if self.comparing is not None:
+            self.comparing.handled(instructions)
+        return super()._carry_out(instructions)
+
+    def begin(self, files: Mapping[str, str]) -> tuple[ArmMeasures, ArmMeasures]:
+        assert self.comparing is not None
+        bundle = build_bundle(files)
+        evaluator = InProcessEvaluator(bundle.program)
+        loaded = LoadedRevision(bundle, files, evaluator, Scheduler(bundle, evaluator))
+        return self.comparing.begin_canary(loaded, loaded, CanaryStage(), 0.5)
+
+    def add_many(self, count: int = 40, prefix: str = "p") -> None:
+        for number in range(count):
+            self.add(make_pod(f"{prefix}{number}", cpu=1))
+        self.turns(100)
+
+
+@pytest.mark.parametrize(
+    ("files", "count"),
+    [
+        pytest.param(NOWHERE, lambda arm: (arm.pending, arm.pending_owners), id="no node"),
+        pytest.param(SHUT, lambda arm: (arm.pending, arm.pending_owners), id="gate"),
+        pytest.param(REFUSES, lambda arm: (arm.pending, arm.pending_owners), id="permit"),
+        pytest.param(BROKEN, lambda arm: (arm.failed, arm.failed_owners), id="a gate that fails"),
+    ],
+)
+def test_whatever_keeps_a_pod_pending_is_counted(
+    files: dict[str, str], count: Callable[[ArmMeasures], tuple[int, int]]
+) -> None:
+    bench = Bench(OPEN)
+    canary, control = bench.begin(files)
+    bench.add_many()
+    assert canary.owners + control.owners == 40
+    assert count(canary) == (canary.owners, canary.owners)
+    assert count(control) == (0, 0)
+
+
+def test_pods_that_were_pending_before_are_not_newly_pending() -> None:
+    bench = Bench(NOWHERE)
+    bench.add_many()
+    canary, control = bench.begin(with_policy(NOWHERE["picky.star"] + "\n# another text\n"))
+    bench.turns(100)
+    assert canary.decisions > 0  # they are tried anew, and those of the control sample are not
+    assert (canary.pending, control.pending) == (0, 0)
+    bench.add_many(prefix="new")
+    assert canary.pending_owners > 0
+    assert control.pending_owners > 0
+
+
+def test_what_a_pod_has_waited_before_is_not_the_candidates() -> None:
+    bench = Bench(NOWHERE)
+    bench.add_many()
+    bench.wait(3600.0)
+    canary, _ = bench.begin(OPEN)
+    bench.turns(100)
+    bench.add_many(prefix="new")
+    while bench.bindings:
+        bench.end_binding(0, succeeds=True)
+    assert 0 < canary.bound < canary.decisions
+    assert canary.bind_seconds == 0.0
+
+
+def test_failures_of_a_candidate_are_not_those_of_the_policies_in_force() -> None:
+    bench = Bench(OPEN)
+    canary, _ = bench.begin(BROKEN)
+    bench.add_many()
+    assert bench.comparing is not None
+    failed = [one for one in bench.done if isinstance(one, ReportHookFailure)]
+    assert len(failed) == canary.failed > 0
+    assert all(bench.comparing.is_candidates(one) for one in failed)
+    # Which group a pod is in is said by those in force, for every pod.
+    of_group = PolicyFailure("gangs", "group_of", "gangs.star", 1, 1, "no", "failure")
+    before = canary.failed
+    asked = ReportHookFailure(failed[0].pod, [of_group], [], 0.0)
+    bench.comparing.handled([asked])
+    assert not bench.comparing.is_candidates(asked)
+    assert canary.failed == before
