@@ -137,9 +137,11 @@ def reached(gate: GateResult) -> float:
 
 
 def denominators(shadow: ShadowMeasures) -> tuple[Row, ...]:
-    """What was decided, and how much of it was compared or skipped, and why."""
+    """What was decided, and how much of it was compared, or skipped and why, or is in line."""
     rows = [("compared", shadow.compared)]
     rows += [(f"skipped: {why}", n) for why, n in _largest_first(shadow.skipped)]
+    if (in_line := shadow.decided - sum(n for _, n in rows)) > 0:
+        rows.append(("not reached", in_line))
     return (
         Row("decided", shadow.decided, 1.0 if shadow.decided else 0.0),
         *(Row(name, n, _share(n, shadow.decided)) for name, n in rows),

@@ -127,7 +127,7 @@ def _shell(kubeconfig: Path, tmp_path: Path) -> Iterator[Shell]:
 def test_the_tutorial_goes_as_it_is_written(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    for name in ("worker-a", "worker-b"):
+    for name in ("worker-a", "worker-b", "worker-c"):
         own_control_plane.create_if_missing("/api/v1/nodes", make_node(name))
     with _shell(own_control_plane.kubeconfig(tmp_path / "kubeconfig"), tmp_path) as shell:
         assert _walk(shell, tmp_path, is_compared=True) >= 20

@@ -4,7 +4,7 @@ import pytest
 
 from engine.live.answers import RolloutPage
 from engine.page.rendering import render_content
-from engine.page.rollout_view import example_view, reached, rollout_view
+from engine.page.rollout_view import denominators, example_view, reached, rollout_view
 from engine.page.screens import ROLLOUT
 from engine.rollout.measures import Example, ShadowMeasures
 from engine.rollout.verdict import GateResult
@@ -19,6 +19,15 @@ def test_a_bar_shows_how_much_of_the_bound_is_reached(
     value: float | None, bound: float, want: float
 ) -> None:
     assert reached(GateResult("maxMoved", value, bound, "pass", "")) == want
+
+
+def test_decisions_that_the_shadow_has_not_reached_are_no_gap() -> None:
+    """50 decided, 14 compared and nothing skipped: where were the others?"""
+    rows = denominators(ShadowMeasures(decided=50, compared=14, skipped={"busy": 6}))
+    assert [(row.name, row.number) for row in rows[2:]] == [
+        ("skipped: busy", 6),
+        ("not reached", 30),
+    ]
 
 
 def test_denominators_come_first_and_every_kind_is_listed() -> None:
