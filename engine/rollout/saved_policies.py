@@ -109,11 +109,17 @@ class SavedPolicies:
         """*loaded* as the last good policies; those known so far if it is among *rolled_back*.
 
         A revision that the leader before rolled back may be in force until the store is read and
-        its successor is loaded.
+        its successor is loaded. How far an edit has come is known as long as *loaded* is what it is
+        compared with, also to a process that has just begun to lead.
         """
-        if loaded.bundle.revision in rolled_back:
+        revision, progress = loaded.bundle.revision, self.progress
+        if revision in rolled_back:
             return replace(self.last_good or LastGood(), rolled_back=rolled_back)
-        return LastGood(loaded.bundle.revision, dict(loaded.files), rolled_back)
+        if progress is not None and (
+            progress.base != revision or progress.candidate in rolled_back
+        ):
+            progress = None
+        return LastGood(revision, dict(loaded.files), rolled_back, progress)
 
     def _set(self, last_good: LastGood) -> None:
         if last_good != self.last_good:

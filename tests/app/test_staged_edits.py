@@ -22,11 +22,18 @@ from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.kube.errors import NotFound
+from engine.leader_election import LeaseSettings
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Evaluator
+from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout import control, last_good
+from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import ConfigMapStore, Store
+from engine.rollout.trial import CandidateStages
 from tests.app import harness
 from tests.app.harness import metric
 from tests.controlplane import ControlPlane
+from tests.faults.processes import kill_all
 from tests.live import Json, LiveCluster, node, pod
 from tests.waiting import eventually
 
@@ -501,4 +508,183 @@ async def test_a_candidate_whose_facts_are_not_there_is_given_up(
             note = await world.until_told("PolicyRejected")
         assert "shadow: maxNewlyPending: " in note
         assert revision_of(app) == before
+        await check(world, stream)
+
+
+@HERE
+@pytest.mark.parametrize("stages", [ONLY_SHADOW, ONLY_CANARY], ids=["shadow", "canary"])
+async def test_a_candidate_whose_sandbox_is_killed_again_and_again_costs_no_pod(
+    world: World, stages: dict[str, Any]
+) -> None:
+    sandboxes: dict[str, list[SandboxEvaluator]] = {}
+    usual = make_stages()
+
+    def make_evaluator(bundle: Bundle) -> Evaluator:
+        made = usual.make_evaluator(bundle)
+        assert isinstance(made, SandboxEvaluator)
+        sandboxes.setdefault(bundle.revision, []).append(made)
+        return made
+
+    watched = CandidateStages(
+        build=usual.make_bundle,
+        make_evaluator=make_evaluator,
+        run_tests=lambda _: [],
+        on_close=usual.close,
+    )
+    # It has to ask its sandbox about every pod.
+    asks = 'def filter(pod, node):\n    return "no" if pod.name == "x" else None\n'
+    await world.edit(files(prefer(OLD), **stages))
+    stream = Stream(world.cluster)
+    async with scheduler(world, stages=watched) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(OLD, asks), **stages))
+            await eventually(lambda: stage_of(app), seconds=60, what="a stage")
+            candidate = app.rollout.status.candidate
+
+            kills = itertools.count()
+
+            def is_over() -> bool:
+                for sandbox in sandboxes[candidate]:
+                    kill_all(sandbox.pids)
+                return next(kills) > 300 or has_ended(app)()
+
+            await eventually(is_over, seconds=60, what="many kills")
+            await eventually(has_ended(app), seconds=60, what="the end of the stages")
+        # What it was asked when it was killed, it is asked again a few times. If that is enough,
+        # the candidate is none the worse for it.
+        failed = app.rollout.status.result == "failed"
+        assert revision_of(app) == (before if failed else candidate)
+        assert not failed or "errorRate: " in await world.until_told("PolicyRejected")
+        await check(world, stream)
+
+
+# --- what happens meanwhile ----------------------------------------------------------------------
+
+#: A stage that goes on for ever, so that something may happen in it.
+ENDLESS: dict[str, Any] = {
+    "canary": {"steps": [{"share": "40%", "duration": "1s", "decisions": 1_000_000}]}
+}
+
+
+@HERE
+async def test_a_configmap_that_is_deleted_in_a_step_ends_it(world: World) -> None:
+    await world.edit(files(prefer(OLD), **ENDLESS))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **ENDLESS))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+            await world.cluster.request("DELETE", f"{MAPS}/{harness.NAME}")
+            await eventually(has_ended(app), what="the end of the step")
+            await eventually(lambda: app.rollout.describe()["source"]["gone"])
+        assert app.kernel.deciders.canary is None
+        assert app.rollout.status.result == "superseded"
+        assert revision_of(app) == before
+        await check(world, stream)
+        # It comes back as it was, and goes through its stages anew.
+        await world.edit(files(prefer(NEW), **ENDLESS))
+        await eventually(in_stage(app, "canary"), seconds=60, what="the canary again")
+
+
+@HERE
+async def test_the_kill_switch_gives_the_pods_back_at_once(world: World) -> None:
+    await world.edit(files(prefer(OLD), **ENDLESS))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **ENDLESS))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+            await world.stop_stages(True)
+            await eventually(lambda: "annotation" in app.rollout.status.paused)
+            assert app.kernel.deciders.canary is None
+            so_far = len(stream.made)
+            await eventually(lambda: len(stream.made) > so_far + 20 * OF_EACH)
+        nodes = await stream.until_placed()
+        later = list(stream.made)[so_far + OF_EACH :]
+        assert {nodes[name] for name in later} == {OLD}
+        assert revision_of(app) == before
+        await world.stop_stages(False)
+        await eventually(in_stage(app, "canary"), what="the canary again")
+        await check(world, stream)
+
+
+@HERE
+async def test_who_may_promotes_a_candidate_and_gives_another_one_up(world: World) -> None:
+    await world.edit(files(prefer(OLD), **ENDLESS))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **ENDLESS))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+            candidate = app.rollout.status.candidate
+            await world.say(promote=candidate)
+            await eventually(lambda: revision_of(app) == candidate, what="the promotion")
+            assert f"revision {candidate} skips" in await world.until_told("PolicyPromoted")
+            await world.edit(files(prefer(OLD), **ENDLESS))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the next canary")
+            other = app.rollout.status.candidate
+            assert other != candidate
+            await world.say(abort=other)
+            note = await world.until_told("PolicyRejected")
+            assert "aborted by " in note
+        assert revision_of(app) == candidate
+        assert app.rollout.status.result == "aborted"
+        await check(world, stream)
+
+
+@HERE
+async def test_a_newer_edit_takes_the_place_of_one_in_a_canary(world: World) -> None:
+    await world.edit(files(prefer(OLD), **ENDLESS))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **ENDLESS))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+            first = app.rollout.status.candidate
+            await world.edit(files(prefer(NEW, "# Another text."), **ENDLESS))
+            await eventually(
+                lambda: app.rollout.status.candidate != first and stage_of(app),
+                seconds=60,
+                what="the canary of the next",
+            )
+            assert f"revision {first}: " in await world.until_told("PolicySuperseded")
+            assert app.rollout.status.base == before
+        await check(world, stream)
+
+
+@HERE
+async def test_the_next_leader_goes_on_with_the_stage_that_was_begun(world: World) -> None:
+    """The shadow has passed; its canary is neither skipped nor is the shadow repeated."""
+    stages = {"shadow": SHADOW, **ENDLESS}
+    await world.edit(files(prefer(OLD), **stages))
+    stream = Stream(world.cluster)
+    lease = LeaseSettings(lease_duration=30.0, renew_deadline=20.0, retry_period=0.1)
+    async with (
+        scheduler(world, lease=lease) as leader,
+        scheduler(world, lease=lease, wait=False) as standby,
+    ):
+        await eventually(standby.synced.is_set, seconds=60)
+        before = revision_of(leader)
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **stages))
+            await eventually(in_stage(leader, "canary"), seconds=60, what="the canary")
+            candidate = leader.rollout.status.candidate
+            await eventually(lambda: standby.rollout.status.candidate == candidate, seconds=60)
+            assert revision_of(standby) == before
+            assert "does not lead" in standby.rollout.status.paused
+            assert standby.kernel.deciders.canary is None
+            leader.request_stop()
+            await eventually(standby.leading.is_set, seconds=60)
+            await eventually(in_stage(standby, "canary"), seconds=60, what="the canary again")
+            status = standby.rollout.status
+            assert (status.candidate, status.base) == (candidate, before)
+            assert status.shadow is None
+            so_far = len(stream.made)
+            await eventually(lambda: len(stream.made) > so_far + 20 * OF_EACH)
+            await world.say(promote=candidate)
+            await eventually(lambda: revision_of(standby) == candidate, what="the promotion")
         await check(world, stream)

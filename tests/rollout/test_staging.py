@@ -489,6 +489,22 @@ async def test_a_standby_measures_nothing_and_goes_on_where_the_leader_was() -> 
         assert not any(call.startswith("shadow") for call in b.comparing.calls)
 
 
+async def test_a_standby_that_was_there_before_the_edit_goes_on_where_the_leader_was() -> None:
+    """It knew of no stage when it started, and forgot what it read when it began to lead."""
+    saved = (await begun("canary")).last_good
+    store = Kept()
+    async with bench(FIRST, store, is_active=False) as b:
+        b.offer(EDIT)
+        await b.seconds(10)
+        store.last_good = saved
+        await b.rollout.lead()
+        await b.until_in_force(EDIT)
+        assert b.comparing.calls[0] == f"canary {EDIT_REVISION} 1%"
+        await eventually(lambda: store.last_good and store.last_good.revision == EDIT_REVISION)
+        assert store.last_good is not None
+        assert store.last_good.progress is None
+
+
 async def test_a_standby_takes_over_what_the_leader_promoted() -> None:
     store = Kept()
     async with bench(FIRST, store, is_active=False) as b:
