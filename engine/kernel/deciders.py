@@ -1,5 +1,9 @@
 """Whose policies decide a pod: those in force, or a candidate's for the pods of its canary.
 
+The control sample of a canary may have a scheduler of its own with the policies in force. One that
+decides one pod in a hundred finds most nodes changed since its last decision; what the candidate's
+takes can be compared only with one that decides as seldom.
+
 Owns the choice. Which pods a canary has is said by who begins it.
 """
 
@@ -19,10 +23,14 @@ class Canary:
         scheduler: Its policies. Which group a pod is in is said by those in force.
         has: Whether it decides a pod, given the name of the pod's group ("" if it is in none).
             Always the same for all pods of a group.
+        control: Decides the control sample, with the policies in force; None: as any other pod.
+        has_control: Whether a pod is in the control sample, asked as `has` is.
     """
 
     scheduler: Scheduler
     has: Callable[[Pod, str], bool]
+    control: Scheduler | None = None
+    has_control: Callable[[Pod, str], bool] = lambda pod, group: False
 
 
 class Deciders:
@@ -44,9 +52,14 @@ class Deciders:
     def of(self, pod: Pod) -> Scheduler:
         """What decides *pod*."""
         assert self.in_force is not None, "a pod is queued without policies"
+        canary = self.canary
+        if canary is None:
+            return self.in_force
         if self.is_canary(pod):
-            assert self.canary is not None
-            return self.canary.scheduler
+            return canary.scheduler
+        control = canary.control
+        if control is not None and canary.has_control(pod, self.group_of(pod)):
+            return control
         return self.in_force
 
     def is_canary(self, pod: Pod) -> bool:

@@ -290,11 +290,11 @@ class Kernel:
         deciders.canary = event.canary
         hints = Hints.of(in_force.bundle, self.cache)
         if event.canary is not None:
-            candidate = event.canary.scheduler
-            candidate.use_plugins(self.plugins)
-            candidate.hooks.groups = self.groups.state_for
-            candidate.use_units(self.groups.disrupted_as_one)
-            hints = EitherHints(hints, Hints.of(candidate.bundle, self.cache))
+            for scheduler in filter(None, (event.canary.scheduler, event.canary.control)):
+                scheduler.use_plugins(self.plugins)
+                scheduler.hooks.groups = self.groups.state_for
+                scheduler.use_units(self.groups.disrupted_as_one)
+            hints = EitherHints(hints, Hints.of(event.canary.scheduler.bundle, self.cache))
         # 2. Pods that are decided by others now are tried again.
         self.throttle.forgive()
         changed = before ^ {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}

@@ -44,6 +44,10 @@ class Arms:
         """True if the canary decides *pod*, of the group of that name."""
         return self.of(pod, group) == CANARY
 
+    def has_control(self, pod: Pod, group: str) -> bool:
+        """True if *pod*, of the group of that name, is in the control sample."""
+        return self.of(pod, group) == CONTROL
+
     def of(self, pod: Pod, group: str) -> Arm:
         """The arm of *pod*; "" if it is in none."""
         stage = self._stage

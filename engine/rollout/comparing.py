@@ -44,10 +44,16 @@ class Comparing(Protocol):
         ...
 
     def begin_canary(
-        self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
+        self,
+        candidate: LoadedRevision,
+        control: LoadedRevision | None,
+        stage: CanaryStage,
+        share: float,
     ) -> tuple[ArmMeasures, ArmMeasures]:
         """Let *candidate* decide a share of the pods; returns the measures of them and of as many
         others. It may follow another stage of the same candidate, which is over then.
+
+        *control* has the policies in force, and decides those others; None: what is in force does.
         """
         ...
 
@@ -72,7 +78,11 @@ class NoComparing:
         return ShadowMeasures
 
     def begin_canary(
-        self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
+        self,
+        candidate: LoadedRevision,
+        control: LoadedRevision | None,
+        stage: CanaryStage,
+        share: float,
     ) -> tuple[ArmMeasures, ArmMeasures]:
         """Count nothing."""
         return ArmMeasures(), ArmMeasures()
@@ -144,7 +154,11 @@ class LiveComparing:
         return lambda: self._shadow.measures
 
     def begin_canary(
-        self, candidate: LoadedRevision, base: LoadedRevision, stage: CanaryStage, share: float
+        self,
+        candidate: LoadedRevision,
+        control: LoadedRevision | None,
+        stage: CanaryStage,
+        share: float,
     ) -> tuple[ArmMeasures, ArmMeasures]:
         """As `Comparing.begin_canary`."""
         self._end_shadow()
@@ -154,7 +168,11 @@ class LiveComparing:
         arms = self._arms = Arms(candidate.bundle.revision, share, stage, self._labels_of())
         self._counters = {CANARY: ArmCounter(), CONTROL: ArmCounter()}
         candidate.scheduler.keeps_choices = True
-        self._report(CanaryChanged(Canary(candidate.scheduler, arms.has)))
+        canary = Canary(candidate.scheduler, arms.has)
+        if control is not None:
+            control.scheduler.keeps_choices = True
+            canary = Canary(candidate.scheduler, arms.has, control.scheduler, arms.has_control)
+        self._report(CanaryChanged(canary))
         return self._counters[CANARY].measures, self._counters[CONTROL].measures
 
     def end(self) -> None:

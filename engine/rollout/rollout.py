@@ -130,6 +130,8 @@ class Rollout:
             why_not_here=self._why_no_stages,
             report=self._reports.staged,
             on_verdict=self._reports.judged,
+            control_of=self._control_of,
+            close=lambda loaded: self._close([loaded]),
             clock=clock,
             sleep=sleep,
         )
@@ -413,6 +415,16 @@ class Rollout:
                 self.offers.repeat()
             await self._control.changed.wait()
             self._control.changed.clear()
+
+    async def _control_of(self, candidate: LoadedRevision, base: LoadedRevision) -> LoadedRevision:
+        """The policies of *base* once more, knowing what *candidate* knows. Raises `Rejected`."""
+        twin = await self._stages.load(base.bundle, base.files)
+        try:
+            await twin.follow(candidate)
+        except BaseException:
+            self._close([twin])
+            raise
+        return twin
 
     def _why_no_stages(self) -> str:
         if not self.is_active:

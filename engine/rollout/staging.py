@@ -69,6 +69,9 @@ class Staging:
         why_not_here: Why this process cannot measure now; "" if it can.
         report: Called with (stage, what happens) for events.
         on_verdict: Called with a stage's name, what it comes to, and after how many seconds.
+        control_of: Loads the policies in force (the second one) again, to decide the control sample
+            of a candidate (the first one), beginning with what that one knows.
+        close: Ends the sandbox of what `control_of` has loaded.
         clock, sleep: Time.
     """
 
@@ -81,6 +84,8 @@ class Staging:
         why_not_here: Callable[[], str],
         report: Callable[[str, str], None],
         on_verdict: Callable[[str, Outcome, float], None],
+        control_of: Callable[[LoadedRevision, LoadedRevision], Awaitable[LoadedRevision]],
+        close: Callable[[LoadedRevision], None],
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
@@ -90,6 +95,9 @@ class Staging:
         self._why_not_here = why_not_here
         self._report = report
         self._on_verdict = on_verdict
+        self._control_of = control_of
+        self._close = close
+        self._twin: LoadedRevision | None = None
         self._clock = clock
         self._sleep = sleep
         self._status = RolloutStatus()
@@ -153,6 +161,9 @@ class Staging:
             raise
         finally:
             self._comparing.end()
+            twin, self._twin = self._twin, None
+            if twin is not None:
+                self._close(twin)
             self._update(result=result, paused="")
             if not stages:
                 self._status = RolloutStatus()
@@ -170,6 +181,9 @@ class Staging:
         config, revision = base.bundle.runtime.rollout, candidate.bundle.revision
         stage = self._status.stages[at]
         named = _named(stage)
+        if stage.name == CANARY and self._twin is None:
+            self._twin = await self._load_twin(candidate, base)
+            self._look(candidate, check)
         self._begin(at, stage, candidate, base)
         self._report(stage.name, f"revision {revision}: {named} begins")
         elapsed, is_told = 0.0, False
@@ -208,9 +222,24 @@ class Staging:
             self._shadow = self._comparing.begin_shadow(candidate, base, config.shadow)
         else:
             assert config.canary is not None
-            self._arms = self._comparing.begin_canary(candidate, base, config.canary, stage.share)
+            self._arms = self._comparing.begin_canary(
+                candidate, self._twin, config.canary, stage.share
+            )
             self._update(canary=self._arms[0], control=self._arms[1])
         self._update(stage=at, since=self._clock.now(), elapsed=0.0, verdict=None)
+
+    async def _load_twin(
+        self, candidate: LoadedRevision, base: LoadedRevision
+    ) -> LoadedRevision | None:
+        """What decides the control sample; None, for what is in force, if it does not load."""
+        try:
+            return await self._control_of(candidate, base)
+        except Rejected as rejection:
+            log.warning(
+                "The policies in force decide the control sample themselves",
+                reason=rejection.note(),
+            )
+            return None
 
     def _judge(self, config: RolloutConfig, at: int, elapsed: float) -> Verdict:
         if self._status.stages[at].name == SHADOW:

@@ -66,6 +66,32 @@ def test_the_candidate_decides_its_pods_and_no_others(world: World) -> None:
     world.check()
 
 
+def test_the_control_sample_is_decided_by_a_scheduler_of_its_own(world: World) -> None:
+    """The one in force decides most pods, so it knows all but the last changes of nodes."""
+    schedulers = []
+    for files in (NOWHERE, GANGS):
+        bundle, evaluator = _loaded(tuple(sorted(files.items())))
+        schedulers.append(Scheduler(bundle, evaluator))
+    candidate, control = schedulers
+    world.report(CanaryChanged(Canary(candidate, named("b"), control, named("c", "g1", "g2"))))
+    world.add(member("g1", "red", 2, 1, 0))
+    world.add(member("g2", "red", 2, 1, 0))
+    for name in ("a", "b", "c"):
+        world.add(make_pod(name, cpu=1))
+    deciders = world.kernel.deciders
+    deciding = {pod.name: deciders.of(pod) for pod in world.known.values()}
+    assert deciding["a"] is deciders.in_force
+    assert deciding["b"] is candidate
+    assert deciding["c"] is deciding["g1"] is control
+    world.turns(9)
+    assert {placement.pod.name for placement in world.bindings} == {"a", "c", "g1", "g2"}
+    assert revisions(world)["c"] == world.bundle.revision
+    assert [pod.name for pod in control.recent_pods(9)]
+    world.report(CanaryChanged(None))
+    assert deciders.of(world.known["c"]) is deciders.in_force
+    world.check()
+
+
 def test_pods_that_the_candidate_rejected_are_tried_again_when_it_is_given_up(
     world: World,
 ) -> None:

@@ -10,14 +10,14 @@ from prometheus_client import CollectorRegistry
 
 from engine.binding.event_recorder import Reference
 from engine.lib.clock import VirtualClock
-from engine.policy.bundle import build_bundle
-from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.rollout.control import Control, NoControl
 from engine.rollout.last_good import LastGood
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
-from engine.rollout.trial import CandidateStages, LoadedRevision, Revision
+from engine.rollout.trial import CandidateStages, LoadedRevision, MakeEvaluator, Revision
 from engine.telemetry.metrics import Metrics
 from tests.rollout.test_taking_over import Kept, Source, World, revision_of
 from tests.waiting import eventually, no_time
@@ -51,6 +51,7 @@ class FakeComparing:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.twins: list[LoadedRevision | None] = []
         self.is_busy = True
         self.hold = ""
         self.bad: dict[str, int] = {}
@@ -89,8 +90,13 @@ class FakeComparing:
         return self._shadow
 
     def begin_canary(
-        self, candidate: LoadedRevision, _base: LoadedRevision, _stage: object, share: float
+        self,
+        candidate: LoadedRevision,
+        twin: LoadedRevision | None,
+        _stage: object,
+        share: float,
     ) -> tuple[ArmMeasures, ArmMeasures]:
+        self.twins.append(twin)
         self.calls.append(f"canary {candidate.bundle.revision} {share:.0%}")
         many = self._many()
         control = ArmMeasures(decisions=many, bound=many, owners=many, bound_owners=many)
@@ -114,6 +120,10 @@ class FakeControl(NoControl):
         self.current = replace(self.current, **changes)
 
 
+def in_process(bundle: Bundle) -> Evaluator:
+    return InProcessEvaluator(bundle.program)
+
+
 class Bench:
     """A roll-out by itself; seconds pass with each look at what was measured."""
 
@@ -122,6 +132,7 @@ class Bench:
         first: Mapping[str, str],
         store: Kept | None = None,
         control: FakeControl | None = None,
+        make_evaluator: MakeEvaluator = in_process,
     ) -> None:
         self.clock = VirtualClock()
         self.source, self.store = Source(first), store or Kept()
@@ -133,7 +144,7 @@ class Bench:
             store=self.store,
             stages=CandidateStages(
                 build=lambda texts: build_bundle(dict(texts)),
-                make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
+                make_evaluator=make_evaluator,
                 run_tests=lambda _: [],
             ),
             world=World(),
@@ -188,9 +199,10 @@ async def bench(
     *,
     control: FakeControl | None = None,
     is_active: bool = True,
+    make_evaluator: MakeEvaluator = in_process,
 ) -> AsyncIterator[Bench]:
     """A roll-out that is under way."""
-    one = Bench(first, store, control)
+    one = Bench(first, store, control, make_evaluator)
     one.rollout.is_active = is_active
     await one.rollout.start()
     running = asyncio.ensure_future(one.rollout.run())
@@ -218,6 +230,27 @@ async def test_an_edit_comes_into_force_after_all_its_stages() -> None:
         record = next(iter(b.rollout.timeline))
         names = [stage.stage for stage in record.stages]
         assert names[-4:] == ["shadow", "canary", "canary", "probation"]
+
+
+async def test_the_control_sample_has_the_policies_in_force_once_more() -> None:
+    closed: list[Bundle] = []
+
+    class Closing(InProcessEvaluator):
+        def __init__(self, bundle: Bundle) -> None:
+            super().__init__(bundle.program)
+            self._bundle = bundle
+
+        def close(self) -> None:
+            closed.append(self._bundle)
+
+    async with bench(make_evaluator=Closing) as b:
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
+        twin, again = b.comparing.twins
+        assert twin is not None
+        assert twin is again
+        assert twin.bundle.revision == revision_of(FIRST)
+        await eventually(lambda: twin.bundle in closed)
 
 
 async def test_without_stages_an_edit_is_in_force_at_once() -> None:
@@ -484,8 +517,8 @@ async def test_a_standby_measures_nothing_and_goes_on_where_the_leader_was() -> 
         assert not b.comparing.calls
         assert b.revision == revision_of(FIRST)
         await b.rollout.lead()
-        await b.until("canary")
         await b.until_in_force(EDIT)
+        assert b.comparing.calls[0].startswith("canary")
         assert not any(call.startswith("shadow") for call in b.comparing.calls)
 
 
