@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload fuzz-parity controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout fuzz-parity controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -81,6 +81,9 @@ bench-large: setup controlplane ## start, reload and memory at 5,000 nodes and 3
 
 bench-live: setup controlplane ## what live answers take, and what they cost decisions
 	$(BIN)/python -m benchmarks.bench_live $(ARGS)
+
+bench-rollout: setup controlplane ## edits, good and bad, rolled out under load: no bad one decides for many
+	$(BIN)/python -m benchmarks.bench_rollout $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)
