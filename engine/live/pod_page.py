@@ -37,6 +37,7 @@ class KnownPod:
         row: Its row, if it waits.
         moves: What moved it through the queue.
         decided: The last decision about it, if it is known.
+        canary: The revision on its way that decides it; "" if the policies in force do.
     """
 
     pod: Pod
@@ -47,6 +48,7 @@ class KnownPod:
     moves: tuple[str, ...] = ()
     decided: DecidedPod | None = None
     is_evicting: bool = False
+    canary: str = ""
 
     def question(self, asked: Sequence[str] = ()) -> Question:
         """What is asked of the explainer; *asked* are nodes to report on one by one."""
@@ -80,7 +82,16 @@ def known_pod(
         moves=() if queued is None else tuple(move.text(monotonic) for move in queued.moves),
         decided=record.of(pod.uid),
         is_evicting=pod.uid in kernel.preemptions,
+        canary=_canary_of(kernel, pod),
     )
+
+
+def _canary_of(kernel: Kernel, pod: Pod) -> str:
+    """The revision of the canary that decides *pod*; "" if none does."""
+    canary = kernel.deciders.canary
+    if canary is None or not kernel.deciders.is_canary(pod):
+        return ""
+    return canary.scheduler.bundle.revision
 
 
 def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAnswer:
@@ -95,6 +106,8 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAn
     if known.row is not None and known.row.group:
         group = f"it is tried with its group `{known.row.group}`; the pod alone is explained here"
         replaced["notes"] = (*replaced.get("notes", explained.notes), group)
+    if by := _by_canary(known):
+        replaced["notes"] = (*replaced.get("notes", explained.notes), by)
     return msgspec.structs.replace(
         explained,
         pod=known.pod.key,
@@ -104,6 +117,19 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAn
         moves=known.moves,
         **replaced,
     )
+
+
+def _by_canary(known: KnownPod) -> str:
+    """What a reader has to know of a pod that a candidate decides; "" if none does."""
+    explained = "what is explained here is what the policies in force say"
+    if not known.canary:
+        return ""
+    if not known.node:
+        return f"this pod is decided by the canary of revision {known.canary}; {explained}"
+    decided = known.decided
+    if decided is not None and decided.decision.revision == known.canary:
+        return f"this pod was decided by the canary of revision {known.canary}; {explained}"
+    return ""
 
 
 def _of_placed(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[str, Any]:

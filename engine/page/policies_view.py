@@ -18,7 +18,11 @@ from engine.page.words import key, seconds_between
 StepState = Literal["done", "now", "failed", "skipped", "ahead"]
 
 #: The way of an edit, as the page draws it.
-_STEPS: Final = ("offered", "checked", "tested", "tried", "probation", "in_force")
+_STEPS: Final = (
+    "offered", "checked", "tested", "tried", "shadow", "canary", "probation", "in_force",
+)  # fmt: skip
+#: Those that are drawn only for edits that have come to them: not everybody has them.
+_OPTIONAL: Final = ("shadow", "canary")
 #: Stages that others are shown as: loading into the sandbox is a part of trying.
 _SHOWN_AS: Final = {"loaded": "tried"}
 #: What the roll-out names a stage that failed, by the step that it would have been.
@@ -28,6 +32,8 @@ _FAILED_STEPS: Final = {
     "test": "tested",
     "load": "tried",
     "trial": "tried",
+    "shadow": "shadow",
+    "canary": "canary",
     "probation": "probation",
     "internal": "tried",
 }
@@ -118,7 +124,7 @@ def revision_view(revision: RevisionAnswer, now: str) -> RevisionView:
 def steps_of(revision: RevisionAnswer) -> tuple[Step, ...]:
     """The way of *revision*: every step, and how far it came."""
     reached: dict[str, tuple[float | None, str]] = {}
-    failed, failure = "", ""
+    failed, failure, left = "", "", False
     for stage in revision.stages:
         name = _SHOWN_AS.get(stage.stage, stage.stage)
         if name in _STEPS:
@@ -128,19 +134,19 @@ def steps_of(revision: RevisionAnswer) -> tuple[Step, ...]:
             reached[name] = (seconds, stage.note)
         elif name in ("rejected", "rolled_back"):
             failed, failure = _failed_step(name, stage.note, reached), stage.note
+        elif name == "superseded":
+            left = True
     latest = max((_STEPS.index(name) for name in reached), default=0)
     is_done = revision.is_in_force or revision.result in ("accepted", "unchanged", "replaced")
     steps = []
     for index, name in enumerate(_STEPS):
+        if name in _OPTIONAL and name not in reached and name != failed:
+            continue
         seconds, note = reached.get(name, (None, ""))
-        steps.append(
-            Step(
-                name,
-                _state(name, index, latest, failed, reached, is_done),
-                seconds,
-                failure if name == failed else note,
-            )
-        )
+        state = _state(name, index, latest, failed, reached, is_done)
+        if left and state == "now":
+            state = "skipped"
+        steps.append(Step(name, state, seconds, failure if name == failed else note))
     return tuple(steps)
 
 
@@ -166,10 +172,15 @@ def _failed_step(result: str, note: str, reached: Iterable[str]) -> str:
     """The step at which a revision was turned down: it is named, or the one after the last."""
     if result == "rolled_back":
         return "probation"
-    if (named := _FAILED_STEPS.get(note.partition(":")[0].strip())) is not None:
+    stage = note.partition(":")[0].strip()
+    if (named := _FAILED_STEPS.get(stage)) is not None:
         return named
-    after = 1 + max((_STEPS.index(name) for name in reached), default=-1)
-    return _STEPS[min(after, len(_STEPS) - 1)]
+    in_stage = max((_STEPS.index(name) for name in reached), default=0)
+    if stage == "abort" and _STEPS[in_stage] in _OPTIONAL:
+        return _STEPS[in_stage]
+    without = [name for name in _STEPS if name not in _OPTIONAL or name in reached]
+    after = 1 + max((without.index(name) for name in reached), default=-1)
+    return without[min(after, len(without) - 1)]
 
 
 def text_view(file: str, text: str, problems: Mapping[int, Sequence[ProblemAnswer]]) -> TextView:

@@ -17,7 +17,7 @@ from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import Offer
-from engine.rollout.timeline import Timeline
+from engine.rollout.timeline import PASSED, Timeline
 from engine.rollout.trial import LoadedRevision, Rejected, digest, first_of
 from engine.rollout.verdict import Outcome
 from engine.telemetry.metrics import Metrics
@@ -192,6 +192,8 @@ class Reports:
     def staged(self, what: str, note: str) -> None:
         """Something happens to the edit that goes through its stages."""
         reason, kind = _STAGED[what]
+        if what in PASSED:
+            self.timeline.began(what, note)
         log.info("Roll-out", event_reason=reason, note=note)
         self._event(self._offers.reference, kind, reason, note, "")
 

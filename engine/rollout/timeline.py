@@ -28,7 +28,10 @@ PASSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """A stage, when it ended (seconds since the epoch), and how long it took if it was measured."""
+    """A stage, when it ended (seconds since the epoch), and how long it took if it was measured.
+
+    `shadow` and `canary` are there as soon as they begin, with no duration until they have passed.
+    """
 
     stage: str
     at: float
@@ -79,10 +82,20 @@ class Timeline:
         """An offer goes through its stages from now on."""
         self._offered = self._new("", files, written_by)
 
+    def began(self, stage: str, note: str) -> None:
+        """The offer is in a stage that takes long."""
+        if self._offered is not None and not self._is_in(self._offered, stage, note):
+            self._stage(self._offered, stage, note=note)
+
     def passed(self, stage: str, seconds: float) -> None:
         """The offer passed a stage that took so many seconds."""
-        if self._offered is not None and stage in PASSED:
-            self._stage(self._offered, PASSED[stage], seconds=seconds)
+        record = self._offered
+        if record is None or stage not in PASSED:
+            return
+        note = ""
+        if self._is_in(record, stage):
+            note = record.stages.pop().note
+        self._stage(record, PASSED[stage], seconds=seconds, note=note)
 
     def named(self, revision: str) -> None:
         """The offer's check gave it its name."""
@@ -154,6 +167,11 @@ class Timeline:
             self._records[0].compared_with = None
         self._records.append(record)
         return record
+
+    def _is_in(self, record: RevisionRecord, stage: str, note: str = "") -> bool:
+        """True if *stage* has begun last, with that note if there is one."""
+        last = record.stages[-1]
+        return last.stage == stage and last.seconds is None and note in ("", last.note)
 
     def _end(self, record: RevisionRecord, result: str, note: str = "") -> None:
         record.result, record.note = result, note

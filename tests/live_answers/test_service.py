@@ -304,6 +304,38 @@ async def test_policies_replaced_meanwhile_explain_the_next(cluster: DevCluster)
         assert page.files["colour.star"] == POLICY.replace("another", "the wrong")
 
 
+_CANARY = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+rollout:
+  canary:
+    steps:
+    - {share: 50%, duration: 1s, decisions: 1000000}
+  gates: {maxNewlyPending: 1000}
+"""
+
+
+async def test_a_pod_that_a_canary_decides_says_so(cluster: DevCluster) -> None:
+    """It is explained by the policies in force, and those did not decide about it."""
+    strict = 'def filter(pod, node):\n    return "not by me"\n'
+    cluster.create(node("one", cpu="100"), config_map({"runtime.yaml": _CANARY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        edit(cluster, {"runtime.yaml": _CANARY, "strict.star": strict})
+        await eventually(lambda: app.kernel.deciders.canary is not None)
+        candidate = app.rollout.status.candidate
+        cluster.create(*(pod(f"p{number}", cpu="1") for number in range(30)))
+        await eventually(lambda: app.queue.counts()["unschedulable"] + app.cache.pod_count == 30)
+        waiting = {one.pod.name for one in app.queue.waiting_pods()}
+        assert 0 < len(waiting) < 30
+        note = f"this pod is decided by the canary of revision {candidate}"
+        answer = await explain(app, min(waiting))
+        assert answer.message.startswith("0/1 nodes are available: 1 not by me.")
+        assert any(one.startswith(note) for one in answer.notes), answer.notes
+        assert any("it would go to one" in one for one in answer.notes)
+        placed = next(f"p{n}" for n in range(30) if f"p{n}" not in waiting)
+        answer = await explain(app, placed)
+        assert not any("canary" in one for one in answer.notes)
+
+
 async def test_a_rejected_edit_is_shown_with_its_problems(cluster: DevCluster) -> None:
     cluster.create(config_map({"colour.star": POLICY}))
     async with scheduler(cluster, from_config_map=True) as app:

@@ -1,7 +1,9 @@
 """The page of a running scheduler, in a real browser."""
 
 import contextlib
-from collections.abc import AsyncIterator
+import itertools
+import re
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import aiohttp
@@ -31,6 +33,16 @@ Hooks: filter. Reads: node.labels["disk"].
 def filter(pod, node):
     return None if node.labels.get("disk") == "ssd" else "no %s"
 '''
+STAGES: Final = """\
+apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+rollout:
+  shadow: {duration: 1s, compared: 5, cores: 0.5}
+  canary:
+    steps:
+    - {share: 50%, duration: 1s, decisions: 5}
+  gates: {latency: 1000, timeToBind: 1000}
+"""
 PROFILE: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -154,6 +166,50 @@ async def test_roll_outs_are_paused_while_one_looks(browser: Browser, cluster: D
         await expect(main.locator(".problem")).to_contain_text("got `<b>now</b>`")
         await expect(main.locator("#commands")).to_contain_text("starsched rollout resume")
         assert visit.complaints == []
+
+
+async def test_an_edit_goes_through_its_stages_while_one_looks(
+    browser: Browser, cluster: DevCluster
+) -> None:
+    """Each stage goes on when pods have come, so it is there for as long as one looks."""
+    cluster.create(make_node("node-1", cpu="1000", pods=1000))
+    before, after = (
+        {"mine.star": f'"""Version {number}."""\n', "runtime.yaml": STAGES} for number in (1, 2)
+    )
+    numbers = itertools.count()
+
+    async def pods_until(condition: Callable[[], bool]) -> None:
+        def more() -> bool:
+            cluster.create(make_pod(f"web-{next(numbers)}"))
+            return condition()
+
+        await eventually(more, seconds=60)
+
+    async with (
+        _page_of(cluster, before) as (app, url),
+        visiting(browser) as rollout,
+        visiting(browser) as policies,
+    ):
+        first = app.rollout.active.bundle.revision
+        await rollout.page.goto(url + "/rollout")
+        await policies.page.goto(url + "/policies")
+        edit(cluster, after)
+        stages, latest = rollout.page.locator(".steps li"), policies.page.locator(".revision").first
+        now = rollout.page.locator(".steps li.now")
+        await expect(stages).to_have_text([re.compile(one) for one in ("shadow", "canary", "in f")])
+        await expect(now).to_contain_text("shadow")
+        await expect(latest.locator(".steps li.now")).to_contain_text("shadow")
+        gates = rollout.page.locator("#gates")
+        await expect(gates).to_contain_text("compared: 0 of 5")
+        await pods_until(lambda: app.rollout.status.stage == 1)
+        await expect(now).to_contain_text("canary 50%")
+        await expect(latest.locator(".steps li.now")).to_contain_text("canary")
+        await expect(rollout.page.locator("main")).to_contain_text("decides about 50% of the pods")
+        await pods_until(lambda: app.rollout.active.bundle.revision != first)
+        await expect(rollout.page.locator(".headline")).to_contain_text("has passed its stages")
+        await expect(latest.locator(".steps li.done")).to_contain_text(["offered", "shadow"])
+        await expect(latest.locator(".steps")).to_contain_text("probation")
+        assert rollout.complaints == policies.complaints == []
 
 
 async def test_text_of_a_policy_stays_text(browser: Browser, cluster: DevCluster) -> None:

@@ -57,6 +57,48 @@ def _revision(*stages: str, result: str = "", note: str = "", **fields: bool) ->
             "done done done done failed ahead",
             id="rolled back",
         ),
+        pytest.param(
+            _revision("offered", "checked", "tested", "tried", "shadow"),
+            "done done done done now ahead ahead",
+            id="in a shadow",
+        ),
+        pytest.param(
+            _revision("offered", "checked", "tested", "tried", "shadow", "canary", "canary"),
+            "done done done done done now ahead ahead",
+            id="in a canary",
+        ),
+        pytest.param(
+            _revision(
+                "offered", "checked", "tested", "tried", "shadow", "canary", "probation",
+                "in_force", result="in_force", is_in_force=True,
+            ),
+            "done done done done done done done done",
+            id="in force after all stages",
+        ),
+        pytest.param(
+            _revision(
+                "offered", "checked", "tested", "tried", "shadow", "rejected",
+                result="rejected", note="shadow: maxNewlyPending",
+            ),
+            "done done done done failed ahead ahead",
+            id="failed in a shadow",
+        ),
+        pytest.param(
+            _revision(
+                "offered", "checked", "tested", "tried", "shadow", "canary", "rejected",
+                result="rejected", note="abort: aborted by jane",
+            ),
+            "done done done done done failed ahead ahead",
+            id="aborted in a canary",
+        ),
+        pytest.param(
+            _revision(
+                "offered", "checked", "tested", "tried", "canary", "superseded",
+                result="superseded",
+            ),
+            "done done done done skipped ahead ahead",
+            id="superseded in a canary",
+        ),
     ],
 )  # fmt: skip
 def test_the_way_of_a_revision(revision: RevisionAnswer, want: str) -> None:
