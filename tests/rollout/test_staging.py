@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from engine.binding.event_recorder import Reference
@@ -455,6 +456,17 @@ async def test_the_kill_switch_stops_every_stage() -> None:
         b.offer(EDIT)
         await b.until_in_force(EDIT)
         assert not any(call.startswith("shadow") for call in b.comparing.calls[before:])
+
+
+@pytest.mark.parametrize("said", [{"mode": "at-once"}, {"promote": EDIT_REVISION}], ids=str)
+async def test_the_kill_switch_takes_precedence_over_skipped_stages(said: dict[str, Any]) -> None:
+    async with bench() as b:
+        b.control.say(**said)
+        b.offer(EDIT, is_stopped=True)
+        await b.seconds(60)
+        assert b.revision == revision_of(FIRST)
+        b.offer(EDIT)
+        await b.until_in_force(EDIT)
 
 
 async def test_the_kill_switch_keeps_what_is_in_force_without_stages_too() -> None:
