@@ -57,12 +57,17 @@ class RecordedKernel:
     def decide(self, pod: Pod) -> Decision:
         """What is decided about *pod*, which comes now."""
         self.pod(None, pod)
+        made = self.try_next()
+        assert made.pod is pod
+        return made.decision
+
+    def try_next(self) -> ReportDecision:
+        """What is decided about the pod whose turn it is."""
         self._recorder.deciding(self.kernel)
         instructions = decided(self.kernel.decide(self._clock.monotonic()))
         self._recorder.decided(instructions)
         (made,) = (one for one in instructions if isinstance(one, ReportDecision))
-        assert made.pod is pod
-        return made.decision
+        return made
 
     def close(self) -> None:
         self._evaluator.close()

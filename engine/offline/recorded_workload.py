@@ -2,12 +2,14 @@
 
 Owns which entries of a log are causes and which are effects. Causes are the first checkpoint,
 pending pods (from their first decision on), deleted pods, and nodes that were added or deleted.
-Placements, nominations and revisions are effects, and left out.
+Placements, nominations and revisions are effects, and left out. Of the part before the workload
+begins, if there is one, everything counts: it makes the state that the workload begins with.
 """
 
 import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -45,6 +47,7 @@ class RecordedWorkload:
             other schedulers placed.
         gaps: How often the log starts again, as after a restart. Of the time in between only the
             result is known: which nodes changed, and which pods were deleted.
+        began, ended: From when to when it is, in seconds since the epoch.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
@@ -53,11 +56,16 @@ class RecordedWorkload:
     departures: list[tuple[float, str]] = field(default_factory=list)
     ignored: int = 0
     gaps: int = 0
+    began: float = 0.0
+    ended: float = 0.0
 
 
-def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
-    """The workload that *lines* record. Raises `LogError` for inconsistent entries."""
-    reader = _Reader()
+def recorded_workload(lines: Iterable[Line], since: float = -inf) -> RecordedWorkload:
+    """The workload that *lines* record, from the first checkpoint on, but not from before *since*.
+
+    Raises `LogError` for inconsistent entries.
+    """
+    reader = _Reader(since)
     for line in lines:
         with making_sense(line):
             reader.take(line)
@@ -74,10 +82,15 @@ class _Shown:
 
 
 class _Reader:
-    """Reads a log: `building --first checkpoint--> running --log--> skipping --checkpoint-->`."""
+    """Reads a log: `building --it begins--> running --log--> skipping --checkpoint--> running`.
 
-    def __init__(self) -> None:
+    It begins with the first checkpoint, or later, at *since*.
+    """
+
+    def __init__(self, since: float) -> None:
+        self._since = since
         self._is_building = True
+        self._is_whole = False  # a checkpoint has been read
         self._is_skipping = False
         self._is_gap = False
         # The current state of the log: nodes by name, and placed pods by uid.
@@ -85,10 +98,10 @@ class _Reader:
         self._on_nodes: dict[str, None] = {}
         # The checkpoint of a later file.
         self._shown: _Shown = _Shown()
-        self._began = 0.0
         self._nodes: dict[str, dict[str, Any]] = {}
-        self._placed: dict[str, dict[str, Any]] = {}  # at the first checkpoint, by uid
+        self._placed: dict[str, dict[str, Any]] = {}  # when it begins, by uid
         self._others: dict[tuple[str, str], dict[str, Any]] = {}
+        self._shown_facts: dict[tuple[str, str], Line] = {}
         self._facts: dict[str, Any] = {}
         self._waiting: dict[str, bytes] = {}
         self._stays: dict[str, Stay] = {}
@@ -96,11 +109,12 @@ class _Reader:
 
     def take(self, line: Line) -> None:
         """Read one entry."""
+        self._found.ended = max(self._found.ended, line.at)
+        if self._is_building and self._is_whole and line.at >= self._since:
+            self._begin(self._since)
         if self._is_building:
-            if line.event == "log":  # the file before ended within its checkpoint
-                for part in (self._nodes, self._there, self._placed, self._others, self._facts):
-                    part.clear()
-                self._waiting.clear()
+            if line.event == "log":
+                self._build_again(line)
             self._build(line)
         elif line.event == "log":
             # After a rotation, the checkpoint repeats what is known; after a gap it has news.
@@ -117,14 +131,31 @@ class _Reader:
         cluster.nodes += self._nodes.values()
         cluster.pods += self._placed.values()
         cluster.objects += self._others.values()
-        began = datetime.datetime.fromtimestamp(self._began, datetime.UTC)
+        began = datetime.datetime.fromtimestamp(found.began, datetime.UTC)
         cluster.taken_at = began.isoformat().replace("+00:00", "Z")
         if self._facts:
             cluster.facts.append(FactsDocument(RECORDED, self._facts))
         found.stays += self._stays.values()
         return found
 
-    # --- the first checkpoint ----------------------------------------------------------------
+    # --- until it begins ---------------------------------------------------------------------
+
+    def _build_again(self, line: Line) -> None:
+        """Forget what a new file's checkpoint says anew."""
+        parts: tuple[dict[Any, Any], ...] = (
+            self._nodes, self._there, self._placed, self._others, self._shown_facts
+        )  # fmt: skip
+        for part in parts:
+            part.clear()
+        if line.reason != "size" or line.lacks:
+            self._waiting.clear()  # who knows which of them still do
+        self._is_whole = False
+
+    def _begin(self, at: float) -> None:
+        self._is_building, self._found.began = False, at
+        self._on_nodes = dict.fromkeys(self._placed)
+        for line in self._shown_facts.values():
+            self._know(line)
 
     def _build(self, line: Line) -> None:
         match line.event:
@@ -135,10 +166,12 @@ class _Reader:
             case "pod":
                 pod = _plain(line.object, "Pod")
                 self._placed[pod["metadata"]["uid"]] = pod
+                self._waiting.pop(pod["metadata"]["uid"], None)
             case "object" if line.kind in _KIND_OF:
                 made = _plain(line.object, _KIND_OF[line.kind])
                 meta = made.get("metadata") or {}
-                key = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+                namespace, name = meta.get("namespace"), meta.get("name", "")
+                key = f"{namespace}/{name}" if namespace else name
                 self._others[line.kind, key] = made
             case "pending":
                 pod = _plain(line.object, "Pod")
@@ -147,13 +180,27 @@ class _Reader:
                 pod = _plain(self._waiting[line.uid], "Pod")
                 spec = {**pod.get("spec", {}), "nodeName": line.node}
                 self._placed[line.uid] = {**pod, "spec": spec}
+            case "forget" if line.undone:
+                self._placed.pop(line.uid, None)
+            case "gone" if line.of == "node":
+                self._nodes.pop(line.key, None)
+                self._there.pop(line.key, None)
+            case "gone" if line.of == "pod":
+                self._placed.pop(line.key, None)
+                self._waiting.pop(line.key, None)
+            case "gone":
+                self._others.pop((line.of, line.key), None)
             case "facts":
-                self._know(line)
+                if line.of == "others":  # has those of all pods
+                    for key in [key for key in self._shown_facts if key[0] == "pod"]:
+                        del self._shown_facts[key]
+                self._shown_facts[line.of, line.key] = line
             case "checkpoint":
-                self._is_building, self._began = False, line.at
-                self._on_nodes = dict.fromkeys(self._placed)
-                # A nominated pod is pending.
-                self._come(0.0, self._waiting)
+                self._is_whole = True
+                if line.at >= self._since:
+                    self._begin(line.at)
+                    # A nominated pod is pending.
+                    self._come(0.0, self._waiting)
 
     def _know(self, line: Line) -> None:
         """Add the facts of an entry to the document, with their times instead of their ages."""
@@ -186,11 +233,16 @@ class _Reader:
     # --- entries after the first checkpoint ------------------------------------------------
 
     def _follow(self, line: Line) -> None:
-        at = max(0.0, line.at - self._began)
+        at = max(0.0, line.at - self._found.began)
         match line.event:
             case "pending":
                 pod = Pod.from_raw(bytes(line.object))
-                self._come(at, {pod.uid: bytes(line.object)})
+                came = 0.0 if pod.uid in self._waiting else at
+                self._come(came, {pod.uid: bytes(line.object)})
+            case "decision" if line.uid in self._waiting:
+                # It waited when this began. Of one that is not tried again nobody knows if it was
+                # deleted before.
+                self._come(0.0, {line.uid: self._waiting[line.uid]})
             case "assume":
                 self._on_nodes[line.uid] = None
             case "forget" if line.undone:
@@ -238,7 +290,7 @@ class _Reader:
             case "checkpoint":
                 self._is_skipping = False
                 if self._is_gap:
-                    self._catch_up(max(0.0, line.at - self._began))
+                    self._catch_up(max(0.0, line.at - self._found.began))
 
     def _catch_up(self, at: float) -> None:
         found, shown = self._found, self._shown

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from io import StringIO
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,7 @@ from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster, last_of_each, read_cluster, unpacked
 from engine.offline.decision_log import Damage, LogError, is_log, read_log
-from engine.offline.recorded_workload import recorded_workload
+from engine.offline.recorded_workload import RecordedWorkload, recorded_workload
 from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
@@ -248,12 +248,37 @@ def _come_at_start(cluster: Cluster, workload: Workload) -> None:
     workload.departures += [(0.0, pod_of(one).key) for one in cluster.leaving_pods()]
 
 
+class RecordedPart(NamedTuple):
+    """A part of a decision log as a workload, and from when to when it is (since the epoch)."""
+
+    workload: Workload
+    began: float
+    ended: float
+
+
+def read_last(path: Path, seconds: float) -> RecordedPart:
+    """The last *seconds* of the decision log *path*, or all of it if it is shorter.
+
+    Raises `LogError`.
+    """
+    # Read twice: when the last part begins is known at the end, and the log may not fit in memory.
+    since = max((line.at for line in read_log(path)), default=0.0) - seconds
+    workload = Workload()
+    found = recorded_workload(read_log(path, workload.damage), since)
+    _take_recorded(path, found, workload)
+    return RecordedPart(workload, found.began, found.ended)
+
+
 def _read_recorded(path: Path, workload: Workload) -> None:
     """The cluster and the pods of a decision log."""
     try:
         found = recorded_workload(read_log(path, workload.damage))
     except LogError as error:
         raise WorkloadError(str(error)) from error
+    _take_recorded(path, found, workload)
+
+
+def _take_recorded(path: Path, found: RecordedWorkload, workload: Workload) -> None:
     _merge(workload.cluster, found.cluster)
     workload.arrivals += [Arrival(stay.at, stay.pod, stay.until) for stay in found.stays]
     workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]

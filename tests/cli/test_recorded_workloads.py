@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from engine.cli.main import main
-from engine.kernel.events import NodeFactsChanged
+from engine.kernel.events import NODES, NodeFactsChanged, ObjectChanged
 from engine.lib.clock import VirtualClock
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.decision_log import log_files, read_log
-from engine.offline.workload import Workload, WorkloadError, read_workload
+from engine.offline.workload import Workload, WorkloadError, read_last, read_workload
 from tests.cli.test_diff_command import node, pod, policies
 from tests.recorded import RecordedKernel
 
@@ -358,3 +358,76 @@ def test_a_log_without_a_whole_checkpoint_decides_nothing(log: Path) -> None:
         result = run(*command, *([first] if command[0] == "diff" else []))
         assert result.exit_code == 2
         assert f"{first}:3: want a whole checkpoint, the log ends before it does" in result.output
+
+
+# --- the last part of a log --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [40.0, 30.0])
+def test_a_log_that_is_not_longer_is_read_whole(log: Path, seconds: float) -> None:
+    part = read_last(log, seconds)
+    assert summary(part.workload) == summary(read_workload(log))
+    assert (part.began, part.ended) == (BEGAN, BEGAN + 30)
+
+
+def test_the_last_part_begins_with_what_the_part_before_left(log: Path) -> None:
+    part = read_last(log, 15.0)
+    assert summary(part.workload) == {
+        "nodes": ["n1", "n2"],
+        "placed": ["old", "p0", "p1"],
+        "stays": [(5.0, "p2", None)],
+        "changes": [(15.0, "n3", True)],
+        "departures": [(5.0, "default/old"), (15.0, "default/p0")],
+    }
+    assert (part.began, part.ended) == (BEGAN + 15, BEGAN + 30)
+    # In the second file, whose checkpoint says what is there once more.
+    part = read_last(log, 7.0)
+    assert summary(part.workload) == {
+        "nodes": ["n1", "n2"],
+        "placed": ["p1", "p0", "p2"],
+        "stays": [],
+        "changes": [(7.0, "n3", True)],
+        "departures": [(7.0, "default/p0")],
+    }
+    (facts,) = part.workload.cluster.facts
+    assert facts.document["nodes"] == {
+        "n1": {"heat": {"value": 60, "text": "60", "time": BEGAN - 10}}
+    }
+
+
+def test_everything_before_the_last_part_counts(tmp_path: Path) -> None:
+    """Nodes and pods that went, facts that changed, and pods that waited already."""
+    clock = VirtualClock(BEGAN)
+    run = RecordedKernel(tmp_path / "log", clock)
+    nodes = {name: Node.from_plain(node(name)) for name in ("n1", "n2", "n3")}
+    for one in nodes.values():
+        run.node(one)
+    for name in ("first", "second"):
+        run.pod(None, placed(name, "n1"))
+    sizes = {"waits": "64", "gone": "64", "fits": "1"}
+    wanted = {name: Pod.from_plain(pod(name, cpu)) for name, cpu in sizes.items()}
+    for name, pending in wanted.items():
+        assert bool(run.decide(pending).node) is (name == "fits")
+    clock.advance(10.0)
+    run.report(ObjectChanged(NODES, nodes["n3"], None))
+    run.pod(placed("first", "n1"), None)
+    for age in (30, 5):
+        heat = {"heat": Fact(age, str(age), age)}
+        run.report(NodeFactsChanged("n1", NodeFacts(heat, {})))
+    run.pod(wanted["gone"], None)  # nothing records that a pod ends that waits
+    clock.advance(10.0)
+    run.node(Node.from_plain(node("big", "64")))
+    assert run.try_next().pod.name == "waits"
+    run.close()
+    part = read_last(tmp_path / "log", 5.0)
+    assert summary(part.workload) == {
+        "nodes": ["n1", "n2"],
+        "placed": ["second", "fits"],
+        "stays": [(0.0, "waits", None)],
+        "changes": [(5.0, "big", True)],
+        "departures": [],
+    }
+    (facts,) = part.workload.cluster.facts
+    assert facts.document == {
+        "nodes": {"n1": {"heat": {"value": 5, "text": "5", "time": BEGAN + 5}}}
+    }
