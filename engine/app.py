@@ -325,6 +325,7 @@ class App:
             is_leading=self.leading.is_set,
             pod_groups=self._served_groups,
             clock=self._clock,
+            decision_log=decision_log.directory if decision_log is not None else None,
         )
         self.page = PageHandlers(Streams())
         self.activity = Activity(

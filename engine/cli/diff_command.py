@@ -1,32 +1,26 @@
 """`starsched diff`: what one set of policies decides differently from another."""
 
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from engine.cli.file_notes import report_damage, report_replaced, report_workload
+from engine.cli.comparison_text import print_comparison, seeds_option, simulated
+from engine.cli.file_notes import report_damage, report_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_option import known_profile, read_bundle
 from engine.cli.policy_paths import config_option
-from engine.cli.progress_bar import progress_bar
 from engine.offline.decision_log import Damage, is_log, read_log
-from engine.offline.event_words import in_words
 from engine.offline.workload import read_workload
 from engine.policy.bundle import Bundle
-from engine.recording.comparison import Comparison, compare_logs, compare_runs, summed_up
+from engine.recording.comparison import Comparison, compare_logs
 from engine.telemetry.logs import configure_logging
 
 WITHIN, EXCEEDED = 0, 1
-_SHOWN: Final = 20
 
 
 class _Budget(click.ParamType[tuple[float, bool]]):
@@ -71,13 +65,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     metavar="NAME",
     help="Decide every arriving pod by this profile (a `schedulerName`).",
 )
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Runs, each with another order of pods and of tie-breaking; 1: as written.",
-)
+@seeds_option
 @click.option(
     "--max-moved",
     type=_Budget(),
@@ -125,7 +113,7 @@ def diff_command(before: str, after: str, **options: Any) -> None:
         }
         print_json(result)
     else:
-        _print(found, "decisions" if _is_of_log(options) else "pods")
+        print_comparison(found, "decisions" if _is_of_log(options) else "pods", ("A", "B"))
         for line in exceeded:
             click.echo(f"exceeded: {line}")
     raise SystemExit(EXCEEDED if exceeded else WITHIN)
@@ -152,17 +140,7 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
     report_workload(workload, before, after)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
-    count: int = options["seeds"]
-    seeds: list[int | None] = [None] if count == 1 else list(range(1, count + 1))
-    progress = progress_bar()
-    runs = []
-    with progress:
-        bar = progress.add_task("seeds", total=count)
-        for one in compare_runs(before, after, workload, seeds):
-            runs.append(one)
-            progress.advance(bar)
-    report_replaced(runs[0][1].replaced)
-    return summed_up(runs)
+    return simulated(before, after, workload, options["seeds"])
 
 
 def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
@@ -179,28 +157,3 @@ def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
         what = "are pending" if _is_of_log(options) else "are pending or never got a node"
         lines.append(f"{found.pending_more} more {what}, want at most {more}")
     return lines
-
-
-def _print(found: Comparison, counted: str) -> None:
-    counts = Counter(change.kind for change in found.changes)
-    said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
-    click.echo(f"{found.pods} {counted}: {said}")
-    for change in found.changes[:_SHOWN]:
-        # A failure may have a second line, its hint; the JSON has all of it.
-        was, now = (text.partition("\n")[0] for text in (change.before, change.after))
-        click.echo(f"  {change.pod}: {change.kind}: {was} -> {now}")
-    if len(found.changes) > _SHOWN:
-        click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json has all")
-    shown = found.changes[:_SHOWN]
-    for line in in_words(*(said for one in shown for said in (one.before, one.after) if said)):
-        click.echo(click.style(f"  {line}", dim=True))
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    table = Table("measure")
-    for column in ("A", "B", "difference", "± (95 %)"):
-        table.add_column(column, justify="right")
-    for name, one in found.metrics.items():
-        margin = "-" if one.margin is None else f"{one.margin:.4g}"
-        table.add_row(
-            escape(name), f"{one.before:.4g}", f"{one.after:.4g}", f"{one.difference:+.4g}", margin
-        )
-    console.print(table)

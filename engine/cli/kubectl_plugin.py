@@ -4,6 +4,7 @@ Owns the commands and how their answers are printed; kubectl finds it by its nam
 flags are kubectl's.
 """
 
+import copy
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,16 +17,8 @@ import yaml
 
 from engine.cli.context_namespace import context_namespace
 from engine.cli.explain_text import print_answer
-from engine.cli.leader_access import (
-    CannotAsk,
-    Record,
-    Refused,
-    ask_leader,
-    leader_at,
-    leader_options,
-)
+from engine.cli.leader_access import answer_of, leader_options
 from engine.cli.rollout_command import rollout_command
-from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer, PoliciesPage, QueuePage
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -75,7 +68,7 @@ def explain(pod: str, namespace: str | None, **options: Any) -> None:
     if slash and said not in ("pod", "pods", "po"):
         namespace = said
     where = namespace or context_namespace(options["kubeconfig"], options["context"])
-    answer = _ask(options, f"/explain/{where}/{name}", {}, PodAnswer)
+    answer = answer_of(options, f"/explain/{where}/{name}", {}, PodAnswer)
     _print(options, answer, lambda: print_answer(answer, _TOP))
 
 
@@ -109,7 +102,7 @@ def queue(
         "limit": str(limit),
     }
     query = {name: value for name, value in asked.items() if value}
-    page = _ask(options, "/queue", query, QueuePage)
+    page = answer_of(options, "/queue", query, QueuePage)
     _print(options, page, lambda: _print_queue(page))
 
 
@@ -117,11 +110,8 @@ def queue(
 @_common
 def policies(**options: Any) -> None:
     """List what became of the latest revisions of the policies."""
-    page = _ask(options, "/policies", {}, PoliciesPage)
+    page = answer_of(options, "/policies", {}, PoliciesPage)
     _print(options, page, lambda: _print_policies(page))
-
-
-main.add_command(rollout_command)
 
 
 @main.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -138,22 +128,22 @@ def apply(arguments: tuple[str, ...]) -> None:
     _become("apply", arguments)
 
 
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def report(arguments: tuple[str, ...]) -> None:
+    """Report on an edit, with a simulation: `starsched rollout report`."""
+    _become("rollout", ("report", *arguments))
+
+
+_rollout = copy.copy(rollout_command)
+_rollout.commands = {**rollout_command.commands, "report": report}
+main.add_command(_rollout)
+
+
 def _become(command: str, arguments: Sequence[str]) -> None:
     """Replace this process by another command of ours, which may fork before it has threads."""
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "engine.cli.main", command, *arguments])
-
-
-def _ask(options: dict[str, Any], path: str, query: dict[str, str], record: type[Record]) -> Record:
-    try:
-        return ask_leader(leader_at(options), path, query, record)
-    except Refused as refused:
-        hint = f"\nhint: {refused.refusal.hint}" if refused.refusal.hint else ""
-        raise click.ClickException(f"{refused}{hint}") from refused
-    except CannotAsk as error:
-        raise click.ClickException(f"the scheduler could not be asked: {error}") from error
-    except KubeConfigError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _print(options: dict[str, Any], answer: msgspec.Struct, as_text: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from engine.cli.cluster_option import connect
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, NotFound
+from engine.kube.errors import ApiError, KubeConfigError, NotFound
 from engine.kube.port_forward import exchange_with_pod
 from engine.kube.resources import LEASES
 from engine.lib import event_loop
@@ -127,6 +127,30 @@ def ask_leader(
     except msgspec.DecodeError as error:
         text = body[:200].decode(errors="replace").strip()
         raise CannotAsk(f"status {status}, and no answer of a scheduler: `{text}`") from error
+
+
+def answer_of(
+    options: Mapping[str, Any],
+    path: str,
+    query: Mapping[str, str],
+    record: type[Record],
+    *,
+    hint: str = "",
+) -> Record:
+    """What the leader that *options* name answers; the command ends if it does not.
+
+    *hint* says how to do without.
+    """
+    try:
+        return ask_leader(leader_at(options), path, query, record)
+    except Refused as refused:
+        refusal = f"\nhint: {refused.refusal.hint}" if refused.refusal.hint else ""
+        raise click.ClickException(f"{refused}{refusal}") from refused
+    except CannotAsk as error:
+        without = f"\nhint: {hint}" if hint else ""
+        raise click.ClickException(f"the scheduler could not be asked: {error}{without}") from error
+    except KubeConfigError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def namespace_of(where: LeaderAt, pod: str) -> str:

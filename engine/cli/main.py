@@ -126,6 +126,7 @@ _SUPERVISED: Final = frozenset(
         "diff",
         "compare",
         "plan",
+        "rollout report",
         "sweep",
         "conformance",
     }
@@ -139,7 +140,7 @@ class _LazyGroup(click.Group):
         """Run as a program, which may fork. Tests call `main`, in their own process."""
         if Path(sys.argv[0]).name == KUBE_SCHEDULER:
             kwargs.update(args=["run", *sys.argv[1:]], prog_name=KUBE_SCHEDULER)
-        if _SUPERVISED.intersection(sys.argv[1:2]):
+        if _SUPERVISED.intersection((*sys.argv[1:2], " ".join(sys.argv[1:3]))):
             supervise()
             gc.set_threshold(*garbage.UNTIL_THE_END)
         return super().__call__(*args, **kwargs)

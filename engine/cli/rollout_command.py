@@ -9,15 +9,10 @@ import msgspec
 
 from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.json_output import output_option, print_json
-from engine.cli.leader_access import (
-    CannotAsk,
-    Refused,
-    ask_leader,
-    leader_at,
-    leader_options,
-)
+from engine.cli.leader_access import answer_of, leader_options
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.cli.rollout_control import Change, abort, promote, set_mode, write_control
+from engine.cli.rollout_report import report_command
 from engine.cli.rollout_text import print_rollout
 from engine.kube.errors import KubeConfigError
 from engine.lib import event_loop
@@ -35,9 +30,10 @@ _REVISION: Final = re.compile(r"[0-9a-f]{12}")
 def rollout_command() -> None:
     """Show how far an edit of the policies has come, and pause, resume, promote or abort it.
 
-    `status` asks the scheduler that leads, as `starsched explain` does. The others write the
-    ConfigMap next to the policies' that holds the mode of roll-outs, with your credentials: the
-    Role `starsched-rollout-operator` allows it. Its mode counts for every edit until it is changed.
+    `status` and `report` ask the scheduler that leads, as `starsched explain` does. The others
+    write the ConfigMap next to the policies' that holds the mode of roll-outs, with your
+    credentials: the Role `starsched-rollout-operator` allows it. Its mode counts for every edit
+    until it is changed.
 
     \b
     Exit codes: 0 done, 1 refused, or the scheduler could not be asked, or nothing is being rolled
@@ -47,6 +43,7 @@ def rollout_command() -> None:
     Examples:
       starsched rollout status
       starsched rollout status --output json | jq .verdict
+      starsched rollout report --log /var/log/starsched
       starsched rollout pause
       starsched rollout promote --revision 3f2a9c41d07b
       starsched rollout abort --configmap starsched/starsched-policies
@@ -103,6 +100,9 @@ def status(**options: Any) -> None:
         print_json(msgspec.to_builtins(page))
     else:
         print_rollout(page)
+
+
+rollout_command.add_command(report_command)
 
 
 @rollout_command.command()
@@ -176,18 +176,10 @@ def _place(options: dict[str, Any], page: RolloutPage | None = None) -> str:
 
 
 def _ask(options: dict[str, Any]) -> RolloutPage:
-    try:
-        return ask_leader(leader_at(options), "/rollout", {}, RolloutPage)
-    except Refused as refused:
-        hint = f"\nhint: {refused.refusal.hint}" if refused.refusal.hint else ""
-        raise click.ClickException(f"{refused}{hint}") from refused
-    except CannotAsk as error:
-        hint = "\nhint: --configmap and --revision say what is written without asking"
-        raise click.ClickException(
-            f"the scheduler could not be asked: {error}{hint if 'configmap' in options else ''}"
-        ) from error
-    except KubeConfigError as error:
-        raise click.UsageError(str(error)) from error
+    hint = "--configmap and --revision say what is written without asking"
+    return answer_of(
+        options, "/rollout", {}, RolloutPage, hint=hint if "configmap" in options else ""
+    )
 
 
 def _write(options: dict[str, Any], config_map: str, change: Change) -> Mapping[str, str]:

@@ -452,6 +452,7 @@ class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
         active: What is in force, with its origin, counts and warnings; null before the first.
         revisions: The latest ones, newest first.
         files: The texts in force, by name.
+        texts: Those of the revisions that were asked for, as far as they are known.
         source, last_rejected, last_good, rolled_back, history, pod_groups: As ever.
     """
 
@@ -465,6 +466,7 @@ class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Mapping[str, Any], ...]
     revisions: tuple[RevisionAnswer, ...] = ()
     files: Mapping[str, str] = {}
+    texts: Mapping[str, Mapping[str, str]] = {}
     pod_groups: Mapping[str, Any] = {}
 
 

@@ -5,7 +5,7 @@ Owns comparing revisions, which is done once for each, in a thread: texts may be
 
 import asyncio
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from engine.lib.clock import Clock
@@ -36,8 +36,10 @@ class PoliciesAnswers:
         self._clock = clock
         self._diffs: dict[RevisionRecord, tuple[RevisionRecord | None, tuple[FileDiff, ...]]] = {}
 
-    async def page(self, leader: Leader, pod_groups: Mapping[str, Any]) -> PoliciesPage:
-        """The answer of `/policies`."""
+    async def page(
+        self, leader: Leader, pod_groups: Mapping[str, Any], wanted: Collection[str] = ()
+    ) -> PoliciesPage:
+        """The answer of `/policies`, with the texts of the revisions *wanted*."""
         described = self._rollout.describe()
         records = list(self._rollout.timeline)
         for record in records:
@@ -63,6 +65,7 @@ class PoliciesAnswers:
                 for record in records
             ),
             files={} if in_force is None else in_force.files,
+            texts={one.revision: one.files for one in records if one.revision in wanted},
             pod_groups=pod_groups,
         )
 

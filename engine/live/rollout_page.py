@@ -3,7 +3,9 @@
 Owns the sentences and the commands. The numbers are the roll-out's.
 """
 
+import shlex
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,8 +31,12 @@ def rollout_page(
     leader: Leader,
     now: float,
     readable: Collection[str] | None = None,
+    decision_log: Path | None = None,
 ) -> RolloutPage:
-    """The answer of `/rollout`; pods only of *readable* namespaces (None: all)."""
+    """The answer of `/rollout`; pods only of *readable* namespaces (None: all).
+
+    *decision_log* is where decisions are recorded, if they are.
+    """
     shadow, left_out = _readable_part(status.standing or status.shadow, readable)
     page = RolloutPage(
         revision=revision,
@@ -55,8 +61,9 @@ def rollout_page(
         control=status.control,
         left_out=left_out,
     )
+    commands = (*_commands(page), *_of_log(page, decision_log))
     return msgspec.structs.replace(
-        page, headline=_headline(page), next_step=_next_step(page), commands=_commands(page)
+        page, headline=_headline(page), next_step=_next_step(page), commands=commands
     )
 
 
@@ -202,3 +209,10 @@ def _commands(page: RolloutPage) -> tuple[Command, ...]:
             Command(f"starsched rollout abort {revision}", f"goes back to {page.base}"),
         ]
     return tuple(found)
+
+
+def _of_log(page: RolloutPage, decision_log: Path | None) -> tuple[Command, ...]:
+    if decision_log is None or not page.candidate:
+        return ()
+    command = f"starsched rollout report --log {shlex.quote(str(decision_log))}"
+    return (Command(command, "simulates the last hour of the log under both"),)

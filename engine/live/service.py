@@ -5,6 +5,7 @@ Owns which questions a process can answer, what a caller may see of them, and wh
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -75,6 +76,7 @@ class LiveAnswers:
         is_leading: This process decides.
         pod_groups: What is known of the API for groups.
         clock: Time.
+        decision_log: Where decisions are recorded; None if they are not.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class LiveAnswers:
         is_leading: Callable[[], bool],
         pod_groups: Callable[[], Mapping[str, Any]],
         clock: Clock,
+        decision_log: Path | None = None,
     ) -> None:
         self._kernel = kernel
         self._explainer = explainer
@@ -99,6 +102,7 @@ class LiveAnswers:
         self._is_leading = is_leading
         self._pod_groups = pod_groups
         self._clock = clock
+        self._decision_log = decision_log
         self._rows = QueueRows(kernel, self._rules, clock)
         self._policies = PoliciesAnswers(rollout, clock)
         self._of_rules: tuple[object, Rules] | None = None
@@ -125,9 +129,10 @@ class LiveAnswers:
         """`/nodes`."""
         return await self._answered(lambda: self._nodes(viewer, query))
 
-    async def policies(self, _viewer: Viewer, _query: Query) -> Answered:
-        """`/policies`."""
-        return OK, await self._policies.page(self._leader(), self._pod_groups())
+    async def policies(self, _viewer: Viewer, query: Query) -> Answered:
+        """`/policies`, with the texts of the revisions `texts`, by commas."""
+        wanted = {one for one in query.get("texts", "").split(",") if one}
+        return OK, await self._policies.page(self._leader(), self._pod_groups(), wanted)
 
     async def rollout(self, viewer: Viewer, _query: Query) -> Answered:
         """`/rollout`."""
@@ -291,6 +296,7 @@ class LiveAnswers:
             leader=self._leader(),
             now=self._clock.now(),
             readable=readable,
+            decision_log=self._decision_log,
         )
 
     def _rules(self) -> Rules:

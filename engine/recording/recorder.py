@@ -5,6 +5,7 @@ only notes references to what never changes; encoding and writing are the log wr
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -121,6 +122,11 @@ class Recorder:
         self._holders: set[str] = set()
         self._to_hold = ""  # the uid of a pod for which plugins hold something once it is assumed
         self._deferred = 0
+
+    @property
+    def directory(self) -> Path:
+        """Where the log is."""
+        return self.writer.settings.directory
 
     def start(self) -> None:
         """Begin. Raises `OSError` if the log's directory cannot be written."""

@@ -1,5 +1,6 @@
 """What `/rollout` says of a candidate, and what it leaves out."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +112,14 @@ def test_what_can_be_done(
     ] == commands
     assert all(text.endswith(NEW) for text in got if "--revision" in text)
     assert page(of, control, stopped=stopped, config_map="").commands == ()
+
+
+@pytest.mark.parametrize("config_map", [CONFIG_MAP, ""])
+def test_an_edit_that_is_recorded_can_be_simulated(config_map: str) -> None:
+    words: dict[str, Any] = {"config_map": config_map, "decision_log": Path("/var/my log")}
+    last = page(status(0, "failed"), **words).commands[-1]
+    assert last.command == "starsched rollout report --log '/var/my log'"
+    assert page(RolloutStatus(), **words).commands == ()
 
 
 def test_problems_of_the_mode_are_said() -> None:

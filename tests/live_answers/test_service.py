@@ -302,6 +302,10 @@ async def test_policies_replaced_meanwhile_explain_the_next(cluster: DevCluster)
         stages = [stage.stage for stage in now.stages]
         assert stages[:5] == ["offered", "checked", "tested", "loaded", "tried"]
         assert page.files["colour.star"] == POLICY.replace("another", "the wrong")
+        assert page.texts == {}
+        _, page = await app.live.policies(ALL, {"texts": f"{first.revision},3f2a9c41d07b,"})
+        assert isinstance(page, PoliciesPage)
+        assert page.texts == {first.revision: {"colour.star": POLICY}}
 
 
 _CANARY = """apiVersion: starsched.dev/v1
