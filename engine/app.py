@@ -279,7 +279,7 @@ class App:
         self.control = control if control is not None else NoControl()
         self.shadow = Shadow(stages.make_bundle, stages.make_evaluator)
         self.comparing = LiveComparing(
-            self.kernel, self.report, self.shadow, self._show_facts, self._clock
+            self.kernel, self.report, self.shadow, self._compared_with, self._clock
         )
         self.rollout = Rollout(
             source=source,
@@ -639,11 +639,13 @@ class App:
         new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
 
-    def _show_facts(self, candidate: LoadedRevision | None) -> None:
-        """Show the facts that *candidate* reads, in addition to those of the policies in force.
+    def _compared_with(self, candidate: LoadedRevision | None) -> None:
+        """Record *candidate*, and show the facts that it reads beside those of the ones in force.
 
         Where both configure a fact, it is that of the policies in force.
         """
+        if self.decision_log is not None:
+            self.decision_log.candidate(candidate)
         active = self.rollout.active
         own, has_ages = active.bundle.runtime.facts, _reads_ages(active)
         if candidate is not None:

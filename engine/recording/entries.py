@@ -4,7 +4,8 @@ Owns the format. An entry is a JSON object with its number `n`, its time `t` (se
 epoch) and its kind `e`:
 
     log          the head of a file: `format`, `version`, `reason` of its checkpoint, `lost` entries
-    policies     `revision`, `files`, `config`
+    policies     `revision`, `files`, `config`; no candidate decides from here on
+    candidate    the same of policies that may decide some pods; with the `revision` "" none do
     hole, fill   a slot that no node has: `key`; the end of that: `keys`
     node, pod    a node, or a pod that is on a node: `object`
     pending      the pod that is decided, assumed or nominated next, in its newest version: `object`

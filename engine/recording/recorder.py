@@ -6,7 +6,7 @@ only notes references to what never changes; encoding and writing are the log wr
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -33,6 +33,7 @@ from engine.kernel.instructions import (
 from engine.kernel.kernel import Kernel
 from engine.lib.clock import Clock
 from engine.model.fact import Facts
+from engine.policy.bundle import Bundle
 from engine.queueing.nominator import Nominator
 from engine.recording.entries import Entry, answer_plain, verdict
 from engine.recording.log_writer import Checkpoint, LogWriter, key_of
@@ -90,6 +91,13 @@ def _others(cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts
     return {"of": "others", "key": "", "facts": facts}
 
 
+class Candidate(Protocol):
+    """Policies on their way: their bundle, and its files by name."""
+
+    bundle: Bundle
+    files: Mapping[str, str]
+
+
 class Recorder:
     """Records the events of a kernel and what it decides; its shell reports both.
 
@@ -114,6 +122,7 @@ class Recorder:
         self._kinds = tuple(kinds)
         self._config_text = config_text
         self._policies: Entry | None = None
+        self._candidate: Entry | None = None
         self._is_recording = False
         self._is_overrun = False
         self._is_off = False
@@ -138,13 +147,26 @@ class Recorder:
         self.writer.close()
 
     def policies(self, revision: str, files: Mapping[str, str]) -> None:
-        """Record that these policies decide from now on."""
-        self._policies = {
-            "revision": revision,
-            "files": dict(files),
-            "config": self._config_text,
-        }
+        """Record that these policies decide from now on, and no candidate."""
+        self._policies = self._entry_of(revision, files)
+        self._candidate = None
         self._note("policies", self._policies)
+
+    def candidate(self, candidate: Candidate | None) -> None:
+        """Record that these policies may decide some pods from now on; None: no others do."""
+        before = self._candidate
+        if candidate is None:
+            self._candidate = None
+            if before is not None:
+                self._note("candidate", {"revision": ""})
+            return
+        revision = candidate.bundle.revision
+        if before is None or before["revision"] != revision:
+            self._candidate = self._entry_of(revision, candidate.files)
+            self._note("candidate", self._candidate)
+
+    def _entry_of(self, revision: str, files: Mapping[str, str]) -> Entry:
+        return {"revision": revision, "files": dict(files), "config": self._config_text}
 
     # --- changes -----------------------------------------------------------------------------
 
@@ -294,6 +316,8 @@ class Recorder:
         reason = "overrun" if self._is_overrun else self.writer.wants_checkpoint or "start"
         assert self._policies is not None
         entries: list[tuple[str, Entry]] = [("policies", self._policies)]
+        if self._candidate is not None:
+            entries.append(("candidate", self._candidate))
         entries += state_of(cache)
         for kind in self._kinds:
             objects = cache.objects.list(kind)

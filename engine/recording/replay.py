@@ -13,9 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.caching.objects import object_key
+from engine.kernel.deciders import Canary
 from engine.kernel.events import (
     NODES,
     PODS,
+    CanaryChanged,
     Event,
     NodeFactsChanged,
     ObjectChanged,
@@ -107,6 +109,10 @@ class Replayer:
         self._evaluator: Evaluator | None = None
         self._scheduler: Scheduler | None = None
         self._scheduler_revision = ""
+        # Of the candidate that may decide some pods.
+        self._candidate: Scheduler | None = None
+        self._candidate_evaluator: Evaluator | None = None
+        self._candidate_revision = ""
         self._clock = VirtualClock(0.0)
         self._metrics = Metrics(CollectorRegistry())
         self._is_building = False
@@ -120,11 +126,13 @@ class Replayer:
 
     def close(self) -> None:
         """End what evaluates."""
+        self._end_candidate()
         if self._evaluator is not None:
             self._evaluator.close()
             self._evaluator = None
 
     def _clear(self) -> None:
+        self._end_candidate()
         self._cache = Cache()
         self._plugins = make_plugins(self._cache.objects, clock=self._clock)
         self._kernel = Kernel(self._cache, self._plugins, metrics=self._metrics)
@@ -188,6 +196,8 @@ class Replayer:
                 pass
             case "policies":
                 self._use(line)
+            case "candidate":
+                self._use_candidate(line)
             case "hole":
                 self._report(ObjectChanged(NODES, None, _placeholder(line.key)))
             case "fill":
@@ -323,6 +333,7 @@ class Replayer:
     # --- deciding ----------------------------------------------------------------------------
 
     def _use(self, line: Line) -> None:
+        self._end_candidate()
         if self._scheduler is not None and self._scheduler_revision == line.revision:
             return
         if self._other is not None and self._scheduler is not None:
@@ -330,20 +341,39 @@ class Replayer:
             return
         bundle = self._other
         if bundle is None:
-            config = None
-            if line.config is not None:
-                config = decode_configuration(line.config, "--config")
-            bundle = build_bundle(line.files, config)
+            bundle = _bundle_of(line)
         self.close()
         self._evaluator = InProcessEvaluator(bundle.program)
         self._scheduler = Scheduler(bundle, self._evaluator, plugins=self._plugins)
         self._report(RevisionSwitched(self._scheduler))
         self._scheduler_revision = line.revision
 
+    def _use_candidate(self, line: Line) -> None:
+        """Have a candidate for the decisions that are its own; other policies decide all of them.
+
+        It sees what plugins hold, and groups, as in the kernel that recorded it.
+        """
+        self._end_candidate()
+        if not line.revision or self._other is not None:
+            return
+        bundle = _bundle_of(line)
+        self._candidate_evaluator = InProcessEvaluator(bundle.program)
+        self._candidate = Scheduler(bundle, self._candidate_evaluator, plugins=self._plugins)
+        self._candidate_revision = line.revision
+        self._report(CanaryChanged(Canary(self._candidate, lambda _pod, _group: False)))
+
+    def _end_candidate(self) -> None:
+        if self._candidate_evaluator is not None:
+            self._candidate_evaluator.close()
+            self._candidate = self._candidate_evaluator = None
+            self._report(CanaryChanged(None))
+
     def _decide(self, line: Line) -> Outcome:
         """Decide again what *line* records."""
         self.decisions += 1
         scheduler, pod = self._scheduler, self._pending.get(line.uid)
+        if self._candidate is not None and line.revision == self._candidate_revision:
+            scheduler = self._candidate
         if scheduler is None or pod is None:
             missing = "policies" if scheduler is None else f"pod `{line.pod}`"
             raise LogError(f"{place_of(line)}: the log has no {missing}")
@@ -407,6 +437,14 @@ class Replayer:
         except StopIteration as end:
             decision: Decision = end.value[0]
             return decision
+
+
+def _bundle_of(line: Line) -> Bundle:
+    """The policies of *line*. Raises `PolicyErrors`."""
+    config = None
+    if line.config is not None:
+        config = decode_configuration(line.config, "--config")
+    return build_bundle(line.files, config)
 
 
 def _placeholder(name: str) -> Node:

@@ -115,7 +115,7 @@ class LiveComparing:
         kernel: Decides.
         report: Passes an event to it, and has its instructions carried out.
         shadow: Compares.
-        show_facts: Shows what the policies of a candidate read, too; None: no candidate's.
+        on_candidate: Called with the candidate that is compared from now on; None: none is.
         clock: Measures waits.
     """
 
@@ -124,13 +124,13 @@ class LiveComparing:
         kernel: Kernel,
         report: Callable[[Event], None],
         shadow: Shadow,
-        show_facts: Callable[[LoadedRevision | None], None],
+        on_candidate: Callable[[LoadedRevision | None], None],
         clock: Clock,
     ) -> None:
         self._kernel = kernel
         self._report = report
         self._shadow = shadow
-        self._show_facts = show_facts
+        self._on_candidate = on_candidate
         self._clock = clock
         self._arms: Arms | None = None
         self._counters: dict[str, ArmCounter] = {}
@@ -142,7 +142,7 @@ class LiveComparing:
         self, candidate: LoadedRevision, base: LoadedRevision, stage: ShadowStage
     ) -> Callable[[], ShadowMeasures]:
         """As `Comparing.begin_shadow`."""
-        self._show_facts(candidate)
+        self._on_candidate(candidate)
         return self.begin_standing(candidate, base, stage)
 
     def begin_standing(
@@ -162,7 +162,7 @@ class LiveComparing:
     ) -> tuple[ArmMeasures, ArmMeasures]:
         """As `Comparing.begin_canary`."""
         self._end_shadow()
-        self._show_facts(candidate)
+        self._on_candidate(candidate)
         if self._arms is None:
             self._pending = self._pending_pods()
         arms = self._arms = Arms(candidate.bundle.revision, share, stage, self._labels_of())
@@ -183,7 +183,7 @@ class LiveComparing:
             # Not if another revision came into force, which ends it by itself.
             if self._kernel.deciders.canary is not None:
                 self._report(CanaryChanged(None))
-        self._show_facts(None)
+        self._on_candidate(None)
 
     def _end_shadow(self) -> None:
         if self._is_shadowed:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.offline.decision_log import log_files, read_log
+from engine.policy.bundle import build_bundle
 from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
@@ -171,6 +173,58 @@ async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> 
     result = CliRunner().invoke(main, ["replay", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert f"{len(found)} the same, 0 different" in result.output
+
+
+def _are_placed(app: App, count: int) -> bool:
+    return placed(app) == count
+
+
+_CANARY = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+rollout:
+  canary:
+    steps:
+    - {share: 50%, duration: 1s, decisions: 1000000}
+"""
+
+
+@pytest.mark.slow("runs a whole scheduler")
+@pytest.mark.parametrize("size", [1 << 26, 4_000], ids=["one file", "many files"])
+async def test_decisions_of_a_canary_are_decided_again_by_its_policies(
+    tmp_path: Path, size: int
+) -> None:
+    """They were compared with what the policies in force decide, and were all different."""
+    recorder = make_recorder(tmp_path, file_bytes=size, files=1000, compress=False)
+    before = {"runtime.yaml": _CANARY}
+    async with DevCluster() as cluster:
+        names = [f"node-{number}" for number in range(1, 4)]
+        cluster.create(harness.namespace(), *(make_node(name) for name in names))
+        harness.edit(cluster, before)
+        async with harness.scheduler(cluster, from_config_map=True, decision_log=recorder) as app:
+            harness.edit(cluster, before | {"mine.star": PREFERS, "config.yaml": CONFIG})
+            await eventually(lambda: app.kernel.deciders.canary is not None, what="the canary")
+            candidate = app.rollout.status.candidate
+            for number in range(40):
+                cluster.create(make_pod(f"a-{number}", cpu="10m", memory="1Mi"))
+                await eventually(partial(_are_placed, app, number + 1))
+            harness.edit(cluster, before)
+            await eventually(lambda: app.kernel.deciders.canary is None, what="its end")
+            cluster.create(make_pod("last", cpu="10m", memory="1Mi"))
+            await eventually(lambda: placed(app) == 41)
+            in_force = app.rollout.active.bundle.revision
+    recorder.close()
+    assert (len(log_files(tmp_path)) > 2) == (size == 4_000)
+    found = outcomes(tmp_path)
+    assert {outcome.revision for outcome in found} == {in_force, candidate}
+    assert found[-1].revision == in_force
+    assert [one for one in found if not one.is_same or one.notes] == []
+    for file in log_files(tmp_path)[:10]:  # each begins with a checkpoint that has the candidate
+        assert [one for one in outcomes(file) if not one.is_same or one.notes] == []
+    # The candidate does decide something else.
+    replayer = Replayer(build_bundle(before))
+    others = list(replayer.outcomes(read_log(tmp_path)))
+    replayer.close()
+    assert {one.revision for one in others if not one.is_same} == {candidate}
 
 
 def a_group(name: str, min_count: int, **spec: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Bench(World):
         bundle = build_bundle(files)
         evaluator = InProcessEvaluator(bundle.program)
         loaded = LoadedRevision(bundle, files, evaluator, Scheduler(bundle, evaluator))
-        return self.comparing.begin_canary(loaded, loaded, CanaryStage(), 0.5)
+        return self.comparing.begin_canary(loaded, None, CanaryStage(), 0.5)
 
     def add_many(self, count: int = 40, prefix: str = "p") -> None:
         for number in range(count):
