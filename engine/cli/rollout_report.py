@@ -35,6 +35,7 @@ _WITHOUT: Final = "--policies A B says which texts are simulated without asking"
 ASSUMPTIONS: Final = (
     "pods come and end, and nodes change, as recorded: what controllers, autoscalers and users "
     "would have done otherwise is not known",
+    "each placement affects the next, so a small change can move many pods",
     "facts are those of the beginning, extenders are not called, and the API server answers at "
     "once",
 )

@@ -17,6 +17,7 @@ from engine.lib.clock import VirtualClock
 from engine.rollout.rollout import Rollout
 from engine.rollout.status import RolloutStatus, StageStatus
 from tests.app.harness import config_map, edit, namespace, scheduler
+from tests.app.test_recording import make_recorder
 from tests.cli.test_diff_command import policies
 from tests.cli.test_recorded_workloads import BEGAN, record
 from tests.waiting import eventually
@@ -108,11 +109,14 @@ def texts(*nodes: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    """A scheduler with an edit that may use only one of two nodes, and that failed."""
+async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    """A scheduler that records, with an edit that may use only one of two nodes, and failed."""
+    recorder = make_recorder(tmp_path / "record")
     async with DevCluster() as cluster:
         cluster.create(namespace(), config_map(texts("n1", "n2")))
-        async with scheduler(cluster, from_config_map=True, local_port=0) as app:
+        async with scheduler(
+            cluster, from_config_map=True, local_port=0, decision_log=recorder
+        ) as app:
             base = app.rollout.active.bundle.revision
             edit(cluster, texts("n1", ""))
             await eventually(lambda: app.rollout.active.bundle.revision != base)
@@ -139,6 +143,9 @@ async def test_the_edit_and_its_simulated_hour_are_one_report(app: App, log: Pat
     assert "\n6 pods: 2 moved, 2 now pending\n" in said
     header = next(line for line in said.splitlines() if "measure" in line)
     assert header.index("in force") < header.index("candidate")
+    # Which log it is, the scheduler says.
+    assert app.decision_log is not None
+    assert f"\n  starsched rollout report --log {app.decision_log.directory}  # simulates" in said
     answer = json.loads((await asked(app, "--log", log, "--output=json")).stdout)
     assert answer["rollout"]["candidate"] == answer["simulation"]["after"] == status.candidate
     assert answer["simulation"]["before"] == status.base
