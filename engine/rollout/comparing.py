@@ -134,7 +134,7 @@ class LiveComparing:
         self._clock = clock
         self._arms: Arms | None = None
         self._counters: dict[str, ArmCounter] = {}
-        # The uids of the pods that were pending when the canary began.
+        # The uids of the pods that were pending when the canary, or a step of it, began.
         self._pending: frozenset[str] = frozenset()
         self._is_shadowed = False
 
@@ -164,7 +164,8 @@ class LiveComparing:
         self._end_shadow()
         self._on_candidate(candidate)
         if self._arms is None:
-            self._pending = self._pending_pods()
+            self._pending = frozenset()
+        self._pending |= self._pending_pods()
         arms = self._arms = Arms(candidate.bundle.revision, share, stage, self._labels_of())
         self._counters = {CANARY: ArmCounter(), CONTROL: ArmCounter()}
         candidate.scheduler.keeps_choices = True

@@ -374,6 +374,7 @@ async def test_pods_that_a_canary_rejects_get_their_nodes_when_it_fails(world: W
             await world.edit(files(prefer(OLD, STRICT), **ONLY_CANARY))
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
             await eventually(lambda: app.queue.counts()["unschedulable"] > 0, what="a rejection")
+            candidate = app.rollout.status.candidate
             note = await world.until_told("PolicyRejected")
             assert "canary 40%: maxNewlyPending: " in note
             assert "in the control sample 0 in " in note
@@ -381,6 +382,11 @@ async def test_pods_that_a_canary_rejects_get_their_nodes_when_it_fails(world: W
             await eventually(lambda: not app.queue.counts()["unschedulable"], seconds=5)
         assert revision_of(app) == before
         await check(world, stream)
+        # The author can see whose decision it was.
+        events = await world.cluster.events("FailedScheduling")
+        assert all("not this class" in event["note"] for event in events)
+        notes = [event["metadata"]["annotations"][REVISION_ANNOTATION] for event in events]
+        assert set(notes) == {candidate}
 
 
 @HERE

@@ -47,12 +47,14 @@ class Bench(World):
             self.comparing.handled(instructions)
         return super()._carry_out(instructions)
 
-    def begin(self, files: Mapping[str, str]) -> tuple[ArmMeasures, ArmMeasures]:
+    def begin(
+        self, files: Mapping[str, str], share: float = 0.5
+    ) -> tuple[ArmMeasures, ArmMeasures]:
         assert self.comparing is not None
         bundle = build_bundle(files)
         evaluator = InProcessEvaluator(bundle.program)
         loaded = LoadedRevision(bundle, files, evaluator, Scheduler(bundle, evaluator))
-        return self.comparing.begin_canary(loaded, None, CanaryStage(), 0.5)
+        return self.comparing.begin_canary(loaded, None, CanaryStage(), share)
 
     def add_many(self, count: int = 40, prefix: str = "p") -> None:
         for number in range(count):
@@ -90,6 +92,18 @@ def test_pods_that_were_pending_before_are_not_newly_pending() -> None:
     bench.add_many(prefix="new")
     assert canary.pending_owners > 0
     assert control.pending_owners > 0
+
+
+def test_pods_that_were_pending_before_a_step_are_not_newly_pending() -> None:
+    """Those that a larger share takes from the others are tried anew, and no others."""
+    bench = Bench(NOWHERE)
+    same = with_policy(NOWHERE["picky.star"] + "\n# another text\n")
+    bench.begin(same, share=0.05)
+    bench.add_many()
+    canary, control = bench.begin(same)
+    bench.turns(100)
+    assert canary.decisions > 0
+    assert (canary.pending, control.pending) == (0, 0)
 
 
 def test_what_a_pod_has_waited_before_is_not_the_candidates() -> None:
