@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import functools
+import itertools
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ from tests.waiting import eventually, idle
 pytestmark = pytest.mark.slow("breaks whole schedulers")
 
 PODS = 60
+_LEASE = (
+    "--leader-elect",
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+)
 
 
 @pytest.fixture
@@ -203,15 +210,9 @@ async def test_a_standby_takes_over_from_a_leader_that_dies(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
     kubeconfig = _write(cluster, tmp_path)
-    lease = (
-        "--leader-elect",
-        "--leader-elect-lease-duration=3s",
-        "--leader-elect-renew-deadline=2s",
-        "--leader-elect-retry-period=500ms",
-    )
     with (
-        Replica(kubeconfig, tmp_path / "one.log", *lease) as one,
-        Replica(kubeconfig, tmp_path / "two.log", *lease) as two,
+        Replica(kubeconfig, tmp_path / "one.log", *_LEASE) as one,
+        Replica(kubeconfig, tmp_path / "two.log", *_LEASE) as two,
     ):
         cluster.create(make_pod("first", cpu="1"))
         await eventually(lambda: node_of(cluster, "first"), what="the first pod")
@@ -225,3 +226,57 @@ async def test_a_standby_takes_over_from_a_leader_that_dies(
         # Asked to stop, it gives the lease back and ends well.
         assert await asyncio.to_thread(standby.terminate) == 0
         assert not cluster.list("leases")[0]["spec"].get("holderIdentity")
+
+
+_STAGES = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+rollout:
+  shadow: {duration: 1s, compared: 10, cores: 0.5}
+  canary:
+    steps:
+    - {share: 50%, duration: 1s, decisions: 1000000}
+  gates: {latency: 1000, timeToBind: 1000}
+"""
+
+
+async def test_killed_in_a_canary_that_another_leader_goes_on_with(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    """Neither is the shadow that has passed repeated, nor does anything come into force."""
+    kubeconfig = _write(cluster, tmp_path)
+    cluster.create(namespace())
+    edit(cluster, {"mine.star": '"""Before."""\n', "runtime.yaml": _STAGES})
+    arguments = ("--policies=configmap:starsched/policies", *_LEASE)
+    numbers = itertools.count()
+
+    async def pods_until(condition: Callable[[], Any], what: str) -> None:
+        def more() -> Any:
+            if len(placements(cluster)) + 20 > cluster_size():
+                cluster.create(make_pod(f"p{next(numbers)}", cpu="1m", memory="1Mi"))
+            return condition()
+
+        await eventually(more, seconds=60, what=what)
+
+    def cluster_size() -> int:
+        return len(cluster.list("pods"))
+
+    def begun(reason: str) -> int:
+        return sum(int(event.get("count") or 1) for event in events(cluster, reason))
+
+    with (
+        Replica(kubeconfig, tmp_path / "one.log", *arguments) as one,
+        Replica(kubeconfig, tmp_path / "two.log", *arguments) as two,
+    ):
+        both = (one, two)
+        await eventually(lambda: all(r.reported("In sync") for r in both), what="both in sync")
+        await eventually(lambda: events(cluster, "PolicyAccepted"), what="the first in force")
+        edit(cluster, {"mine.star": '"""After."""\n', "runtime.yaml": _STAGES})
+        await pods_until(lambda: begun("PolicyCanary") == 1, "the canary")
+        leader, other = (one, two) if one.reported("PolicyCanary") else (two, one)
+        leader.kill()
+        await pods_until(lambda: other.reported("PolicyCanary"), "the canary of the next leader")
+        await eventually(lambda: begun("PolicyCanary") == 2, what="its event")
+        assert begun("PolicyShadow") == 1
+        assert len(events(cluster, "PolicyAccepted")) == 1
+        await eventually(lambda: len(placements(cluster)) == cluster_size(), what="every pod")
+        assert await asyncio.to_thread(other.terminate) == 0
