@@ -21,7 +21,7 @@ from engine.binding.event_recorder import REVISION_ANNOTATION
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from engine.kube.errors import NotFound
+from engine.kube.errors import AlreadyExists, Conflict, NotFound
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
@@ -309,6 +309,9 @@ async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
             assert shadow is not None
             assert shadow.compared >= 20
             assert shadow.counts.get("moved", 0) > 0
+            compared = metric(app, "starsched_rollout_compared_total")
+            assert compared == shadow.compared
+            assert metric(app, "starsched_rollout_differences_total", kind="moved") > 0
             await eventually(in_stage(app, "canary 40%"), seconds=60, what="the second step")
             # It stays there, so that its share can be counted.
             await world.say(mode="paused")
@@ -694,3 +697,76 @@ async def test_the_next_leader_goes_on_with_the_stage_that_was_begun(world: Worl
             await world.say(promote=candidate)
             await eventually(lambda: revision_of(standby) == candidate, what="the promotion")
         await check(world, stream)
+
+
+@HERE
+async def test_a_canary_of_some_namespaces_decides_no_pods_of_others(world: World) -> None:
+    """And one of no namespace that there is stands still, and says so."""
+    for name in ("default", "team-a"):
+        labels = {"metadata": {"labels": {"canary": "yes" if name == "team-a" else "no"}}}
+        with contextlib.suppress(Conflict, AlreadyExists):
+            await world.cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        await world.cluster.request("PATCH", f"/api/v1/namespaces/{name}", labels)
+
+    def stages(value: str) -> dict[str, Any]:
+        selector = {"matchLabels": {"canary": value}}
+        return {"canary": {"namespaceSelector": selector, "steps": STEPS[1:]}}
+
+    await world.edit(files(prefer(OLD), **stages("never")))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(files(prefer(NEW), **stages("yes")))
+            note = await world.until_told("PolicyInconclusive")
+            assert "decisions: 0 of 20" in note
+            assert revision_of(app) == before
+            await world.say(promote=app.rollout.status.candidate)
+            await eventually(lambda: revision_of(app) != before, what="the promotion")
+            # Now those of `team-a`.
+            before = revision_of(app)
+            await world.edit(files(prefer(OLD), **stages("yes")))
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+            for number in range(100):
+                made = pod(f"a-{number}", cpu="1m")
+                made["metadata"]["namespace"] = "team-a"
+                await world.cluster.request("POST", "/api/v1/namespaces/team-a/pods", made)
+            await eventually(
+                lambda: revision_of(app) != before, seconds=60, what="the end of the canary"
+            )
+            canary, control = app.rollout.status.canary, app.rollout.status.control
+        assert canary is not None
+        assert control is not None
+        assert canary.decisions >= 20
+        assert canary.owners + control.owners <= 100  # of several hundred pods
+        await check(world, stream)
+
+
+@HERE
+async def test_an_edit_that_is_made_while_no_scheduler_runs_goes_through_its_stages(
+    world: World,
+) -> None:
+    """And a scheduler that starts once more goes on in the stage that was begun."""
+    stages = {"shadow": SHADOW, **ENDLESS}
+    stream = Stream(world.cluster)
+    await world.edit(files(prefer(OLD), **stages))
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        await eventually(lambda: app.rollout.describe()["last_good"] == before)
+    await world.edit(files(prefer(NEW), **stages))
+    async with scheduler(world) as app, stream.flowing():
+        assert revision_of(app) == before
+        await eventually(in_stage(app, "shadow"), seconds=60, what="the shadow")
+        await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
+        candidate = app.rollout.status.candidate
+    async with scheduler(world) as app:
+        assert revision_of(app) == before
+        async with stream.flowing():
+            await eventually(in_stage(app, "canary"), seconds=60, what="the canary again")
+            assert app.rollout.status.shadow is None
+            await world.say(promote=candidate)
+            await eventually(lambda: revision_of(app) == candidate, what="the promotion")
+        await check(world, stream)
+    # What is in force is what a start finds, whatever is on its way.
+    async with scheduler(world) as app:
+        assert revision_of(app) == candidate
