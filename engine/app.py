@@ -640,13 +640,15 @@ class App:
         self.report(RevisionSwitched(new.scheduler))
 
     def _compared_with(self, candidate: LoadedRevision | None) -> None:
-        """Record *candidate*, and show the facts that it reads beside those of the ones in force.
+        """Record *candidate*, have its extenders called, and show the facts that it reads, too.
 
         Where both configure a fact, it is that of the policies in force.
         """
         if self.decision_log is not None:
             self.decision_log.candidate(candidate)
         active = self.rollout.active
+        extenders = () if candidate is None else candidate.bundle.extenders
+        self.extenders.use(active.bundle.extenders, extenders, self.kernel.deciders.is_canary)
         own, has_ages = active.bundle.runtime.facts, _reads_ages(active)
         if candidate is not None:
             known = set(own.sources)

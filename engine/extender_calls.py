@@ -64,8 +64,12 @@ class _Broken:
         pass
 
 
+def _is_nobodys(_pod: Pod) -> bool:
+    return False
+
+
 class ExtenderCalls:
-    """Calls the extenders of the policies in force.
+    """Calls the extenders of the policies in force, or for some pods those of a candidate.
 
     Args:
         metrics, clock: Record the duration and the result of each call.
@@ -75,26 +79,37 @@ class ExtenderCalls:
         self._metrics = metrics
         self._clock = clock
         self._extenders: tuple[Extender, ...] = ()
+        self._candidates: tuple[Extender, ...] = ()
+        self._is_candidates: Callable[[Pod], bool] = _is_nobodys
         self._clients: dict[Extender, ExtenderClient | _Broken] = {}
         self._texts = messages.NodeTexts()
 
-    def use(self, extenders: Sequence[Extender]) -> None:
+    def use(
+        self,
+        extenders: Sequence[Extender],
+        candidates: Sequence[Extender] = (),
+        is_candidates: Callable[[Pod], bool] = _is_nobodys,
+    ) -> None:
         """Call *extenders*, in this order, from the next request on.
+
+        For a pod that *is_candidates* says, *candidates* instead.
 
         A client with unchanged settings is kept, with its connections; others are closed when their
         requests are answered.
         """
         before, self._clients = self._clients, {}
-        for extender in extenders:
+        for extender in dict.fromkeys((*extenders, *candidates)):
             known = before.pop(extender, None)
             self._clients[extender] = known if known is not None else _make_client(extender)
-        self._extenders = tuple(extenders)
+        self._extenders, self._candidates = tuple(extenders), tuple(candidates)
+        self._is_candidates = is_candidates
         for client in before.values():
             client.retire()
 
     async def close(self) -> None:
         """Close every connection."""
-        clients, self._clients, self._extenders = self._clients, {}, ()
+        clients, self._clients = self._clients, {}
+        self._extenders = self._candidates = ()
         for client in clients.values():
             await client.close()
 
@@ -207,12 +222,14 @@ class ExtenderCalls:
 
     def binds(self, pod: Pod) -> bool:
         """Whether an extender binds *pod*."""
-        return bool(self._extenders) and bool(self._interested(pod, lambda e: e.bind_verb))
+        has_any = bool(self._extenders or self._candidates)
+        return has_any and bool(self._interested(pod, lambda e: e.bind_verb))
 
     # --- requests -----------------------------------------------------------------------------
 
     def _interested(self, pod: Pod, verb: Callable[[Extender], str]) -> list[Extender]:
-        return [e for e in self._extenders if verb(e) and is_interested(e, pod)]
+        extenders = self._candidates if self._is_candidates(pod) else self._extenders
+        return [e for e in extenders if verb(e) and is_interested(e, pod)]
 
     def _about_nodes(self, extender: Extender, pod: Pod, infos: Sequence[NodeInfo]) -> bytes:
         if extender.node_cache_capable:

@@ -49,6 +49,13 @@ class Deciders:
         self.in_force: Scheduler | None = None
         self.canary: Canary | None = None
 
+    @property
+    def ask_extenders(self) -> bool:
+        """True if a decision of one of them may ask an extender."""
+        canary = self.canary
+        known = [self.in_force] if canary is None else [self.in_force, canary.scheduler]
+        return any(one is not None and one.has_extenders for one in known)
+
     def of(self, pod: Pod) -> Scheduler:
         """What decides *pod*."""
         assert self.in_force is not None, "a pod is queued without policies"

@@ -202,7 +202,7 @@ class Kernel:
     @property
     def asks_extenders(self) -> bool:
         """True if `decide` may yield questions."""
-        return self.scheduler is not None and self.scheduler.has_extenders
+        return self.deciders.ask_extenders
 
     def wakes_at(self) -> float | None:
         """When `TimePassed` is to be reported next (monotonic seconds); None: it need not be."""

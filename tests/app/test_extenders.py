@@ -327,3 +327,53 @@ def going(cluster: DevCluster) -> list[str]:
     """The names of the pods that are being deleted."""
     pods = (pod["metadata"] for pod in cluster.list("pods"))
     return [meta["name"] for meta in pods if meta.get("deletionTimestamp")]
+
+
+_CANARY = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+rollout:
+  canary:
+    steps:
+    - {share: 50%, duration: 1s, decisions: 1000000}
+"""
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["added", "replaced"])
+async def test_a_canary_asks_its_own_extenders_about_its_own_pods(
+    cluster: DevCluster, is_first: bool
+) -> None:
+    """The first question ended the scheduler: that in force asks nobody."""
+    async with (
+        SmallExtender(filter=only("node-1", "node-2")) as old,
+        SmallExtender(filter=only("node-3"), bind=lambda _: {"Error": "not by me"}) as new,
+    ):
+        runtime = {"runtime.yaml": _CANARY}
+        before = runtime if is_first else runtime | configuration(verbs(old, "filter"))
+        edit(cluster, before)
+        async with scheduler(cluster, from_config_map=True) as app:
+            base = app.rollout.active.bundle.revision
+            edit(cluster, runtime | configuration(verbs(new, "filter", "bind")))
+            await eventually(lambda: app.kernel.deciders.canary is not None)
+            candidate = app.rollout.status.candidate
+            cluster.create(*(make_pod(f"p{number}", cpu="1m") for number in range(40)))
+            await eventually(lambda: len(placements(cluster)) + app.queue.counts()["backoff"] >= 40)
+            asked = {
+                body["PodName"] if verb == "bind" else body["Pod"]["metadata"]["name"]
+                for verb, body in new.asked
+            }
+            assert {verb for verb, _ in new.asked} == {"filter", "bind"}
+            assert 0 < len(asked) < 40
+            # Its own pods alone, to be bound too, which fails; the others do not know of it.
+            assert asked.isdisjoint(placements(cluster))
+            assert not is_first or not old.asked
+            by_old = {body["Pod"]["metadata"]["name"] for _, body in old.asked}
+            assert by_old.isdisjoint(asked)
+            # Given up, it is asked no more.
+            edit(cluster, before)
+            await eventually(lambda: app.kernel.deciders.canary is None)
+            await eventually(lambda: len(placements(cluster)) == 40)
+            revisions = {
+                event["metadata"]["annotations"]["starsched.dev/policy-revision"]
+                for event in events(cluster, "Scheduled")
+            }
+            assert revisions <= {base}, candidate
