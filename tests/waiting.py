@@ -70,6 +70,11 @@ async def no_time(_seconds: float) -> None:
     await asyncio.sleep(_FIRST_PAUSE_SECONDS)
 
 
+async def pace(rate: float) -> None:
+    """The time between two events of a stream of *rate* a second: load, no wait."""
+    await asyncio.sleep(1 / rate)
+
+
 async def idle(turns: int = 100) -> None:
     """Let all tasks of this loop run until they wait, requests to servers in it included.
 

@@ -35,7 +35,7 @@ from tests.app.harness import metric
 from tests.controlplane import ControlPlane
 from tests.faults.processes import kill_all
 from tests.live import Json, LiveCluster, node, pod
-from tests.waiting import eventually
+from tests.waiting import eventually, pace
 
 MAPS = f"/api/v1/namespaces/{harness.NAMESPACE}/configmaps"
 EVENTS = f"/api/v1/namespaces/{harness.NAMESPACE}/events"
@@ -179,7 +179,7 @@ class Stream:
             created = await self.cluster.request("POST", PODS, made)
             self.made[f"{name}-{index}"] = created["metadata"]["uid"]
             self.owner[f"{name}-{index}"] = name
-            await asyncio.sleep(1 / RATE)  # the rate, not a wait
+            await pace(RATE)
 
     @contextlib.asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
