@@ -197,6 +197,9 @@ class LiveComparing:
             return
         for one in instructions:
             match one:
+                case ReportDecision(pod=pod) if self._is_left_alone(pod):
+                    group = self._kernel.deciders.group_of(pod)
+                    self._counters[CANARY].held(owner_of(pod, group), failed=False)
                 case ReportDecision(pod=pod, decision=decision):
                     if (found := self._counter_of(pod)) is not None:
                         counter, owner = found
@@ -232,9 +235,20 @@ class LiveComparing:
         is_canary = self._kernel.deciders.is_canary(made.pod)
         return is_canary and not (isinstance(made, ReportHookFailure) and _is_of_group(made))
 
+    def _is_left_alone(self, pod: Pod) -> bool:
+        """True if *pod* is meant for the canary, and the candidate has no profile for it.
+
+        Those in force decide it, and in their place nobody would.
+        """
+        assert self._arms is not None
+        deciders = self._kernel.deciders
+        return self._arms.has(pod, deciders.group_of(pod)) and not deciders.is_canary(pod)
+
     def _counter_of(self, pod: Pod) -> tuple[ArmCounter, str] | None:
         """The counter of *pod*, and its owner; None if the pod is in neither arm."""
         assert self._arms is not None
+        if self._is_left_alone(pod):
+            return None
         group = self._kernel.deciders.group_of(pod)
         counter = self._counters.get(self._arms.of(pod, group))
         return None if counter is None else (counter, owner_of(pod, group))

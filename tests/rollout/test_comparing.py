@@ -82,6 +82,19 @@ def test_whatever_keeps_a_pod_pending_is_counted(
     assert count(control) == (0, 0)
 
 
+def test_pods_that_a_candidate_has_no_profile_for_stay_pending() -> None:
+    """Those in force decided them, which was counted as if the candidate had."""
+    other = OPEN | {"config.yaml": OPEN["config.yaml"].replace("default-scheduler", "another")}
+    assert other != OPEN
+    bench = Bench(OPEN)
+    canary, control = bench.begin(other)
+    bench.add_many()
+    assert len(bench.bindings) == 40
+    assert canary.decisions == 0
+    assert canary.pending_owners == canary.owners > 0
+    assert (control.pending, control.decisions) == (0, control.owners)
+
+
 def test_pods_that_were_pending_before_are_not_newly_pending() -> None:
     bench = Bench(NOWHERE)
     bench.add_many()

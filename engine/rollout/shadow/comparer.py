@@ -28,7 +28,7 @@ from engine.scheduling.decision import Decision
 
 log = structlog.get_logger(component="shadow")
 
-CLAIMS, DRIFTED, ERROR, NO_PROFILE = "claims", "drifted", "error", "no profile"
+CLAIMS, DRIFTED, ERROR = "claims", "drifted", "error"
 
 #: Both sides decide the first so many pods, and are timed: what a decision takes depends on what
 #: has changed since those before it, so that none of them may be left out.
@@ -36,6 +36,7 @@ TIMED_FIRST: Final = 500
 #: After those, the first pod of each of so many classes, for which everything is evaluated.
 MOST_CLASSES: Final = 1_000
 
+NO_PROFILE: Final = "no profile has the schedulerName `{}`"
 NOT_WHOLE: Final = "the pod's group cannot be whole: {} of {} pods would have a node"
 
 
@@ -158,7 +159,7 @@ class Comparer:
     def _compare(self, job: Job, made: ReportDecision) -> None:
         pod = made.pod
         if not self._candidate.has_profile_of(pod):
-            self._tally.skip(NO_PROFILE)
+            self._compare_orphan(pod, Outcome(made.decision))
             return
         is_timed, is_odd = self._is_timed(job, pod), self._compared % 2 == 1
 
@@ -194,6 +195,17 @@ class Comparer:
         self._tally.compared(more, self._stranding.share)
         if kind:
             self._differs(Difference(kind, pod, before, after, lambda side: again(side)[0]))
+
+    def _compare_orphan(self, pod: Pod, before: Outcome) -> None:
+        """Compare the decision about a pod that the candidate would leave to nobody."""
+        after = Outcome(before.decision, NO_PROFILE.format(pod.scheduler_name))
+        self._tally.compared()
+        if kind := kind_of(before, after):
+
+            def again(side: Side) -> Outcome:
+                return before if side.has_profile_of(pod) else after
+
+            self._differs(Difference(kind, pod, before, after, again))
 
     def _is_timed(self, job: Job, pod: Pod) -> bool:
         """True if both sides are to decide *pod*; then they are in the same state."""
@@ -235,10 +247,11 @@ class Comparer:
         if any(made.decision.reserves for made in job.made):
             self._tally.skip(CLAIMS, len(job.made))
             return
-        if not all(self._candidate.has_profile_of(made.pod) for made in job.made):
-            self._tally.skip(NO_PROFILE, len(job.made))
-            return
         befores = _as_whole([Outcome(made.decision) for made in job.made], attempt)
+        if not all(self._candidate.has_profile_of(made.pod) for made in job.made):
+            for orphan, was in zip(job.made, befores, strict=True):
+                self._compare_orphan(orphan.pod, was)
+            return
         afters, seconds = self._group_again(self._candidate, job, attempt)
         kinds = [kind_of(*pair) for pair in zip(befores, afters, strict=True)]
         if any(kinds) or self._times_all:

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.kernel.instructions import ReportDecision
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING
+from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, OTHER_VICTIMS
 from tests.profiles import only
 from tests.rollout.shadow.watched import WatchedWorld
 
@@ -111,3 +111,18 @@ def test_a_failure_for_some_pods_is_counted_as_one() -> None:
     # What is left of a group one of whose pods failed stays pending with it.
     assert got.counts.keys() == {FAILED, NEWLY_PENDING}
     assert all("no" in one.after for one in got.examples if one.kind == FAILED)
+
+
+def test_pods_of_a_profile_that_is_gone_would_stay_pending() -> None:
+    """They were not compared: a slip in a schedulerName left the pods of it to nobody."""
+    renamed = {name: text.replace("default-scheduler", "another") for name, text in FILES.items()}
+    world = WatchedWorld(FILES, renamed)
+    world.live(1, 100)
+    got = world.shadow.measures
+    made = [one for one in world.done if isinstance(one, ReportDecision)]
+    assert got.compared == got.decided == len(made)
+    assert set(got.counts) == {NEWLY_PENDING, OTHER_VICTIMS}  # nobody is evicted for one of them
+    assert 0 < got.counts[NEWLY_PENDING] <= sum(one.decision.node is not None for one in made)
+    example = next(one for one in got.examples if one.kind == NEWLY_PENDING)
+    assert example.after == "no profile has the schedulerName `default-scheduler`"
+    assert example.cause == "config.yaml"
