@@ -49,7 +49,7 @@ def test_what_is_said_of_chance_has_the_figures_of_the_code() -> None:
 def test_why_decisions_are_skipped_is_all_there() -> None:
     known = {
         *(shadow.BUSY, shadow.CANARY, shadow.EXTENDERS, shadow.OTHERS),
-        *(comparer.CLAIMS, comparer.DRIFTED, comparer.ERROR, comparer.NO_PROFILE),
+        *(comparer.CLAIMS, comparer.DRIFTED, comparer.ERROR),
     }
     assert set(names([row[0] for row in table("skipped")])) == known
 

@@ -36,7 +36,7 @@ TIMED_FIRST: Final = 500
 #: After those, the first pod of each of so many classes, for which everything is evaluated.
 MOST_CLASSES: Final = 1_000
 
-NO_PROFILE: Final = "no profile has the schedulerName `{}`"
+_NO_PROFILE: Final = "no profile has the schedulerName `{}`"
 NOT_WHOLE: Final = "the pod's group cannot be whole: {} of {} pods would have a node"
 
 
@@ -198,7 +198,7 @@ class Comparer:
 
     def _compare_orphan(self, pod: Pod, before: Outcome) -> None:
         """Compare the decision about a pod that the candidate would leave to nobody."""
-        after = Outcome(before.decision, NO_PROFILE.format(pod.scheduler_name))
+        after = Outcome(before.decision, _NO_PROFILE.format(pod.scheduler_name))
         self._tally.compared()
         if kind := kind_of(before, after):
 
