@@ -123,7 +123,7 @@ class ObjectStore:
             else:
                 copy._by_namespace[key] = peers.copy()
         if before is not None:
-            # In one step: whoever reads *before* makes indexes as they are asked for.
+            # In one step: a reader of *before* makes indexes as they are asked for.
             known = before._indexes.copy()
             copy._indexes = {key: one for key, one in known.items() if key[0] in same}
         return copy

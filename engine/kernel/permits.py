@@ -531,7 +531,7 @@ class Permits:
     def _ask_again(self, key: GroupKey) -> None:
         """Ask about all pods of a group that wait, as long as that makes a difference."""
         while waiting := self._groups.waiting_in(key):
-            # Whoever decides one pod of a group decides them all.
+            # All pods of a group are decided by the same policies.
             scheduler = self._deciders.of(self._entries[waiting[0]].pod)
             if not self._answer(waiting, scheduler):
                 break

@@ -141,7 +141,7 @@ class _Reader:
     # --- until it begins ---------------------------------------------------------------------
 
     def _build_again(self, line: Line) -> None:
-        """Forget what a new file's checkpoint says anew."""
+        """Forget what a new file's checkpoint repeats."""
         parts: tuple[dict[Any, Any], ...] = (
             self._nodes, self._there, self._placed, self._others, self._shown_facts
         )  # fmt: skip
@@ -240,8 +240,8 @@ class _Reader:
                 came = 0.0 if pod.uid in self._waiting else at
                 self._come(came, {pod.uid: bytes(line.object)})
             case "decision" if line.uid in self._waiting:
-                # It waited when this began. Of one that is not tried again nobody knows if it was
-                # deleted before.
+                # It waited when this began. Whether one that is not tried again was deleted before
+                # is not known.
                 self._come(0.0, {line.uid: self._waiting[line.uid]})
             case "assume":
                 self._on_nodes[line.uid] = None

@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.rollout.measures import ArmMeasures
 
-#: Owners of each kind that are told apart; further ones are not counted.
+#: Owners of each kind that are counted separately; further ones are not counted.
 MOST_OWNERS: Final = 10_000
 
 

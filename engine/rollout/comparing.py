@@ -238,7 +238,7 @@ class LiveComparing:
     def _is_left_alone(self, pod: Pod) -> bool:
         """True if *pod* is meant for the canary, and the candidate has no profile for it.
 
-        Those in force decide it, and in their place nobody would.
+        Those in force decide it, and the candidate would not.
         """
         assert self._arms is not None
         deciders = self._kernel.deciders
@@ -257,7 +257,7 @@ class LiveComparing:
         """The same for a pod that was not pending before.
 
         Others are not newly pending, and have waited for a node while the candidate decided none.
-        Of those, the pods of the canary alone are tried anew when it begins.
+        Of those, only the pods of the canary are tried again when it begins.
         """
         return None if pod.uid in self._pending else self._counter_of(pod)
 

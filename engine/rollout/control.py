@@ -15,13 +15,11 @@ import structlog
 
 from engine.binding.event_recorder import Reference
 from engine.kube.client import ApiClient
-from engine.kube.resources import CONFIG_MAPS
 from engine.language.hooks import HOOKS
-from engine.model.objects import ConfigMap, decode
+from engine.model.objects import ConfigMap
 from engine.policy.errors import Problem
 from engine.policy.source import no_text
-from engine.watching.informer import Handlers, Informer
-from engine.watching.reflector import WatchOptions
+from engine.rollout.config_map_watch import config_map_informer, config_map_reference
 
 log = structlog.get_logger(component="rollout")
 
@@ -165,32 +163,21 @@ class ConfigMapControl:
         self._on_problems = on_problems
         while True:
             try:
-                await self._informer().run()
+                await config_map_informer(
+                    self._client,
+                    self._namespace,
+                    self._map_name,
+                    on_change=self._has,
+                    on_delete=self._gone,
+                    on_synced=self._synced,
+                ).run()
             except Exception:
                 log.exception("Unexpected exception while following the mode of roll-outs")
             await asyncio.sleep(_RESTART_SECONDS)
 
-    def _informer(self) -> Informer[ConfigMap]:
-        return Informer[ConfigMap](
-            self._client,
-            CONFIG_MAPS,
-            lambda raw: decode(ConfigMap, raw),
-            Handlers(
-                on_add=self._has,
-                on_update=lambda _old, new: self._has(new),
-                on_delete=lambda _old: self._gone(),
-            ),
-            on_synced=self._synced,
-            options=WatchOptions(
-                namespace=self._namespace, field_selector=f"metadata.name={self._map_name}"
-            ),
-        )
-
     def _has(self, config_map: ConfigMap) -> None:
         meta, before = config_map.metadata, self._current
-        self._reference = Reference(
-            "v1", "ConfigMap", self._namespace, self._map_name, meta.uid, meta.resource_version
-        )
+        self._reference = config_map_reference(self._namespace, self._map_name, meta)
         control = read_control(config_map, self.name, before.mode)
         self._set(control)
         if not control.problems or control.problems == before.problems:

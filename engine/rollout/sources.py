@@ -14,13 +14,11 @@ import structlog
 
 from engine.binding.event_recorder import Reference
 from engine.kube.client import ApiClient
-from engine.kube.resources import CONFIG_MAPS
-from engine.model.objects import ConfigMap, decode
+from engine.model.objects import ConfigMap
 from engine.policy.errors import Problem
 from engine.policy.file_names import SUFFIXES
 from engine.policy.source import DirectorySource, Reading, no_text
-from engine.watching.informer import Handlers, Informer
-from engine.watching.reflector import WatchOptions
+from engine.rollout.config_map_watch import config_map_informer, config_map_reference
 
 log = structlog.get_logger(component="rollout")
 
@@ -123,32 +121,24 @@ class ConfigMapSource:
     @property
     def reference(self) -> Reference:
         """The ConfigMap, for events, when its uid is not known."""
-        return Reference("v1", "ConfigMap", self.namespace, self.map_name)
+        return config_map_reference(self.namespace, self.map_name)
 
     async def run(self, on_offer: OnOffer) -> None:
         """Watch the ConfigMap until cancelled."""
         self._on_offer = on_offer
-        informer = Informer[ConfigMap](
+        informer = config_map_informer(
             self._client,
-            CONFIG_MAPS,
-            lambda raw: decode(ConfigMap, raw),
-            Handlers(
-                on_add=self._has,
-                on_update=lambda _old, new: self._has(new),
-                on_delete=lambda _old: self._gone(),
-            ),
+            self.namespace,
+            self.map_name,
+            on_change=self._has,
+            on_delete=self._gone,
             on_synced=self._synced,
-            options=WatchOptions(
-                namespace=self.namespace, field_selector=f"metadata.name={self.map_name}"
-            ),
         )
         await informer.run()
 
     def _has(self, config_map: ConfigMap) -> None:
         meta = config_map.metadata
-        reference = Reference(
-            "v1", "ConfigMap", self.namespace, self.map_name, meta.uid, meta.resource_version
-        )
+        reference = config_map_reference(self.namespace, self.map_name, meta)
         problems = tuple(
             Problem(name, 0, 0, no_text(raw))
             for name, raw in sorted(config_map.binary_data.items())

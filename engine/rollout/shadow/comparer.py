@@ -197,7 +197,7 @@ class Comparer:
             self._differs(Difference(kind, pod, before, after, lambda side: again(side)[0]))
 
     def _compare_orphan(self, pod: Pod, before: Outcome) -> None:
-        """Compare the decision about a pod that the candidate would leave to nobody."""
+        """Compare the decision about a pod that the candidate has no profile for."""
         after = Outcome(before.decision, _NO_PROFILE.format(pod.scheduler_name))
         self._tally.compared()
         if kind := kind_of(before, after):

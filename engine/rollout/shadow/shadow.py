@@ -78,7 +78,7 @@ class _Session:
         return self.is_filling
 
     def decides(self, kernel: Kernel) -> bool:
-        """True if *kernel* decides under the policies that are compared with, and asks nobody."""
+        """True if *kernel* decides under the policies compared with, and asks no extender."""
         scheduler = kernel.scheduler
         is_base = scheduler is not None and scheduler.bundle.revision == self.base
         return is_base and not kernel.asks_extenders

@@ -13,7 +13,7 @@ from engine.rollout.measures import Example, ShadowMeasures
 
 #: Examples that are kept.
 MOST_EXAMPLES: Final = 5
-#: Namespaces, and classes of pods, that are told apart.
+#: Namespaces, and classes of pods, that are counted separately.
 MOST_NAMES: Final = 1_000
 OTHERS: Final = "others"
 
