@@ -315,17 +315,17 @@ class Rollout:
                 bundle = await self._build(offer)
                 timeline.named(bundle.revision)
                 end_stage("check")
-                if bundle.revision == self._revisions.active_revision:
-                    self._unchanged(self.active, was_gone)
+                # What it is compared with: other policies may come into force while it is examined.
+                base = self.active
+                if bundle.revision == base.bundle.revision:
+                    self._unchanged(base, was_gone)
                     await self._saved.save()
                     return
                 self._refuse_rolled_back(bundle.revision)
                 await self._stages.test(bundle, offer.files)
                 end_stage("test")
                 candidate = await self._load_as(self.source_name, bundle, offer.files)
-                compared_with = self._revisions.active
-                if compared_with is not None:
-                    await candidate.follow(compared_with)
+                await candidate.follow(base)
                 end_stage("load")
                 await self._stages.try_out(candidate, self._world)
                 end_stage("trial")
@@ -339,7 +339,8 @@ class Rollout:
         finally:
             duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
             self._reports.examined(duration_ms / 1000)
-        if not await self._pass_stages(candidate, offer):
+        if not await self._pass_stages(candidate, base, offer):
+            self._standing.begin(self.active)
             self._close([candidate])
             return
         self._switch(candidate, on_probation=True)
@@ -347,9 +348,11 @@ class Rollout:
         self._saved.remember(candidate)
         await self._saved.save()
 
-    async def _pass_stages(self, candidate: LoadedRevision, offer: Offer) -> bool:
-        """Take a candidate that passed its trial to where it may come into force."""
-        base, revision = self.active, candidate.bundle.revision
+    async def _pass_stages(
+        self, candidate: LoadedRevision, base: LoadedRevision, offer: Offer
+    ) -> bool:
+        """Take a candidate that passed its trial to where it may come into force after *base*."""
+        revision = candidate.bundle.revision
 
         def check() -> None:
             if self._revisions.active is not base:
@@ -388,8 +391,6 @@ class Rollout:
         except asyncio.CancelledError:
             self._close([candidate])
             raise
-        finally:
-            self._standing.begin(self.active)
         return True
 
     async def _built(self, files: Mapping[str, str]) -> Bundle:
