@@ -5,7 +5,6 @@ one JSON document on stdin. Progress is reported in JSON lines on stdout, each t
 so that the parent knows which one ended the child.
 """
 
-import ctypes
 import resource
 import signal
 import sys
@@ -15,8 +14,8 @@ from typing import BinaryIO, Final
 import msgspec
 import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no file can be opened
 
-from engine.lib.address_space import be_ended_first, limit_address_space
-from engine.lib.system_calls import confine_to_own_process
+from engine.lib.address_space import be_ended_first
+from engine.lib.confinement import confine
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
@@ -24,7 +23,6 @@ from engine.policy.shipped import shipped_files
 from engine.policy_testing.fixtures import GivenFiles
 from engine.policy_testing.runner import PolicyTest, PolicyTestResult, PolicyTestRunner, discover
 
-_PR_SET_NO_NEW_PRIVS: Final = 38
 # The parent kills a late test before this is over; it is for a child that has lost its parent.
 _ALARM_SECONDS: Final = 10.0
 _LOAD_SECONDS: Final = 60.0
@@ -112,23 +110,11 @@ def _report(sink: BinaryIO, message: msgspec.Struct) -> None:
 def _confine(address_space: int) -> None:
     """Irrevocably take from this process what tests do not need.
 
-    No privileges by way of other programs, no children, no new descriptors (files, sockets),
-    nothing written to files, no core dumps, no way to other processes, and *address_space* bytes
-    in addition to what is in use; fewer if the machine has no more, because the kernel then kills
-    this process first.
+    It has *address_space* bytes in addition to what is in use; fewer if the machine has no more,
+    because the kernel then kills this process first.
     """
     if sys.platform != "linux":
         return  # a workstation; clusters run Linux
     be_ended_first()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "cannot give up new privileges")
-    for kind in (
-        resource.RLIMIT_CORE,
-        resource.RLIMIT_FSIZE,
-        resource.RLIMIT_NPROC,
-        resource.RLIMIT_NOFILE,
-    ):
-        resource.setrlimit(kind, (0, 0))
-    limit_address_space(pages * resource.getpagesize() + address_space)
-    confine_to_own_process()
+    confine(pages * resource.getpagesize() + address_space)

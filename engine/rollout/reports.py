@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, Reference
 from engine.lib.clock import Clock
+from engine.lib.confinement import Confinement
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
 from engine.rollout.offers import Offers
@@ -84,6 +86,7 @@ class Reports:
         self._clock = clock
         self.timeline = Timeline(clock)
         self._accepted_at = 0.0
+        self._is_confinement_logged = False
         self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
         self.last_rejected: dict[str, Any] | None = None
         self.is_source_gone = False
@@ -99,6 +102,11 @@ class Reports:
         self._metrics.set_revision(revision, self._accepted_at)
         if warnings := loaded.bundle.warnings:
             log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
+        confinement = loaded.confinement
+        if confinement is not None and confinement.missing and not self._is_confinement_logged:
+            # The kernel's doing, so the same for all that follow.
+            self._is_confinement_logged = True
+            log.warning("Sandbox is not fully confined", missing=", ".join(confinement.missing))
 
     def accepted(
         self, loaded: LoadedRevision, duration_ms: float, took: Mapping[str, float]
@@ -217,6 +225,7 @@ class Reports:
                 "lost_seconds": round(counts.lost_seconds, 3),
                 "on_probation": revisions.previous is not None,
                 "warnings": _plain(active.bundle.warnings),
+                "sandbox": _described(active.confinement),
             }
         return {
             "source": {"name": self._source_name, "gone": self.is_source_gone},
@@ -241,6 +250,13 @@ class Reports:
     ) -> None:
         if self._is_leader() and reference is not None:
             self._write_event(reference, kind, reason, note, revision)
+
+
+def _described(confinement: Confinement | None) -> dict[str, Any] | None:
+    """What the kernel holds the sandbox to, as `/policies` shows it."""
+    if confinement is None:
+        return None
+    return {**msgspec.structs.asdict(confinement), "missing": list(confinement.missing)}
 
 
 def _plain(problems: Iterable[Problem]) -> list[dict[str, Any]]:

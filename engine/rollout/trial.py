@@ -17,11 +17,13 @@ from typing import Final, Protocol
 
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
+from engine.lib.confinement import Confinement
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
+from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.rollout.rehearsal import rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -100,6 +102,12 @@ class LoadedRevision:
     scheduler: Scheduler
     unchanged: frozenset[str] = frozenset()
     origin: str = ""
+
+    @property
+    def confinement(self) -> Confinement | None:
+        """What the kernel holds its sandbox to; None if policies run in this process."""
+        evaluator = self.evaluator
+        return evaluator.confinement if isinstance(evaluator, SandboxEvaluator) else None
 
     async def follow(self, before: "LoadedRevision") -> None:
         """Begin with what the scheduler of *before* knows; only for one that decided nothing."""

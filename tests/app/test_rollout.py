@@ -299,7 +299,9 @@ async def test_what_is_probably_not_meant_is_reported_with_the_acceptance(
         assert warning["message"].startswith("not a policy file: want `*.star` or one of ")
         edit(cluster, files(prefer("node-1")))
         await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 2)
-        assert app.rollout.describe()["active"]["warnings"] == []
+        active = app.rollout.describe()["active"]
+        assert active["warnings"] == []
+        assert active["sandbox"]["system_calls"], "what its sandbox reported"
         assert sum("warning" in event["note"] for event in events(cluster, "PolicyAccepted")) == 1
 
 

@@ -230,6 +230,7 @@ def policies(**fields: Any) -> PoliciesPage:
             "failed_decisions": 0,
             "on_probation": False,
             "warnings": [],
+            "sandbox": {"system_calls": True, "landlock": 7, "missing": []},
         },
         "last_rejected": None,
         "last_good": REVISION,

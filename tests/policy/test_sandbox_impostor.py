@@ -17,6 +17,7 @@ _LIMITS = Limits(deadline=0.5)
 _IMPOSTOR = """
 import socket, sys, time
 import msgspec
+from engine.lib.confinement import Confinement
 from engine.policy.sandbox.projected import Request
 from engine.policy.sandbox.protocol import Channel, Greeting, PolicyFailure, ProgramImage, RawAnswer
 
@@ -25,6 +26,7 @@ def answer(verdicts = b"[1,2]", failures = (), packed = b""):
 
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 channel.receiver(ProgramImage)()
+channel.send(Greeting(confinement=Confinement(True, 1)))
 {greeting}
 channel.send(Greeting(ready=True))
 receive = channel.receiver(Request)

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+import structlog
 
 from engine.binding.event_recorder import Reference
+from engine.lib.confinement import Confinement
 from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
+from engine.rollout.trial import LoadedRevision
 from tests.rollout.test_probation import BAD, FAILURE, GOOD, Bench, bench
 from tests.rollout.test_taking_over import BROKEN, Kept, revision_of
 from tests.waiting import eventually, no_time
@@ -155,3 +158,31 @@ async def test_a_store_that_hangs_does_not_keep_a_new_leader_from_deciding(what:
         b.store.hangs_in = ""
         b.store.gives_up.set()
         await eventually(lambda: b.store.last_good == LastGood(revision_of(GOOD), GOOD, ()))
+
+
+@pytest.mark.parametrize(
+    ("confinement", "missing"),
+    [
+        pytest.param(Confinement(system_calls=True, landlock=7), [], id="nothing"),
+        pytest.param(Confinement(system_calls=True, landlock=0), ["landlock"], id="landlock"),
+        pytest.param(
+            Confinement(system_calls=False, landlock=0), ["system_calls", "landlock"], id="all"
+        ),
+    ],
+)
+async def test_what_the_kernel_lacks_for_the_sandbox_is_logged_once_and_shown(
+    monkeypatch: pytest.MonkeyPatch, confinement: Confinement, missing: list[str]
+) -> None:
+    monkeypatch.setattr(LoadedRevision, "confinement", confinement)
+    with structlog.testing.capture_logs() as logs:
+        async with bench(GOOD) as b:
+            offer(b, BAD)
+            await eventually(b.is_in_force(BAD))
+            shown = b.describe()["active"]["sandbox"]
+    assert shown == {
+        "system_calls": confinement.system_calls,
+        "landlock": confinement.landlock,
+        "missing": missing,
+    }
+    logged = [one["missing"] for one in logs if one["event"] == "Sandbox is not fully confined"]
+    assert logged == ([", ".join(missing)] if missing else [])

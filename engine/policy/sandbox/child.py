@@ -1,15 +1,14 @@
 """The sandbox process: drops its privileges, loads a program, answers calls.
 
-Owns the restrictions that a process can put on itself, set before any policy text is read: no
-descriptor but the socket (and none can be opened any more), bounded address space, no children, no
-new privileges, no core dump, no access to other processes. It knows the program and nothing else;
-when it exits for any reason, the parent starts another one with the same program.
+Owns when the process confines itself (see `lib.confinement`): before any policy text is read, and
+the parent is told what is in force before that, too. It has no descriptor but the socket, knows the
+program and nothing else; when it exits for any reason, the parent starts another one with the same
+program.
 
 Started as `python -I -S -c "...; main()"` with a path and a socket as arguments; see `process`.
 """
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -21,9 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.lib.address_space import be_ended_first, limit_address_space
+from engine.lib.address_space import be_ended_first
+from engine.lib.confinement import confine
 from engine.lib.parent_death import die_with
-from engine.lib.system_calls import confine_to_own_process
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.projected import Inbox, Request
 from engine.policy.sandbox.protocol import (
@@ -36,8 +35,6 @@ from engine.policy.sandbox.protocol import (
     RawAnswer,
 )
 from engine.policy.sandbox.worker import PolicyWorker
-
-_PR_SET_NO_NEW_PRIVS: Final = 38
 
 # The parent kills at the deadline. If there is no parent any more, the kernel does at this many
 # times the deadline, whatever the interpreter is busy with.
@@ -56,7 +53,10 @@ def main() -> None:
     progress = Progress(int(sys.argv[2]))
     be_ended_first()
     _drop_descriptors(descriptor)
-    _restrict_process(parent)
+    # Control-C at a terminal reaches the whole group; the parent decides when this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if parent:
+        die_with(parent)
     channel = Channel(socket.socket(fileno=descriptor))
     with contextlib.suppress(ChannelClosedError):  # the parent is done, or gone
         _serve(channel, progress)
@@ -70,35 +70,12 @@ def _drop_descriptors(kept: int) -> None:
     os.closerange(kept + 1, min(limit, 65_536) if limit > 0 else 65_536)
 
 
-def _restrict_process(parent: int) -> None:
-    """Give up rights. Limits that the platform does not have are skipped, the others are not."""
-    # Control-C at a terminal reaches the whole group; the parent decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NPROC"):
-        kind = getattr(resource, name, None)
-        if kind is not None:
-            resource.setrlimit(kind, (0, 0))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if parent:
-        die_with(parent)
-
-
-def _restrict_resources(address_space: int) -> None:
-    """The last restrictions, before any policy text is read.
-
-    No memory beyond this, nothing to open, and nothing to do with other processes.
-    """
-    limit_address_space(address_space)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-    confine_to_own_process()
-
-
 def _serve(channel: Channel, progress: Progress) -> None:
     # Making decoders imports modules, so all are made while files can still be opened.
     receive = channel.receiver(Request)
     image: ProgramImage = channel.receiver(ProgramImage)()
-    _restrict_resources(image.limits.address_space)
+    # Sent before there is text that could have it forged.
+    channel.send(Greeting(confinement=confine(image.limits.address_space)))
     alarm = image.limits.deadline * _ALARM_FACTOR + _ALARM_SECONDS
     try:
         signal.setitimer(signal.ITIMER_REAL, alarm * max(1, len(image.instances)))

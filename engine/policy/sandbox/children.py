@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from engine.lib.address_space import allowed_address_space
+from engine.lib.confinement import Confinement
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
 from engine.policy.sandbox.projected import Outbox, Request, plain
@@ -113,6 +114,7 @@ class Child:
         self._channel = Channel(spare.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
+        self._confinement: Confinement | None = None
 
     @classmethod
     def loaded(cls, image: ProgramImage, pool: WarmPool | None = None) -> "Child":
@@ -133,6 +135,12 @@ class Child:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def confinement(self) -> Confinement:
+        """What the kernel holds it to, as it reported before it read any policy."""
+        assert self._confinement is not None
+        return self._confinement
 
     @property
     def deadline(self) -> float:
@@ -202,6 +210,11 @@ class Child:
                     self._channel.send(self._image)
                     is_sent = True
                 greeting: Greeting = receive()
+                if self._confinement is None:
+                    self._confinement = greeting.confinement
+                    if self._confinement is None:
+                        raise msgspec.DecodeError("no report of what it is confined by")
+                    continue
                 if greeting.problems:
                     raise PolicyErrors(msgspec.convert(greeting.problems, list[Problem]))
                 if not greeting.ready:

@@ -80,6 +80,8 @@ class SandboxEvaluator:
         self.processes = processes_for(self._image.limits.processes)
         self._spare_at = time.monotonic() + _SPARE_AFTER
         self._children = [Child.loaded(self._image, pool)]
+        #: What the kernel holds each child to.
+        self.confinement: Final = self._children[0].confinement
         self._starting: list[StartingChild] = []
 
     @property

@@ -19,6 +19,7 @@ import msgspec
 
 from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
+from engine.lib.confinement import Confinement
 
 MIB: Final = 1 << 20
 # More distinct reasons than this in one call, and they are not constants; unless the pod has as
@@ -334,10 +335,11 @@ def encode_answer(entries: Sequence[Verdict | PolicyFailure]) -> RawAnswer:
 class Greeting(msgspec.Struct, frozen=True, omit_defaults=True):
     """A child's report while it loads its program.
 
-    `loading` is the instance that it is about to load; then it is `ready`, or there are
-    `problems` (of `errors.Problem`'s fields) and it ends.
+    The first has the `confinement` that is in force. `loading` is the instance that it is about to
+    load; then it is `ready`, or there are `problems` (of `errors.Problem`'s fields) and it ends.
     """
 
+    confinement: Confinement | None = None
     loading: int = -1
     ready: bool = False
     problems: list[dict[str, Any]] = []
