@@ -1,13 +1,16 @@
 """A sandbox process that says what it should not, as one might that a policy has taken over."""
 
 import time
+from typing import Any
 
+import msgspec
 import pytest
 
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Limits, PolicyFailure
 from engine.policy.sandbox import warm_pool
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.policy.sandbox.protocol import Answers, Greeting
 from tests.policy.programs import per_node, per_pod, program_of
 
 _POLICY = "def score(pod, node): return 1\n"
@@ -23,6 +26,9 @@ from engine.policy.sandbox.protocol import Channel, Greeting, PolicyFailure, Pro
 
 def answer(verdicts = b"[1,2]", failures = (), packed = b""):
     return RawAnswer(verdicts, list(failures), (), packed)
+
+def frame(content):
+    channel._socket.sendall(len(content).to_bytes(4, "big") + content)
 
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 channel.receiver(ProgramImage)()
@@ -52,6 +58,12 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, says: str, greeting: str = "") -> 
         pytest.param('channel.send([answer(b"7")])', id="no list"),
         pytest.param('channel.send([answer(b"[1,")])', id="no JSON"),
         pytest.param('channel.send([answer(b"[" * 9999 + b"]" * 9999)])', id="too deep"),
+        pytest.param('channel._socket.sendall(b"\\xff" * 4)', id="a frame of 4 GiB"),
+        pytest.param("channel._socket.sendall(bytes(range(1, 256)) * 99)", id="noise"),
+        pytest.param(
+            'frame(b"\\x91\\x92\\xc4\\0\\x91\\x92\\0\\x81\\xa1x" + b"\\x91" * 99999 + b"\\xc0")',
+            id="too deep a failure",
+        ),
         pytest.param('channel.send([answer(b"[]", packed=b"cut")])', id="half a number"),
         pytest.param('channel.send([answer(b"[]", packed=bytes(80))])', id="too many numbers"),
         pytest.param(
@@ -121,6 +133,23 @@ def test_more_answers_than_were_asked_for_cost_the_process_alone(
         assert evaluator.restarts == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "announced"),
+    [
+        pytest.param(Answers, b"\xdd\x00\x10\x00\x00", id="a million answers"),
+        pytest.param(Answers, b"\x91\x92\xc4\x00\xdd\x00\x10\x00\x00", id="failures"),
+        pytest.param(Answers, b"\x91\x93\xc4\x00\x90\xdd\x00\x10\x00\x00", id="reasons"),
+        pytest.param(Greeting, b"\x81\xa8problems\xdd\x00\x10\x00\x00", id="problems"),
+    ],
+)
+def test_objects_without_number_are_refused_before_they_are_made(
+    kind: Any, announced: bytes
+) -> None:
+    """Sixteen million answers fit into a frame, and took 2.5 GB of the scheduler's memory."""
+    with pytest.raises(msgspec.ValidationError, match="length <="):
+        msgspec.msgpack.decode(announced, type=kind)
+
+
 def test_an_answer_that_drips_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte began the deadline anew, so that a decision could take days."""
     says = (
@@ -145,7 +174,8 @@ def test_an_answer_that_drips_ends_at_the_deadline(monkeypatch: pytest.MonkeyPat
         pytest.param(
             "while True:\n    channel.send(Greeting(loading=0))\n    time.sleep(0.1)", id="for ever"
         ),
-        pytest.param('channel.send(Greeting(problems=[{"x": 1}]))', id="no problem of ours"),
+        pytest.param('frame(b"\\x81\\xa8problems\\x91\\x81\\xa1x\\x01")', id="no problem of ours"),
+        pytest.param('frame(b"\\x81\\xa1x" + b"\\x91" * 99999 + b"\\xc0")', id="too deep"),
     ],
 )
 def test_a_greeting_that_is_none_is_a_load_that_failed(

@@ -16,14 +16,12 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from engine.lib.address_space import be_ended_first
 from engine.lib.confinement import confine
 from engine.lib.parent_death import die_with
-from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.errors import PolicyErrors
 from engine.policy.sandbox.projected import Inbox, Request
 from engine.policy.sandbox.protocol import (
     Call,
@@ -81,7 +79,7 @@ def _serve(channel: Channel, progress: Progress) -> None:
         signal.setitimer(signal.ITIMER_REAL, alarm * max(1, len(image.instances)))
         worker = PolicyWorker(image, on_load=lambda index: channel.send(Greeting(loading=index)))
     except PolicyErrors as errors:
-        channel.send(Greeting(problems=[_plain(problem) for problem in errors.problems]))
+        channel.send(Greeting(problems=errors.problems))
         return
     channel.send(Greeting(ready=True))
     inbox = Inbox()
@@ -113,8 +111,3 @@ def _answer(
             answers, sent_at = [], now
     if answers:
         channel.send(answers)
-
-
-def _plain(problem: Problem) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(problem)
-    return plain

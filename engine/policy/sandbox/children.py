@@ -19,6 +19,7 @@ from engine.policy.evaluator import Call
 from engine.policy.sandbox.projected import Outbox, Request, plain
 from engine.policy.sandbox.protocol import (
     MIB,
+    Answers,
     Channel,
     ChannelClosedError,
     Greeting,
@@ -32,7 +33,7 @@ from engine.policy.sandbox.warm_pool import SpareProcess, WarmPool
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 1.0
 # Decoded, a frame takes many times its size, in the memory of the scheduler.
-_MOST_ANSWER_BYTES: Final = 64 * MIB
+_MOST_ANSWER_BYTES: Final = 16 * MIB
 # The part of its address space that a child may use to keep nodes.
 _OF_ADDRESS_SPACE: Final = 16
 _STDERR_BYTES: Final = 1 << 16
@@ -113,7 +114,7 @@ class Child:
         self._process = spare.process
         self._channel = Channel(spare.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
-        self._receive = self._channel.receiver(list[RawAnswer])
+        self._receive = self._channel.receiver(Answers)
         self._confinement: Confinement | None = None
 
     @classmethod
@@ -216,7 +217,7 @@ class Child:
                         raise msgspec.DecodeError("no report of what it is confined by")
                     continue
                 if greeting.problems:
-                    raise PolicyErrors(msgspec.convert(greeting.problems, list[Problem]))
+                    raise PolicyErrors(greeting.problems)
                 if not greeting.ready:
                     index, loading = next(waiting, (-1, loading))
                     if greeting.loading != index:

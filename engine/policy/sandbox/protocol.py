@@ -13,13 +13,14 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
 from engine.lib.confinement import Confinement
+from engine.policy.errors import Problem
 
 MIB: Final = 1 << 20
 # More distinct reasons than this in one call, and they are not constants; unless the pod has as
@@ -173,6 +174,14 @@ _PACKED_BYTES: Final = 8
 NO_SCORE: Final = -(1 << 63) + 2
 
 
+# A frame that names more objects than this is refused before they are made: they take many times
+# its size, in the memory of the scheduler. Honest ones stay far below.
+_MOST_ANSWERS: Final = msgspec.Meta(max_length=1 << 16)
+_MOST_FAILURES: Final = msgspec.Meta(max_length=1 << 17)
+_MOST_TEXTS: Final = msgspec.Meta(max_length=1 << 18)
+_MOST_PROBLEMS: Final = msgspec.Meta(max_length=1 << 14)
+
+
 class RawAnswer(NamedTuple):
     """One call's answer before decoding: a JSON list with null where `failures` has the entry.
 
@@ -182,9 +191,13 @@ class RawAnswer(NamedTuple):
     """
 
     verdicts: bytes
-    failures: list[tuple[int, PolicyFailure]]
-    reasons: Sequence[str] = ()
+    failures: Annotated[list[tuple[int, PolicyFailure]], _MOST_FAILURES]
+    reasons: Annotated[Sequence[str], _MOST_TEXTS] = ()
     packed: bytes = b""
+
+
+Answers: TypeAlias = Annotated[list[RawAnswer], _MOST_ANSWERS]
+"""What a frame of answers has."""
 
 
 def most_reasons(call: Call) -> int:
@@ -336,13 +349,13 @@ class Greeting(msgspec.Struct, frozen=True, omit_defaults=True):
     """A child's report while it loads its program.
 
     The first has the `confinement` that is in force. `loading` is the instance that it is about to
-    load; then it is `ready`, or there are `problems` (of `errors.Problem`'s fields) and it ends.
+    load; then it is `ready`, or there are `problems` and it ends.
     """
 
     confinement: Confinement | None = None
     loading: int = -1
     ready: bool = False
-    problems: list[dict[str, Any]] = []
+    problems: Annotated[list[Problem], _MOST_PROBLEMS] = []
 
 
 class ChannelClosedError(Exception):
@@ -425,6 +438,8 @@ class Channel:
             start, end = self._frame()
             try:
                 return decode(self._view[start:end])
+            except RecursionError as error:
+                raise msgspec.DecodeError("a frame that nests too deep") from error
             finally:
                 self._start = end
 
