@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout fuzz-parity controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout chaos fuzz-parity controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -84,6 +84,9 @@ bench-live: setup controlplane ## what live answers take, and what they cost dec
 
 bench-rollout: setup controlplane ## edits, good and bad, rolled out under load: no bad one decides for many
 	$(BIN)/python -m benchmarks.bench_rollout $(ARGS)
+
+chaos: setup controlplane ## faults of network and processes on the real control plane for 20 minutes, then checks
+	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)

@@ -86,7 +86,7 @@ class Subject(ABC):
 
         Raises `SubjectError` if it exits or is not ready in time.
         """
-        self._port = port = _free_port()
+        self._port = port = free_port()
         started = time.monotonic()
         self._log_path = directory / f"{self.name}.log"
         self._log = self._log_path.open("wb")
@@ -292,7 +292,7 @@ def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

@@ -97,7 +97,7 @@ class ControlPlane:
         Builds the programs if they are missing, which takes minutes. Blocks, like all methods
         here; in a test whose event loop must go on, use `asyncio.to_thread`.
         """
-        programs = self._programs()
+        self._programs()
         self.directory.mkdir(parents=True, exist_ok=True)
         lines = [f'{self.token},admin,admin,"system:masters"']
         lines += (f"{token},{name},{name}" for token, name in self._users.items())
@@ -107,7 +107,7 @@ class ControlPlane:
             key.write_text(_new_signing_key(), encoding="ascii")
         atexit.register(self.stop)
         try:
-            self._start_etcd(programs["etcd"])
+            self.restart_etcd()
             self.restart_apiserver()
         except BaseException:
             self.stop()
@@ -149,17 +149,24 @@ class ControlPlane:
         if wait:
             self.wait_ready()
 
+    def kill_etcd(self) -> None:
+        """End etcd with SIGKILL; its data stays."""
+        if self._etcd is not None:
+            _kill(self._etcd)
+            self._etcd = None
+
+    def restart_etcd(self) -> None:
+        """Start etcd on the same ports and data (killing it first if it runs)."""
+        self.kill_etcd()
+        self._start_etcd(self._programs()["etcd"])
+
     def pause_apiserver(self) -> None:
         """Freeze the API server: connections stay open, nothing answers (a hang, not a crash)."""
-        assert self._apiserver is not None
-        self._apiserver.send_signal(signal.SIGSTOP)
-        # The signal reaches its threads one by one; until the last, a request may be answered.
-        os.waitid(os.P_PID, self._apiserver.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        pause(self.apiserver_pid)
 
     def resume_apiserver(self) -> None:
         """Let a frozen API server go on."""
-        assert self._apiserver is not None
-        self._apiserver.send_signal(signal.SIGCONT)
+        os.kill(self.apiserver_pid, signal.SIGCONT)
 
     def wait_ready(self, timeout: float = START_SECONDS) -> None:
         """Return when `/readyz` says ok. Raises `ControlPlaneError` if it does not in time."""
@@ -180,6 +187,16 @@ class ControlPlane:
             wait_until(is_ready, seconds=seconds)
         except AssertionError as error:
             raise ControlPlaneError(f"{name} is not ready\n{self._tail(log)}") from error
+
+    @property
+    def etcd_port(self) -> int:
+        """Where etcd listens for clients, on 127.0.0.1."""
+        return self._etcd_port
+
+    @property
+    def port(self) -> int:
+        """Where the API server listens, on 127.0.0.1."""
+        return self._port
 
     @property
     def etcd_pid(self) -> int:
@@ -213,16 +230,20 @@ class ControlPlane:
         """A client as admin or with *token*; the caller closes it."""
         return ApiClient(self.endpoint(token))
 
-    def kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """Write a kubeconfig for admin or *token* to *path*, and return *path*."""
+    def kubeconfig(self, path: Path, token: str | None = None, *, port: int | None = None) -> Path:
+        """Write a kubeconfig for admin or *token* to *path*, and return *path*.
+
+        *port* is that of a proxy in front of the server.
+        """
         authority = base64.b64encode(self.ca_file.read_bytes()).decode()
+        server = self.url if port is None else f"https://127.0.0.1:{port}"
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
                 {
                     "name": "test",
-                    "cluster": {"server": self.url, "certificate-authority-data": authority},
+                    "cluster": {"server": server, "certificate-authority-data": authority},
                 }
             ],
             "users": [{"name": "test", "user": {"token": token or self.token}}],
@@ -439,6 +460,13 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1:  # the parent died before the call above
         os._exit(1)
+
+
+def pause(pid: int) -> None:
+    """Freeze a child process with SIGSTOP; on return none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    # The signal reaches its threads one by one; until the last, a request may be answered.
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
