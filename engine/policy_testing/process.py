@@ -31,6 +31,8 @@ _LOOK_SECONDS: Final = 0.2
 # A child stops a slow test by itself; only one that cannot be interrupted gets beyond this.
 _GRACE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 1 << 16
+# Of all children of a run; most reports have a few hundred.
+_MOST_REPORT_BYTES: Final = 16 * MIB
 
 _PROGRAM: Final = (
     "import sys; sys.path[:] = {path!r}; from engine.policy_testing.child import main; main()"
@@ -38,6 +40,11 @@ _PROGRAM: Final = (
 
 # The name of the result that says why no test could run.
 LOADING: Final = "loading"
+
+_TOO_LATE: Final = "took longer than {seconds:g} s, in a call that cannot be interrupted"
+_NO_MEMORY: Final = "ended the sandbox: it exceeded the memory limit"
+_NO_REPORT: Final = "ended the sandbox: it sent what is no report"
+_TOO_MUCH: Final = f"ended the sandbox: it reported more than {_MOST_REPORT_BYTES // MIB} MiB"
 
 log = structlog.get_logger(component="tests")
 
@@ -63,15 +70,17 @@ def run_tests_confined(
     """
     deadline = time.monotonic() + total_seconds
     results: list[PolicyTestResult] = []
+    most_bytes = _MOST_REPORT_BYTES
     while True:
         done = [f"{result.file}::{result.name}" for result in results]
         request = Request(dict(user_files), config, seconds, address_space, done)
-        child = _Child(request, deadline, is_stopped)
+        child = _Child(request, deadline, is_stopped, most_bytes)
         try:
             is_done = child.collect(results)
         finally:
             child.kill()
-        if is_done or time.monotonic() > deadline or is_stopped():
+        most_bytes = child.most_bytes
+        if is_done or most_bytes < 0 or time.monotonic() > deadline or is_stopped():
             for one in results:
                 if one.skipped:
                     log.warning("Skipped test", file=one.file, test=one.name, reason=one.skipped)
@@ -79,18 +88,23 @@ def run_tests_confined(
 
 
 class _Child:
-    """One child process, from its start to the end of its tests or of itself."""
+    """One child process, from its start to the end of its tests or of itself.
+
+    It runs text that is not trusted: of what it reports, no more than *most_bytes* are read.
+    """
 
     def __init__(
         self,
         request: Request,
         deadline: float,
         is_stopped: Callable[[], bool],
+        most_bytes: int,
     ) -> None:
+        self.most_bytes = most_bytes
         self._request = request
         self._deadline = deadline
         self._is_stopped = is_stopped
-        self._buffer = b""
+        self._buffer = bytearray()
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM.format(path=sys.path)],
             stdin=subprocess.PIPE,
@@ -112,11 +126,17 @@ class _Child:
         running: Announcement | None = None
         while True:
             patience = _START_SECONDS if running is None else self._request.seconds + _GRACE_SECONDS
-            line = self._read_line(min(self._deadline, time.monotonic() + patience))
-            if line is None or not line:
-                results.append(self._blame(running, is_late=line is None))
+            try:
+                line = self._read_line(min(self._deadline, time.monotonic() + patience))
+                if not line:
+                    how = _TOO_LATE if line is None else _NO_MEMORY
+                    results.append(self._blame(running, how))
+                    return running is None
+                message = _decoder.decode(line)
+            except (msgspec.DecodeError, RecursionError):
+                how = _TOO_MUCH if self.most_bytes < 0 else _NO_REPORT
+                results.append(self._blame(running, how))
                 return running is None
-            message = _decoder.decode(line)
             if isinstance(message, Refusal):
                 results += [_unloaded(p.file, p.line, p.message) for p in message.problems]
                 return True
@@ -135,20 +155,19 @@ class _Child:
             if stream is not None:
                 stream.close()
 
-    def _blame(self, running: Announcement | None, *, is_late: bool) -> PolicyTestResult:
-        """Report what ended the child: the test that ran, or loading the files."""
+    def _blame(self, running: Announcement | None, how: str) -> PolicyTestResult:
+        """Report *how* the child ended: in the test that ran, or while it loaded the files."""
         if running is None:
-            what = "took too long" if is_late else "exceeded the memory limit"
+            what = "took too long" if how == _TOO_LATE else how.rpartition(": it ")[2]
             return _unloaded("", 0, f"the files {what}")
-        if is_late:
-            seconds = self._request.seconds
-            message = f"took longer than {seconds:g} s, in a call that cannot be interrupted"
-        else:
-            message = "ended the sandbox: it exceeded the memory limit"
+        message = how.format(seconds=self._request.seconds)
         return PolicyTestResult(running.file, running.name, running.line, False, 0.0, message)
 
     def _read_line(self, until: float) -> bytes | None:
-        """The next line; empty at the end of the child, None when it is *until* or to stop."""
+        """The next line; empty at the end of the child, None when it is *until* or to stop.
+
+        Raises `msgspec.DecodeError` when the child has sent more than may be read.
+        """
         assert self._process.stdout is not None
         stream = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
@@ -163,8 +182,11 @@ class _Child:
                 if not chunk:
                     return b""
                 self._buffer += chunk
+                self.most_bytes -= len(chunk)
+                if self.most_bytes < 0:
+                    raise msgspec.DecodeError("more than reports take")
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+        return bytes(line)
 
 
 def _unloaded(file: str, line: int, message: str) -> PolicyTestResult:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from engine.policy_testing import process
 from engine.policy_testing.process import LOADING, MIB, run_tests_confined
 from engine.policy_testing.runner import describe
 
 LOADS = 'load("@std/testing.star", "asserts", "cluster", "make_node", "make_pod")\n'
 GOOD = 'def test_good():\n    asserts.scores(cluster(make_node("a")), make_pod(), {"a": 1})\n'
+NONSENSE = "sent what is no report"
 POLICY = "def score(pod, node):\n    return len(node.name)\n"
 
 
@@ -41,6 +43,37 @@ def test_a_test_that_takes_all_memory_fails_and_the_others_run() -> None:
         {"x.star": POLICY, "x_test.star": LOADS + greedy + GOOD}, address_space=256 * MIB
     )
     assert [(r.name, r.passed) for r in results] == [("test_a_greedy", False), ("test_good", True)]
+
+
+@pytest.mark.parametrize(
+    ("says", "how"),
+    [
+        pytest.param('b"no report"', NONSENSE, id="no JSON"),
+        pytest.param("b'[' * 100_000", NONSENSE, id="too deep"),
+        pytest.param('b\'{"type":"ran","result":7}\'', NONSENSE, id="no result"),
+        pytest.param("b'x' * (1 << 21)", "reported more than", id="a line without end"),
+        pytest.param("runs * (1 << 15)", "reported more than", id="announcements without end"),
+    ],
+)
+def test_a_child_that_reports_nonsense_fails_its_test_and_takes_no_memory(
+    monkeypatch: pytest.MonkeyPatch, says: str, how: str
+) -> None:
+    """A test might take the process over; its parent raised, or kept all that it was sent."""
+    hostile = (
+        "import json, sys, time\n"
+        "is_last = bool(json.load(sys.stdin)['done'])\n"
+        'runs = b\'{"type":"runs","file":"x_test.star","name":"test_it","line":1}\\n\'\n'
+        'last = b\'{"type":"runs","is_last":true}\'\n'
+        f"sys.stdout.buffer.write((last if is_last else runs + {says}) + b'\\n')\n"
+        "sys.stdout.flush()\n"
+        "time.sleep(60)\n"
+    )
+    doubled = hostile.replace("{", "{{").replace("}", "}}")
+    monkeypatch.setattr(process, "_PROGRAM", doubled)
+    monkeypatch.setattr(process, "_MOST_REPORT_BYTES", MIB)
+    (result,) = run_tests_confined({"x.star": POLICY})
+    assert (result.file, result.name, result.passed) == ("x_test.star", "test_it", False)
+    assert result.message.startswith(f"ended the sandbox: it {how}")
 
 
 def test_files_that_do_not_make_a_bundle_fail_at_their_place() -> None:
