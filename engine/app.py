@@ -226,11 +226,13 @@ class App:
             clock=self._clock,
             metrics=self.metrics,
         )
+        # What decisions write must not leave after the lease, however long it waited in a queue.
+        fenced = client.fenced(self._may_act)
         plugins = make_plugins(
             self.cache.objects,
-            volumes=VolumeBinder(client, self.cache, clock=self._clock),
+            volumes=VolumeBinder(fenced, self.cache, clock=self._clock),
             claims=DeviceClaimWriter(
-                client,
+                fenced,
                 self.cache,
                 clock=self._clock,
                 metrics=self.metrics,
@@ -251,7 +253,7 @@ class App:
         self.queue = self.kernel.queue
         # 4. What carries out its instructions.
         self.extenders = ExtenderCalls(metrics=self.metrics, clock=self._clock)
-        binder = Binder(client, clock=self._clock, metrics=self.metrics, may_act=self._may_act)
+        binder = Binder(fenced, clock=self._clock, metrics=self.metrics, may_act=self._may_act)
         self.bindings = BindingCycle(
             binder=ExtenderBinder(self.extenders, binder),
             reports=self.outcomes,
@@ -261,7 +263,7 @@ class App:
             limit=self.settings.bindings,
         )
         self.preemptor = Preemptor(
-            client,
+            fenced,
             events=self.events,
             status=self.status,
             report=self.report,

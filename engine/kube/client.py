@@ -6,8 +6,9 @@ failure means for them. Every failure is an `ApiError` of `errors.py`.
 """
 
 import asyncio
+import copy
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -44,6 +45,7 @@ DEFAULT_TIMEOUT = 30.0
 #: The longest wait for a connection; the rest of a request's time-out is the server's.
 CONNECT_TIMEOUT = 10.0
 WATCH_SECONDS = 300
+_READS = frozenset({"GET", "HEAD"})
 WATCH_GRACE = 15.0
 
 
@@ -113,6 +115,18 @@ class ApiClient:
             else ProxiedTransport(self._server, where.proxy, self._credentials, tls, **limits)
         )
         self._is_closed = False
+        self._may_write: Callable[[], bool] | None = None
+
+    def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
+        """A client over the same connections whose writes are sent only while *may_write*.
+
+        That is asked just before a write leaves, however long it has waited for a connection; one
+        that is not sent fails with `ConnectionLost`. Through a proxy it is asked when the wait
+        begins. Close the original, not this one.
+        """
+        fenced = copy.copy(self)
+        fenced._may_write = may_write
+        return fenced
 
     @classmethod
     async def from_kubeconfig(
@@ -190,6 +204,8 @@ class ApiClient:
         Raises the `ApiError` that the answer, the connection or the clock calls for.
         """
         request = Request(method, _target(path, params), timeout, body, content_type)
+        if method not in _READS:
+            request.may_send = self._may_write
         await self._authorize(request)
         try:
             return await self._transport.send(request)
@@ -334,6 +350,7 @@ class ApiClient:
             return None
         request = _binding(namespace, name, uid, node, annotations, timeout)
         request.authorization = self._credentials.header
+        request.may_send = self._may_write
         return self._transport.send_now(request)
 
     # --- lists and watches --------------------------------------------------------------------

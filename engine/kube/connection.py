@@ -13,6 +13,7 @@ import ssl
 import time
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 import httptools
@@ -57,14 +58,15 @@ class Exchange:
         timeout: Seconds for everything, the wait for a connection included.
         may_repeat: True if it changes nothing, so that it may be sent again on a fresh connection
             when a kept one turns out to be closed. Anything else could be carried out twice.
+        may_send: See `Request`.
         status: Of the answer, once its head has arrived.
         stream: Takes the body of a 2xx answer piece by piece; the answer is then b"".
         timer: Ends the exchange when its time is up.
     """
 
     __slots__ = (
-        "answer", "connection", "ends_at", "label", "may_repeat", "request", "status", "stream",
-        "timeout", "timer",
+        "answer", "connection", "ends_at", "label", "may_repeat", "may_send", "request", "status",
+        "stream", "timeout", "timer",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +78,7 @@ class Exchange:
         *,
         may_repeat: bool = False,
         stream: "Stream | None" = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> None:
         self.answer = answer
         self.request = request
@@ -83,10 +86,18 @@ class Exchange:
         self.timeout = timeout
         self.ends_at = 0.0
         self.may_repeat = may_repeat
+        self.may_send = may_send
         self.status = 0
         self.stream = stream
         self.timer: asyncio.TimerHandle | None = None
         self.connection: Connection | None = None
+
+    def is_withdrawn(self) -> bool:
+        """True, and it has failed, if it must not be sent any more."""
+        if self.may_send is None or self.may_send():
+            return False
+        self.lose("it must not be sent any more", sent=False)
+        return True
 
     def lose(self, message: str, *, sent: bool) -> None:
         """End it with `ConnectionLost`: the connection could not be made, or broke."""

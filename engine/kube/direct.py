@@ -101,6 +101,7 @@ class DirectTransport:
             request.timeout,
             may_repeat=request.method in _REPEATABLE,
             stream=stream,
+            may_send=request.may_send,
         )
         if self.observer is not None:
             report = partial(_report, self.observer, request.method, exchange, time.monotonic())

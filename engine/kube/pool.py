@@ -105,6 +105,8 @@ class Pool:
         if self._is_closed:
             exchange.lose("the client is closed", sent=False)
             return
+        if exchange.is_withdrawn():
+            return
         loop = asyncio.get_running_loop()
         if self._tls is not None and loop.time() >= self._look_again_at:
             self._look_again_at = loop.time() + self._timing.certificate_check_seconds
@@ -159,7 +161,7 @@ class Pool:
             return
         while self._waiting and connection.is_usable:
             exchange = self._waiting.popleft()
-            if exchange.answer.done():
+            if exchange.answer.done() or exchange.is_withdrawn():
                 continue
             exchange.stop_timer()
             exchange.timer = loop.call_at(exchange.ends_at, exchange.time_is_up)

@@ -113,6 +113,8 @@ class ProxiedTransport:
             self._tls.follow(self._credentials.endpoint)
         session = self._open_session()
         label = request.label
+        if request.may_send is not None and not request.may_send():
+            raise ConnectionLost("it must not be sent any more", sent=False, request=label)
         connect = min(self._connect_timeout, request.timeout * 0.8)
         began, status = time.monotonic(), 0
         try:

@@ -35,6 +35,8 @@ class Request:
         body: Request body, or None.
         content_type: Of *body*.
         authorization: The header's value, or None.
+        may_send: Asked once more just before the request is written, however long it has waited for
+            a connection; if it says no, the request fails as not sent. None: it always may.
     """
 
     method: str
@@ -43,6 +45,7 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     authorization: str | None = None
+    may_send: Callable[[], bool] | None = None
 
     @property
     def label(self) -> str:

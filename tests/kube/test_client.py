@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -40,6 +41,7 @@ from tests.kube.faulty_server import (
     together,
     watch,
 )
+from tests.waiting import idle
 
 _PAIR = (".crt", ".key")
 
@@ -260,6 +262,36 @@ async def test_waiting_for_a_free_connection_is_a_time_out_before_sending() -> N
         await asyncio.gather(hanging, return_exceptions=True)
     assert caught.value.sent is False
     assert server.asked == ["GET /hangs"]
+
+
+@pytest.mark.parametrize("now", [False, True], ids=["a request", "a binding without a task"])
+async def test_a_write_behind_a_fence_does_not_leave_when_its_turn_comes_too_late(
+    now: bool,
+) -> None:
+    """A binding waited for a connection for up to eight seconds, and left after the lease."""
+    gate = asyncio.Barrier(2)
+    async with (
+        FaultyServer(together(gate), answer()) as server,
+        server.client(connections=1) as client,
+    ):
+        may_write = True
+        fenced = client.fenced(lambda: may_write)
+        first = asyncio.create_task(client.request("GET", "/first"))
+        await server.was_asked.wait()
+        bind = fenced.bind_now if now else fenced.bind
+        write = asyncio.ensure_future(cast(Any, bind("web", "a", "uid-1", "n1")))
+        read = asyncio.create_task(fenced.request("GET", "/read"))
+        await idle()
+        may_write = False
+        await gate.wait()
+        await first
+        with pytest.raises(ConnectionLost) as caught:
+            await write
+        assert caught.value.may_have_taken_effect is False
+        await read
+        with pytest.raises(ConnectionLost):
+            await fenced.request("DELETE", "/x")
+    assert server.asked == ["GET /first", "GET /read"]
 
 
 async def test_retry_after_reaches_the_caller() -> None:
