@@ -184,6 +184,7 @@ class App:
         self._is_synced = False
         self._background = Background()
         self._keeping: asyncio.Task[None] | None = None
+        self._has_given_lease_back = False
         self.synced = asyncio.Event()
         self.leading = asyncio.Event()
         self._sandbox_restarts = 0
@@ -211,7 +212,11 @@ class App:
             metrics=self.metrics,
             instance=socket.gethostname(),
         )
-        self.status = PodStatusUpdater(client, self.writer, clock=self._clock, metrics=self.metrics)
+        # Another leader may have bound since what this one would report as pending.
+        reporting = client.fenced(self._may_report)
+        self.status = PodStatusUpdater(
+            reporting, self.writer, clock=self._clock, metrics=self.metrics
+        )
         self.outcomes = AttemptOutcomes(
             events=self.events, status=self.status, metrics=self.metrics, clock=self._clock
         )
@@ -219,7 +224,7 @@ class App:
         self.decision_log = decision_log
         self.cache = Cache()
         self.group_status = PodGroupStatusUpdater(
-            client,
+            reporting,
             self.writer,
             objects=self.cache.objects,
             served=lambda: self._pod_groups,
@@ -449,6 +454,7 @@ class App:
         if elector is not None:
             if self._keeping is not None:
                 await cancelled([self._keeping])
+            self._has_given_lease_back = not lost_lease
             await elector.release()
             self.metrics.leader.labels(elector.settings.name).set(0)
         # 4. Events and conditions.
@@ -666,6 +672,10 @@ class App:
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
+
+    def _may_report(self) -> bool:
+        # What was decided in time is written after the lease was given back, so that nobody waits.
+        return self._may_act() or self._has_given_lease_back
 
     def _may_save_facts(self) -> bool:
         return self.leading.is_set() and self._may_act()

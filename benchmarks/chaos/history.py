@@ -243,6 +243,9 @@ class Replay:
         elif before is not None and after is not None and was and now != was:
             text = f"moved from `{was}` to `{now}`"
             self.verdict.violations.append(Violation("bound_once", _key(after), text))
+        if after is not None and now and _is_denied(after) and not (was and _is_denied(before)):
+            text = f"bound to `{now}`, and then said not to be"
+            self.verdict.violations.append(Violation("untrue_conditions", _key(after), text))
         if before is not None and not _is_going(before) and _is_going(after):
             self._check_eviction(before)
         if was:
@@ -348,6 +351,12 @@ def _as_sent(
             sent_at = min(binding.at, max([since, *(end - 0.001 for end in ends)]))
             return Binding(sent_at, binding.pod_uid, binding.pod, binding.node, binding.by)
     return binding
+
+
+def _is_denied(pod: Manifest | None) -> bool:
+    """True if the condition of a bound pod says that it is not."""
+    conditions = pod["status"].get("conditions") or () if pod is not None else ()
+    return any(one["type"] == "PodScheduled" and one["status"] != "True" for one in conditions)
 
 
 def _is_going(pod: Manifest | None) -> bool:

@@ -15,6 +15,8 @@ from engine.kube.errors import ConnectionLost, TimedOut
 from engine.kube.resources import LEASES
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings
 from engine.lib.clock import VirtualClock
+from tests.app.harness import condition, scheduler
+from tests.builders import make_pod, pod_manifest
 from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import FaultyServer, answer
 from tests.waiting import eventually
@@ -360,6 +362,29 @@ async def test_two_that_come_at_once_do_not_both_lead(bench: Bench) -> None:
         task.cancel()
     await asyncio.gather(*tries, return_exceptions=True)
     assert sum(e.may_act for e in electors) == 1
+
+
+async def test_what_waited_while_the_process_slept_is_not_sent_after_the_lease() -> None:
+    """A condition that was queued before a pause said afterwards that a bound pod is pending."""
+    lease = LeaseSettings("starsched", "kube-system", 1500.0, 1000.0, 100.0)
+    async with DevCluster() as cluster, scheduler(cluster, lease=lease) as app:
+        elector = app.elector
+        assert elector is not None
+        cluster.create(pod_manifest("p", cpu="1", image="a"))
+        await eventually(lambda: condition(cluster, "p"), what="the pod to be reported on")
+        pod = make_pod("p", uid=uid_of(cluster, "p"))
+        renewed_at, elector._renewed_at = elector._renewed_at, elector._renewed_at - 1000.0
+        app.status.report(pod, reason="Unschedulable", message="old news")
+        await app.writer.flush(0.3)
+        assert condition(cluster, "p")["message"].startswith("no nodes available")
+        elector._renewed_at = renewed_at  # a renewal showed that nobody else had led
+        await eventually(lambda: condition(cluster, "p")["message"] == "old news")
+
+
+def uid_of(cluster: DevCluster, name: str) -> str:
+    pod = cluster.get("pods", name)
+    assert pod is not None
+    return str(pod["metadata"]["uid"])
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,7 @@ def bound_at(*times: float, by: str = "replica-a-1") -> Audit:
     return audit
 
 
+DENIED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
 PLACED = (("pods", "p", pod("p", cpu="3")), ("pods", "p", pod("p", cpu="3", node="n")))
 
 
@@ -281,6 +282,12 @@ def test_a_run_in_which_all_is_well_has_no_violations() -> None:
             (*PLACED, ("pods", "p", pod("p", cpu="3", node="m"))),
             "bound_once",
             id="moved",
+        ),
+        pytest.param(
+            bound_at(101.0),
+            (*PLACED, ("pods", "p", pod("p", cpu="3", node="n", status=DENIED))),
+            "untrue_conditions",
+            id="said to be pending",
         ),
     ],
 )
