@@ -135,6 +135,18 @@ def test_the_metrics_that_exist_are_documented_and_no_others() -> None:
     assert documented == metric_names()
 
 
+def test_the_tests_that_the_threat_model_names_exist() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", text)
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not re.search(rf"def {name}\(", (ROOT / "tests" / file).read_text())
+    ]
+    assert len(named) > 40
+    assert missing == []
+
+
 #: What kube-scheduler 1.37.2 registers with its default gates.
 _OF_KUBE_SCHEDULER = frozenset(
     re.findall(

@@ -153,6 +153,14 @@ def test_what_is_not_json_says_nothing() -> None:
     assert read_document("{").problems[0].startswith("not JSON")
 
 
+def test_a_token_in_the_place_of_a_document_is_not_quoted() -> None:
+    """Who may edit policies may name any file, and problems are logged."""
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2ln"
+    document = read_document(token.encode())
+    assert document.readings == {}
+    assert not any(part in problem for part in token.split(".") for problem in document.problems)
+
+
 @given(JSON)
 def test_no_document_is_too_strange(given_: Any) -> None:
     document = read_document(msgspec.json.encode(given_))
