@@ -33,6 +33,9 @@ MOST_PODS: Final = 130
 _GIANTS: Final = 2
 _POLL_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 0.3
+_PATIENCE_SECONDS: Final = 120.0
+#: What the server says of a request that is wrong.
+_FINAL: Final = (400, 405, 415, 422)
 _AT_ONCE: Final = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
 _PRIORITIES: Final = {"low": 0, "middle": 100, "high": 1000}
 
@@ -354,17 +357,20 @@ class Load:
 async def insist(client: ApiClient, method: str, path: str, body: Any = None) -> Any:
     """The answer to a request that is sent until the server answers it.
 
-    None if what is to be created is there already, or what is asked for is gone.
+    None if what is to be created is there already, or what is asked for is gone. Raises the
+    `ApiError` of a request that is wrong, and the last one after two minutes.
     """
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     encoded = None if body is None else json.dumps(body).encode()
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
             raw = await client.request(method, path, body=encoded, content_type=kind, timeout=10.0)
         except (AlreadyExists, NotFound):
             return None
         except ApiError as error:
-            if error.status in (400, 403, 405, 415, 422):
+            # 403, too: of admission plugins that are not ready yet after a start.
+            if error.status in _FINAL or time.monotonic() > give_up_at:
                 raise
             await asyncio.sleep(_RETRY_SECONDS)
         else:

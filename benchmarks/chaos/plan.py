@@ -49,6 +49,23 @@ class Step:
         place = "replica" if self.target in REPLICAS else self.target
         return f"{self.kind}, {place}"
 
+    @property
+    def is_of_process(self) -> bool:
+        """True for what happens to a process, False for what happens on a way."""
+        return self.kind in (KILL, PAUSE)
+
+    @property
+    def lane(self) -> str:
+        """Faults of one lane do not overlap: a way, a replica, or both servers."""
+        if not self.is_of_process:
+            return f"way of {self.target}"
+        return replica_lane(self.target) if self.target in REPLICAS else "servers"
+
+
+def replica_lane(name: str) -> str:
+    """The lane of what happens to the process of a replica."""
+    return f"replica {name}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Kind:

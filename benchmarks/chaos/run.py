@@ -25,7 +25,7 @@ from benchmarks.chaos.history import (
     read_etcd,
 )
 from benchmarks.chaos.load import Load, until
-from benchmarks.chaos.plan import APISERVER, ETCD, FAULTS, KILL, PAUSE, REPLICAS, Step, plan_of
+from benchmarks.chaos.plan import ETCD, FAULTS, KILL, REPLICAS, Step, plan_of, replica_lane
 from benchmarks.chaos.proxy import FaultProxy
 from benchmarks.chaos.replicas import POLICIES, ReplicaProcess, users
 from benchmarks.objects import NAMESPACE
@@ -259,17 +259,10 @@ class Run:
 
     async def _break_for_a_while(self) -> None:
         self._started_at = time.monotonic()
-        self._tasks = [
-            asyncio.create_task(work)
-            for work in (
-                self._load.feed(),
-                self._load.keep_house(),
-                self._supervise(),
-                self._sample(),
-                self._edit(),
-                self._report(),
-            )
-        ]
+        self._feeding = asyncio.create_task(self._load.feed())
+        self._editing = asyncio.create_task(self._edit())
+        others = (self._load.keep_house(), self._supervise(), self._sample(), self._report())
+        self._tasks = [self._feeding, self._editing, *map(asyncio.create_task, others)]
         seconds = 60 * self._settings.minutes
         plan = plan_of(
             self._settings.seed,
@@ -280,22 +273,13 @@ class Run:
         async with asyncio.TaskGroup() as group:
             for step in plan:
                 await self._sleep_until(step.at)
-                # One fault of a process at a time, and one of each way.
-                lane = (
-                    "servers"
-                    if step.kind in (KILL, PAUSE) and self._is_of_server(step)
-                    else (f"{step.kind in (KILL, PAUSE)} {step.target}")
-                )
-                if lane in self._busy:
+                if step.lane in self._busy:
                     continue
-                self._busy.add(lane)
+                self._busy.add(step.lane)
                 self._outcome.steps[step.name] += 1
-                group.create_task(self._carry_out(step, lane))
+                group.create_task(self._carry_out(step))
             await self._sleep_until(seconds)
         self._outcome.seconds = time.monotonic() - self._started_at
-
-    def _is_of_server(self, step: Step) -> bool:
-        return step.target in (APISERVER, ETCD)
 
     async def _sleep_until(self, at: float) -> None:
         while (left := self._started_at + at - time.monotonic()) > 0:
@@ -304,9 +288,9 @@ class Run:
                     task.result()  # raises what ended it
             await asyncio.sleep(min(left, 1.0))
 
-    async def _carry_out(self, step: Step, lane: str) -> None:
+    async def _carry_out(self, step: Step) -> None:
         try:
-            if step.kind not in (KILL, PAUSE):
+            if not step.is_of_process:
                 proxy = self._proxies[step.target]
                 await proxy.inject(step.kind, step.directions, step.seconds)
             elif step.target in REPLICAS:
@@ -314,7 +298,7 @@ class Run:
             else:
                 await self._break_server(step)
         finally:
-            self._busy.discard(lane)
+            self._busy.discard(step.lane)
 
     async def _break_replica(self, step: Step) -> None:
         replica = self._replicas[step.target]
@@ -352,7 +336,7 @@ class Run:
         while True:
             await asyncio.sleep(_SUPERVISED_SECONDS)
             for name, replica in self._replicas.items():
-                if f"True {name}" not in self._busy and not replica.is_running:
+                if replica_lane(name) not in self._busy and not replica.is_running:
                     replica.start()
 
     async def _sample(self) -> None:
@@ -383,10 +367,9 @@ class Run:
     # --- rest ---------------------------------------------------------------------------------
 
     async def _come_to_rest(self) -> None:
-        feeding, _, _, _, editing, _ = self._tasks
-        editing.cancel()
+        self._editing.cancel()
         self._load.is_churning = False
-        await feeding
+        await self._feeding
         await self._load.remove_fillers()
         found: list[Violation] = []
 
