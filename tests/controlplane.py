@@ -145,7 +145,7 @@ class ControlPlane:
         if minor is not None:
             self._programs = functools.partial(binaries, minor)
         with (self.directory / "apiserver.log").open("ab") as log:
-            self._apiserver = _spawn([self._programs()["kube-apiserver"], *self._flags()], log)
+            self._apiserver = spawn([self._programs()["kube-apiserver"], *self._flags()], log)
         if wait:
             self.wait_ready()
 
@@ -344,7 +344,7 @@ class ControlPlane:
         client = f"http://127.0.0.1:{self._etcd_port}"
         peer = f"http://127.0.0.1:{self._peer_port}"
         with (self.directory / "etcd.log").open("ab") as log:
-            self._etcd = _spawn(
+            self._etcd = spawn(
                 [
                     program,
                     f"--data-dir={self.directory / 'etcd'}",
@@ -439,7 +439,8 @@ def as_numbers(minor: str) -> tuple[int, ...]:
 _forker = concurrent.futures.ThreadPoolExecutor(1, "control-plane-forker")
 
 
-def _spawn(command: Sequence[str | Path], log: Any) -> subprocess.Popen[bytes]:
+def spawn(command: Sequence[str | Path], log: Any) -> subprocess.Popen[bytes]:
+    """Start a program that dies with this process and writes to *log*."""
     return _forker.submit(
         subprocess.Popen,
         [str(part) for part in command],

@@ -24,7 +24,7 @@ from benchmarks.chaos.proxy import FaultProxy
 from benchmarks.objects import NAMESPACE
 from benchmarks.processes import resident_mib_of
 from benchmarks.subjects import free_port
-from tests.controlplane import ControlPlane, pause
+from tests.controlplane import ControlPlane, pause, spawn
 
 POLICIES: Final = "starsched-policies"
 #: Processes of one replica that a run can have.
@@ -37,7 +37,6 @@ LEASE_FLAGS: Final = (
     f"--leader-elect-resource-name={LEASE}",
     f"--leader-elect-resource-namespace={NAMESPACE}",
 )
-_ROOT: Final = Path(__file__).parents[2]
 
 
 def users() -> dict[str, str]:
@@ -116,14 +115,7 @@ class ReplicaProcess:
             *LEASE_FLAGS,
         ]
         with log.open("wb") as file:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=_ROOT,
-            )
+            process = spawn(command, file)
         self.lives.append(Life(user, log, port, process, time.monotonic()))
 
     @property

@@ -168,6 +168,7 @@ class Run:
         self._busy: set[str] = set()
         self._edits = 0
         self._started_at = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> Outcome:
         """Carry it out. Raises `SubjectError` if a replica does not even start."""
@@ -189,11 +190,18 @@ class Run:
             }
             for replica in self._replicas.values():
                 stack.callback(replica.kill)
+            stack.push_async_callback(self._cancel)
             await self._prepare()
             await self._break_for_a_while()
             await self._come_to_rest()
             await self._stop()
         return self._outcome
+
+    async def _cancel(self) -> None:
+        """End all tasks: one of them starts replicas again that have ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _control_plane(self, tokens: dict[str, str]) -> ControlPlane:
         directory = self._directory / "plane"
@@ -426,9 +434,7 @@ class Run:
         self._outcome.violations.append(Violation(rule, POLICIES, text))
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cancel()
         outcome = self._outcome
         for replica in self._replicas.values():
             life = replica.lives[-1]
