@@ -63,7 +63,7 @@ def print_result(result: dict[str, Any]) -> None:
         "connections": result["connections"],
         "processes of replicas": result["processes"],
         "of them ended by themselves": sum(result["exits"].values()),
-        "changes of the leader": result["leaders"],
+        "leaders, one after the other": result["leaders"],
         "edits, good and bad": " and ".join(str(n) for n in result["edits"].values()),
         "pods created": sum(result["pods"].values()),
         "pods bound": result["bound"],

@@ -85,7 +85,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     REFUSE: _Kind(4, 0, 1, (0.5, 6.0)),
     BLACK_HOLE: _Kind(6, 0, 2, (1.0, 8.0)),
     TRICKLE: _Kind(3, 0, 1, (0.5, MOST_HELD_SECONDS)),
-    KILL: _Kind(6, 1, 1, (0.2, 3.0)),
+    KILL: _Kind(6, 2, 1, (0.2, 3.0)),
     PAUSE: _Kind(8, 2, 1, (1.0, 9.0)),
 }
 FAULTS: Final = tuple(_KINDS)
