@@ -21,6 +21,7 @@ from engine.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Serv
 from engine.kube.resources import LEASES
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
 
 log = structlog.get_logger(component="leader_election")
 
@@ -98,7 +99,7 @@ def _decode(raw: bytes) -> _Lease:
     """The lease of an answer. Raises `ServerError` for anything else, such as a page of a proxy."""
     try:
         return _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ServerError(f"want a lease, got something else: {error}") from error
 
 

@@ -30,6 +30,7 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests, Unauthorized
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 
@@ -238,7 +239,7 @@ class Binder:
                 break
             except NotFound as error:
                 raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
-            except (ApiError, msgspec.DecodeError) as error:
+            except (ApiError, *UNREADABLE) as error:
                 self._metrics.binding_retries.labels("unknown_outcome").inc()
                 write(
                     "Outcome of a binding is unknown; asking again",

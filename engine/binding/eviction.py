@@ -23,6 +23,7 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
 from engine.model.pod import Pod
 
 log = structlog.get_logger(component="eviction")
@@ -275,7 +276,7 @@ class Evictor:
             return _decode_state(raw).metadata.uid != victim.uid
         except NotFound:
             return True
-        except (ApiError, msgspec.DecodeError):
+        except (ApiError, *UNREADABLE):
             return False
 
 

@@ -277,7 +277,7 @@ class Cache:
         known = self._pods.get(pod.uid)
         if known is pod:
             return
-        if known is not None and known.node_name != pod.node_name:
+        if known is not None and (known.node_name, known.key) != (pod.node_name, pod.key):
             self._drop(pod.uid)
         info = self._infos.get(pod.node_name) or self._new_info(pod.node_name)
         self._put(info.with_pod(pod))

@@ -24,6 +24,7 @@ from engine.kube.errors import ApiError, KubeConfigError, NotFound
 from engine.kube.port_forward import exchange_with_pod
 from engine.kube.resources import LEASES
 from engine.lib import event_loop
+from engine.lib.deep_json import UNREADABLE
 from engine.live.answers import Refusal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -124,7 +125,7 @@ def ask_leader(
         if status != _OK:
             raise Refused(status, msgspec.json.decode(body, type=Refusal))
         return msgspec.json.decode(body, type=record)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         text = body[:200].decode(errors="replace").strip()
         raise CannotAsk(f"status {status}, and no answer of a scheduler: `{text}`") from error
 

@@ -41,6 +41,7 @@ from engine.cli.sweep_reports import (
 )
 from engine.cli.sweep_workers import measure_supervised, portable_measure
 from engine.lib.cores import usable_cores
+from engine.lib.deep_json import UNREADABLE
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points
 from engine.offline.workload import WorkloadError, read_workload
@@ -310,7 +311,7 @@ def read_results(path: Path) -> dict[str, Measured]:
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 one = msgspec.json.decode(line, type=Measured)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise SweepError(
                     f"{path}:{number}: want a result of a sweep: {error}\n"
                     "hint: delete the line, or take another directory with --to"

@@ -24,6 +24,7 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import ServerError
 from engine.lib.certificates import verified_chain
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
 
 log = structlog.get_logger(component="endpoints")
 
@@ -180,7 +181,7 @@ class Authenticator:
         body = await self._client.request("POST", _TOKEN_REVIEWS, body=msgspec.json.encode(review))
         try:
             status = msgspec.json.decode(body, type=_TokenReview).status
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ServerError(f"want a TokenReview: {error}", request=_TOKEN_REVIEWS) from error
         if not status.authenticated or status.error or not status.user:
             return None

@@ -19,6 +19,7 @@ from engine.endpoints.routes import Refused
 from engine.kube.client import ApiClient
 from engine.kube.errors import ServerError
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
 
 log = structlog.get_logger(component="endpoints")
 
@@ -133,7 +134,7 @@ class Authorizer:
         )
         try:
             status = msgspec.json.decode(body, type=_Review).status
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ServerError(f"want a SubjectAccessReview: {error}", request=_REVIEWS) from error
         return status.allowed and not status.denied
 

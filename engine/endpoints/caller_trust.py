@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import structlog
 
 from engine.endpoints.authentication import ProxyHeaders, Trust
@@ -18,6 +17,8 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
+from engine.model.objects import ConfigMap, decode
 
 log = structlog.get_logger(component="endpoints")
 
@@ -93,13 +94,13 @@ class CallerTrust:
             body = await client.get(
                 CONFIG_MAPS, LOOKUP_NAME, LOOKUP_NAMESPACE, timeout=_LOOKUP_TIMEOUT
             )
-            found = msgspec.json.decode(body).get("data") or {}
-        except (ApiError, msgspec.DecodeError, AttributeError) as error:
+            found = decode(ConfigMap, body).data
+        except (ApiError, *UNREADABLE) as error:
             if must_find:
                 raise CannotAuthenticate(f"{where}: {error}") from error
             log.warning("Could not look up the authorities of callers", reason=str(error))
             return
-        self._looked_up = {key: str(value) for key, value in found.items()}
+        self._looked_up = dict(found)
 
     def _read(self) -> Trust:
         settings, found = self._settings, self._looked_up

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from engine.framework.extender import ExtenderError
+from engine.lib.deep_json import UNREADABLE
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.scheduling.extender_messages import MetaVictims, lower_members
@@ -164,7 +165,7 @@ def _read(members: Mapping[str, msgspec.Raw], key: str, kind: Any) -> Any:
 def _decoded(key: str, decode: Any) -> Any:
     try:
         return decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"{key}: {error}") from error
 
 

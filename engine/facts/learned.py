@@ -23,6 +23,7 @@ from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS, PODS
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
+from engine.lib.deep_json import UNREADABLE
 from engine.model.objects import ConfigMap, decode
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchCounts, WatchOptions
@@ -119,7 +120,7 @@ class LearnedConfigMap:
             text = decode(ConfigMap, raw).data.get(f"{name}.json")
         except NotFound:
             return None
-        except (ApiError, msgspec.DecodeError) as error:
+        except (ApiError, *UNREADABLE) as error:
             raise self._error(error) from error
         return None if text is None else text.encode()
 
@@ -261,7 +262,7 @@ class LearnedSource(Generic[P]):
         if kept is not None:
             try:
                 self._learner.restore(msgspec.json.decode(kept), self._clock.now())
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 log.warning("What was learned is lost", source=self.name, reason=str(error))
 
     def _informers(self) -> list[Informer[P]]:

@@ -16,6 +16,7 @@ import msgspec
 
 from engine.facts.readings import Document, Reading, Readings, Subject, time_of
 from engine.facts.source import ProblemLog, Report
+from engine.lib.deep_json import UNREADABLE
 from engine.model.fact import number_of, text_of
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 
@@ -173,7 +174,7 @@ def _series_in(body: bytes) -> list[Any]:
     """The series of an answer; one without labels for a scalar. Raises `QueryError`."""
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise QueryError(f"not JSON: {error}") from error
     if not isinstance(answer, Mapping) or answer.get("status") != "success":
         reason = answer.get("error") if isinstance(answer, Mapping) else None

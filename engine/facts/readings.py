@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.deep_json import UNREADABLE
 from engine.lib.json_keys import repeated_key
 from engine.model.fact import Fact, number_of, text_of
 from engine.model.times import epoch_seconds
@@ -77,7 +78,7 @@ def reading_of_text(text: str) -> Reading:
     if stripped.startswith("{"):
         try:
             return reading_of(msgspec.json.decode(stripped))
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return Reading(None, text)
     return Reading(number_of(text), text)
 
@@ -123,7 +124,7 @@ def read_document(
     raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         given = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return Document(problems=[f"not JSON: {error}"])
     document = read_plain(given, measured_at=measured_at, now=now)
     if (key := repeated_key(raw)) is not None:

@@ -35,7 +35,7 @@ from engine.kube.pool import PoolTiming
 from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
 from engine.kube.transport import JSON, Observer, Request, Transport, user_agent
-from engine.lib.deep_json import decoded_deeply
+from engine.lib.deep_json import UNREADABLE, decoded_deeply
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -389,7 +389,7 @@ class ApiClient:
             body = await self.request("GET", path, params=params, timeout=timeout)
             try:
                 answer = decoded_deeply(_decode_list, body)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise ServerError(
                     f"want a list of {resource}, got something else: {error}", request=f"GET {path}"
                 ) from error
@@ -524,7 +524,7 @@ def _binding(
 def _raise_if_error(line: bytes, label: str) -> None:
     try:
         event = decoded_deeply(_decode_event, line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return  # the reader of the stream counts and skips it
     if event.type == "ERROR":
         raise error_from_answer(0, bytes(event.object), request=label)

@@ -27,6 +27,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from engine.lib.deep_json import UNREADABLE
+
 
 class KubeConfigError(Exception):
     """The kubeconfig, the in-cluster files or their credentials cannot be used."""
@@ -238,7 +240,7 @@ def error_from_answer(
     """
     try:
         answer = _decode_status(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         excerpt = body[:_EXCERPT].decode("utf-8", "replace").strip()
         answer = _Status(message=excerpt)
     status = status or answer.code or 500

@@ -1,13 +1,19 @@
-"""Decodes JSON that nests deeper than Python's recursion limit.
+"""Decodes JSON that may be anything, and JSON that nests deeper than Python's recursion limit.
 
-Owns raising the limit for a decoder. The API server stores values that are nested thousands of
-levels deep, such as the opaque parameters of a ResourceClaim. A user who may create such an object
-must not be able to end a process that only steps over them.
+Owns what a decoder raises, and raising the limit for one. The API server stores values that are
+nested thousands of levels deep, such as the opaque parameters of a ResourceClaim. A user who may
+create such an object must not be able to end a process that only steps over them.
 """
 
 import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
+
+import msgspec
+
+#: What a decoder raises for bytes that are not JSON (or msgpack), for text in them that is not
+#: UTF-8, and for values that nest too deep to be built.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,13 +21,15 @@ from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
-from engine.offline.field_errors import describe_error
+from engine.offline.field_errors import describe_error, shown
 from engine.offline.known_facts import SECTIONS, show_facts
 from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
 from engine.policy.documents import did_you_mean
 from engine.policy.fact_config import FactsConfig
+
+T = TypeVar("T")
 
 API_VERSION: Final = "starsched.dev/v1"
 KIND: Final = "ClusterSnapshot"
@@ -217,8 +219,11 @@ class Cluster:
         if spec.get("priority") is None:
             name = spec.get("priorityClassName") or self.default_class
             known = {"": 0, **_SYSTEM_PRIORITIES, **self.priorities}
+            key = _meta(manifest, "name")
+            if not isinstance(name, str):
+                wanted = f"want a string, got {shown(name)}"
+                raise ManifestError(f"pod `{key}`: spec.priorityClassName: {wanted}")
             if name not in known:
-                key = _meta(manifest, "name")
                 raise ManifestError(f"pod `{key}`: no PriorityClass `{name}` is known")
             spec["priority"] = known[name]
             if name:
@@ -391,8 +396,8 @@ def read_cluster(*paths: Path) -> Cluster:
         for document in documents:
             if document.get("kind") == KIND:
                 cluster.taken_at = cluster.taken_at or str(document.get("takenAt", ""))
-                cluster.missing.update(document.get("missing") or {})
-                cluster.facts += _facts(document, path)
+                cluster.missing.update(_member(document, path, "missing", dict[str, str]))
+                cluster.facts += _member(document, path, "facts", list[FactsDocument])
             elif document and document.keys() <= SECTIONS:
                 cluster.facts.append(FactsDocument(f"file:{path.absolute()}", document))
                 continue
@@ -508,11 +513,13 @@ def _parse(raw: bytes, path: Path) -> Iterator[Any]:
         raise ClusterFileError(str(error)) from error
 
 
-def _facts(document: dict[str, Any], path: Path) -> list[FactsDocument]:
+def _member(document: dict[str, Any], path: Path, name: str, kind: type[T]) -> T:
+    """A member of a snapshot, empty if it is absent. Raises `ClusterFileError`."""
+    given = document.get(name)
     try:
-        return msgspec.convert(document.get("facts") or [], list[FactsDocument])
+        return kind() if given is None else msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise ClusterFileError(f"{path}: facts: {error}") from error
+        raise ClusterFileError(f"{path}: {name}: {error}") from error
 
 
 def _items(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.deep_json import UNREADABLE
 from engine.model.pod import Pod
 from engine.offline.cluster_file import unpacked
 from engine.offline.full_decision import FullDecision, decide
@@ -94,7 +95,7 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
             continue
         try:
             scenario = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ScenarioError(f"{path}:{number}: want a scenario: {error}") from error
         if len(scenario.answers) != len(scenario.incoming):
             raise ScenarioError(

@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from engine.lib.deep_json import UNREADABLE
 from engine.lib.open_files import allow_open_files
 
 #: The version of the log format.
@@ -164,7 +165,7 @@ def _entries(files: list[tuple[Path, IO[bytes]]], damage: Damage) -> Iterator[Li
                 break
             try:
                 line = decoder.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise LogError(f"{file}:{number}: want an entry of a log: {error}") from error
             if number == 1 and (line.event != "log" or line.format != FORMAT):
                 got = f"format {line.format}" if line.event == "log" else f"`{line.event}`"

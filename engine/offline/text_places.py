@@ -3,6 +3,7 @@
 Owns reading texts so that errors have a line. Interpreting the values is the caller's.
 """
 
+import math
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +12,12 @@ import msgspec
 import yaml
 
 from engine.lib import utf8
+from engine.lib.deep_json import UNREADABLE
 from engine.lib.json_keys import repeated_key
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
+# Aliases can make a small text large; without them, a text has no more values than characters.
+_MOST_EXPANDED: Final = 1_000_000
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
@@ -124,7 +128,7 @@ def _is_tab(text: str, line: int, column: int) -> bool:
 
 
 def parsed_yaml(name: str, text: str) -> list[Any]:
-    """The documents of a YAML text, None for empty ones. Raises `TextError`."""
+    """The documents of a YAML text as JSON has them, None for empty ones. Raises `TextError`."""
     try:
         documents = list(yaml.load_all(text, Loader))  # a safe loader, but for its name
     except yaml.YAMLError as error:
@@ -136,32 +140,38 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
         raise TextError(f"{place}: want YAML: {what}") from error
     except (ValueError, RecursionError) as error:
         raise TextError(f"{name}: want YAML: {error}") from error
-    if "&" in text and any(map(_holds_itself, documents)):
-        raise TextError(f"{name}: want finite YAML: an alias refers to a node that contains it")
-    return documents
+    if "&" in text:
+        size = sum(map(_expanded_size, documents))
+        if size == math.inf:
+            raise TextError(f"{name}: want finite YAML: an alias refers to a node that contains it")
+        if size > max(_MOST_EXPANDED, len(text)):
+            raise TextError(f"{name}: want a smaller YAML: its aliases stand for {size:,} values")
+    try:
+        return [msgspec.json.decode(msgspec.json.encode(document)) for document in documents]
+    except (TypeError, ValueError, *UNREADABLE) as error:
+        raise TextError(f"{name}: want YAML that can be written as JSON: {error}") from error
 
 
-def _holds_itself(value: Any) -> bool:
-    """True for a value that contains itself, which takes an alias and cannot be JSON."""
-    around: set[int] = set()
-    known: set[int] = set()
-    # What is still to be looked at, and what was: that is left again.
+def _expanded_size(value: Any) -> float:
+    """How many values *value* has with its aliases expanded; infinite if it contains itself."""
+    sizes: dict[int, float] = {}
+    # What is still to be looked at, and what was: then the sizes of what is in it are known. What
+    # has no size by then contains itself.
     stack = [(value, False)]
     while stack:
         one, is_left = stack.pop()
         if not isinstance(one, dict | list):
             continue
+        inner = one.values() if isinstance(one, dict) else one
         if is_left:
-            around.discard(id(one))
-            known.add(id(one))
-        elif id(one) in around:
-            return True
-        elif id(one) not in known:
-            around.add(id(one))
+            sizes[id(one)] = 1 + sum(
+                sizes[id(below)] if isinstance(below, dict | list) else 1 for below in inner
+            )
+        elif id(one) not in sizes:
+            sizes[id(one)] = math.inf
             stack.append((one, True))
-            inner = one.values() if isinstance(one, dict) else one
             stack.extend((below, False) for below in inner)
-    return False
+    return sizes.get(id(value), 1)
 
 
 def line_at(text: str, number: int, path: tuple[str | int, ...]) -> int:

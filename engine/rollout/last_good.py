@@ -20,6 +20,7 @@ import structlog
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS
+from engine.lib.deep_json import UNREADABLE
 
 log = structlog.get_logger(component="last_good")
 
@@ -145,7 +146,7 @@ class DirectoryStore:
             return msgspec.json.decode(self._path.read_bytes(), type=LastGood)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise StoreError(f"{self._path}: {error}") from error
 
     def _write(self, last_good: LastGood) -> None:
@@ -246,7 +247,7 @@ class ConfigMapStore:
             return _decode(raw)
         except NotFound:
             return None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
 
     async def _create(self, last_good: LastGood, annotations: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from engine.framework.extender import ExtenderError
+from engine.lib.deep_json import UNREADABLE
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -230,7 +231,7 @@ def _decode(body: bytes | msgspec.Raw, kind: Any) -> Any:
         raise ExtenderError("EOF")
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ExtenderError(f"cannot read the extender's answer: {error}") from error
 
 

@@ -20,7 +20,7 @@ import structlog
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.lib.clock import Clock
-from engine.lib.deep_json import decoded_deeply
+from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
 from engine.watching.reflector import Reflector, Sleep, State, WatchCounts, WatchOptions
 
@@ -191,7 +191,7 @@ class Informer(Generic[T]):
         """Report an object's current version to the handlers, unless they know it."""
         try:
             meta = decoded_deeply(_decode_identity, raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             self._skip("", error)
             return ""
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
@@ -224,7 +224,7 @@ class Informer(Generic[T]):
         """Report to the handlers that an object is gone, if they knew it."""
         try:
             meta = decoded_deeply(_decode_identity, raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             self._skip("", error)
             return ""
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

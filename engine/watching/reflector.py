@@ -37,7 +37,7 @@ from engine.kube.errors import (
 )
 from engine.kube.resources import Resource
 from engine.lib.clock import Clock, SystemClock
-from engine.lib.deep_json import decoded_deeply
+from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -422,7 +422,7 @@ class Reflector:
             async for line in lines:
                 try:
                     event = decoded_deeply(_decode_event, line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                except UNREADABLE as error:
                     raise _Garbled from error
                 if self._backoff.attempts:
                     self._works_again()
@@ -447,7 +447,7 @@ class Reflector:
     def _bookmark_version(self, raw: msgspec.Raw) -> str:
         try:
             return _decode_bookmark(raw).metadata.resource_version
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             self.counts.malformed += 1
             self._log.warning("Skipped a bookmark", reason=str(error))
             return ""

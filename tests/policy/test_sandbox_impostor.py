@@ -64,6 +64,10 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, says: str, greeting: str = "") -> 
             'frame(b"\\x91\\x92\\xc4\\0\\x91\\x92\\0\\x81\\xa1x" + b"\\x91" * 99999 + b"\\xc0")',
             id="too deep a failure",
         ),
+        pytest.param(
+            r'channel._socket.sendall(b"\0\0\0\17\x91\x94\xc4\5[1,2]\x90\x91\xa1\xff\xc4\0")',
+            id="a reason that is not UTF-8",
+        ),
         pytest.param('channel.send([answer(b"[]", packed=b"cut")])', id="half a number"),
         pytest.param('channel.send([answer(b"[]", packed=bytes(80))])', id="too many numbers"),
         pytest.param(

@@ -20,6 +20,7 @@ import msgspec
 from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
 from engine.lib.confinement import Confinement
+from engine.lib.deep_json import UNREADABLE
 from engine.policy.errors import Problem
 
 MIB: Final = 1 << 20
@@ -284,8 +285,8 @@ def check_answer(answer: RawAnswer, call: Call, count: int, image: ProgramImage)
     is_normalized = "normalize" in image.instances[call.instance].hooks
     try:
         kinds = _decoder(hook.name, is_normalized=is_normalized)(answer.verdicts)
-    except RecursionError as error:
-        raise msgspec.DecodeError("a verdict that nests too deep") from error
+    except UNREADABLE as error:
+        raise msgspec.DecodeError(f"verdicts that cannot be read: {error}") from error
     failed: set[int] = set()
     if answer.packed:
         if answer.failures:
@@ -438,8 +439,8 @@ class Channel:
             start, end = self._frame()
             try:
                 return decode(self._view[start:end])
-            except RecursionError as error:
-                raise msgspec.DecodeError("a frame that nests too deep") from error
+            except UNREADABLE as error:
+                raise msgspec.DecodeError(f"a frame that is no message: {error}") from error
             finally:
                 self._start = end
 
