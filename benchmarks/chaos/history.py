@@ -20,14 +20,15 @@ from engine.fault_simulation.invariants import (
     ALWAYS,
     AT_BINDING,
     AT_EVICTION,
-    OVER_HISTORY,
     Binding,
     Eviction,
     Group,
-    History,
     Objects,
     Tenure,
     Violation,
+    bound_by_leader,
+    bound_once,
+    partial_groups,
     tenures_of,
 )
 from tests.controlplane import ControlPlane
@@ -87,12 +88,14 @@ class Audit:
 
     Attributes:
         bindings: Accepted ones, in order.
+        unclear: Those that the server failed at: etcd knows if they took effect.
         answers: Of all requests to bind, how many had each status.
         holders: The user of each identity that was in the lease.
         evictions: Names of pods that replicas deleted, and who did.
     """
 
     bindings: list[Binding] = field(default_factory=list)
+    unclear: list[Binding] = field(default_factory=list)
     answers: Counter[str] = field(default_factory=Counter)
     holders: dict[str, str] = field(default_factory=dict)
     evictions: dict[str, str] = field(default_factory=dict)
@@ -113,8 +116,8 @@ def read_audit(lines: Iterable[str]) -> Audit:
         body = event.get("requestObject") or {}
         if about.get("subresource") == "binding":
             found.answers[str(code)] += 1
-            if code == 201:
-                found.bindings.append(
+            if code == 201 or not 200 <= code < 500:
+                (found.bindings if code == 201 else found.unclear).append(
                     Binding(
                         _seconds(event["requestReceivedTimestamp"]),
                         (body.get("metadata") or {}).get("uid") or about.get("uid", ""),
@@ -191,6 +194,7 @@ class Verdict:
         violations: By the rule.
         bound: Pods that were ever bound.
         unaudited: Of them, those whose binding the audit log has lost with its server.
+        preempted: Pods that replicas evicted.
         leaders: Processes that held the lease, in order.
     """
 
@@ -204,6 +208,11 @@ class Verdict:
 class Replay:
     """Goes through the versions of all objects and asks the rules about each step.
 
+    Attributes:
+        leases: The versions of the lease, with users as holders.
+        bindings: What the audit log has of bindings that took effect.
+        seen: All bindings that took effect, in order.
+
     Args:
         audit: Who did what.
         causes: By the key of a victim, the key of its preemptor and the node, from the replicas'
@@ -215,7 +224,10 @@ class Replay:
         self.leases: list[tuple[float, Manifest]] = []
         self._audit = audit
         self._causes = causes
-        self._by = {binding.pod: binding for binding in audit.bindings}
+        self.bindings = list(audit.bindings)
+        self._accepted = {binding.pod_uid: binding for binding in audit.bindings}
+        self._unclear = {(one.pod_uid, one.node): one for one in audit.unclear}
+        self.seen: list[Binding] = []
         self._objects: dict[str, dict[str, Manifest]] = defaultdict(dict)
         self._on_node: dict[str, dict[str, Manifest]] = defaultdict(dict)
         self._last: set[Violation] = set()
@@ -257,11 +269,14 @@ class Replay:
 
     def _check_binding(self, before: Manifest, after: Manifest) -> None:
         self.verdict.bound += 1
-        key, node = _key(after), after["spec"]["nodeName"]
-        known = self._by.get(key)
-        self.verdict.unaudited += known is None
-        by = known.by if known is not None else "unknown"
-        binding = Binding(0.0, after["metadata"]["uid"], key, node, by)
+        uid, node = after["metadata"]["uid"], after["spec"]["nodeName"]
+        binding = self._accepted.get(uid)
+        if binding is None and (binding := self._unclear.get((uid, node))) is not None:
+            self.bindings.append(binding)
+        if binding is None:
+            self.verdict.unaudited += 1
+            binding = Binding(0.0, uid, _key(after), node, "unknown")
+        self.seen.append(binding)
         nodes = [one for one in self._objects["nodes"].values() if _key(one) == node]
         objects = Objects(nodes=nodes, pods=[before, *self._on_node[node].values()])
         for rule in AT_BINDING.values():
@@ -331,10 +346,11 @@ def judge(
     replay = Replay(audit, causes)
     replay.run(versions)
     tenures = tenures_of(replay.leases)
-    bindings = [_as_sent(binding, freezes, tenures) for binding in audit.bindings]
-    history = History(bindings=bindings, tenures=tenures, groups=groups)
-    for rule in OVER_HISTORY.values():
-        replay.verdict.violations += rule(history)
+    bindings = [_as_sent(binding, freezes, tenures) for binding in replay.bindings]
+    found = replay.verdict.violations
+    found += bound_once(bindings)
+    found += bound_by_leader(bindings, tenures)
+    found += partial_groups(groups, replay.seen)
     return replay.verdict
 
 

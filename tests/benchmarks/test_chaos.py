@@ -27,7 +27,7 @@ from benchmarks.chaos.proxy import (
     FaultProxy,
 )
 from benchmarks.chaos.run import policies, preemptions
-from engine.fault_simulation.invariants import Binding
+from engine.fault_simulation.invariants import Binding, Group
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from tests.builders import node_manifest, pod_manifest
@@ -214,6 +214,7 @@ def test_the_audit_log_says_who_bound_held_the_lease_and_evicted() -> None:
         [
             audit_event("replica-a-1"),
             audit_event("replica-a-1", code=409),
+            audit_event("replica-a-1", code=504),
             audit_event("admin"),
             audit_event(
                 "replica-b-1", objectRef=lease, requestObject={"spec": {"holderIdentity": "host_1"}}
@@ -223,7 +224,8 @@ def test_the_audit_log_says_who_bound_held_the_lease_and_evicted() -> None:
         ]
     )
     assert audit.bindings == [Binding(100.5, "p-uid", "bench/p", "n", "replica-a-1")]
-    assert audit.answers == {"201": 1, "409": 1}
+    assert audit.unclear == audit.bindings
+    assert audit.answers == {"201": 1, "409": 1, "504": 1}
     assert audit.holders == {"host_1": "replica-b-1"}
     assert audit.evictions == {"bench/v": "replica-b-1"}
 
@@ -296,6 +298,25 @@ def test_what_is_wrong_is_found_in_the_history(
 ) -> None:
     verdict = judge(audit, history(*objects), {}, [], [])
     assert [one.rule for one in verdict.violations] == [want]
+
+
+def test_a_binding_that_the_server_failed_at_counts_if_it_took_effect() -> None:
+    audit = bound_at(101.0)
+    audit.unclear[:], audit.bindings[:] = audit.bindings, []
+    groups = [Group("g", 1, frozenset({"p-uid"}))]
+    verdict = judge(audit, history(*PLACED), {}, groups, [])
+    assert (verdict.unaudited, verdict.violations) == (0, [])
+    late = bound_at(106.0)
+    late.unclear[:], late.bindings[:] = late.bindings, []
+    wrong = judge(late, history(*PLACED), {}, [], [])
+    assert [one.rule for one in wrong.violations] == ["bound_by_leader"]
+    assert judge(late, history(), {}, [], []).violations == []
+
+
+def test_a_group_that_is_bound_in_part_is_found() -> None:
+    groups = [Group("g", 2, frozenset({"p-uid", "q-uid"}))]
+    verdict = judge(bound_at(101.0), history(*PLACED), {}, groups, [])
+    assert [one.rule for one in verdict.violations] == ["partial_groups"]
 
 
 def test_a_pod_that_is_gone_leaves_its_capacity() -> None:
