@@ -22,6 +22,8 @@ from engine.kube.errors import ApiError, ConnectionLost, TimedOut, error_from_an
 
 #: Bytes of an answer before its body; the parser has no bound of its own.
 _MAX_HEAD: Final = 1 << 17
+#: What a packed answer may unpack to: one is a thousandth of what it stands for.
+_MOST_UNPACKED: Final = 256 << 20
 #: A stream that holds more than this unread makes the server wait.
 _MOST_UNREAD: Final = 1 << 20
 
@@ -419,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if encoding is not None:  # though the request allows none
             try:
-                body = zlib.decompress(body, wbits=47)  # gzip or zlib, by their first bytes
+                body = _unpacked(body)
             except zlib.error as error:
                 exchange.lose(f"cannot be unpacked: {error}", sent=True)
                 return
@@ -437,6 +439,16 @@ class Connection(asyncio.BufferedProtocol):
             if len(key) == len(name) and key.lower() == name:
                 return value.lower()
         return None
+
+
+def _unpacked(body: bytes) -> bytes:
+    """The content of a packed body. Raises `zlib.error`, also if it is too large."""
+    unpacking = zlib.decompressobj(wbits=47)  # gzip or zlib, by their first bytes
+    content = unpacking.decompress(body, _MOST_UNPACKED)
+    if not unpacking.eof:
+        is_large = len(content) >= _MOST_UNPACKED
+        raise zlib.error(f"larger than {_MOST_UNPACKED:,} bytes" if is_large else "cut off")
+    return content
 
 
 def _reason(error: Exception) -> str:

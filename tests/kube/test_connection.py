@@ -217,6 +217,27 @@ def test_an_answer_that_is_packed_all_the_same_is_unpacked() -> None:
     assert exchange.answer.result() == b"text"
 
 
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pytest.param(gzip.compress(b"text" * 300), id="more than is allowed"),
+        pytest.param(gzip.compress(b"text")[:-6], id="cut off"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_a_lost_connection(
+    monkeypatch: pytest.MonkeyPatch, packed: bytes
+) -> None:
+    """A megabyte took a gigabyte."""
+    monkeypatch.setattr("engine.kube.connection._MOST_UNPACKED", 1_000)
+    talk = Talk()
+    exchange = talk.ask()
+    talk.hear(
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+        + packed
+    )
+    assert isinstance(exchange.answer.exception(), ConnectionLost)
+
+
 def test_a_refusal_keeps_its_fields() -> None:
     talk = Talk()
     exchange = talk.ask()
