@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from engine.lib.deep_json import UNREADABLE
 from engine.lib.stopping import never
 from engine.policy_testing.child import Announcement, Refusal, Report, Request
 from engine.policy_testing.runner import TEST_SECONDS, PolicyTestResult
@@ -133,7 +134,7 @@ class _Child:
                     results.append(self._blame(running, how))
                     return running is None
                 message = _decoder.decode(line)
-            except (msgspec.DecodeError, RecursionError):
+            except UNREADABLE:
                 how = _TOO_MUCH if self.most_bytes < 0 else _NO_REPORT
                 results.append(self._blame(running, how))
                 return running is None

@@ -47,6 +47,28 @@ async def test_a_browser_gets_html_that_may_run_nothing_of_others(site: Site) ->
     assert len(policies) == 2, "a nonce is for one page"
 
 
+@pytest.mark.parametrize(
+    ("missing", "want"),
+    [
+        pytest.param([], "", id="nothing"),
+        pytest.param(["system_calls", "landlock"], "without system_calls, landlock", id="both"),
+    ],
+)
+async def test_what_the_sandbox_lacks_is_shown(site: Site, missing: list[str], want: str) -> None:
+    page = site.answers["/policies"]
+    sandbox = {"system_calls": not missing, "landlock": 0, "missing": missing}
+    site.answers["/policies"] = msgspec.structs.replace(
+        page, active={**page.active, "sandbox": sandbox}
+    )
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/policies", headers=_HTML) as response,
+    ):
+        text = await response.text()
+    assert want in text
+    assert ("<dt>Sandbox</dt>" in text) is bool(missing)
+
+
 async def test_the_root_leads_browsers_to_the_queue_and_programs_to_the_paths(site: Site) -> None:
     async with aiohttp.ClientSession(site.url) as session:
         async with session.get("/", headers=_HTML, allow_redirects=False) as response:

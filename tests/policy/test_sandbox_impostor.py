@@ -1,16 +1,29 @@
 """A sandbox process that says what it should not, as one might that a policy has taken over."""
 
+import contextlib
+import socket
 import time
+from array import array
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.policy.errors import PolicyErrors
-from engine.policy.evaluator import Limits, PolicyFailure
+from engine.policy.evaluator import Call, Limits, PolicyFailure, program_image
 from engine.policy.sandbox import warm_pool
 from engine.policy.sandbox.process import SandboxEvaluator
-from engine.policy.sandbox.protocol import Answers, Greeting
+from engine.policy.sandbox.protocol import (
+    NO_SCORE,
+    Answers,
+    Channel,
+    Greeting,
+    RawAnswer,
+    check_answer,
+    decode_answer,
+)
 from tests.policy.programs import per_node, per_pod, program_of
 
 _POLICY = "def score(pod, node): return 1\n"
@@ -152,6 +165,49 @@ def test_objects_without_number_are_refused_before_they_are_made(
     """Sixteen million answers fit into a frame, and took 2.5 GB of the scheduler's memory."""
     with pytest.raises(msgspec.ValidationError, match="length <="):
         msgspec.msgpack.decode(announced, type=kind)
+
+
+_CALLS = [per_node("filter", {}, {}), per_node("score", {}, {})]
+_IMAGE = program_image(program_of("def filter(pod, node): pass\n" + _POLICY))
+_VERDICTS = [b"[]", b"[null,null]", b'[["r",["no"]],null]', b"[7,100]", b"[7]", b"[1,2,3]", b"7"]
+_FAILURES = [
+    (place, PolicyFailure("x", hook, "x.star", 1, 1, "no", "error"))
+    for place in (-1, 0, 1, 2)
+    for hook in ("filter", "score")
+]
+_ANSWERS = st.builds(
+    RawAnswer,
+    st.sampled_from(_VERDICTS) | st.binary(max_size=20),
+    st.just([]) | st.lists(st.sampled_from(_FAILURES), max_size=2),
+    st.sampled_from([[], ["no"]]),
+    st.lists(st.sampled_from([-1, 0, 1, 2, 100, 101, NO_SCORE]), max_size=3).map(
+        lambda numbers: array("q", numbers).tobytes()
+    )
+    | st.binary(max_size=20),
+)
+
+
+@given(
+    st.sampled_from(_CALLS),
+    _ANSWERS,
+    st.just([])
+    | st.lists(st.tuples(st.integers(0, 99), st.integers(0, 3), st.binary(max_size=8)), max_size=2),
+)
+@settings(max_examples=max(250, settings().max_examples))
+def test_whatever_a_frame_has_is_an_answer_or_an_error_of_the_frame(
+    call: Call, answer: RawAnswer, edits: list[tuple[int, int, bytes]]
+) -> None:
+    """The sender made up the answer, and then a few of its bytes."""
+    content = bytearray(msgspec.msgpack.encode([answer]))
+    for at, gone, new in edits:
+        content[at : at + gone] = new
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(len(content).to_bytes(4, "big") + content)
+        with contextlib.suppress(msgspec.DecodeError):
+            for one in Channel(ours).receiver(Answers)():
+                check_answer(one, call, 2, _IMAGE)
+                assert len([*decode_answer(one)]) == 2
 
 
 def test_an_answer_that_drips_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

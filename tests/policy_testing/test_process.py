@@ -50,6 +50,7 @@ def test_a_test_that_takes_all_memory_fails_and_the_others_run() -> None:
     [
         pytest.param('b"no report"', NONSENSE, id="no JSON"),
         pytest.param("b'[' * 100_000", NONSENSE, id="too deep"),
+        pytest.param("runs.replace(b'it', b'\\xff')", NONSENSE, id="no text"),
         pytest.param('b\'{"type":"ran","result":7}\'', NONSENSE, id="no result"),
         pytest.param("b'x' * (1 << 21)", "reported more than", id="a line without end"),
         pytest.param("runs * (1 << 15)", "reported more than", id="announcements without end"),
