@@ -64,7 +64,9 @@ def fuzz(target: str, minutes: float) -> bool:
     for folder in (kept, found):
         folder.mkdir(parents=True, exist_ok=True)
     started, cpu_before = time.monotonic(), _cpu_seconds()
-    process = _start(
+    status, shown_at = Status(), 0.0
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with _start(
         target,
         f"-max_total_time={max(1, round(60 * minutes))}",
         f"-timeout={_MOST_SECONDS}",
@@ -73,25 +75,20 @@ def fuzz(target: str, minutes: float) -> bool:
         "-reload=0",
         str(kept),
         str(corpus_of(target)),
-    )
-    status, shown_at = Status(), 0.0
-    last: deque[str] = deque(maxlen=_LAST_LINES)
-    assert process.stdout is not None
-    try:
+    ) as process:
+        assert process.stdout is not None
         for line in process.stdout:
             last.append(line)
             status = status_in(line) or status
             if time.monotonic() - shown_at >= _SHOWN_EVERY:
                 shown_at = time.monotonic()
                 print(f"{target:14} {_clock(shown_at - started)}  {status}", flush=True)
-        failed = process.wait() != 0
-    finally:
-        process.kill()
     cpu = _cpu_seconds() - cpu_before
     print(
         f"{target:14} {_clock(time.monotonic() - started)}  {status}, {cpu:.0f} s of CPU",
         flush=True,
     )
+    failed = process.returncode != 0
     if failed:
         _report(target, "".join(last))
     return not failed
@@ -113,10 +110,9 @@ def run_again(target: str, path: Path) -> bool:
 
 def merge(target: str) -> None:
     """Take into the repository's corpus the smallest inputs that reach what it does not."""
-    process = _start(
-        target, "-merge=1", f"-max_len={_MERGED_BYTES}", str(corpus_of(target)), str(_KEPT / target)
-    )
-    process.communicate()
+    options = ("-merge=1", f"-max_len={_MERGED_BYTES}", str(corpus_of(target)))
+    with _start(target, *options, str(_KEPT / target)) as process:
+        process.communicate()
     size = sum(path.stat().st_size for path in CORPORA.rglob("*") if path.is_file())
     print(f"{target:14} merged; all corpora have {size:,} bytes")
 
