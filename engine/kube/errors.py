@@ -284,6 +284,6 @@ def retry_after_seconds(value: str | None, now: float | None = None) -> float | 
         return float(text)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, moment.timestamp() - (time.time() if now is None else now))

@@ -16,6 +16,8 @@ from engine.lib.deep_json import UNREADABLE
 from engine.lib.json_keys import repeated_key
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
+# Deeper JSON is not decoded either.
+_MOST_LEVELS: Final = 1_000
 # Aliases can make a small text large; without them, a text has no more values than characters.
 _MOST_EXPANDED: Final = 1_000_000
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
@@ -130,6 +132,8 @@ def _is_tab(text: str, line: int, column: int) -> bool:
 def parsed_yaml(name: str, text: str) -> list[Any]:
     """The documents of a YAML text as JSON has them, None for empty ones. Raises `TextError`."""
     try:
+        if _is_too_deep(text):
+            raise TextError(f"{name}: want YAML of at most {_MOST_LEVELS:,} levels")
         documents = list(yaml.load_all(text, Loader))  # a safe loader, but for its name
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -138,6 +142,8 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
         if mark and _is_tab(text, mark.line, mark.column):
             what = "tabs cannot indent: want spaces"
         raise TextError(f"{place}: want YAML: {what}") from error
+    except TextError:
+        raise
     except (ValueError, RecursionError) as error:
         raise TextError(f"{name}: want YAML: {error}") from error
     if "&" in text:
@@ -150,6 +156,26 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
         return [msgspec.json.decode(msgspec.json.encode(document)) for document in documents]
     except (TypeError, ValueError, *UNREADABLE) as error:
         raise TextError(f"{name}: want YAML that can be written as JSON: {error}") from error
+
+
+def _is_too_deep(text: str) -> bool:
+    """True if *text* nests so deep that composing it might exhaust the stack, which is C's.
+
+    Reading it twice takes half as long again, so this is for texts that might be deep alone: in
+    blocks two levels take a column, in flow each takes a bracket.
+    """
+    columns = max(map(len, text.splitlines()), default=0)
+    if 2 * columns + text.count("[") + text.count("{") < _MOST_LEVELS:
+        return False
+    level = 0
+    for event in yaml.parse(text, Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            level += 1
+            if level > _MOST_LEVELS:
+                return True
+        elif isinstance(event, yaml.CollectionEndEvent):
+            level -= 1
+    return False
 
 
 def _expanded_size(value: Any) -> float:

@@ -167,6 +167,24 @@ BROKEN = [
         ": want finite YAML: an alias refers to a node that contains it",
         id="a pod that holds itself",
     ),
+    pytest.param(
+        ("x.yaml", NODE + "x: " + "[" * 200_000 + "\n"),
+        ": want YAML of at most 1,000 levels",
+        id="YAML that is deeper than the stack",
+    ),
+    pytest.param(
+        (
+            "x.yaml",
+            NODE
+            + "a0: &a0 [x]\n"
+            + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+        ),
+        ": want a smaller YAML: its aliases stand for ",
+        id="aliases that fill all memory",
+    ),
+    pytest.param(
+        ("x.yaml", NODE + "null: 1\n"), ": want YAML that can be written as JSON: ", id="a null key"
+    ),
     pytest.param(("x.yaml.gz", b"\x1f\x8b\x08\x00cut"), ": compressed file ended", id="gzip"),
 ]
 
