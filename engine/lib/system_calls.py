@@ -18,8 +18,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-_PR_SET_SECCOMP: Final = 22
-_FILTER_MODE: Final = 2
+_SET_FILTER: Final = 1
+# For all threads of the process, should a library have started one.
+_ALL_THREADS: Final = 1
 
 
 class _Only(NamedTuple):
@@ -31,13 +32,17 @@ class _Only(NamedTuple):
 
 
 class _Machine(NamedTuple):
-    """How the kernel numbers architectures, and which of the two numbers of a call applies."""
+    """How the kernel numbers an architecture and its `seccomp`, and the column of its numbers."""
 
     audit_id: int
+    seccomp: int
     column: int
 
 
-_MACHINES: Final = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1)}
+_MACHINES: Final = {
+    "x86_64": _Machine(0xC000003E, 317, 0),
+    "aarch64": _Machine(0xC00000B7, 277, 1),
+}
 
 # Name: (number on x86_64, number on aarch64), None where the call does not exist. Calls with
 # conditions come first: the kernel remembers which of the others it always allows.
@@ -49,7 +54,7 @@ CALLS: Final[Mapping[str, tuple[int | None, int | None]]] = {
     # Memory, up to the limit of the address space.
     "mmap": (9, 222), "mprotect": (10, 226), "madvise": (28, 233), "munmap": (11, 215),
     "mremap": (25, 216), "brk": (12, 214), "sysinfo": (99, 179),
-    # Locks of the interpreters. There is one thread, which never has to wait.
+    # Locks of the interpreters. There is one thread, which never waits.
     "futex": (202, 98), "sched_yield": (24, 124),
     # Signals, to itself: `abort`, the alarm, the guard page of the stack.
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "getpid": (39, 172),
@@ -79,7 +84,7 @@ def _conditions(pid: int) -> dict[str, _Only]:
     to_itself = _Only(0, (pid,))
     return {
         "kill": to_itself,
-        # A process's first thread has its id; there is no other.
+        # A process's first thread has its id, and no other thread needs signals.
         "tkill": to_itself,
         "tgkill": to_itself,
         "mmap": _NOT_EXECUTABLE,
@@ -111,8 +116,7 @@ def allow_only_computing() -> bool:
     """Have the kernel refuse every system call that is not in `CALLS`, irrevocably.
 
     A refused call fails with `EPERM`, one that is younger than Linux 5.0 with `ENOSYS`.
-    `no_new_privs` must be set already. For a process with one thread. No effect on an unknown
-    architecture.
+    `no_new_privs` must be set already. No effect on an unknown architecture.
 
     Returns:
         True if the filter is in force.
@@ -122,9 +126,9 @@ def allow_only_computing() -> bool:
         return False
     program = b"".join(struct.pack("=HBBI", *one) for one in _filter(machine, os.getpid()))
     text = ctypes.create_string_buffer(program, len(program))
-    given = _Program(len(program) // 8, ctypes.addressof(text))
-    done: int = ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(given), 0, 0)
-    return done == 0
+    given = ctypes.byref(_Program(len(program) // 8, ctypes.addressof(text)))
+    done: int = ctypes.CDLL(None).syscall(machine.seccomp, _SET_FILTER, _ALL_THREADS, given)
+    return done == 0  # or the id of a thread that does not obey it
 
 
 def _filter(machine: _Machine, pid: int) -> Iterator[tuple[int, int, int, int]]:

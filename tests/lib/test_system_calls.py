@@ -21,14 +21,15 @@ sys.path.insert(0, ROOT)
 from engine.lib.system_calls import allow_only_computing
 
 libc = ctypes.CDLL(None, use_errno=True)
+BEFORE
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert allow_only_computing()
 DO
 """
 
 
-def _done(what: str) -> "subprocess.CompletedProcess[str]":
-    program = _PROGRAM.replace("ROOT", repr(_ROOT)).replace("DO", what)
+def _done(what: str, before: str = "") -> "subprocess.CompletedProcess[str]":
+    program = _PROGRAM.replace("ROOT", repr(_ROOT)).replace("DO", what).replace("BEFORE", before)
     return subprocess.run(
         [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False
     )
@@ -78,6 +79,22 @@ def test_what_computing_needs_is_allowed(what: str, said: str, code: int) -> Non
     done = _done(what)
     assert said in done.stdout + done.stderr
     assert done.returncode == code, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a filter of Linux")
+def test_a_thread_that_was_there_before_is_held_to_it_too() -> None:
+    """Libraries start some on their own, such as those of numpy."""
+    before = (
+        "import threading\n"
+        "go, refused = threading.Event(), []\n"
+        "def look():\n"
+        "    go.wait()\n"
+        "    try: os.stat('/')\n"
+        "    except PermissionError: refused.append(True)\n"
+        "thread = threading.Thread(target=look)\n"
+        "thread.start()\n"
+    )
+    assert _done("go.set(); thread.join(); print(refused)", before).stdout == "[True]\n"
 
 
 def test_an_unknown_machine_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ import platform
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
+
+import msgspec
 
 from engine.lib.system_calls import CALLS
 from engine.policy.errors import PolicyErrors, Problem
@@ -222,3 +224,17 @@ def main(finding: str) -> None:
     worker: Any = _Scribbler if finding == "scribble" else take_over
     vars(child)["PolicyWorker"] = worker
     child.main()
+
+
+def main_of_tests(finding: str) -> None:
+    """Be the child in which the tests of a candidate run, taken over before it loads them."""
+    # Here alone: it brings numpy.
+    from engine.policy_testing import child as tests_child
+
+    def take_over(_request: tests_child.Request, sink: BinaryIO) -> None:
+        problem = Problem("x.star", 0, 0, json.dumps(FINDINGS[finding]()))
+        sink.write(msgspec.json.encode(tests_child.Refusal([problem])) + b"\n")
+        sink.flush()
+
+    vars(tests_child)["run"] = take_over
+    tests_child.main()

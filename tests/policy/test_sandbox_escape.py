@@ -4,7 +4,10 @@ import errno
 import functools
 import json
 import platform
+import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,8 @@ from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Limits, PolicyFailure
 from engine.policy.sandbox import warm_pool
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.policy_testing import process
+from engine.policy_testing.process import run_tests_confined
 from tests.policy import attacker
 from tests.policy.programs import per_node, per_pod, program_of
 
@@ -41,15 +46,37 @@ def _found(finding: str) -> Any:
     return json.loads(_outcome(finding))
 
 
+def _of_policies() -> Any:
+    return _found("refused")
+
+
+def _of_tests() -> Any:
+    """The same in the child in which the tests of a candidate run."""
+    with pytest.MonkeyPatch.context() as patch:
+        program = attacker.PROGRAM.replace("main('FINDING')", "main_of_tests('refused')")
+        patch.setattr(process, "_PROGRAM", program.replace("import main;", "import main_of_tests;"))
+        (result,) = run_tests_confined({})
+    return json.loads(result.message)
+
+
 @pytest.mark.parametrize("attack", attacker.ATTACKS)
 def test_native_code_reaches_nothing_outside(attack: str) -> None:
     want = {"take hold of the parent": errno.ENOSYS, "send to a name": errno.EISCONN}
     assert _found("attacks")[attack] == want.get(attack, errno.EPERM)
 
 
-def test_every_system_call_outside_the_list_is_refused() -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(_of_policies, id="policies"),
+        pytest.param(
+            _of_tests, id="tests", marks=pytest.mark.budget(4, "the child imports the engine")
+        ),
+    ],
+)
+def test_every_system_call_outside_the_list_is_refused(refused: Callable[[], Any]) -> None:
     """Each number is tried, also those that no kernel has yet."""
-    got = _found("refused")
+    got = refused()
     assert len(got) == len({number for number, _ in got}), "refused whatever the arguments are"
     assert len(got) == len(attacker.NUMBERS) - _listed_here()
     wrong = [
@@ -115,3 +142,51 @@ def test_what_is_in_force_is_reported() -> None:
         got = evaluator.confinement
     assert (got.system_calls, got.landlock) == (True, landlock_version())
     assert got.missing == (() if landlock_version() else ("landlock",))
+
+
+# A process to which the kernel, as it were, refuses `NUMBER` if its first argument is `FIRST`.
+_LACKING = """
+import ctypes, errno, json, struct
+from tests.policy.programs import per_node, program_of
+from engine.policy.sandbox.process import SandboxEvaluator
+
+class Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+code = b"".join(struct.pack("=HBBI", *one) for one in (
+    (0x20, 0, 0, 0), (0x15, 0, 3, NUMBER), (0x20, 0, 0, 16), (0x15, 0, 1, FIRST),
+    (0x06, 0, 0, 0x50000 | errno.ENOSYS), (0x06, 0, 0, 0x7FFF0000),
+))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Filter(len(code) // 8, code)), 0, 0) == 0
+with SandboxEvaluator(program_of("def score(pod, node): return 1")) as evaluator:
+    verdicts = evaluator.evaluate([per_node("score", {})])
+    print(json.dumps([[list(one) for one in verdicts], evaluator.confinement.missing]))
+"""
+_SECCOMP = 317 if platform.machine() == "x86_64" else 277
+
+
+@pytest.mark.parametrize(
+    ("number", "first", "want"),
+    [
+        # Its first argument is no address: the version is asked for.
+        pytest.param(444, 0, ["landlock"], id="landlock"),
+        pytest.param(_SECCOMP, 1, ["system_calls"], id="filters"),
+    ],
+)
+def test_policies_run_where_the_kernel_lacks_a_wall_and_it_is_reported(
+    number: int, first: int, want: list[str]
+) -> None:
+    program = _LACKING.replace("NUMBER", str(number)).replace("FIRST", str(first))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    missing = dict.fromkeys([*want, *([] if landlock_version() else ["landlock"])])
+    got = json.loads(done.stdout)
+    assert got == [[[1]], [one for one in ("system_calls", "landlock") if one in missing]]
