@@ -120,6 +120,12 @@ class Places:
         self._uid_of[queued.pod.key] = queued.uid
         return self.move(queued, trigger)
 
+    def rename(self, queued: QueuedPod, key: str) -> None:
+        """File a pod, which has its old name still, under another: its uid came back with that."""
+        if key != queued.pod.key:
+            del self._uid_of[queued.pod.key]
+            self._uid_of[key] = queued.uid
+
     def dismiss(self, queued: QueuedPod) -> None:
         """Forget a pod."""
         self.move(queued, Trigger.DELETED)

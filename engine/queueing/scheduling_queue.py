@@ -130,6 +130,7 @@ class SchedulingQueue:
             new.resource_version and new.resource_version == before.resource_version
         ):
             return
+        self._places.rename(queued, new.key)
         queued.pod = new
         nominated = self.nominator.node_of(new.uid)
         match queued.place:

@@ -48,7 +48,9 @@ def main(arguments: list[str]) -> None:
         words.write_text(dictionary(seeds))
         most = max(target.most_bytes, *map(len, seeds))
         flags = [f"-dict={words}", f"-max_len={most}", *options]
-        atheris.Setup([sys.argv[0], *flags], run, custom_mutator=mutate)
+        # libFuzzer runs its first argument again, by a shell, when it merges.
+        command = f"{sys.executable} -m tests.fuzzing.engine {name}"
+        atheris.Setup([command, *flags], run, custom_mutator=mutate)
         atheris.Fuzz()
 
 
