@@ -32,6 +32,8 @@ def _line(value: Any) -> bytes:
 
 
 def _read_yaml(data: bytes) -> Any:
+    if b"&" in data:
+        raise ValueError("a tree with aliases may be too large to be walked")
     return list(yaml.load_all(data.decode(), yaml.CSafeLoader))
 
 

@@ -39,6 +39,8 @@ def test_a_seed_gives_the_same_mutations() -> None:
 
 def test_what_has_no_form_is_left_to_the_bytes() -> None:
     assert Mutator((JSON,), _SEEDS).mutated(b"{", random.Random(1)) is None
+    aliases = b"a: &a [x]\nb: [*a, *a]\n"
+    assert Mutator((YAML,), [aliases]).mutated(aliases, random.Random(1)) is None
 
 
 @pytest.mark.parametrize("code", [pytest.param(0, id="survived"), pytest.param(77, id="failed")])
