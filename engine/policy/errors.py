@@ -57,3 +57,7 @@ class PolicyErrors(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: list[Problem] = sorted(set(problems))
         super().__init__("\n".join(str(p) for p in self.problems))
+
+
+class SandboxDied(PolicyErrors):
+    """The sandbox ended or hung while it loaded policies: their doing, or the machine's."""

@@ -11,7 +11,7 @@ import copy
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -20,13 +20,16 @@ from engine.lib.change_log import ChangeLog
 from engine.lib.confinement import Confinement
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
-from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.errors import PolicyErrors, Problem, SandboxDied
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.rollout.rehearsal import rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
+
+#: Before a sandbox that died while it loaded is started again.
+_LOAD_AGAIN_SECONDS: Final = (0.5, 2.0)
 
 BuildBundle = Callable[[Mapping[str, str]], Bundle]
 MakeEvaluator = Callable[[Bundle], Evaluator]
@@ -167,6 +170,7 @@ class CandidateStages:
         make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
         run_tests: Runs the tests among the files, confined, and returns what failed.
         on_close: Called when no candidate comes any more.
+        sleep: Waits before a sandbox that died is started again.
 
     The first three may block; they are called in worker threads.
     """
@@ -178,6 +182,7 @@ class CandidateStages:
         make_evaluator: MakeEvaluator,
         run_tests: RunTests,
         on_close: Callable[[], None] = _nothing,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.close: Final = on_close
         #: For other threads; the event loop has `build` and `start_sandbox`.
@@ -185,6 +190,7 @@ class CandidateStages:
         self.make_evaluator: Final = make_evaluator
         self.evaluations = Evaluations()
         self._run_tests = run_tests
+        self._sleep = sleep
 
     def building(self, build: BuildBundle) -> "CandidateStages":
         """A copy of these stages that makes its bundles with *build*."""
@@ -193,6 +199,7 @@ class CandidateStages:
             make_evaluator=self.make_evaluator,
             run_tests=self._run_tests,
             on_close=self.close,
+            sleep=self._sleep,
         )
 
     async def build(self, files: Mapping[str, str]) -> Bundle:
@@ -223,11 +230,19 @@ class CandidateStages:
             raise
 
     async def load(self, bundle: Bundle, files: Mapping[str, str]) -> LoadedRevision:
-        """Start a sandbox with the bundle in it. Raises `Rejected`."""
-        try:
-            evaluator = await self.start_sandbox(bundle)
-        except PolicyErrors as errors:
-            raise Rejected("load", errors.problems, bundle.revision) from errors
+        """Start a sandbox with the bundle in it. Raises `Rejected`.
+
+        One that dies or hangs is started again: a machine short of memory ends sandboxes first, and
+        good policies must not be given up for that.
+        """
+        for delay in (*_LOAD_AGAIN_SECONDS, None):
+            try:
+                evaluator = await self.start_sandbox(bundle)
+                break
+            except PolicyErrors as errors:
+                if delay is None or not isinstance(errors, SandboxDied):
+                    raise Rejected("load", errors.problems, bundle.revision) from errors
+            await self._sleep(delay)
         metered = MeteredEvaluator(evaluator, bundle, self.evaluations, time.perf_counter)
         return LoadedRevision(bundle, files, evaluator, Scheduler(bundle, metered))
 

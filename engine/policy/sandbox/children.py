@@ -6,7 +6,6 @@ Starting the process is `warm_pool`'s. Which child is asked what is `process`'s.
 import contextlib
 import signal
 import subprocess
-import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ import msgspec
 
 from engine.lib.address_space import allowed_address_space
 from engine.lib.confinement import Confinement
-from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.errors import PolicyErrors, Problem, SandboxDied
 from engine.policy.evaluator import Call
 from engine.policy.sandbox.projected import Outbox, Request, plain
 from engine.policy.sandbox.protocol import (
@@ -27,7 +26,7 @@ from engine.policy.sandbox.protocol import (
     ProgramImage,
     RawAnswer,
 )
-from engine.policy.sandbox.warm_pool import SpareProcess, WarmPool
+from engine.policy.sandbox.warm_pool import Pool
 
 # For the interpreter to start and import; a busy machine takes long.
 _START_SECONDS: Final = 30.0
@@ -58,14 +57,13 @@ class ChildExited(Exception):
 class StartingChild:
     """A child that starts and loads its program in a thread of its own, while others work."""
 
-    def __init__(self, image: ProgramImage, pool: WarmPool | None = None) -> None:
+    def __init__(self, image: ProgramImage, pool: Pool) -> None:
         self._image = image
         self._pool = pool
         self._child: Child | None = None
         self._error: BaseException | None = None
         self._is_unwanted = False
-        self._thread = threading.Thread(target=self._run, name="sandbox-start", daemon=True)
-        self._thread.start()
+        self._thread = pool.aside(self._run)
 
     @property
     def is_done(self) -> bool:
@@ -105,11 +103,11 @@ class StartingChild:
 
 
 class Child:
-    """One child process, taken from *pool* if there is one. `load` it before it is asked."""
+    """One child process, taken from *pool*. `load` it before it is asked."""
 
-    def __init__(self, image: ProgramImage, pool: WarmPool | None = None) -> None:
+    def __init__(self, image: ProgramImage, pool: Pool) -> None:
         self._image = image
-        spare = SpareProcess() if pool is None else pool.take()
+        spare = pool.take()
         self._progress = spare.progress
         self._process = spare.process
         self._channel = Channel(spare.socket, _MOST_ANSWER_BYTES)
@@ -118,7 +116,7 @@ class Child:
         self._confinement: Confinement | None = None
 
     @classmethod
-    def loaded(cls, image: ProgramImage, pool: WarmPool | None = None) -> "Child":
+    def loaded(cls, image: ProgramImage, pool: Pool) -> "Child":
         """A child that is ready. Raises `PolicyErrors` if the program does not load."""
         child = cls(image, pool)
         child.load()
@@ -135,7 +133,8 @@ class Child:
     @property
     def pid(self) -> int:
         """The process id."""
-        return self._process.pid
+        pid: int = self._process.pid
+        return pid
 
     @property
     def confinement(self) -> Confinement:
@@ -225,7 +224,8 @@ class Child:
             except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
                 exited = self.reap(error)
                 file = "" if loading is None else loading.module
-                raise PolicyErrors([Problem(file, 0, 0, f"loading {exited.how}")]) from error
+                kind = PolicyErrors if exited.kind == "memory" else SandboxDied
+                raise kind([Problem(file, 0, 0, f"loading {exited.how}")]) from error
             if greeting.ready:
                 self._channel.wait_at_most(self._image.limits.deadline)
                 return

@@ -14,7 +14,6 @@ child answers a part does not show in the answers.
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
@@ -42,7 +41,7 @@ from engine.policy.sandbox.protocol import (
     encode_answer,
 )
 from engine.policy.sandbox.spreading import Parts, Spreading, is_large
-from engine.policy.sandbox.warm_pool import WarmPool
+from engine.policy.sandbox.warm_pool import OWN_PROCESSES, Pool
 
 # Entries of one call that may kill a child before the rest of the call is given up.
 _MAX_CULPRITS: Final = 3
@@ -71,15 +70,15 @@ class SandboxEvaluator:
         pool: Has a process ready, so that the first child starts sooner.
     """
 
-    def __init__(self, program: Program, pool: WarmPool | None = None) -> None:
+    def __init__(self, program: Program, pool: Pool | None = None) -> None:
         self._image = program_image(program)
-        self._pool = pool
+        self._pool = pool if pool is not None else OWN_PROCESSES
         self._lock = threading.Lock()
         self._closed = False
         self.restarts = 0
         self.processes = processes_for(self._image.limits.processes)
-        self._spare_at = time.monotonic() + _SPARE_AFTER
-        self._children = [Child.loaded(self._image, pool)]
+        self._spare_at = self._pool.monotonic() + _SPARE_AFTER
+        self._children = [Child.loaded(self._image, self._pool)]
         #: What the kernel holds each child to.
         self.confinement: Final = self._children[0].confinement
         self._starting: list[StartingChild] = []
@@ -87,7 +86,7 @@ class SandboxEvaluator:
     @property
     def _wanted(self) -> int:
         """How many children there should be: with one at work, another stands by."""
-        has_spare = self.processes > 1 or self.restarts or time.monotonic() >= self._spare_at
+        has_spare = self.processes > 1 or self.restarts or self._pool.monotonic() >= self._spare_at
         return max(self.processes, 2 if has_spare else 1)
 
     @property

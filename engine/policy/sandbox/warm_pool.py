@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, Protocol
 
 from engine.lib.memory_file import memory_file
 from engine.policy.sandbox.protocol import Progress
@@ -21,6 +23,53 @@ _PROGRAM: Final = (
 )
 # The evaluator that took a process is about to work: the next one is started after that.
 _RESTOCK_SECONDS: Final = 3.0
+
+
+class Joinable(Protocol):
+    """What runs aside: a thread."""
+
+    def is_alive(self) -> bool:
+        """True until it has ended."""
+        ...
+
+    def join(self) -> None:
+        """Return when it has ended."""
+        ...
+
+
+class Spare(Protocol):
+    """A process without a program, and what it is talked to over."""
+
+    @property
+    def socket(self) -> Any:
+        """The near end."""
+        ...
+
+    @property
+    def progress(self) -> Any:
+        """See `Progress`."""
+        ...
+
+    @property
+    def process(self) -> Any:
+        """As `subprocess.Popen`."""
+        ...
+
+
+class Pool(Protocol):
+    """Where children of a sandbox come from."""
+
+    def take(self) -> Spare:
+        """A process without a program."""
+        ...
+
+    def aside(self, run: Callable[[], None]) -> Joinable:
+        """Have *run* called while others work; it starts a child."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
 
 
 class SpareProcess:
@@ -82,6 +131,16 @@ class WarmPool:
             spare.end()
         return SpareProcess()
 
+    def aside(self, run: Callable[[], None]) -> Joinable:
+        """A thread that *run* is called in."""
+        thread = threading.Thread(target=run, name="sandbox-start", daemon=True)
+        thread.start()
+        return thread
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
     def restock(self) -> None:
         """Start a spare process now if there is none.
 
@@ -100,6 +159,18 @@ class WarmPool:
             if self._spare is not None:
                 self._spare.end()
                 self._spare = None
+
+
+class _OwnProcesses(WarmPool):
+    """A pool that keeps nothing ready."""
+
+    def take(self) -> SpareProcess:
+        """A new process."""
+        return SpareProcess()
+
+
+#: For evaluators that are given no pool.
+OWN_PROCESSES: Final = _OwnProcesses()
 
 
 def _shared_memory() -> IO[bytes]:
