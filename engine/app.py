@@ -130,6 +130,8 @@ class Settings:
         configuration: What `/configz` shows.
         flags: What `/flagz` shows.
         version: Of the program.
+        hostname: Names this process in events.
+        identity: Names it in the lease.
     """
 
     lease: LeaseSettings | None = None
@@ -142,6 +144,8 @@ class Settings:
     configuration: dict[str, Any] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
+    hostname: str = field(default_factory=socket.gethostname)
+    identity: str = field(default_factory=make_identity)
 
 
 class App:
@@ -160,6 +164,7 @@ class App:
         decision_log: Records decisions and what they read; started by the caller.
         review_clients: Who knows the callers of the endpoints; None: *client*.
         control: How edits are rolled out.
+        shadow: Compares candidates; None: one with a thread of its own.
     """
 
     def __init__(
@@ -175,6 +180,7 @@ class App:
         decision_log: Recorder | None = None,
         review_clients: ReviewClients | None = None,
         control: RolloutControl | None = None,
+        shadow: Shadow | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
@@ -210,7 +216,7 @@ class App:
             self.writer,
             clock=self._clock,
             metrics=self.metrics,
-            instance=socket.gethostname(),
+            instance=self.settings.hostname,
         )
         # Another leader may have bound since what this one would report as pending.
         reporting = client.fenced(self._may_report)
@@ -284,7 +290,7 @@ class App:
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = stages.evaluations
         self.control = control if control is not None else NoControl()
-        self.shadow = Shadow(stages.make_bundle, stages.make_evaluator)
+        self.shadow = shadow or Shadow(stages.make_bundle, stages.make_evaluator)
         self.comparing = LiveComparing(
             self.kernel, self.report, self.shadow, self._compared_with, self._clock
         )
@@ -347,7 +353,7 @@ class App:
             self.elector = LeaderElector(
                 client,
                 self.settings.lease,
-                identity=make_identity(),
+                identity=self.settings.identity,
                 clock=self._clock,
                 on_transition=self._report_leadership,
                 page=self._page_address,

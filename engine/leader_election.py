@@ -139,7 +139,7 @@ class LeaderElector:
         self._on_transition = on_transition
         self._page = page
         self._sleep = sleep
-        self._rng = rng or random.Random()
+        self._rng = rng or client.rng
         self._seen: _Lease | None = None
         self._seen_at = 0.0
         self._is_leading = False

@@ -133,7 +133,7 @@ class Binder:
         self._clock = clock
         self._metrics = metrics
         self._sleep = sleep
-        self._rng = rng or random.Random()
+        self._rng = rng or client.rng
         self._may_act = may_act
 
     async def bind(self, pod: Pod, node_name: str) -> None:

@@ -7,7 +7,6 @@ claim that changed is read again, and only what can still be done is done.
 
 import asyncio
 import functools
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -74,7 +73,7 @@ class DeviceClaimWriter:
         self._created = {r: metrics.claims_created(r) for r in ("success", "failure")}
         self._recorder = recorder
         self._may_act = may_act
-        self._rng = random.Random()
+        self._rng = client.rng
         self._tasks: set[asyncio.Task[None]] = set()
         # By the uids of the claim and of the pod: those of the tasks that take a reservation back.
         # Without a pod: those that take the whole allocation.

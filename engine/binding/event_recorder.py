@@ -7,7 +7,6 @@ are sent is `deferred_writer`'s business; what they say is the caller's.
 import asyncio
 import functools
 import hashlib
-import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -166,7 +165,7 @@ class EventRecorder:
         self._metrics = metrics
         self._instance = instance
         self._sleep = sleep
-        self._rng = random.Random()
+        self._rng = client.rng
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._last_name_ns = 0
 

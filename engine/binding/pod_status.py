@@ -8,7 +8,6 @@ pending: autoscalers read the condition, and the pod may not be tried again for 
 
 import asyncio
 import functools
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -92,7 +91,7 @@ class PodStatusUpdater:
         self._clock = clock
         self._metrics = metrics
         self._sleep = sleep
-        self._rng = random.Random()
+        self._rng = client.rng
         self._waiting: dict[str, tuple[Pod, _WantedStatus]] = {}
         # A pod is in one of the two at most. The last delay of each stays until its state is
         # written.

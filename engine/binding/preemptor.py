@@ -96,7 +96,7 @@ class Preemptor:
             is_going=is_going,
             send_back=send_back,
             sleep=sleep,
-            rng=rng or random.Random(),
+            rng=rng or client.rng,
         )
         self._capacity = asyncio.Semaphore(parallelism)
         self._running: set[asyncio.Task[None]] = set()

@@ -7,7 +7,6 @@ controllers have it by then, and a provisioner that fails takes the node off the
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -65,7 +64,7 @@ class VolumeBinder:
         self._client = client
         self._cache = cache
         self._clock = clock
-        self._rng = random.Random()
+        self._rng = client.rng
         self._waiting: dict[str, set[asyncio.Event]] = {}  # by the key of a claim or volume
         for kind in (VOLUMES, CLAIMS):
             cache.objects.listen(kind, self._changed)

@@ -61,7 +61,7 @@ class Api:
 
     def __init__(self, store: Store, clock: Clock, *, seed: int | None = None) -> None:
         self.store = store
-        self._clock = clock
+        self.clock = clock
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._service_ip = 1
         self._bootstrap()
@@ -89,7 +89,7 @@ class Api:
 
     def now(self, *, later: float = 0.0) -> str:
         """The time as objects carry it, *later* seconds from now."""
-        moment = datetime.fromtimestamp(int(self._clock.now() + later), UTC)
+        moment = datetime.fromtimestamp(int(self.clock.now() + later), UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def get(self, kind: Kind, namespace: str, name: str) -> Version:

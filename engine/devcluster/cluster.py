@@ -134,6 +134,11 @@ class DevCluster:
             raise RuntimeError("the cluster has no address before start()")
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def caller(self) -> asyncio.BaseTransport | None:
+        """Over which the request came that is being carried out; None if none is."""
+        return self._server.caller
+
     def kubeconfig(self) -> Json:
         """A kubeconfig for this server, as plain data."""
         user = {"token": self.token} if self.token else {}

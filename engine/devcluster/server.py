@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 
 import msgspec
@@ -120,7 +121,7 @@ class Server:
         bookmark_interval: float,
     ) -> None:
         self._access = access
-        self.watches: set[Watch] = set()
+        self.watches: dict[Watch, None] = {}
         self.requests: Counter[tuple[str, str]] = Counter()
         self.stalled_kinds: set[str] = set()
         self._api = api
@@ -128,6 +129,8 @@ class Server:
         self._token = token
         self._bookmark_interval = bookmark_interval
         self._jitter = random.Random(0)
+        #: Over which the request came that is being carried out.
+        self.caller: asyncio.BaseTransport | None = None
 
     def http_server(self) -> web.Server:
         """The protocol factory to listen with."""
@@ -142,17 +145,24 @@ class Server:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            return await self._respond(request)
+            response = await self._respond(request)
         except ApiStatus as error:
-            return _refusal(error)
+            response = _refusal(error)
         except web.HTTPRequestEntityTooLarge:
-            return _refusal(too_large(BODY_LIMIT))
+            response = _refusal(too_large(BODY_LIMIT))
         except RecursionError:
-            return _refusal(bad_request("the body is nested too deeply"))
+            response = _refusal(bad_request("the body is nested too deeply"))
         except Exception:
             # A bug here must look like a server's bug to the client, and loud to the developer.
             log.exception("Request failed", method=request.method, path=request.path)
-            return _refusal(ApiStatus(500, "Internal error occurred", details={}))
+            response = _refusal(ApiStatus(500, "Internal error occurred", details={}))
+        if not response.prepared:
+            response.headers.update(self._head())
+        return response
+
+    def _head(self) -> dict[str, str]:
+        """The fields that aiohttp would fill in by the machine's clock and its own version."""
+        return {"Date": formatdate(self._api.clock.now(), usegmt=True), "Server": "devcluster"}
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -195,7 +205,11 @@ class Server:
         if route is None:
             response = _answer(_encode(self._access.review(path, _decoded_review(body))), 201)
         else:
-            response = self._carry_out(request, verb, route, query, body)
+            self.caller = request.transport
+            try:
+                response = self._carry_out(request, verb, route, query, body)
+            finally:
+                self.caller = None
         for fault in met:
             if fault.hangs and fault.applied:
                 await fault.wait_released()
@@ -310,7 +324,9 @@ class Server:
         watch = self._begin_watch(route, query)
         bookmarks = query.get("allowWatchBookmarks", "") in _TRUE
         seconds = float(_integer(query, "timeoutSeconds") or self._jitter.uniform(*_WATCH_SECONDS))
-        response = web.StreamResponse(headers={"Cache-Control": "no-cache, private"})
+        response = web.StreamResponse(
+            headers={"Cache-Control": "no-cache, private", **self._head()}
+        )
         response.content_type = _JSON
         loop = asyncio.get_running_loop()
         timers = {"end": loop.call_later(seconds, watch.close)}
@@ -325,7 +341,7 @@ class Server:
             if 0 < last < first:
                 first = last
             timers["bookmark"] = loop.call_later(first, bookmark, self._bookmark_interval)
-        self.watches.add(watch)
+        self.watches[watch] = None
         try:
             await response.prepare(request)
             while lines := await watch.take():
@@ -339,7 +355,7 @@ class Server:
             for timer in timers.values():
                 timer.cancel()
             watch.leave()
-            self.watches.discard(watch)
+            self.watches.pop(watch, None)
         return response
 
     def _begin_watch(self, route: Route, query: dict[str, str]) -> Watch:

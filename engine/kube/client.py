@@ -8,6 +8,7 @@ failure means for them. Every failure is an `ApiError` of `errors.py`.
 import asyncio
 import copy
 import os
+import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -89,6 +90,7 @@ class ApiClient:
         connections: Most connections at once; watches hold one each, bindings share the rest.
         connect_timeout: Longest wait for a connection, in seconds.
         timing: How often kept connections are checked; connections of a proxy are not.
+        rng: Jitter of the waits of all who use it.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ApiClient:
         connections: int = 256,
         connect_timeout: float = CONNECT_TIMEOUT,
         timing: PoolTiming | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._credentials: Credentials = (
             FixedCredentials(endpoint) if isinstance(endpoint, Endpoint) else endpoint
@@ -114,6 +117,7 @@ class ApiClient:
             if where.proxy is None
             else ProxiedTransport(self._server, where.proxy, self._credentials, tls, **limits)
         )
+        self.rng = rng or random.Random()
         self._is_closed = False
         self._may_write: Callable[[], bool] | None = None
 

@@ -10,7 +10,6 @@ than a request: see "I/O" in docs/architecture.md.
 
 import asyncio
 import ssl
-import time
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -299,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._exchange is None
         self._exchange = exchange
         exchange.connection = self
-        self._asked_at = time.monotonic()
+        self._asked_at = asyncio.get_running_loop().time()
         self._transport.write(exchange.request)
 
     def is_silent_since(self, moment: float) -> bool:
@@ -376,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_whole:
             return
         if self._stream is not None:
-            self._heard_at = time.monotonic()
+            self._heard_at = asyncio.get_running_loop().time()
             self._stream.feed(self, piece)
         else:
             self._parts.append(piece)

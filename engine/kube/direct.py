@@ -5,7 +5,6 @@ Owns the form of requests. A binding costs one write and one read of a socket, a
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
@@ -104,7 +103,9 @@ class DirectTransport:
             may_send=request.may_send,
         )
         if self.observer is not None:
-            report = partial(_report, self.observer, request.method, exchange, time.monotonic())
+            report = partial(
+                _report, self.observer, request.method, exchange, asyncio.get_running_loop().time()
+            )
             exchange.answer.add_done_callback(report)
         self._pool.send(exchange)
         return exchange
@@ -138,7 +139,7 @@ def _report(
     answer: "asyncio.Future[bytes]",
 ) -> None:
     if not answer.cancelled():
-        observer(method, exchange.status, time.monotonic() - began)
+        observer(method, exchange.status, asyncio.get_running_loop().time() - began)
 
 
 async def _pieces(stream: Stream) -> AsyncIterator[bytes]:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,7 +87,7 @@ class Pool:
         self._timing = timing
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._free: list[Connection] = []  # the one used last at the end
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # in the order in which they were opened
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[Exchange] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -174,7 +173,7 @@ class Pool:
 
     def is_gone(self, connection: Connection) -> None:
         """Forget *connection*."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         with contextlib.suppress(ValueError):
             self._free.remove(connection)
         if not self._is_closed:
@@ -202,7 +201,9 @@ class Pool:
         # What ended in the middle of a burst was heard after the first request that was lost.
         if self._second_look is None:
             self._second_look = loop.call_later(
-                self._timing.stream_recheck_seconds, self._look_again, time.monotonic()
+                self._timing.stream_recheck_seconds,
+                self._look_again,
+                asyncio.get_running_loop().time(),
             )
 
     def _look_again(self, since: float) -> None:
@@ -244,7 +245,7 @@ class Pool:
             if not connection.is_usable:
                 self._fail_one(ConnectionLost("the server hung up at once", sent=False))
                 return
-            self._open.add(connection)
+            self._open[connection] = None
             self.is_free(connection)
 
     def _follow_files(self, tls: TlsContext) -> ssl.SSLContext:

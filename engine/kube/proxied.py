@@ -7,7 +7,6 @@ a server behind a proxy is farther away anyway.
 import asyncio
 import contextlib
 import ssl
-import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -116,7 +115,7 @@ class ProxiedTransport:
         if request.may_send is not None and not request.may_send():
             raise ConnectionLost("it must not be sent any more", sent=False, request=label)
         connect = min(self._connect_timeout, request.timeout * 0.8)
-        began, status = time.monotonic(), 0
+        began, status = asyncio.get_running_loop().time(), 0
         try:
             async with session.request(
                 request.method,
@@ -157,7 +156,7 @@ class ProxiedTransport:
     def _observe(self, request: Request, status: int, began: float, unless: int = 0) -> None:
         """Report *request*; not if it was reported with the status *unless*."""
         if self.observer is not None and not unless:
-            self.observer(request.method, status, time.monotonic() - began)
+            self.observer(request.method, status, asyncio.get_running_loop().time() - began)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

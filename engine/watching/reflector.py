@@ -199,7 +199,7 @@ class Reflector:
         self._options = options or WatchOptions()
         self.counts = counts or WatchCounts()
         self._clock = clock or SystemClock()
-        self._rng = rng or random.Random()
+        self._rng = rng or client.rng
         self._sleep = sleep
         self._backoff = backoff or Backoff(self._rng)
         self._log = log.bind(resource=str(resource))
