@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout chaos fuzz fuzz-parity controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout chaos fuzz fuzz-parity simulate-faults controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -104,6 +104,9 @@ chromium: setup ## install the browser that tests of the page drive (cached too)
 
 fuzz: setup ## inputs that are mutated for coverage, for each reader of input (TARGET=name MINUTES=n)
 	$(BIN)/python -m tests.fuzzing $(TARGET) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(INPUT),--input $(INPUT)) $(ARGS)
+
+simulate-faults: setup ## worlds full of faults in virtual time until one fails (SEED=n, or HOURS=h)
+	$(BIN)/python -m engine.fault_simulation.command $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)

@@ -1,8 +1,10 @@
 """The whole scheduler in a simulated world of faults, and the checks of what it did there.
 
-Owns what must hold however the API server, the network and processes fail (`invariants`). The same
-checks judge the simulation and `make chaos`, which breaks a real control plane. It decides nothing
-and is no part of a running scheduler.
+Owns the world (hosts with clocks and event loops of their own, the network between them, sandbox
+processes that are none, users and controllers, all in virtual time and of one seed) and what must
+hold however the API server, the network and processes fail (`invariants`). The same checks judge
+`make chaos`, which breaks a real control plane. It owns no part of the scheduler: what runs here is
+what runs in a cluster.
 
-Begin with `invariants`.
+Begin with `world`; a new kind of fault is one entry in a file of `faults`.
 """

@@ -1,0 +1,49 @@
+"""Faults of processes: replicas and API servers that are killed, paused, restarted."""
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from engine.fault_simulation.faults.kind import FaultKind
+
+if TYPE_CHECKING:
+    from engine.fault_simulation.world import World
+
+
+def _kill(world: "World", rng: Random) -> None:
+    replica = rng.choice(world.replicas)
+    if replica.is_running:
+        replica.kill()
+        world.restart_later(replica, rng.expovariate(1 / 10.0))
+        world.count("replica killed")
+
+
+def _stop(world: "World", rng: Random) -> None:
+    replica = rng.choice(world.replicas)
+    if replica.is_running:
+        replica.host.call(replica.app.request_stop)
+        world.count("replica stopped")
+
+
+def _pause(world: "World", rng: Random) -> None:
+    replica = rng.choice(world.replicas)
+    if replica.is_running and not replica.host.is_paused:
+        replica.host.pause()
+        host = replica.host
+        world.simulator.after(rng.choice([0.5, 5.0, 12.0, 30.0, 300.0]), host.resume)
+        world.count("replica paused")
+
+
+def _crash(world: "World", rng: Random) -> None:
+    if not world.is_serving:
+        return
+    world.crash_server()
+    world.server.later(rng.expovariate(1 / 8.0), world.recover_server)
+    world.count("API server crashed")
+
+
+KINDS: Final = (
+    FaultKind("replica killed", _kill, 0.5),
+    FaultKind("replica stopped", _stop, 0.3),
+    FaultKind("replica paused", _pause, 0.5),
+    FaultKind("API server crashed", _crash, 0.3),
+)

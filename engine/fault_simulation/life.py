@@ -1,0 +1,601 @@
+"""What goes on in a cluster: workloads grow and shrink, nodes come and go, controllers follow.
+
+Owns the users and the controllers of the simulated cluster, as far as a scheduler sees their work.
+They write to the API server's objects directly, at random moments: their own faults are no subject.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.devcluster import DevCluster, make_node, make_pod
+from engine.devcluster.errors import ApiStatus
+from engine.fault_simulation.hosts import Host
+
+Json = dict[str, Any]
+
+NAMESPACE: Final = "default"
+ZONES: Final = ("zone-a", "zone-b", "zone-c")
+PRIORITIES: Final[Mapping[str, int]] = {"low": 0, "normal": 1000, "high": 100_000}
+GROUP_LABEL: Final = "job"
+SIZE_LABEL: Final = "job-size"
+STORAGE_CLASS: Final = "local"
+DEVICE_CLASS: Final = "gpu"
+DRIVER: Final = "gpu.example.com"
+#: What a cluster may have; a plan chooses some.
+FEATURES: Final = (
+    "deployments",
+    "jobs",
+    "gangs",
+    "volumes",
+    "devices",
+    "budgets",
+    "nodes",
+    "spread",
+)
+
+_RECONCILE_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Owner:
+    """A workload: so many pods that are alike.
+
+    Attributes:
+        wanted: How many pods there should be.
+        made: How many there have been, for their names.
+        seconds: How long its pods run; infinite for those that run until they are deleted.
+    """
+
+    name: str
+    kind: str
+    wanted: int
+    make: Callable[[str], list[Json]]
+    made: int = 0
+    seconds: float = math.inf
+    pods: set[str] = field(default_factory=set)
+
+
+class Life:
+    """Makes things happen in *cluster*.
+
+    Args:
+        host: Where the API server runs.
+        pace: Mean seconds between two changes that users make.
+        features: Of `FEATURES`.
+        most_nodes, most_pods: It grows no further.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        cluster: DevCluster,
+        rng: random.Random,
+        *,
+        pace: float,
+        features: frozenset[str],
+        most_nodes: int = 12,
+        most_pods: int = 80,
+    ) -> None:
+        self.owners: dict[str, Owner] = {}
+        #: Whole groups by name: (least, uids of their pods).
+        self.groups: dict[str, tuple[int, list[str]]] = {}
+        self.goes_on = True
+        self._host = host
+        self._cluster = cluster
+        self._rng = rng
+        self._pace = pace
+        self._features = features
+        self._most_nodes = most_nodes
+        self._most_pods = most_pods
+        self._next = 0
+        self._draining: set[str] = set()
+
+    def begin(self, nodes: int) -> None:
+        """Make the cluster, and let time do the rest."""
+        for name, value in PRIORITIES.items():
+            self._create(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                }
+            )
+        if "volumes" in self._features:
+            self._create(
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "StorageClass",
+                    "metadata": {"name": STORAGE_CLASS},
+                    "provisioner": "local.example.com",
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                }
+            )
+        if "devices" in self._features:
+            self._create(
+                {
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "DeviceClass",
+                    "metadata": {"name": DEVICE_CLASS},
+                    "spec": {
+                        "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
+                    },
+                }
+            )
+        for _ in range(nodes):
+            self._add_node()
+        for _ in range(3):
+            self._add_owner()
+        self._later(self._pace, self._change)
+        self._later(_RECONCILE_SECONDS, self._reconcile)
+
+    def rest(self) -> None:
+        """Change nothing more; controllers go on."""
+        self.goes_on = False
+
+    # --- users --------------------------------------------------------------------------------
+
+    def _change(self) -> None:
+        if not self.goes_on:
+            return
+        acts: list[Callable[[], None]] = [self._scale, self._scale, self._delete_pod]
+        if len(self.owners) < 12:
+            acts += [self._add_owner] * 2
+        if len(self.owners) > 2:
+            acts.append(self._drop_owner)
+        if "nodes" in self._features:
+            acts += [self._add_node, self._drain, self._remove_node, self._alter_node]
+        self._rng.choice(acts)()
+        self._later(self._rng.expovariate(1.0 / self._pace), self._change)
+
+    def _add_owner(self) -> None:
+        kinds = ["deployment"] if "deployments" in self._features else []
+        kinds += [
+            kind
+            for kind, feature in (
+                ("job", "jobs"), ("gang", "gangs"), ("stateful", "volumes"), ("claimer", "devices"),
+            )
+            if feature in self._features
+        ]  # fmt: skip
+        kind = self._rng.choice(kinds or ["deployment"])
+        self._next += 1
+        name = f"{kind}-{self._next}"
+        rng, priority = self._rng, self._rng.choice([*PRIORITIES, ""])
+        cpu = f"{rng.choice([100, 250, 500, 1000, 2000])}m"
+        spec: Json = {"priorityClassName": priority} if priority else {}
+        labels = {"app": name}
+        count = rng.randint(1, 6)
+        if kind == "gang":
+            labels |= {GROUP_LABEL: name, SIZE_LABEL: str(count)}
+        if "spread" in self._features and kind == "deployment" and rng.random() < 0.5:
+            spec["topologySpreadConstraints"] = [
+                {
+                    "maxSkew": rng.randint(1, 3),
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": rng.choice(["DoNotSchedule", "ScheduleAnyway"]),
+                    "labelSelector": {"matchLabels": {"app": name}},
+                }
+            ]
+
+        def make(pod_name: str) -> list[Json]:
+            return [
+                *self._claims_of(kind, pod_name),
+                self._pod(kind, name, pod_name, cpu, labels, spec),
+            ]
+
+        owner = Owner(name, kind, count, make)
+        if kind in ("job", "gang"):
+            owner.seconds = rng.uniform(0.5, 20.0) * self._pace
+        self.owners[name] = owner
+        if kind == "deployment":
+            self._create(
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+                    "spec": {
+                        "replicas": count,
+                        "selector": {"matchLabels": {"app": name}},
+                        "template": {"metadata": {"labels": labels}, "spec": {"containers": []}},
+                    },
+                }
+            )
+            if "budgets" in self._features and rng.random() < 0.6:
+                self._create(
+                    {
+                        "apiVersion": "policy/v1",
+                        "kind": "PodDisruptionBudget",
+                        "metadata": {"name": name, "namespace": NAMESPACE},
+                        "spec": {
+                            "maxUnavailable": 1,
+                            "selector": {"matchLabels": {"app": name}},
+                        },
+                    }
+                )
+
+    def _pod(
+        self, kind: str, owner: str, name: str, cpu: str, labels: dict[str, str], spec: Json
+    ) -> Json:
+        spec = dict(spec)
+        if kind == "stateful":
+            claim = {"persistentVolumeClaim": {"claimName": name}}
+            spec["volumes"] = [{"name": "data", **claim}]
+        if kind == "claimer":
+            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
+        pod = make_pod(name, cpu=cpu, memory="64Mi", labels=labels, **spec)
+        pod["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": owner,
+                "uid": f"uid-of-{owner}",
+                "controller": True,
+            }
+        ]
+        return pod
+
+    def _claims_of(self, kind: str, name: str) -> list[Json]:
+        if kind == "stateful":
+            return [
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": name, "namespace": NAMESPACE},
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "resources": {"requests": {"storage": "1Gi"}},
+                        "storageClassName": STORAGE_CLASS,
+                    },
+                }
+            ]
+        if kind == "claimer":
+            return [
+                {
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceClaim",
+                    "metadata": {"name": name, "namespace": NAMESPACE},
+                    "spec": {
+                        "devices": {
+                            "requests": [
+                                {"name": "gpu", "exactly": {"deviceClassName": DEVICE_CLASS}}
+                            ]
+                        }
+                    },
+                }
+            ]
+        return []
+
+    def _drop_owner(self) -> None:
+        name = self._rng.choice(sorted(self.owners))
+        owner = self.owners.pop(name)
+        for pod in sorted(owner.pods):
+            self._delete_pod_named(owner, pod)
+        if owner.kind == "deployment":
+            self._delete("replicasets.apps", name)
+            self._delete("poddisruptionbudgets.policy", name)
+
+    def _scale(self) -> None:
+        owners = [o for _, o in sorted(self.owners.items()) if o.kind not in ("gang", "job")]
+        if owners:
+            self._rng.choice(owners).wanted = self._rng.randint(0, 10)
+
+    def _delete_pod(self) -> None:
+        owners = [o for _, o in sorted(self.owners.items()) if o.pods and o.kind != "gang"]
+        if owners:
+            owner = self._rng.choice(owners)
+            self._delete_pod_named(owner, self._rng.choice(sorted(owner.pods)))
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def _add_node(self) -> None:
+        if len(self._cluster.list("nodes")) >= self._most_nodes:
+            return
+        self._next += 1
+        name, rng = f"node-{self._next}", self._rng
+        node = make_node(
+            name,
+            cpu=str(rng.choice([2, 4, 8])),
+            memory="16Gi",
+            pods=rng.choice([5, 20, 110]),
+            zone=rng.choice(ZONES),
+        )
+        self._create(node)
+        if "devices" in self._features and rng.random() < 0.7:
+            self._create(
+                {
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceSlice",
+                    "metadata": {"name": f"{name}-gpus"},
+                    "spec": {
+                        "driver": DRIVER,
+                        "nodeName": name,
+                        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                        "devices": [{"name": f"gpu-{n}"} for n in range(rng.randint(1, 4))],
+                    },
+                }
+            )
+
+    def _node(self) -> Json | None:
+        nodes = self._cluster.list("nodes")
+        return self._rng.choice(nodes) if nodes else None
+
+    def _drain(self) -> None:
+        node = self._node()
+        if node is None or len(self._cluster.list("nodes")) < 3:
+            return
+        name = node["metadata"]["name"]
+        self._put(node, spec={**(node.get("spec") or {}), "unschedulable": True})
+        for pod in self._cluster.list("pods"):
+            if pod["spec"].get("nodeName") == name:
+                self._delete("pods", pod["metadata"]["name"], grace=1)
+        self._later(self._pace, lambda: self._uncordon(name))
+
+    def _uncordon(self, name: str) -> None:
+        node = self._cluster.get("nodes", name)
+        if node is not None:
+            spec = {k: v for k, v in (node.get("spec") or {}).items() if k != "unschedulable"}
+            self._put(node, spec=spec)
+
+    def _remove_node(self) -> None:
+        node = self._node()
+        if node is None or len(self._cluster.list("nodes")) < 3:
+            return
+        name = node["metadata"]["name"]
+        self._delete("nodes", name)
+        self._delete("resourceslices.resource.k8s.io", f"{name}-gpus")
+
+    def _alter_node(self) -> None:
+        node = self._node()
+        if node is None:
+            return
+        rng = self._rng
+        if rng.random() < 0.5:
+            labels = {**node["metadata"]["labels"], "tier": rng.choice(["a", "b"])}
+            self._put(node, metadata={**node["metadata"], "labels": labels})
+            return
+        status = node["status"]
+        allocatable = {**status["allocatable"], "cpu": str(rng.choice([2, 4, 8]))}
+        capacity = {**status["capacity"], "cpu": "8"}
+        found = {**node, "status": {**status, "allocatable": allocatable, "capacity": capacity}}
+        self._cluster.update("nodes", found, subresource="status")
+
+    def _put(self, node: Json, **changed: Any) -> None:
+        self._cluster.update("nodes", {**node, **changed})
+
+    # --- controllers --------------------------------------------------------------------------
+
+    def _reconcile(self) -> None:
+        pods = {pod["metadata"]["name"]: pod for pod in self._cluster.list("pods", NAMESPACE)}
+        for _, owner in sorted(self.owners.items()):
+            self._reconcile_owner(owner, pods)
+        pods = {pod["metadata"]["name"]: pod for pod in self._cluster.list("pods", NAMESPACE)}
+        self._collect(pods)
+        if "volumes" in self._features:
+            self._provision()
+        if "budgets" in self._features:
+            self._count_budgets(pods)
+        self._later(_RECONCILE_SECONDS, self._reconcile)
+
+    def _reconcile_owner(self, owner: Owner, pods: Mapping[str, Json]) -> None:
+        gone = {name for name in owner.pods if name not in pods}
+        owner.pods -= gone
+        done = {
+            name for name in owner.pods if (pods[name].get("status") or {}).get("phase") in _ENDED
+        }
+        if owner.kind in ("gang", "job"):
+            if owner.made >= owner.wanted and owner.pods <= done:
+                for name in sorted(owner.pods):
+                    self._delete_pod_named(owner, name)
+                if not owner.pods and self.goes_on:
+                    del self.owners[owner.name]
+                return
+            if owner.made:
+                if owner.kind == "gang" and gone and not done:
+                    self._repeat_gang(owner)
+                return
+        if len(pods) >= self._most_pods and owner.kind != "gang":
+            return
+        for name in sorted(done):
+            self._delete_pod_named(owner, name)
+        here = [
+            name
+            for name in sorted(owner.pods - done)
+            if not pods[name]["metadata"].get("deletionTimestamp")
+        ]
+        for name in here[owner.wanted :]:
+            self._delete_pod_named(owner, name)
+        missing = owner.wanted - len(here)
+        for _ in range(missing):
+            owner.made += 1
+            name = f"{owner.name}-{owner.made}"
+            for manifest in owner.make(name):
+                self._create(manifest)
+            owner.pods.add(name)
+        if owner.kind == "gang":
+            uids = [self._uid(name) for name in sorted(owner.pods)]
+            self.groups[owner.name] = (owner.wanted, uids)
+
+    def _repeat_gang(self, owner: Owner) -> None:
+        """A pod of it is lost: end the others, and let the next round have a name of its own."""
+        for name in sorted(owner.pods):
+            self._delete_pod_named(owner, name)
+        if not owner.pods and self.goes_on:
+            self.owners.pop(owner.name, None)
+
+    def _uid(self, name: str) -> str:
+        pod = self._cluster.get("pods", name)
+        assert pod is not None
+        return str(pod["metadata"]["uid"])
+
+    def _collect(self, pods: Mapping[str, Json]) -> None:
+        """Collect the claims of pods that are gone, and end the pods of nodes that are."""
+        for claim in self._cluster.list("persistentvolumeclaims", NAMESPACE):
+            name = claim["metadata"]["name"]
+            if name not in pods:
+                volume = claim["spec"].get("volumeName")
+                self._delete("persistentvolumeclaims", name)
+                if volume:
+                    self._delete("persistentvolumes", volume)
+        for claim in self._cluster.list("resourceclaims.resource.k8s.io", NAMESPACE):
+            name = claim["metadata"]["name"]
+            if name not in pods:
+                self._release(claim)
+            elif (pods[name].get("status") or {}).get("phase") in _ENDED:
+                self._delete_pod_named(None, name)
+        nodes = {node["metadata"]["name"] for node in self._cluster.list("nodes")}
+        for name, pod in sorted(pods.items()):
+            node = pod["spec"].get("nodeName")
+            if node and node not in nodes:
+                self._delete("pods", name, grace=0)
+
+    def _release(self, claim: Json) -> None:
+        """Take the reservations of a pod that is gone back, as the claim controller, and delete."""
+        status = {
+            key: value
+            for key, value in (claim.get("status") or {}).items()
+            if key not in ("reservedFor", "allocation")
+        }
+        try:
+            if claim.get("status"):
+                found = {**claim, "status": status}
+                self._cluster.update("resourceclaims.resource.k8s.io", found, subresource="status")
+            self._delete("resourceclaims.resource.k8s.io", claim["metadata"]["name"])
+        except ApiStatus:
+            return  # next time
+
+    def _provision(self) -> None:
+        """Bind claims for which a node was chosen to new volumes there."""
+        for claim in self._cluster.list("persistentvolumeclaims", NAMESPACE):
+            metadata = claim["metadata"]
+            node = (metadata.get("annotations") or {}).get(_SELECTED_NODE)
+            if not node or claim["spec"].get("volumeName"):
+                continue
+            if self._cluster.get("nodes", node) is None or self._rng.random() < 0.05:
+                # The provisioner could not: the scheduler has to choose again.
+                kept = {k: v for k, v in metadata["annotations"].items() if k != _SELECTED_NODE}
+                changed = {**claim, "metadata": {**metadata, "annotations": kept}}
+                self._cluster.update("persistentvolumeclaims", changed)
+                continue
+            self._next += 1
+            volume = f"volume-{self._next}"
+            self._create(_volume(volume, claim, node))
+            bound = {**claim, "spec": {**claim["spec"], "volumeName": volume}}
+            bound["metadata"] = {
+                **metadata,
+                "annotations": {
+                    **metadata["annotations"],
+                    "pv.kubernetes.io/bind-completed": "yes",
+                },
+            }
+            written = self._cluster.update("persistentvolumeclaims", bound)
+            status = {**(written.get("status") or {}), "phase": "Bound"}
+            self._cluster.update(
+                "persistentvolumeclaims", {**written, "status": status}, subresource="status"
+            )
+
+    def _count_budgets(self, pods: Mapping[str, Json]) -> None:
+        """What the disruption controller writes into the status of budgets."""
+        for budget in self._cluster.list("poddisruptionbudgets.policy", NAMESPACE):
+            wanted = budget["spec"]["selector"]["matchLabels"]
+            mine = [
+                pod
+                for pod in pods.values()
+                if wanted.items() <= (pod["metadata"].get("labels") or {}).items()
+            ]
+            healthy = sum(
+                (pod.get("status") or {}).get("phase") == "Running"
+                and not pod["metadata"].get("deletionTimestamp")
+                for pod in mine
+            )
+            desired = max(0, len(mine) - 1)
+            status = {
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "disruptionsAllowed": max(0, healthy - desired),
+                "expectedPods": len(mine),
+                "observedGeneration": budget["metadata"].get("generation", 1),
+            }
+            old = budget.get("status") or {}
+            if {**old, **status} != old:
+                found = {**budget, "status": {**old, **status}}
+                self._cluster.update("poddisruptionbudgets.policy", found, subresource="status")
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def _create(self, manifest: Json) -> None:
+        self._cluster.create(manifest)
+
+    def _delete(self, resource: str, name: str, *, grace: int | None = None) -> None:
+        if self._cluster.get(resource, name) is None:
+            return
+        self._cluster.delete(resource, name, grace=grace)
+        # What a finalizer would wait for is the concern of others.
+        left = self._cluster.get(resource, name)
+        if left is not None and left["metadata"].get("finalizers"):
+            self._cluster.update(
+                resource, {**left, "metadata": {**left["metadata"], "finalizers": []}}
+            )
+
+    def _delete_pod_named(self, owner: Owner | None, name: str) -> None:
+        pod = self._cluster.get("pods", name)
+        if pod is None:
+            if owner is not None:
+                owner.pods.discard(name)
+        elif not pod["metadata"].get("deletionTimestamp"):
+            self._delete("pods", name, grace=self._rng.choice([0, 1, 5]))
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        self._host.later(seconds, act)
+
+
+_ENDED: Final = ("Succeeded", "Failed")
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+
+
+def _volume(name: str, claim: Json, node: str) -> Json:
+    metadata = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "storageClassName": STORAGE_CLASS,
+            "persistentVolumeReclaimPolicy": "Delete",
+            "local": {"path": "/data"},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            },
+            "nodeAffinity": {
+                "required": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {
+                                    "key": "kubernetes.io/hostname",
+                                    "operator": "In",
+                                    "values": [node],
+                                }
+                            ]
+                        }
+                    ]
+                }
+            },
+        },
+        "status": {"phase": "Bound"},
+    }
+
+
+def run_seconds(pod: Json, owners: Mapping[str, Owner]) -> float | None:
+    """How long the kubelet of *pod* runs it; None for one that runs until it is deleted."""
+    name = (pod["metadata"].get("labels") or {}).get("app", "")
+    owner = owners.get(name)
+    return None if owner is None or owner.seconds == math.inf else owner.seconds

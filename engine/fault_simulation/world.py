@@ -1,0 +1,613 @@
+"""A simulated world: an API server, replicas of the scheduler, users, faults, and what must hold.
+
+Owns putting the parts together, and the check of every step: each binding and eviction that the API
+server accepts is looked at on the spot, with the objects as they were. What may go wrong is
+`faults`', what the cluster does `life`'s, what must hold `invariants`'.
+"""
+
+import functools
+import gc
+import hashlib
+import logging
+import random
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from engine.app import App, Settings
+from engine.devcluster import DevCluster
+from engine.devcluster.errors import ApiStatus
+from engine.devcluster.faults import Fault
+from engine.fault_simulation import policies
+from engine.fault_simulation.faults import FaultKind, all_kinds
+from engine.fault_simulation.hosts import EPOCH, Host, Simulator
+from engine.fault_simulation.invariants import (
+    ALWAYS,
+    AT_BINDING,
+    AT_REST,
+    OVER_HISTORY,
+    Binding,
+    Group,
+    History,
+    Objects,
+    Tenure,
+    Violation,
+)
+from engine.fault_simulation.life import GROUP_LABEL, Life, run_seconds
+from engine.fault_simulation.network import End, Network, Weather
+from engine.fault_simulation.sandbox import SimulatedPool, Trouble
+from engine.fault_simulation.shadowing import make_shadow
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.leader_election import LeadershipLost, LeaseSettings
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.sandbox.process import SandboxEvaluator
+from engine.rollout import last_good
+from engine.rollout.control import SUFFIX, ConfigMapControl
+from engine.rollout.last_good import ConfigMapStore
+from engine.rollout.sources import ConfigMapSource
+from engine.rollout.trial import CandidateStages
+
+Json = dict[str, Any]
+
+NAMESPACE: Final = "starsched"
+MAP: Final = "starsched-policies"
+LEASE: Final = "starsched"
+_PORT: Final = 6443
+#: Virtual seconds without faults after which everything has to be in order: a pod that no event
+#: wakes is tried again after `max_unschedulable`, and some things take several rounds.
+REST_SECONDS: Final = 900.0
+_LOG_LINES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a seed has chosen.
+
+    Attributes:
+        seconds: Virtual seconds of faults; a rest follows.
+        replicas: How many schedulers there are.
+        lease: Its times.
+        features: Of `life.FEATURES`.
+        faults: Names of kinds of faults.
+        pace: Mean seconds between two changes of the users.
+        every: Mean seconds between two faults.
+        nodes: At the beginning.
+        pieces: See `Weather`.
+    """
+
+    seed: int
+    seconds: float
+    replicas: int = 2
+    lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
+    features: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
+    pace: float = 5.0
+    every: float = 5.0
+    nodes: int = 6
+    pieces: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a world.
+
+    Attributes:
+        violations: What must not be, in order.
+        digest: Of every byte that went over the network, and when.
+        faults: That happened, by kind.
+        log: The last lines that the processes logged.
+        seconds: Virtual, of all.
+        counts: Of what else happened.
+    """
+
+    plan: Plan
+    violations: list[Violation] = field(default_factory=list)
+    digest: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_LINES))
+    seconds: float = 0.0
+
+
+class Replica:
+    """A scheduler's place: the process in it may come and go."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.name = name
+        self._world = world
+        self._times = 0
+        self.host: Host
+        self.app: App
+        self.trouble: Trouble
+        self.start()
+
+    @property
+    def is_running(self) -> bool:
+        """True while there is a process."""
+        return not self.host.is_dead
+
+    def start(self) -> None:
+        """Begin a process."""
+        world = self._world
+        self._times += 1
+        identity = f"{self.name}-{self._times}"
+        rng = world.stream(f"replica {identity}")
+        host = self.host = Host(world.simulator, world.network, identity)
+        self.trouble = Trouble(rng, world.count)
+        self.app = self._make_app(host, identity, rng)
+        running = host.start(self.app.run())
+        running.add_done_callback(partial(self._ended, host))
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.host.kill()
+
+    def _ended(self, host: Host, running: Any) -> None:
+        world = self._world
+        error = None if running.cancelled() else running.exception()
+        if isinstance(error, LeadershipLost):
+            world.counts["lease lost"] += 1
+        elif error is not None:
+            text = "".join(traceback.format_exception(error))
+            world.violate("no unexpected exception", self.name, f"the process ended: {text}")
+        if not host.is_dead:
+            world.simulator.after(0.0, partial(self._bury, host))
+
+    def _bury(self, host: Host) -> None:
+        if self.host is host and not host.is_dead:
+            self.kill()
+            self._world.restart_later(self, 1.0)
+
+    def _make_app(self, host: Host, identity: str, rng: random.Random) -> App:
+        pool = SimulatedPool(host.clock, self.trouble)
+        client = ApiClient(Endpoint(server=f"http://127.0.0.1:{_PORT}"), rng=rng)
+        duration, deadline, period = self._world.plan.lease
+        stages = CandidateStages(
+            build=lambda files: _built(tuple(sorted(files.items()))),
+            make_evaluator=lambda bundle: SandboxEvaluator(bundle.program, pool),
+            run_tests=lambda _: [],
+        )
+        return App(
+            client,
+            shadow=make_shadow(host, stages.make_bundle, stages.make_evaluator),
+            source=ConfigMapSource(client, NAMESPACE, MAP),
+            stages=stages,
+            store=ConfigMapStore(client, NAMESPACE, MAP + last_good.SUFFIX),
+            settings=Settings(
+                lease=LeaseSettings(LEASE, NAMESPACE, duration, deadline, period),
+                hostname=self.name,
+                identity=identity,
+            ),
+            clock=host.clock,
+            control=ConfigMapControl(client, NAMESPACE, MAP + SUFFIX),
+        )
+
+
+class World:
+    """A world that follows *plan*. `new --run--> over`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.outcome = Outcome(plan)
+        self.simulator = Simulator(self.stream("turns"))
+        self.network = Network(self.simulator, self.stream("network"))
+        self.network.on_piece = self._saw
+        self.server = Host(self.simulator, self.network, "api-server")
+        self.cluster = DevCluster(port=_PORT, clock=self.server.clock, seed=plan.seed)
+        self.is_serving = False
+        self.counts = self.outcome.counts
+        self.replicas: list[Replica] = []
+        self.bindings: list[Binding] = []
+        self.tenures: list[Tenure] = []
+        self.life = Life(
+            self.server,
+            self.cluster,
+            self.stream("life"),
+            pace=plan.pace,
+            features=plan.features,
+        )
+        self._kinds: dict[str, FaultKind] = {
+            name: kind for name, kind in all_kinds().items() if name in plan.faults
+        }
+        self._chance = self.stream("faults")
+        self._faulty = True
+        self._is_over = False
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._number = 0
+        self._good: Mapping[str, str] = {}
+        self._lease: tuple[str, float, float] | None = None
+        self._most_cpus: dict[str, int] = {}
+
+    def stream(self, name: str) -> random.Random:
+        """A source of chance of its own: what is asked of one does not change another."""
+        return random.Random(f"{self.plan.seed}/{name}")
+
+    # --- running ------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Let everything happen; returns what came of it."""
+        # What nothing refers to is ended where nobody sees it, not in the middle of something.
+        gc.disable()
+        with _listening(self):
+            try:
+                self._begin()
+                self._go_on(self.plan.seconds)
+                if not self.outcome.violations:
+                    self._heal()
+                    self._go_on(REST_SECONDS)
+                    if not self.outcome.violations:
+                        self._check_at_rest()
+            except Exception as error:  # a bug here, or something that goes in circles
+                text = "".join(traceback.format_exception(error))
+                self.violate("the simulation goes on", type(error).__name__, text)
+            self._is_over = True
+            self.replicas.clear()
+            self.simulator.close()
+        gc.enable()
+        self.outcome.seconds = self.simulator.now
+        self.outcome.digest = self._digest.hexdigest()
+        return self.outcome
+
+    def _go_on(self, seconds: float) -> None:
+        self.simulator.run(self.simulator.now + seconds, end=lambda: bool(self.outcome.violations))
+
+    def _begin(self) -> None:
+        self._watch_writes()
+        self.network.weather = Weather(pieces=self.plan.pieces)
+        for name in (NAMESPACE,):
+            self.cluster.create(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
+        self.restore_policies()
+        self.server.start(self._serve())
+        self.life.begin(self.plan.nodes)
+        self._go_on(0.5)
+        self.replicas += [Replica(self, f"replica-{n}") for n in range(self.plan.replicas)]
+        self.server.later(10.0, self._fault)
+        self.simulator.after(1.0, self._check_always)
+
+    async def _serve(self) -> None:
+        await self.cluster.start()
+        self.cluster.start_kubelets(
+            start_delay=0.2,
+            stop_delay=0.4,
+            run_seconds=lambda pod: run_seconds(pod, self.life.owners),
+        )
+        self.is_serving = True
+
+    def _heal(self) -> None:
+        """End all faults: from now on everything works."""
+        self._faulty = False
+        self.life.rest()
+        self.cluster.faults.clear()
+        self.network.cut_off.clear()
+        self.network.connect_errors.clear()
+        self.calm_weather()
+        for connection in self.network.connections:
+            connection.near.cut_after = connection.far.cut_after = -1
+        for replica in self.replicas:
+            replica.trouble.due.clear()
+            replica.host.resume()
+        self.cluster.resume_watches()
+        self.restore_policies()
+        self.set_mode("at-once")
+
+    # --- what faults do -----------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        if not self._faulty or not self._kinds:
+            return
+        kinds = list(self._kinds.values())
+        (kind,) = self._chance.choices(kinds, [one.weight for one in kinds])
+        kind.arrange(self, self._chance)
+        self.server.later(self._chance.expovariate(1 / self.plan.every), self._fault)
+
+    def count(self, fault: str) -> None:
+        """A fault has happened."""
+        self.outcome.faults[fault] += 1
+
+    def add_fault(self, fault: Fault) -> None:
+        """Count the requests that *fault* hits, and end it after a while."""
+        name = (
+            f"request refused: {fault.status.code}"
+            if fault.status is not None
+            else "answer lost"
+            if fault.dropped and fault.applied
+            else "request lost"
+            if fault.dropped
+            else "request unanswered"
+            if fault.hangs
+            else "request late"
+        )
+
+        def end() -> None:
+            self.outcome.faults[name] += fault.hits
+            self.cluster.faults.remove(fault)
+
+        self.simulator.after(60.0, end)
+
+    def restart_later(self, replica: Replica, seconds: float) -> None:
+        """Begin the process of *replica* again, in a while."""
+
+        def restart() -> None:
+            if not replica.is_running:
+                replica.start()
+
+        self.simulator.after(seconds, restart)
+
+    def calm_weather(self) -> None:
+        """The network is as it was in the beginning."""
+        self.network.weather.latency = Weather().latency
+
+    def crash_server(self) -> None:
+        """The API server goes down."""
+        self.is_serving = False
+        self.server.start(self.cluster.crash())
+
+    def recover_server(self) -> None:
+        """It comes back."""
+
+        async def recover() -> None:
+            await self.cluster.recover()
+            self.is_serving = True
+
+        self.server.start(recover())
+
+    def next_number(self) -> int:
+        """A number that no edit has had."""
+        self._number += 1
+        return self._number
+
+    def edit(self, files: Mapping[str, str] | None) -> None:
+        """Write the policies, or delete them."""
+        found = self.cluster.get("configmaps", MAP, NAMESPACE)
+        if files is None:
+            if found is not None:
+                self.cluster.delete("configmaps", MAP, NAMESPACE)
+        elif found is None:
+            self.cluster.create(_config_map(MAP, files))
+        else:
+            self.cluster.update("configmaps", {**found, "data": dict(files)})
+
+    def restore_policies(self) -> None:
+        """Write good ones."""
+        self._good = policies.files_of("back", self.next_number())
+        self.edit(self._good)
+
+    def set_mode(self, mode: str) -> None:
+        """Write how edits are rolled out."""
+        name = MAP + SUFFIX
+        found = self.cluster.get("configmaps", name, NAMESPACE)
+        if found is None:
+            self.cluster.create(_config_map(name, {"mode": mode}))
+        else:
+            self.cluster.update("configmaps", {**found, "data": {"mode": mode}})
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def violate(self, rule: str, about: str, text: str) -> None:
+        """Take note of something that must not be."""
+        if self._is_over:
+            return
+        self.outcome.violations.append(
+            Violation(rule, about, f"at {self.simulator.now:.3f}: {text}")
+        )
+
+    def objects(self) -> Objects:
+        """Those of the API server, now."""
+        listed = self.cluster.list
+        return Objects(
+            nodes=listed("nodes"),
+            pods=listed("pods"),
+            claims=listed("resourceclaims.resource.k8s.io"),
+            slices=listed("resourceslices.resource.k8s.io"),
+            volumes=listed("persistentvolumes"),
+            volume_claims=listed("persistentvolumeclaims"),
+            budgets=listed("poddisruptionbudgets.policy"),
+            events=listed("events"),
+        )
+
+    def _watch_writes(self) -> None:
+        api = self.cluster.api
+        bind, update = api.bind, api.update
+
+        def checked_bind(namespace: str, name: str, body: Any, **options: Any) -> Any:
+            before = self.objects()
+            version = bind(namespace, name, body, **options)
+            by = self._caller()
+            if by and not options.get("dry_run"):
+                self._bound(version.manifest, by, before)
+            return version
+
+        def seen_update(kind: Any, namespace: str, name: str, *rest: Any, **options: Any) -> Any:
+            version, is_new = update(kind, namespace, name, *rest, **options)
+            self._lease_written(kind, name, version)
+            self._node_written(kind, version)
+            return version, is_new
+
+        create = api.create
+
+        def seen_create(kind: Any, *rest: Any, **options: Any) -> Any:
+            version = create(kind, *rest, **options)
+            self._lease_written(kind, version.manifest["metadata"]["name"], version)
+            self._node_written(kind, version)
+            return version
+
+        api.bind = checked_bind  # type: ignore[method-assign]
+        api.update = seen_update  # type: ignore[method-assign]
+        api.create = seen_create  # type: ignore[method-assign]
+
+    def _caller(self) -> str:
+        """The identity of the replica whose request is being carried out."""
+        end = self.cluster.caller
+        return end.peer.host.name if isinstance(end, End) else ""
+
+    def _node_written(self, kind: Any, version: Any) -> None:
+        if kind.plural == "nodes":
+            node = version.manifest
+            uid, cpus = node["metadata"]["uid"], int(node["status"]["allocatable"]["cpu"])
+            self._most_cpus[uid] = max(cpus, self._most_cpus.get(uid, 0))
+
+    def _as_known(self, before: Objects) -> Objects:
+        """*before*, with what each node has had at most: that it shrank need not be known yet."""
+        nodes = []
+        for node in before.nodes:
+            status, most = node["status"], str(self._most_cpus[node["metadata"]["uid"]])
+            allocatable = {**status["allocatable"], "cpu": most}
+            nodes.append({**node, "status": {**status, "allocatable": allocatable}})
+        return replace(before, nodes=nodes)
+
+    def _bound(self, pod: Json, by: str, before: Objects) -> None:
+        metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+        self.counts["bound"] += 1
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        made = Binding(self.simulator.now, metadata["uid"], key, node, by)
+        self.bindings.append(made)
+        for rule in AT_BINDING.values():
+            for found in rule(made, self._as_known(before)):
+                if self.cluster.get("nodes", node) is not None:  # gone: nobody could know yet
+                    self.violate(*found)
+
+    def _lease_written(self, kind: Any, name: str, version: Any) -> None:
+        if kind.plural != "leases" or name != LEASE:
+            return
+        spec = version.manifest["spec"]
+        holder, now = spec.get("holderIdentity") or "", self.simulator.now
+        if self._lease is not None:
+            before, since, until = self._lease
+            if before == holder:
+                self._lease = holder, since, now + self.plan.lease[0]
+                return
+            self.tenures.append(Tenure(before, since, min(until, now)))
+        self.counts["leader changes"] += 1
+        self._lease = (holder, now, now + self.plan.lease[0]) if holder else None
+
+    def _check_always(self) -> None:
+        objects = self.objects()
+        for rule in ALWAYS.values():
+            for found in rule(objects):
+                self.violate(*found)
+        self.simulator.after(self.plan.pace, self._check_always)
+
+    def _check_at_rest(self) -> None:
+        objects = self.objects()
+        # A group that does not fit as a whole waits, whatever fits of it.
+        in_groups = {
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            for pod in objects.pods
+            if GROUP_LABEL in (pod["metadata"].get("labels") or {})
+        }
+        for rest_rule in AT_REST.values():
+            for found in rest_rule(objects):
+                if found.rule != "late" or found.about not in in_groups:
+                    self.violate(*found)
+        if self._lease is not None:
+            self.tenures.append(Tenure(*self._lease))
+        groups = [
+            Group(name, least, frozenset(uids))
+            for name, (least, uids) in sorted(self.life.groups.items())
+        ]
+        history = History(self.bindings, self.tenures, groups)
+        for rule in OVER_HISTORY.values():
+            for found in rule(history):
+                self.violate(*found)
+        leaders = [r for r in self.replicas if r.is_running and r.app.leading.is_set()]
+        if len(leaders) != 1:
+            self.violate("one replica leads", LEASE, f"{len(leaders)} do")
+        for replica in self.replicas:
+            self._check_replica(replica)
+
+    def _check_replica(self, replica: Replica) -> None:
+        app = replica.app
+        try:
+            app.kernel.check_invariants()
+            app.cache.check_invariants()
+        except AssertionError as error:
+            text = "".join(traceback.format_exception(error))
+            self.violate("caches equal what they are made of", replica.name, text)
+        there = {pod["metadata"]["uid"]: pod for pod in self.cluster.list("pods")}
+        for uid, pod in there.items():
+            known = app.cache.get_pod(uid)
+            node = pod["spec"].get("nodeName") or None
+            ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            got = known.node_name if known is not None else None
+            if got != (None if ended else node) and uid not in app.kernel.permits:
+                self.violate(
+                    "the cache has what the API server has",
+                    pod["metadata"]["name"],
+                    f"{replica.name} has it on {got}, the API server on {node}",
+                )
+        revision = app.rollout.active.bundle.revision
+        want = build_bundle(dict(self._good)).revision
+        # A standby need not go on with stages that only a leader can pass.
+        if revision != want and app.leading.is_set():
+            self.violate(
+                "the last good policies are in force",
+                replica.name,
+                f"revision {revision} instead of {want}: {app.rollout.status}",
+            )
+
+    # --- the trace ----------------------------------------------------------------------------
+
+    def _saw(self, end: End, data: bytes) -> None:
+        head = f"{self.simulator.now!r} {end.peer.host.name} {end.host.name} ".encode()
+        self._digest.update(head + data)
+        self.counts["pieces"] += 1
+
+
+@functools.lru_cache(maxsize=64)
+def _built(files: tuple[tuple[str, str], ...]) -> Bundle:
+    return build_bundle(dict(files))
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": dict(data),
+    }
+
+
+class _listening:
+    """What is logged as an error while a world runs is a violation."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __enter__(self) -> None:
+        world = self._world
+
+        def take(_: Any, level: str, event: Any) -> Any:
+            host = world.simulator.running
+            name = "" if host is None else host.name
+            world.outcome.log.append(f"{world.simulator.now:.3f} {name} {level} {event}")
+            if level in ("error", "critical") and event["event"] not in _EXPECTED_ERRORS:
+                error = event.pop("exc_info", None)
+                if isinstance(error, BaseException):
+                    event["error"] = "".join(traceback.format_exception(error))
+                world.violate("no unexpected exception", str(event.pop("event")), str(event))
+            raise structlog.DropEvent
+
+        self._before = structlog.get_config()
+        structlog.configure(
+            processors=[structlog.processors.format_exc_info, take],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+            cache_logger_on_first_use=False,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        structlog.configure(**self._before)
+
+
+_EXPECTED_ERRORS: Final = frozenset(
+    {"Policies rejected", "Policies rolled back", "The last good policies do not load any more"}
+)
+
+__all__ = ["EPOCH", "ApiStatus", "Callable", "Outcome", "Plan", "World"]
