@@ -10,6 +10,7 @@ than a request: see "I/O" in docs/architecture.md.
 
 import asyncio
 import ssl
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -202,12 +203,19 @@ class Connection(asyncio.BufferedProtocol):
             what it has read before it reads anything else. Without it TLS allocates a quarter of a
             megabyte for each read.
         context: The TLS settings that it is opened with; None for plain HTTP.
+        now: The monotonic clock of the loop.
     """
 
     def __init__(
-        self, owner: Owner, scratch: memoryview, context: ssl.SSLContext | None = None
+        self,
+        owner: Owner,
+        scratch: memoryview,
+        context: ssl.SSLContext | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._owner = owner
+        self._now = now
         self.context = context
         self._scratch = scratch
         self._transport: asyncio.Transport | None = None
@@ -298,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._exchange is None
         self._exchange = exchange
         exchange.connection = self
-        self._asked_at = asyncio.get_running_loop().time()
+        self._asked_at = self._now()
         self._transport.write(exchange.request)
 
     def is_silent_since(self, moment: float) -> bool:
@@ -375,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_whole:
             return
         if self._stream is not None:
-            self._heard_at = asyncio.get_running_loop().time()
+            self._heard_at = self._now()
             self._stream.feed(self, piece)
         else:
             self._parts.append(piece)

@@ -273,7 +273,7 @@ class Pool:
             happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
             socket_factory=_kept_alive_socket,
         )
-        connection = Connection(self, self._scratch, context)
+        connection = Connection(self, self._scratch, context, now=loop.time)
         try:
             await loop.create_connection(
                 lambda: connection,

@@ -19,10 +19,12 @@ class Two:
         self.one, self.other = (Host(self.simulator, network, name) for name in ("one", "other"))
         self.seen: list[tuple[str, int]] = []
 
-    async def tick(self, host: Host, seconds: float = 1.0) -> None:
-        """Take note of every so many seconds of *host*, by the world's."""
+    async def tick(self, host: Host) -> None:
+        """Take note of every second of *host*, by the world's."""
         while True:
-            await asyncio.sleep(seconds)
+            passed = asyncio.Event()
+            host.loop.call_later(1.0, passed.set)
+            await passed.wait()
             self.seen.append((host.name, round(self.simulator.now)))
 
     def start(self) -> None:
