@@ -3,6 +3,7 @@
 Owns the counting. Which pods are in which is the kernel's.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from engine.rollout.measures import ArmMeasures
@@ -16,6 +17,7 @@ class ArmCounter:
 
     def __init__(self) -> None:
         self.measures: Final = ArmMeasures()
+        self._waiting: dict[str, tuple[float, str]] = {}
         self._owners: Final = {
             name: set[str]()
             for name in ArmMeasures.__struct_fields__
@@ -47,14 +49,29 @@ class ArmCounter:
         self.measures.pending += 1
         self._count(owner, "pending_owners")
 
-    def held(self, owner: str, *, failed: bool) -> None:
+    def waits(self, uid: str, owner: str, until: float) -> None:
+        """Count that the pod stays pending if it still waits for its group at the moment *until*.
+
+        Moments never go back from call to call.
+        """
+        self._waiting.setdefault(uid, (until, owner))
+
+    def end_waits(self, now: float, is_pending: Callable[[str], bool]) -> None:
+        """Count the waits that are over *now* of pods that are still pending, by their uids."""
+        while self._waiting:
+            uid, (until, owner) = next(iter(self._waiting.items()))
+            if until > now:
+                return
+            del self._waiting[uid]
+            if is_pending(uid):
+                self.stays(owner)
+
+    def held(self, owner: str, *, failed: bool = False) -> None:
         """Count that a gate keeps the pod out, or, *failed*, that a hook gave no answer."""
         self.measures.held += 1
         self._count(owner, "owners")
         if failed:
             self._failed(owner)
-        else:
-            self.stays(owner)
 
     def _failed(self, owner: str) -> None:
         self.measures.failed += 1

@@ -5,7 +5,8 @@ is counted by the shadow.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from datetime import timedelta
+from typing import Final, Protocol
 
 from engine.kernel.deciders import Canary
 from engine.kernel.events import CanaryChanged, Event
@@ -26,6 +27,9 @@ from engine.rollout.arms import CANARY, CONTROL, Arms, LabelsOf, owner_of
 from engine.rollout.canary_counts import ArmCounter
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.trial import LoadedRevision, Revision
+
+#: The share of a step's duration for which a pod may wait for the others of its group.
+GROUP_PATIENCE: Final = 0.25
 
 
 class Comparing(Protocol):
@@ -136,6 +140,7 @@ class LiveComparing:
         self._counters: dict[str, ArmCounter] = {}
         # The uids of the pods that were pending when the canary, or a step of it, began.
         self._pending: frozenset[str] = frozenset()
+        self._patience = 0.0
         self._is_shadowed = False
 
     def begin_shadow(
@@ -168,6 +173,8 @@ class LiveComparing:
         self._pending |= self._pending_pods()
         arms = self._arms = Arms(candidate.bundle.revision, share, stage, self._labels_of())
         self._counters = {CANARY: ArmCounter(), CONTROL: ArmCounter()}
+        longest = max((s.duration for s in stage.steps if s.share == share), default=timedelta())
+        self._patience = longest.total_seconds() * GROUP_PATIENCE
         candidate.scheduler.keeps_choices = True
         canary = Canary(candidate.scheduler, arms.has)
         if control is not None:
@@ -195,11 +202,14 @@ class LiveComparing:
         """Count what is done about the pods of both arms."""
         if self._arms is None:
             return
+        for counter in self._counters.values():
+            counter.end_waits(self._clock.monotonic(), self._is_pending)
         for one in instructions:
             match one:
                 case ReportDecision(pod=pod) if self._is_left_alone(pod):
-                    group = self._kernel.deciders.group_of(pod)
-                    self._counters[CANARY].held(owner_of(pod, group), failed=False)
+                    owner = owner_of(pod, self._kernel.deciders.group_of(pod))
+                    self._counters[CANARY].held(owner)
+                    self._counters[CANARY].stays(owner)
                 case ReportDecision(pod=pod, decision=decision):
                     if (found := self._counter_of(pod)) is not None:
                         counter, owner = found
@@ -213,7 +223,8 @@ class LiveComparing:
                 case ReportGate(pod=pod, has_failed=False):
                     if (found := self._new_of(pod)) is not None:
                         counter, owner = found
-                        counter.held(owner, failed=False)
+                        counter.held(owner)
+                        self._waits(pod, counter, owner)
                 case ReportFailure(pod=pod, rejection=rejection):
                     is_meant = rejection.is_reported and not rejection.is_error
                     if is_meant and (found := self._new_of(pod)) is not None:
@@ -221,8 +232,7 @@ class LiveComparing:
                         counter.stays(owner)
                 case ReportWaiting(pod=pod):
                     if (found := self._new_of(pod)) is not None:
-                        counter, owner = found
-                        counter.stays(owner)
+                        self._waits(pod, *found)
                 case ReportBound(placement=placement):
                     first = placement.queued.initial_attempt_at
                     found = self._new_of(placement.pod)
@@ -234,6 +244,20 @@ class LiveComparing:
         """True if a candidate has *made* a decision, or failed, and not the policies in force."""
         is_canary = self._kernel.deciders.is_canary(made.pod)
         return is_canary and not (isinstance(made, ReportHookFailure) and _is_of_group(made))
+
+    def _waits(self, pod: Pod, counter: ArmCounter, owner: str) -> None:
+        """Count that *pod* is kept waiting; one of a group only if it is for long.
+
+        The pods of a group arrive one after the other, and those that were first wait for the last
+        whatever decides.
+        """
+        if self._kernel.deciders.group_of(pod):
+            counter.waits(pod.uid, owner, self._clock.monotonic() + self._patience)
+        else:
+            counter.stays(owner)
+
+    def _is_pending(self, uid: str) -> bool:
+        return uid in self._kernel.queue or uid in self._kernel.permits
 
     def _is_left_alone(self, pod: Pod) -> bool:
         """True if *pod* is meant for the canary, and the candidate has no profile for it.

@@ -37,11 +37,9 @@ def test_decisions_and_their_owners_are_counted() -> None:
 def test_what_is_kept_from_being_decided_is_an_attempt() -> None:
     """A gate that lets nothing through, or fails, made no decision, and nothing was counted."""
     counter = ArmCounter()
-    counter.held("web", failed=False)
+    counter.held("web")
     counter.held("job", failed=True)
-    assert counter.measures == ArmMeasures(
-        held=2, failed=1, pending=1, owners=2, failed_owners=1, pending_owners=1
-    )
+    assert counter.measures == ArmMeasures(held=2, failed=1, owners=2, failed_owners=1)
     assert counter.measures.attempts == 2
 
 
@@ -60,3 +58,14 @@ def test_times_of_a_shadow_are_summed_with_their_squares() -> None:
     assert measures == ShadowMeasures(
         seconds=4.0, seconds_before=6.0, squares=10.0, squares_before=20.0, timed=2
     )
+
+
+def test_a_wait_that_is_over_counts_if_the_pod_is_still_pending() -> None:
+    counter = ArmCounter()
+    for uid, until in (("a", 1.0), ("b", 1.0), ("c", 5.0)):
+        counter.waits(uid, f"owner of {uid}", until)
+    counter.waits("a", "owner of a", 9.0)  # reported again: it waits since the first time
+    counter.end_waits(2.0, lambda uid: uid != "b")
+    assert counter.measures == ArmMeasures(pending=1, pending_owners=1)
+    counter.end_waits(5.0, lambda _: True)
+    assert counter.measures == ArmMeasures(pending=2, pending_owners=2)

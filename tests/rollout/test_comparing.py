@@ -8,8 +8,8 @@ from engine.kernel.events import Event
 from engine.kernel.instructions import Instruction, ReportHookFailure
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
-from engine.policy.rollout_config import CanaryStage
-from engine.rollout.comparing import LiveComparing
+from engine.policy.rollout_config import CanaryStage, CanaryStep
+from engine.rollout.comparing import GROUP_PATIENCE, LiveComparing
 from engine.rollout.measures import ArmMeasures
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.trial import LoadedRevision
@@ -21,6 +21,21 @@ from tests.kernel.test_canary import NOWHERE, with_policy
 SHUT = with_policy('def pre_enqueue(pod):\n    return "not by me"\n')
 BROKEN = with_policy('def pre_enqueue(pod):\n    fail("broken")\n')
 REFUSES = with_policy('def permit(pod, group):\n    return "not by me"\n')
+GROUPS = with_policy("""
+def group_of(pod):
+    job = pod.labels.get("job")
+    return gang(job, min_count = 3) if job else None
+
+def pre_enqueue(pod, group):
+    if group != None and group.pod_count < group.min_count:
+        return "the others are not there yet"
+    return None
+
+def permit(pod, group):
+    if group != None and group.waiting + group.placed < group.min_count:
+        return wait(60, "for the others")
+    return None
+""")
 OPEN = with_policy("def score(pod, node):\n    return 0\n")
 
 
@@ -54,7 +69,8 @@ class Bench(World):
         bundle = build_bundle(files)
         evaluator = InProcessEvaluator(bundle.program)
         loaded = LoadedRevision(bundle, files, evaluator, Scheduler(bundle, evaluator))
-        return self.comparing.begin_canary(loaded, None, CanaryStage(), share)
+        stage = CanaryStage(steps=(CanaryStep(share),))
+        return self.comparing.begin_canary(loaded, None, stage, share)
 
     def add_many(self, count: int = 40, prefix: str = "p") -> None:
         for number in range(count):
@@ -80,6 +96,35 @@ def test_whatever_keeps_a_pod_pending_is_counted(
     assert canary.owners + control.owners == 40
     assert count(canary) == (canary.owners, canary.owners)
     assert count(control) == (0, 0)
+
+
+def test_pods_that_wait_for_the_others_of_their_group_are_not_pending() -> None:
+    """Each of three was counted at the gate, and once more while it waited to be approved."""
+    bench = Bench(GROUPS)
+    canary, control = bench.begin(with_policy(GROUPS["picky.star"] + "\n# another text\n"))
+    for number in range(36):
+        bench.add(make_pod(f"p{number}", cpu=1, labels={"job": f"job-{number // 3}"}))
+        bench.turns(3)
+    assert len(bench.bindings) == 36
+    while bench.bindings:
+        bench.end_binding(0, succeeds=True)
+    assert min(canary.held, control.held) > 0
+    bench.wait(3600.0)
+    assert (canary.pending, control.pending) == (0, 0)
+
+
+def test_pods_that_wait_long_for_the_others_of_their_group_are_pending() -> None:
+    bench = Bench(GROUPS)
+    canary, control = bench.begin(with_policy(GROUPS["picky.star"] + "\n# another text\n"))
+    for number in range(24):
+        bench.add(make_pod(f"p{number}", cpu=1, labels={"job": f"job-{number // 2}"}))
+    bench.turns(3)
+    longest = CanaryStep(0.5).duration.total_seconds() * GROUP_PATIENCE
+    bench.wait(longest - 1.0)
+    assert (canary.pending, control.pending) == (0, 0)
+    bench.wait(2.0)
+    assert canary.pending_owners + control.pending_owners == 12
+    assert min(canary.pending_owners, control.pending_owners) > 0
 
 
 def test_pods_that_a_candidate_has_no_profile_for_stay_pending() -> None:
