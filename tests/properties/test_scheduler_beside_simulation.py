@@ -25,13 +25,15 @@ from prometheus_client import CollectorRegistry
 
 from engine.app import App, Settings
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.fault_simulation.hosts import Host, HostClock, Simulator
+from engine.fault_simulation.network import Network
 from engine.kernel import events
 from engine.kernel.events import Event, Reply
 from engine.kernel.instructions import Bind, Evict, Instruction, ReportDecision
 from engine.kernel.kernel import Kernel, decided
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from engine.lib.clock import VirtualClock
+from engine.lib.clock import Clock, VirtualClock
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
 from engine.offline.workload import Workload
@@ -47,7 +49,6 @@ from engine.telemetry.metrics import Metrics
 from tests.app.harness import NAME, NAMESPACE, config_map, edit, namespace
 from tests.kernel.plain import plain
 from tests.properties.test_the_kernel_repeats import CONFIG, MOODS, MOODY
-from tests.virtual_loop import pass_time, run_virtually
 
 # --- policies ----------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ MOST_STEPS: Final = 10_000
 class Written:
     """Writes down what the shell of *kernel* reports to it, and what it answers."""
 
-    def __init__(self, kernel: Kernel, clock: VirtualClock) -> None:
+    def __init__(self, kernel: Kernel, clock: Clock) -> None:
         self._clock = clock
         self.steps: list[Step] = []
         self.instructions: list[Instruction] = []
@@ -264,7 +265,14 @@ def stream_of(seed: int, length: int) -> list[tuple[Any, ...]]:
     return stream
 
 
-async def lived(clock: VirtualClock, bindings: int, stream: Sequence[tuple[Any, ...]]) -> Written:
+async def pass_time(seconds: float) -> None:
+    """Return so many virtual seconds later."""
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, passed.set)
+    await passed.wait()
+
+
+async def lived(clock: HostClock, bindings: int, stream: Sequence[tuple[Any, ...]]) -> Written:
     """What the kernel of a scheduler was told and answered while *stream* happened."""
     async with DevCluster(clock=clock, seed=1) as cluster:
         cluster.create(namespace(), config_map(files(MOODY)))
@@ -283,7 +291,7 @@ async def lived(clock: VirtualClock, bindings: int, stream: Sequence[tuple[Any, 
             app = App(
                 client,
                 source=ConfigMapSource(client, NAMESPACE, NAME),
-                stages=stages(lambda: clock.advance(SLOW_SECONDS)),
+                stages=stages(lambda: clock.spend(SLOW_SECONDS)),
                 settings=Settings(max_unschedulable=math.inf, bindings=bindings),
                 clock=clock,
             )
@@ -398,8 +406,12 @@ class Told(Simulation):
 
 
 def compare(bindings: int, stream: Sequence[tuple[Any, ...]]) -> Written:
-    clock = VirtualClock()
-    written = run_virtually(lived(clock, bindings, stream), clock)
+    simulator = Simulator(random.Random(1))
+    host = Host(simulator, Network(simulator, random.Random(1)), "host")
+    running = host.start(lived(host.clock, bindings, stream))
+    simulator.run(math.inf, end=running.done)
+    written = running.result()
+    simulator.close()
     Told(written.steps)
     return written
 
