@@ -680,7 +680,7 @@ class App:
         return self.elector is None or self.elector.may_act
 
     def _may_report(self) -> bool:
-        # What was decided in time is written after the lease was given back, so that nobody waits.
+        # The lease is given back first, so that a standby goes on at once.
         return self._may_act() or self._has_given_lease_back
 
     def _may_save_facts(self) -> bool:

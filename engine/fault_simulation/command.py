@@ -3,8 +3,8 @@
 Each seed is a world of its own: an API server, one to three schedulers with leader election, users
 that change things, and faults of the kinds that the seed has chosen, all in virtual time. The same
 seed does the same again, byte for byte. What must hold is checked at every step and at rest; the
-first world where it does not is told with its plan, made as small as it still fails, and the exit
-code is 1.
+first world where it does not is printed with its plan, made as small as it still fails, and the
+exit code is 1.
 
 \b
 Examples:

@@ -152,7 +152,6 @@ class Host:
     Attributes:
         loop: The event loop of its process.
         clock: Its time.
-        failed: What a task of `start` ended with, if that was an error.
     """
 
     def __init__(self, simulator: Simulator, network: "Network", name: str) -> None:
@@ -276,7 +275,7 @@ class HostLoop(asyncio.BaseEventLoop):
         """Nothing comes from a selector."""
 
     def _write_to_self(self) -> None:
-        """Nobody waits in another thread."""
+        """No other thread waits."""
 
     def run_in_executor(  # type: ignore[override]  # typeshed's is generic in a way of its own
         self, _: Any, func: Callable[..., Any], *args: Any
@@ -297,7 +296,7 @@ class HostLoop(asyncio.BaseEventLoop):
         return task
 
     def abandon(self) -> None:
-        """Forget everything: nothing of it is run any more, and nobody minds."""
+        """Forget everything: nothing of it is run any more, and no error of that is reported."""
         self.set_exception_handler(lambda *_: None)
         for task in list(self._tasks):
             with contextlib.suppress(BaseException):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from engine.fault_simulation.hosts import Host, Simulator
 
-#: A sender is told to wait when so many bytes are under way or not read yet.
+#: A sender has to wait when so many bytes are under way or not read yet.
 _HIGH_WATER: Final = 1 << 16
 _CONNECT_SECONDS: Final = 120.0
 
@@ -85,7 +85,7 @@ class Network:
             await asyncio.sleep(_CONNECT_SECONDS)
             raise TimeoutError("no route")
         if listener is None or listener[0].is_dead:
-            raise ConnectionRefusedError("nobody listens")
+            raise ConnectionRefusedError("nothing listens there")
         await asyncio.sleep(self.delay())
         there, factory = listener
         connection = Connection(self, host, there)
@@ -169,7 +169,7 @@ class Connection:
     """Two ends. *near* is the one that connected.
 
     Attributes:
-        is_silent: Nothing arrives any more, and nobody is told.
+        is_silent: Nothing arrives any more, and neither side knows.
         cut_after: Bytes towards each end (near, far) after which it breaks; -1: none.
     """
 

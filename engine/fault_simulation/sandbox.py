@@ -161,7 +161,7 @@ class SimulatedProcess:
         return -1
 
     def close(self) -> None:
-        """It ends when nobody listens."""
+        """It ends when its parent has closed the socket."""
         if self.returncode is None:
             self.returncode = 0
 
@@ -247,7 +247,7 @@ def _loaded(message: bytes) -> tuple[PolicyWorker | None, list[Greeting]]:
     """The worker of a program, and what it says while it loads.
 
     Loading takes longer than all that a short simulation does with it, and a worker gives the same
-    answers whoever asks.
+    answers in each.
     """
     image = msgspec.msgpack.decode(message, type=ProgramImage)
     greetings = [Greeting(confinement=_CONFINEMENT)]

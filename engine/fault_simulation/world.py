@@ -1,7 +1,7 @@
 """A simulated world: an API server, replicas of the scheduler, users, faults, and what must hold.
 
-Owns putting the parts together, and the check of every step: each binding and eviction that the API
-server accepts is looked at on the spot, with the objects as they were. What may go wrong is
+Owns putting the parts together, and the check of every step: each binding that the API server
+accepts is looked at on the spot, with the objects as they were. What may go wrong is
 `faults`', what the cluster does `life`'s, what must hold `invariants`'.
 """
 
@@ -168,7 +168,7 @@ class Replica:
         client = ApiClient(Endpoint(server=f"http://127.0.0.1:{_PORT}"), rng=rng)
         duration, deadline, period = self._world.plan.lease
         stages = CandidateStages(
-            build=lambda files: _built(tuple(sorted(files.items()))),
+            build=_built,
             make_evaluator=lambda bundle: SandboxEvaluator(bundle.program, pool),
             run_tests=lambda _: [],
         )
@@ -231,7 +231,7 @@ class World:
 
     def run(self) -> Outcome:
         """Let everything happen; returns what came of it."""
-        # What nothing refers to is ended where nobody sees it, not in the middle of something.
+        # What nothing refers to is collected at the end, not in the middle of something.
         gc.disable()
         with _listening(self):
             try:
@@ -259,10 +259,9 @@ class World:
     def _begin(self) -> None:
         self._watch_writes()
         self.network.weather = Weather(pieces=self.plan.pieces)
-        for name in (NAMESPACE,):
-            self.cluster.create(
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            )
+        self.cluster.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
         self.restore_policies()
         self.server.start(self._serve())
         self.life.begin(self.plan.nodes)
@@ -311,19 +310,8 @@ class World:
         """A fault has happened."""
         self.outcome.faults[fault] += 1
 
-    def add_fault(self, fault: Fault) -> None:
-        """Count the requests that *fault* hits, and end it after a while."""
-        name = (
-            f"request refused: {fault.status.code}"
-            if fault.status is not None
-            else "answer lost"
-            if fault.dropped and fault.applied
-            else "request lost"
-            if fault.dropped
-            else "request unanswered"
-            if fault.hangs
-            else "request late"
-        )
+    def add_fault(self, name: str, fault: Fault) -> None:
+        """Count the requests that *fault* hits as *name*, and end it after a while."""
 
         def end() -> None:
             self.outcome.faults[name] += fault.hits
@@ -365,14 +353,10 @@ class World:
 
     def edit(self, files: Mapping[str, str] | None) -> None:
         """Write the policies, or delete them."""
-        found = self.cluster.get("configmaps", MAP, NAMESPACE)
-        if files is None:
-            if found is not None:
-                self.cluster.delete("configmaps", MAP, NAMESPACE)
-        elif found is None:
-            self.cluster.create(_config_map(MAP, files))
-        else:
-            self.cluster.update("configmaps", {**found, "data": dict(files)})
+        if files is not None:
+            self._write_map(MAP, files)
+        elif self.cluster.get("configmaps", MAP, NAMESPACE) is not None:
+            self.cluster.delete("configmaps", MAP, NAMESPACE)
 
     def restore_policies(self) -> None:
         """Write good ones."""
@@ -381,12 +365,14 @@ class World:
 
     def set_mode(self, mode: str) -> None:
         """Write how edits are rolled out."""
-        name = MAP + SUFFIX
+        self._write_map(MAP + SUFFIX, {"mode": mode})
+
+    def _write_map(self, name: str, data: Mapping[str, str]) -> None:
         found = self.cluster.get("configmaps", name, NAMESPACE)
         if found is None:
-            self.cluster.create(_config_map(name, {"mode": mode}))
+            self.cluster.create(_config_map(name, data))
         else:
-            self.cluster.update("configmaps", {**found, "data": {"mode": mode}})
+            self.cluster.update("configmaps", {**found, "data": dict(data)})
 
     # --- what must hold -----------------------------------------------------------------------
 
@@ -470,7 +456,7 @@ class World:
         self.bindings.append(made)
         for rule in AT_BINDING.values():
             for found in rule(made, self._as_known(before)):
-                if self.cluster.get("nodes", node) is not None:  # gone: nobody could know yet
+                if self.cluster.get("nodes", node) is not None:  # gone: that could not be known yet
                     self.violate(*found)
 
     def _lease_written(self, kind: Any, name: str, version: Any) -> None:
@@ -543,7 +529,7 @@ class World:
                     f"{replica.name} has it on {got}, the API server on {node}",
                 )
         revision = app.rollout.active.bundle.revision
-        want = build_bundle(dict(self._good)).revision
+        want = _built(self._good).revision
         # A standby need not go on with stages that only a leader can pass.
         if revision != want and app.leading.is_set():
             self.violate(
@@ -560,8 +546,12 @@ class World:
         self.counts["pieces"] += 1
 
 
+def _built(files: Mapping[str, str]) -> Bundle:
+    return _built_once(tuple(sorted(files.items())))
+
+
 @functools.lru_cache(maxsize=64)
-def _built(files: tuple[tuple[str, str], ...]) -> Bundle:
+def _built_once(files: tuple[tuple[str, str], ...]) -> Bundle:
     return build_bundle(dict(files))
 
 

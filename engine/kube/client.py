@@ -35,7 +35,7 @@ from engine.kube.errors import (
 from engine.kube.pool import PoolTiming
 from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
-from engine.kube.transport import JSON, Observer, Request, Transport, user_agent
+from engine.kube.transport import JSON, READS, Observer, Request, Transport, user_agent
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -46,7 +46,6 @@ DEFAULT_TIMEOUT = 30.0
 #: The longest wait for a connection; the rest of a request's time-out is the server's.
 CONNECT_TIMEOUT = 10.0
 WATCH_SECONDS = 300
-_READS = frozenset({"GET", "HEAD"})
 WATCH_GRACE = 15.0
 
 
@@ -208,7 +207,7 @@ class ApiClient:
         Raises the `ApiError` that the answer, the connection or the clock calls for.
         """
         request = Request(method, _target(path, params), timeout, body, content_type)
-        if method not in _READS:
+        if method not in READS:
             request.may_send = self._may_write
         await self._authorize(request)
         try:

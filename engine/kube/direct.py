@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Final
 
 from yarl import URL
 
@@ -15,9 +14,7 @@ from engine.kube.config import Credentials, TlsContext
 from engine.kube.connection import Exchange, Stream
 from engine.kube.errors import KubeConfigError
 from engine.kube.pool import Pool, PoolTiming
-from engine.kube.transport import Observer, Pieces, Request, user_agent
-
-_REPEATABLE: Final = frozenset({"GET", "HEAD"})
+from engine.kube.transport import READS, Observer, Pieces, Request, user_agent
 
 
 class DirectTransport:
@@ -98,7 +95,7 @@ class DirectTransport:
             self._encode(request),
             request.label,
             request.timeout,
-            may_repeat=request.method in _REPEATABLE,
+            may_repeat=request.method in READS,
             stream=stream,
             may_send=request.may_send,
         )
@@ -116,7 +113,7 @@ class DirectTransport:
         head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._head_end}"
         body = request.body
         if body is None:
-            if request.method in _REPEATABLE:
+            if request.method in READS:
                 return f"{head}\r\n".encode()
             return f"{head}Content-Length: 0\r\n\r\n".encode()
         fields = f"Content-Type: {request.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"

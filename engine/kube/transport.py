@@ -11,6 +11,8 @@ from importlib import metadata
 from typing import Final, Protocol
 
 JSON: Final = "application/json"
+#: Methods that change nothing.
+READS: Final = frozenset({"GET", "HEAD"})
 
 Pieces = AsyncIterator[bytes]
 """The body of an answer as it arrives."""

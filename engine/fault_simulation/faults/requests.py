@@ -33,9 +33,10 @@ def _refused(code: int) -> Any:
     def arrange(world: "World", rng: Random) -> None:
         after = rng.choice([None, 0, 1, 7, 120]) if code in (429, 503) else None
         world.add_fault(
+            f"request refused: {code}",
             world.cluster.faults.fail(
                 code, retry_after=after, applied=code >= 500 and rng.random() < 0.5, **_target(rng)
-            )
+            ),
         )
 
     return arrange
@@ -43,7 +44,8 @@ def _refused(code: int) -> Any:
 
 def _lost(*, applied: bool) -> Any:
     def arrange(world: "World", rng: Random) -> None:
-        world.add_fault(world.cluster.faults.drop(applied=applied, **_target(rng)))
+        fault = world.cluster.faults.drop(applied=applied, **_target(rng))
+        world.add_fault("answer lost" if applied else "request lost", fault)
 
     return arrange
 
@@ -51,14 +53,16 @@ def _lost(*, applied: bool) -> Any:
 def _unanswered(*, applied: bool) -> Any:
     def arrange(world: "World", rng: Random) -> None:
         hold = world.cluster.faults.hang(applied=applied, **_target(rng))
-        world.add_fault(hold)
+        world.add_fault("answer held back" if applied else "request unanswered", hold)
         world.server.later(rng.expovariate(1 / 40.0), hold.release)
 
     return arrange
 
 
 def _late(world: "World", rng: Random) -> None:
-    world.add_fault(world.cluster.faults.delay(rng.expovariate(1 / 5.0), **_target(rng)))
+    world.add_fault(
+        "request late", world.cluster.faults.delay(rng.expovariate(1 / 5.0), **_target(rng))
+    )
 
 
 KINDS: Final = (
