@@ -521,10 +521,7 @@ class Rollout:
                 return
             offer = Offer(first.files, reference=self.offers.reference)
             self._reports.rejected(rejection, offer, self._revisions.active_revision)
-            fallback = None
-            if self._saved.revision not in (None, first.bundle.revision):
-                fallback = await self._prepare_last_good()
-            await self._fall_back(fallback or await self._prepare_builtin(), first)
+            await self._replace_first(first)
         except Exception:
             # A bug in the trial itself: what was checked, tested and loaded goes on deciding.
             log.exception("Unexpected exception while trying the first policies")
@@ -539,6 +536,23 @@ class Rollout:
         finally:
             if twin is not None:
                 self._close([twin])
+
+    async def _replace_first(self, first: LoadedRevision) -> None:
+        """Fall back from *first*, which failed its trial, to the last good ones or the built-in."""
+        loaded = None
+        if self._saved.revision not in (None, first.bundle.revision):
+            loaded = await self._prepare_last_good()
+        try:
+            loaded = loaded or await self._prepare_builtin()
+        except Rejected as rejection:
+            # A machine without memory for a sandbox, say. What decides now, has one.
+            log.error(
+                "Not even the built-in policies load: those in force stay",
+                revision=first.bundle.revision,
+                reason=rejection.note(),
+            )
+            return
+        await self._fall_back(loaded, first)
 
     def _refuse_rolled_back(self, revision: str) -> None:
         if revision in self._saved.rolled_back:

@@ -13,11 +13,12 @@ from engine.caching.snapshot import Snapshot
 from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.errors import Problem, SandboxDied
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.last_good import LastGood, StoreError
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer, OnOffer
-from engine.rollout.trial import CandidateStages
+from engine.rollout.trial import CandidateStages, MakeEvaluator
 from engine.telemetry.metrics import Metrics
 from tests.waiting import eventually, no_time
 
@@ -114,6 +115,7 @@ def make_rollout(
     store: Kept,
     world: World,
     on_switch: Callable[[object, object], None] = lambda *_: None,
+    make_evaluator: MakeEvaluator = lambda bundle: InProcessEvaluator(bundle.program),
     **waits: Any,
 ) -> Rollout:
     return Rollout(
@@ -121,8 +123,9 @@ def make_rollout(
         store=store,
         stages=CandidateStages(
             build=lambda files: build_bundle(dict(files)),
-            make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
+            make_evaluator=make_evaluator,
             run_tests=lambda _: [],
+            sleep=no_time,
         ),
         world=world,
         on_switch=on_switch,
@@ -288,6 +291,34 @@ async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over
         assert rollout.active.bundle.revision == in_force[-1] == revision_of(EDITED)
         assert rollout.describe()["active"]["origin"] == source.name
         assert store.last_good.revision == revision_of(EDITED)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_policies_that_fail_their_trial_stay_while_nothing_else_loads() -> None:
+    """It ended the process: where memory is short, no sandbox outlives its start."""
+    source, world = Source(STORED), World()
+    world.is_idle.clear()
+    is_short_of_memory = False
+
+    def start_sandbox(bundle: Bundle) -> InProcessEvaluator:
+        if is_short_of_memory:
+            raise SandboxDied([Problem("", 0, 0, "the sandbox died")])
+        return InProcessEvaluator(bundle.program)
+
+    rollout = make_rollout(source, Kept(), world, make_evaluator=start_sandbox, sleep=no_time)
+    await rollout.start()
+    is_short_of_memory = True
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        world.is_idle.set()
+        with structlog.testing.capture_logs() as logs:
+            await eventually(lambda: any("built-in" in line["event"] for line in logs))
+        assert rollout.active.bundle.revision == revision_of(STORED)
+        is_short_of_memory = False
+        source.offer(Offer(EDITED))
+        await eventually(lambda: rollout.active.bundle.revision == revision_of(EDITED))
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
