@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout chaos fuzz fuzz-parity simulate-faults controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -107,6 +107,9 @@ fuzz: setup ## inputs that are mutated for coverage, for each reader of input (T
 
 simulate-faults: setup ## worlds full of faults in virtual time until one fails (SEED=n, or HOURS=h)
 	$(BIN)/python -m engine.fault_simulation.command $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+
+simulate-planted: setup ## a hundred planted faults, each looked for in simulated worlds (an hour of CPU)
+	$(BIN)/python -m tests.fault_simulation.planted $(ARGS)
 
 fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
