@@ -73,9 +73,13 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False):
-    """The part of any object that says which one it is, readable when the rest is not."""
+    """The part of any object that says which one it is, readable when the rest is not.
+
+    Objects of a list have no `kind`.
+    """
 
     metadata: _Meta
+    kind: str = ""
 
 
 class _Known(NamedTuple, Generic[T]):
@@ -189,10 +193,8 @@ class Informer(Generic[T]):
 
     def put(self, raw: msgspec.Raw) -> str:
         """Report an object's current version to the handlers, unless they know it."""
-        try:
-            meta = decoded_deeply(_decode_identity, raw).metadata
-        except UNREADABLE as error:
-            self._skip("", error)
+        meta = self._identified(raw)
+        if meta is None:
             return ""
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
         self._unlisted.discard(key)
@@ -222,10 +224,8 @@ class Informer(Generic[T]):
 
     def remove(self, raw: msgspec.Raw) -> str:
         """Report to the handlers that an object is gone, if they knew it."""
-        try:
-            meta = decoded_deeply(_decode_identity, raw).metadata
-        except UNREADABLE as error:
-            self._skip("", error)
+        meta = self._identified(raw)
+        if meta is None:
             return ""
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
         known = self._store.get(key)
@@ -246,6 +246,18 @@ class Informer(Generic[T]):
                 self._on_synced()
             except Exception:
                 self._handler_failed("")
+
+    def _identified(self, raw: msgspec.Raw) -> _Meta | None:
+        """Which object *raw* is; None if that cannot be read, or if it is of another kind."""
+        try:
+            found = decoded_deeply(_decode_identity, raw)
+            if found.kind and found.kind != self.resource.kind:
+                want = self.resource.kind
+                raise msgspec.ValidationError(f"want kind `{want}`, got `{found.kind}`")
+        except UNREADABLE as error:
+            self._skip("", error)
+            return None
+        return found.metadata
 
     def _forget(self, key: str, known: _Known[T]) -> None:
         del self._store[key]

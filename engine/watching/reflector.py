@@ -157,7 +157,7 @@ _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 
 
 class _Garbled(Exception):
-    """A line of a watch is no event."""
+    """A line of a watch is no event, or its object cannot be told from others."""
 
 
 class Reflector:
@@ -349,7 +349,6 @@ class Reflector:
                     self._backoff.next()
                 return
             except _Garbled:
-                self.counts.malformed += 1
                 # Half a line may be the network's fault; the same twice is the server's.
                 is_repeated = self._garbled_at == self.resource_version
                 self._garbled_at = self.resource_version
@@ -423,9 +422,8 @@ class Reflector:
                 try:
                     event = decoded_deeply(_decode_event, line)
                 except UNREADABLE as error:
+                    counts.malformed += 1
                     raise _Garbled from error
-                if self._backoff.attempts:
-                    self._works_again()
                 match event.type:
                     case "ADDED" | "MODIFIED":
                         counts.events += 1
@@ -438,8 +436,13 @@ class Reflector:
                         version = self._bookmark_version(event.object)
                     case _:
                         counts.malformed += 1
-                        self._log.warning("Skipped an event", reason=f"type `{event.type}`")
-                        continue
+                        version = ""
+                if not version and event.type != "BOOKMARK":
+                    # Something has changed, and only another look can say what: going on would
+                    # miss it for good.
+                    raise _Garbled
+                if self._backoff.attempts:
+                    self._works_again()
                 # After the handlers ran: cancelled or broken here, nothing is skipped.
                 self.resource_version = version or self.resource_version
                 await self._take_turns()
