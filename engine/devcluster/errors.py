@@ -60,6 +60,7 @@ class ApiStatus(Exception):
         reason: str | None = None,
         details: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
+        retry_header: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -67,11 +68,15 @@ class ApiStatus(Exception):
         self.reason = REASONS.get(code) if reason is None else reason
         self.details = details
         self.metadata = metadata or {}
+        self._retry_header = retry_header
 
     @property
-    def retry_after(self) -> int | None:
-        """Seconds for the `Retry-After` header, if the answer has one."""
-        return (self.details or {}).get("retryAfterSeconds")
+    def retry_after(self) -> str | None:
+        """The `Retry-After` header, if the answer has one: seconds, unless a fault wrote it."""
+        if self._retry_header is not None:
+            return self._retry_header
+        seconds = (self.details or {}).get("retryAfterSeconds")
+        return None if seconds is None else str(seconds)
 
     def as_status(self) -> dict[str, Any]:
         """The `Status` object as plain data."""

@@ -59,6 +59,10 @@ class Fault:
         times: Matching requests to hit after those; None for all.
         every: Hit only each *every*-th of them.
         applied: Carry the request out first, then answer with the fault.
+        repeated: Carry the request out that many times more; the last answer counts.
+        persists: Carry the request out after *delay* even if its sender has gone by then.
+        answers: How often the answer is sent.
+        page: The most objects on a page of a list; 0 for as many as it asks for.
         hits: Requests hit so far.
     """
 
@@ -76,6 +80,10 @@ class Fault:
     status: ApiStatus | None = None
     dropped: bool = False
     hangs: bool = False
+    repeated: int = 0
+    persists: bool = False
+    answers: int = 1
+    page: int = 0
     hits: int = 0
     _seen: int = 0
     _released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -150,20 +158,39 @@ class Faults:
         *,
         reason: str | None = None,
         message: str | None = None,
-        retry_after: int | None = None,
+        retry_after: int | str | None = None,
         applied: bool = False,
         **match: Unpack[Match],
     ) -> Fault:
-        """Answer with *code*; with *applied*, after carrying the request out all the same."""
+        """Answer with *code*; with *applied*, after carrying the request out all the same.
+
+        *retry_after*: a number as an API server sends it, or the text of the header alone.
+        """
         named = reason if reason is not None else REASONS.get(code, "")
         text = message if message is not None else _MESSAGES.get(code, f"injected fault {code}")
-        details = None if retry_after is None else {"retryAfterSeconds": retry_after}
-        status = ApiStatus(code, text, reason=named, details=details)
+        header = retry_after if isinstance(retry_after, str) else None
+        details = {"retryAfterSeconds": retry_after} if isinstance(retry_after, int) else None
+        status = ApiStatus(code, text, reason=named, details=details, retry_header=header)
         return self._add(Fault(status=status, applied=applied, **match))
 
-    def delay(self, seconds: float, **match: Unpack[Match]) -> Fault:
-        """Let the request wait for *seconds* before it is looked at."""
-        return self._add(Fault(delay=seconds, **match))
+    def delay(self, seconds: float, *, persists: bool = False, **match: Unpack[Match]) -> Fault:
+        """Let the request wait for *seconds* before it is looked at.
+
+        With *persists*, it is carried out then although its sender may have gone.
+        """
+        return self._add(Fault(delay=seconds, persists=persists, **match))
+
+    def repeat(self, **match: Unpack[Match]) -> Fault:
+        """Carry the request out twice, as a proxy that tries again; the second answer is sent."""
+        return self._add(Fault(repeated=1, **match))
+
+    def answer_twice(self, **match: Unpack[Match]) -> Fault:
+        """Send the answer twice."""
+        return self._add(Fault(answers=2, **match))
+
+    def page(self, most: int, **match: Unpack[Match]) -> Fault:
+        """Answer lists with pages of *most* objects, whatever they ask for."""
+        return self._add(Fault(page=most, **match))
 
     def hang(self, *, applied: bool = False, **match: Unpack[Match]) -> Fault:
         """Leave the request unanswered until `release` (or until the client gives up)."""

@@ -5,6 +5,7 @@ Owns requests and responses. What a request does to the objects is `api`, what a
 """
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -129,6 +130,7 @@ class Server:
         self._token = token
         self._bookmark_interval = bookmark_interval
         self._jitter = random.Random(0)
+        self._late_requests: set[asyncio.Future[web.StreamResponse]] = set()
         #: Over which the request came that is being carried out.
         self.caller: asyncio.BaseTransport | None = None
 
@@ -189,11 +191,21 @@ class Server:
             return _described(path)
         self.requests[verb, call.resource] += 1
         met = self._faults.striking(call)
+        persistent = sum(fault.delay for fault in met if fault.persists)
+        if persistent:
+            body = await request.read()
+            late = asyncio.ensure_future(self._late(persistent, request, verb, route, query, body))
+            self._late_requests.add(late)
+            late.add_done_callback(self._late_requests.discard)
+            return await asyncio.shield(late)
         for fault in met:
             if fault.delay:
                 await asyncio.sleep(fault.delay)
             if fault.hangs and not fault.applied:
                 await fault.wait_released()
+            if fault.page:
+                asked = _integer(query, "limit")
+                query["limit"] = str(min(asked, fault.page) if asked else fault.page)
         ending = next((fault for fault in met if fault.is_final), None)
         if ending and not ending.applied:
             if ending.status:
@@ -205,11 +217,10 @@ class Server:
         if route is None:
             response = _answer(_encode(self._access.review(path, _decoded_review(body))), 201)
         else:
-            self.caller = request.transport
-            try:
-                response = self._carry_out(request, verb, route, query, body)
-            finally:
-                self.caller = None
+            for _ in range(sum(fault.repeated for fault in met)):
+                with contextlib.suppress(ApiStatus):
+                    self._carry_out(request, verb, route, query, body)
+            response = self._carry_out(request, verb, route, query, body)
         for fault in met:
             if fault.hangs and fault.applied:
                 await fault.wait_released()
@@ -217,12 +228,44 @@ class Server:
             if ending.status:
                 raise ending.status
             return _cut(request)
+        times = max((fault.answers for fault in met), default=1)
+        if times > 1 and request.transport is not None:
+            response.headers.update(self._head())
+            request.transport.write(_raw(response) * times)
+            return _Sent()
         return response
+
+    async def _late(
+        self,
+        seconds: float,
+        request: web.BaseRequest,
+        verb: str,
+        route: Route | None,
+        query: dict[str, str],
+        body: bytes,
+    ) -> web.StreamResponse:
+        """Carry the request out after a while, for a sender that may have gone by then."""
+        await asyncio.sleep(seconds)
+        try:
+            if route is None or verb == "watch":
+                raise internal_error("too late")
+            return self._carry_out(request, verb, route, query, body)
+        except ApiStatus as error:
+            return _refusal(error)
 
     def _carry_out(
         self, request: web.BaseRequest, verb: str, route: Route, query: dict[str, str], body: bytes
     ) -> web.Response:
         """Do what the request asks, at once: nothing can happen in between."""
+        self.caller = request.transport
+        try:
+            return self._do(request, verb, route, query, body)
+        finally:
+            self.caller = None
+
+    def _do(
+        self, request: web.BaseRequest, verb: str, route: Route, query: dict[str, str], body: bytes
+    ) -> web.Response:
         table = "as=Table" in request.headers.get("Accept", "")
         content_type = request.content_type if body else ""
         match verb:
@@ -423,8 +466,36 @@ def _answer(body: bytes, code: int = 200) -> web.Response:
 def _refusal(error: ApiStatus) -> web.Response:
     response = _answer(_encode(error.as_status()), error.code)
     if error.retry_after is not None:
-        response.headers["Retry-After"] = str(error.retry_after)
+        response.headers["Retry-After"] = error.retry_after
     return response
+
+
+class _Sent(web.StreamResponse):
+    """An answer that has been sent already."""
+
+    async def prepare(self, _: web.BaseRequest) -> None:
+        """Send nothing."""
+
+    async def write_eof(self, _: bytes = b"") -> None:
+        """Send nothing."""
+
+    @property
+    def prepared(self) -> bool:
+        """True: nothing can be changed."""
+        return True
+
+    @property
+    def keep_alive(self) -> bool:
+        """True: the connection goes on."""
+        return True
+
+
+def _raw(response: web.Response) -> bytes:
+    """*response* as it goes over the wire."""
+    assert isinstance(response.body, bytes)
+    fields = {**response.headers, "Content-Length": str(len(response.body))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {response.status} {response.reason}\r\n{head}\r\n".encode() + response.body
 
 
 def _cut(request: web.BaseRequest) -> web.Response:

@@ -6,6 +6,7 @@ nothing of HTTP: a server takes the lines and sends them.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -52,6 +53,10 @@ class Watch:
     def __init__(self, kind: Kind, table: Table, prefix: str, matches: Predicate | None) -> None:
         self.kind = kind
         self.stalled = False
+        #: What is sent instead of the next line, once.
+        self.alter: Callable[[bytes], bytes] | None = None
+        #: Called instead of sending a bookmark; None if bookmarks are sent.
+        self.skip_bookmark: Callable[[], None] | None = None
         self._table = table
         self._prefix = prefix
         self._matches = matches
@@ -107,6 +112,9 @@ class Watch:
         line = self._seen(change)
         if line is None:
             return
+        if self.alter is not None:
+            alter, self.alter = self.alter, None
+            line = alter(line)
         self._lines.append(line)
         if len(self._lines) > MAX_BACKLOG:
             self.abort()
@@ -156,7 +164,18 @@ class Watch:
         """Send the client a bookmark: it has seen everything up to *revision*."""
         if self._aborted:
             return
+        if self.skip_bookmark is not None:
+            self.skip_bookmark()
+            return
         self._lines.append(self._bookmark(revision))
+        if not self.stalled:
+            self._ready.set()
+
+    def send(self, line: bytes) -> None:
+        """Send *line* as it is, after what has gathered."""
+        if self._aborted:
+            return
+        self._lines.append(line)
         if not self.stalled:
             self._ready.set()
 

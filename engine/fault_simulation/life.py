@@ -82,6 +82,8 @@ class Life:
         self.owners: dict[str, Owner] = {}
         #: Whole groups by name: (least, uids of their pods).
         self.groups: dict[str, tuple[int, list[str]]] = {}
+        #: When pods were deleted that had no node yet, by uid.
+        self.withdrawn: dict[str, float] = {}
         self.goes_on = True
         self._host = host
         self._cluster = cluster
@@ -545,6 +547,8 @@ class Life:
             if owner is not None:
                 owner.pods.discard(name)
         elif not pod["metadata"].get("deletionTimestamp"):
+            if not pod["spec"].get("nodeName"):
+                self.withdrawn[pod["metadata"]["uid"]] = self._host.simulator.now
             self._delete("pods", name, grace=self._rng.choice([0, 1, 5]))
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:

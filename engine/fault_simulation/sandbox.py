@@ -1,7 +1,7 @@
 """Sandbox processes that are none: the worker in this process, behind a socket that may break.
 
 Owns what a sandbox process does with its messages, and how it fails: it dies at any byte, hangs,
-answers late, or sends garbage. The evaluator that asks it is the real one.
+answers late, runs out of memory, or sends garbage. The evaluator that asks it is the real one.
 """
 
 import functools
@@ -22,7 +22,20 @@ _HEADER: Final = 4
 _MICROS: Final = 1_000_000
 _CONFINEMENT: Final = Confinement(system_calls=True, landlock=1)
 #: What may happen to a message of a sandbox process.
-FAULTS: Final = ("dies", "dies within an answer", "hangs", "is late", "sends garbage", "sends less")
+FAULTS: Final = (
+    "dies",
+    "dies within an answer",
+    "hangs",
+    "is late",
+    "runs out of memory",
+    "sends garbage",
+    "sends less",
+)
+#: How Rust ends, by SIGABRT, and Python; and what they write before.
+_OUT_OF_MEMORY: Final = (
+    (-6, b"memory allocation of 67108864 bytes failed\n"),
+    (1, b"MemoryError\n"),
+)
 
 
 class Trouble:
@@ -85,6 +98,7 @@ class _Done:
 
 class _Stderr:
     closed = False
+    text = b""
 
     def __enter__(self) -> "_Stderr":
         return self
@@ -93,7 +107,8 @@ class _Stderr:
         self.closed = True
 
     def read(self, _: int = -1) -> bytes:
-        return b""
+        text, self.text = self.text, b""
+        return text
 
     def close(self) -> None:
         self.closed = True
@@ -200,6 +215,9 @@ class SimulatedProcess:
         rng = self._trouble.rng
         if fault == "dies":
             self.returncode = -11
+            return
+        if fault == "runs out of memory":
+            self.returncode, self.stderr.text = rng.choice(_OUT_OF_MEMORY)
             return
         if fault == "hangs":
             self._hangs = True

@@ -9,10 +9,11 @@ import functools
 import gc
 import hashlib
 import logging
+import math
 import random
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -61,6 +62,8 @@ _PORT: Final = 6443
 #: Virtual seconds without faults after which everything has to be in order: a pod that no event
 #: wakes is tried again after `max_unschedulable`, and some things take several rounds.
 REST_SECONDS: Final = 900.0
+#: The bindings of a group may take so long, with requests that are lost or answered late.
+_BINDING_SECONDS: Final = 120.0
 _LOG_LINES: Final = 200
 
 
@@ -497,6 +500,7 @@ class World:
         groups = [
             Group(name, least, frozenset(uids))
             for name, (least, uids) in sorted(self.life.groups.items())
+            if not self._was_withdrawn(uids)
         ]
         history = History(self.bindings, self.tenures, groups)
         for rule in OVER_HISTORY.values():
@@ -507,6 +511,12 @@ class World:
             self.violate("one replica leads", LEASE, f"{len(leaders)} do")
         for replica in self.replicas:
             self._check_replica(replica)
+
+    def _was_withdrawn(self, uids: Sequence[str]) -> bool:
+        """True if users deleted one of a group's pods while the bindings of it were under way."""
+        began = min((one.at for one in self.bindings if one.pod_uid in uids), default=math.inf)
+        gone = (self.life.withdrawn[uid] for uid in uids if uid in self.life.withdrawn)
+        return any(0 <= at - began < _BINDING_SECONDS for at in gone)
 
     def _check_replica(self, replica: Replica) -> None:
         app = replica.app

@@ -41,6 +41,65 @@ async def test_retry_after_stands_in_header_and_body(cluster: DevCluster, api: A
     assert answer.body["details"]["retryAfterSeconds"] == 7
 
 
+async def test_an_odd_retry_after_stands_in_the_header_alone(cluster: DevCluster, api: Api) -> None:
+    cluster.faults.fail(429, retry_after="soon", resource="pods")
+    answer = await api.get(api.pods())
+    assert answer.headers["Retry-After"] == "soon"
+    assert "details" not in answer.body
+
+
+async def test_a_repeated_request_is_answered_for_the_second_time(
+    cluster: DevCluster, api: Api
+) -> None:
+    await api.make_pod("a")
+    cluster.faults.repeat(verb="create", resource="pods/binding")
+    assert (await api.bind("a", "node-1")).status == 409
+    assert (await api.get(api.pods("a"))).body["spec"]["nodeName"] == "node-1"
+
+
+async def test_a_late_request_is_carried_out_though_its_sender_has_gone(
+    cluster: DevCluster, api: Api
+) -> None:
+    await api.make_pod("a")
+    fault = cluster.faults.delay(0.2, persists=True, verb="create", resource="pods/binding")
+    asking = asyncio.ensure_future(api.bind("a", "node-1"))
+    await fault.wait_hit()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert "nodeName" not in (await api.get(api.pods("a"))).body["spec"]
+
+    def is_bound() -> bool:
+        found = cluster.get("pods", "a")
+        return found is not None and found["spec"].get("nodeName") == "node-1"
+
+    await eventually(is_bound)
+
+
+async def test_an_answer_that_is_sent_twice_is_two_answers(cluster: DevCluster) -> None:
+    cluster.faults.answer_twice(resource="nodes")
+    port = int(cluster.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n")
+    for _ in range(2):
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        assert b"NodeList" in await reader.readexactly(size)
+    writer.close()
+
+
+async def test_a_list_can_be_cut_into_pages_that_are_smaller_than_asked_for(
+    cluster: DevCluster, api: Api
+) -> None:
+    for name in "abc":
+        await api.make_pod(name)
+    cluster.faults.page(2, verb="list")
+    first = await api.get(api.pods(), limit=500)
+    assert names(first) == ["a", "b"]
+    token = first.body["metadata"]["continue"]
+    assert names(await api.get(api.pods(), limit=500, **{"continue": token})) == ["c"]
+
+
 async def test_a_reason_and_message_can_be_chosen(cluster: DevCluster, api: Api) -> None:
     cluster.faults.fail(500, reason="Odd", message="something odd", resource="pods")
     answer = await api.get(api.pods())

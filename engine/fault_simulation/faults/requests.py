@@ -1,4 +1,4 @@
-"""Faults of single requests: lost, refused, late, or carried out and not answered."""
+"""Faults of single requests: lost, refused, late, repeated, or carried out and not answered."""
 
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,14 @@ _TARGETS: Final[tuple[dict[str, Any], ...]] = (
     {"resource": "resourceclaims*"},
     {},
 )
+#: Those that change something.
+_WRITES: Final = tuple(one for one in _TARGETS if one.get("verb") in ("create", "patch", "delete"))
+#: As an API server sends it, and as proxies and worse do.
+_RETRY_AFTER: Final = (
+    None, None, 0, 1, 7, 120,
+    "", "soon", "-5", "1.5", "9" * 30,
+    "Wed, 21 Oct 2015 07:28:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "Wed, 99 Oct 2015",
+)  # fmt: skip
 
 
 def _target(rng: Random) -> dict[str, Any]:
@@ -31,7 +39,7 @@ def _target(rng: Random) -> dict[str, Any]:
 
 def _refused(code: int) -> Any:
     def arrange(world: "World", rng: Random) -> None:
-        after = rng.choice([None, 0, 1, 7, 120]) if code in (429, 503) else None
+        after = rng.choice(_RETRY_AFTER) if code in (429, 503) else None
         world.add_fault(
             f"request refused: {code}",
             world.cluster.faults.fail(
@@ -65,6 +73,36 @@ def _late(world: "World", rng: Random) -> None:
     )
 
 
+def _late_for_good(world: "World", rng: Random) -> None:
+    # One that takes effect later than its sender's lease can last is beyond any scheduler.
+    duration, deadline, _ = world.plan.lease
+    fault = world.cluster.faults.delay(
+        rng.uniform(0.0, 0.9 * (duration - deadline)),
+        persists=True,
+        **{**rng.choice(_WRITES), "times": rng.choice([1, 2])},
+    )
+    world.add_fault("request carried out though its sender has gone", fault)
+
+
+def _twice(world: "World", rng: Random) -> None:
+    match = {**rng.choice(_WRITES), "times": rng.choice([1, 2])}
+    world.add_fault("request carried out twice", world.cluster.faults.repeat(**match))
+
+
+def _answered_twice(world: "World", rng: Random) -> None:
+    # In pieces, the second answer could be taken for that to the next request, as by any client.
+    if not world.network.weather.pieces:
+        match = {**rng.choice(_WRITES), "times": rng.choice([1, 2])}
+        world.add_fault("answer sent twice", world.cluster.faults.answer_twice(**match))
+
+
+def _paged(world: "World", rng: Random) -> None:
+    fault = world.cluster.faults.page(
+        rng.choice([1, 2, 7]), verb="list", times=rng.choice([5, 50, 500])
+    )
+    world.add_fault("list in small pages", fault)
+
+
 KINDS: Final = (
     FaultKind("request refused: 409", _refused(409)),
     FaultKind("request refused: 429", _refused(429)),
@@ -75,4 +113,8 @@ KINDS: Final = (
     FaultKind("request unanswered", _unanswered(applied=False)),
     FaultKind("answer held back", _unanswered(applied=True)),
     FaultKind("request late", _late),
+    FaultKind("request carried out though its sender has gone", _late_for_good, 0.5),
+    FaultKind("request carried out twice", _twice, 0.5),
+    FaultKind("answer sent twice", _answered_twice, 0.5),
+    FaultKind("list in small pages", _paged, 0.5),
 )
