@@ -232,9 +232,11 @@ class Api:
 
     # --- list ------------------------------------------------------------------------------
 
-    def list(self, kind: Kind, namespace: str, options: ListOptions) -> Page:
+    def list(
+        self, kind: Kind, namespace: str, options: ListOptions, *, seen: int | None = None
+    ) -> Page:
         """One page of the objects that match; see `lists.find_page`."""
-        return find_page(self.store, kind, namespace, options)
+        return find_page(self.store, kind, namespace, options, seen=seen)
 
     # --- update and patch ------------------------------------------------------------------
 

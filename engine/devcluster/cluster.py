@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from aiohttp import web
 
 from engine.devcluster.access import Access
 from engine.devcluster.api import Api
 from engine.devcluster.errors import expired
 from engine.devcluster.faults import Faults
 from engine.devcluster.fleet import Kubelets, NamespaceController
+from engine.devcluster.front_end import FrontEnd
 from engine.devcluster.kinds import BY_MANIFEST, KINDS, Kind
-from engine.devcluster.server import Server
-from engine.devcluster.store import Store
+from engine.devcluster.store import Backup, Store
 from engine.devcluster.watches import Watch
 from engine.lib.clock import Clock, SystemClock
 
@@ -68,24 +67,16 @@ class DevCluster:
         self.store = Store(history=history)
         self.api = Api(self.store, clock or SystemClock(), seed=seed)
         self.token = token
-        self._server = Server(
-            self.api, self.faults, self.access, token=token, bookmark_interval=bookmark_interval
-        )
-        self._port = port
-        self._http: web.Server | None = None
-        self._listener: asyncio.Server | None = None
+        self._options: Any = {"token": token, "bookmark_interval": bookmark_interval}
+        self._first = FrontEnd(self.api, self.faults, self.access, port=port, **self._options)
+        self.front_ends = [self._first]
         self._companions: list[Kubelets | NamespaceController] = []
 
     # --- life cycle ------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Listen. Does nothing if it listens already."""
-        if self._listener is not None:
-            return
-        self._http = self._server.http_server()
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._http, "127.0.0.1", self._port, backlog=1024)
-        self._port = self._listener.sockets[0].getsockname()[1]
+        await self._first.start()
 
     async def stop(self) -> None:
         """End everything: companions, watches, connections. The objects stay."""
@@ -93,30 +84,22 @@ class DevCluster:
             await companion.stop()
         self._companions.clear()
         self.faults.clear()
-        self.close_watches()
-        await self._close(grace=1.0)
+        for front_end in self.front_ends:
+            await front_end.stop()
 
     async def crash(self) -> None:
         """Go down at once: every connection breaks, new ones are refused."""
-        self.close_watches(abort=True)
-        if self._http is not None:
-            for connection in self._http.connections:
-                if connection.transport is not None:
-                    connection.transport.abort()
-        await self._close(grace=0.0)
+        await self._first.crash()
 
     async def recover(self) -> None:
         """Come back on the same port after `crash`, with the same objects."""
         await self.start()
 
-    async def _close(self, *, grace: float) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-        if self._http is not None:
-            self._http.pre_shutdown()  # idle connections end now, busy ones after their answer
-            await self._http.shutdown(grace)
-            self._http = None
+    def add_front_end(self, port: int = 0) -> FrontEnd:
+        """Another API server of the same store: started, stopped and crashed on its own."""
+        added = FrontEnd(self.api, self.faults, self.access, port=port, **self._options)
+        self.front_ends.append(added)
+        return added
 
     async def __aenter__(self) -> "DevCluster":
         await self.start()
@@ -130,14 +113,15 @@ class DevCluster:
     @property
     def url(self) -> str:
         """The server's address, once it has been started."""
-        if not self._port:
+        if not self._first.port:
             raise RuntimeError("the cluster has no address before start()")
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._first.port}"
 
     @property
     def caller(self) -> asyncio.BaseTransport | None:
         """Over which the request came that is being carried out; None if none is."""
-        return self._server.caller
+        callers = (front_end.caller for front_end in self.front_ends)
+        return next((caller for caller in callers if caller is not None), None)
 
     def kubeconfig(self) -> Json:
         """A kubeconfig for this server, as plain data."""
@@ -178,13 +162,14 @@ class DevCluster:
     @property
     def requests(self) -> Counter[tuple[str, str]]:
         """Requests so far, by verb and resource: `requests["create", "pods/binding"]`."""
-        return self._server.requests
+        return self._first.server.requests
 
     def watches(self, resource: str = "") -> list[Watch]:
         """The watches that are open, of one resource or of all."""
         return [
             watch
-            for watch in self._server.watches
+            for front_end in self.front_ends
+            for watch in front_end.server.watches
             if not resource or watch.kind.resource == resource
         ]
 
@@ -210,20 +195,24 @@ class DevCluster:
         """Let open and future watches hang: connected, but nothing arrives."""
         for kind in KINDS:
             if not resource or kind.resource == resource:
-                self._server.stalled_kinds.add(kind.resource)
+                for front_end in self.front_ends:
+                    front_end.server.stalled_kinds.add(kind.resource)
         for watch in self.watches(resource):
             watch.stalled = True
 
     def resume_watches(self) -> None:
         """Let stalled watches go on, with everything they missed."""
-        self._server.stalled_kinds.clear()
+        for front_end in self.front_ends:
+            front_end.server.stalled_kinds.clear()
         for watch in self.watches():
             watch.resume()
 
     def send_bookmarks(self, resource: str = "") -> None:
         """Send a bookmark on the open watches now."""
-        for watch in self.watches(resource):
-            watch.send_bookmark(self.store.revision)
+        for front_end in self.front_ends:
+            for watch in tuple(front_end.server.watches):
+                if not resource or watch.kind.resource == resource:
+                    watch.send_bookmark(front_end.cache.revision)
 
     def compact(self, revision: int | None = None) -> int:
         """Forget history up to *revision* (default: all). Returns the revision.
@@ -232,6 +221,15 @@ class DevCluster:
         continues from before it.
         """
         return self.store.compact(revision)
+
+    def restore(self, backup: Backup, *, bump: int = 1_000_000_000) -> None:
+        """Go back to what `store.backup` has saved; the API servers must be down.
+
+        *bump* is what etcd recommends; clients that know later versions cannot notice without it.
+        """
+        self.store.restore(backup, bump=bump)
+        for companion in self._companions:
+            companion.look_again()
 
     # --- direct access ---------------------------------------------------------------------
 

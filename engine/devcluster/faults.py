@@ -86,7 +86,8 @@ class Fault:
     page: int = 0
     hits: int = 0
     _seen: int = 0
-    _released: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Of requests that hang; None once they may go on. API servers may have loops of their own.
+    _hanging: list[asyncio.Future[None]] | None = field(default_factory=list)
     _hit: asyncio.Event = field(default_factory=asyncio.Event)
 
     def matches(self, call: Call) -> bool:
@@ -125,11 +126,17 @@ class Fault:
     def release(self) -> None:
         """Let hanging requests go on, and later ones pass."""
         self.times = self.hits
-        self._released.set()
+        hanging, self._hanging = self._hanging or [], None
+        for one in hanging:
+            if not one.done():
+                one.set_result(None)
 
     async def wait_released(self) -> None:
         """Return after `release`."""
-        await self._released.wait()
+        if self._hanging is not None:
+            going_on = asyncio.get_running_loop().create_future()
+            self._hanging.append(going_on)
+            await going_on
 
     async def wait_hit(self, hits: int = 1) -> None:
         """Return when *hits* requests have been hit, so that a test need not sleep."""

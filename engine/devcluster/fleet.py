@@ -33,8 +33,7 @@ class _Companion:
 
     def start(self) -> None:
         """Begin with what is there already."""
-        for version in tuple(self._table.objects.values()):
-            self.consider(version)
+        _Companion.look_again(self)
         self._table.subscribers.append(self)
         self._task = asyncio.create_task(self._run(), name=type(self).__name__)
 
@@ -58,6 +57,11 @@ class _Companion:
     def consider(self, version: Version) -> None:
         """Decide what to do about *version*, and when."""
         raise NotImplementedError
+
+    def look_again(self) -> None:
+        """Look at everything again: changes were missed, as after a restore from a backup."""
+        for version in tuple(self._table.objects.values()):
+            self.consider(version)
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         if seconds <= 0:
@@ -140,12 +144,25 @@ class Kubelets(_Companion):
             return
         if (pod.get("status") or {}).get("phase") != "Pending":
             return
-        if self._api.find(kinds.NODES, pod["spec"]["nodeName"]) is None:
+        # Without a node again: the store was restored from a backup.
+        node = pod["spec"].get("nodeName")
+        if not node or self._api.find(kinds.NODES, node) is None:
             return
         self._write(pod, running_status(pod, self._api.now()))
+        self._finish_later(pod, key)
+
+    def _finish_later(self, pod: Json, key: str) -> None:
         seconds = self._run_seconds(pod) if self._run_seconds else None
         if seconds is not None:
+            uid = pod["metadata"]["uid"]
             self._after(max(seconds, 1e-9), lambda: self._finish(key, uid))
+
+    def look_again(self) -> None:
+        """Do so; pods that run may have ended already, in the time that is forgotten."""
+        super().look_again()
+        for version in tuple(self._table.objects.values()):
+            if (version.manifest.get("status") or {}).get("phase") == "Running":
+                self._finish_later(version.manifest, version.key)
 
     def _finish(self, key: str, uid: str) -> None:
         pod = self._current(key, uid)

@@ -51,8 +51,13 @@ class Page:
     remaining: int = 0
 
 
-def find_page(store: Store, kind: Kind, namespace: str, options: ListOptions) -> Page:
+def find_page(
+    store: Store, kind: Kind, namespace: str, options: ListOptions, *, seen: int | None = None
+) -> Page:
     """One page of the objects that match, in key order, as of one revision.
+
+    Args:
+        seen: What a list that need not be the newest shows; None: the newest, too.
 
     Raises:
         ApiStatus: 400 for malformed options, 410 if the revision asked for is compacted, 504 if it
@@ -67,7 +72,8 @@ def find_page(store: Store, kind: Kind, namespace: str, options: ListOptions) ->
         view = _view_for_token(table, revision, store.revision, start.removeprefix(prefix))
         revision = store.revision if revision < 0 else revision
     else:
-        view, revision = _view(table, options, store.revision)
+        newest = store.revision
+        view, revision = _view(table, options, newest, newest if seen is None else seen)
         if options.resource_version == "0":
             limit = 0  # served from a cache that has no pages
     return _page(view.scan(prefix, start), revision, matches, prefix, limit)
@@ -97,7 +103,7 @@ def _page(
     return Page(page, revision, token, more if matches is None else 0)
 
 
-def _view(table: Table, options: ListOptions, current: int) -> tuple[View, int]:
+def _view(table: Table, options: ListOptions, newest: int, seen: int) -> tuple[View, int]:
     text, match = options.resource_version, options.resource_version_match
     if match and not text:
         cause = denied(
@@ -106,12 +112,13 @@ def _view(table: Table, options: ListOptions, current: int) -> tuple[View, int]:
         )
         raise invalid_options("ListOptions", cause)
     asked = parse_revision(text)
+    is_exact = match == "Exact" and asked
+    current = seen if text and not is_exact else newest
     if asked > current:
         raise version_too_large(asked, current)
-    if match != "Exact" or not asked:
-        return table.at(current), current
+    shown = asked if is_exact else current
     try:
-        return table.at(asked), asked
+        return table.at(shown), shown
     except CompactedError as error:
         raise expired("The resourceVersion for the provided list is too old.") from error
 

@@ -40,6 +40,7 @@ from engine.devcluster.selectors import selector
 from engine.devcluster.store import Version
 from engine.devcluster.tables import as_table
 from engine.devcluster.validation import denied
+from engine.devcluster.watch_cache import WatchCache
 from engine.devcluster.watches import Watch, encoded, typed
 
 Json = dict[str, Any]
@@ -122,6 +123,7 @@ class Server:
         bookmark_interval: float,
     ) -> None:
         self._access = access
+        self.cache = WatchCache(api.store)
         self.watches: dict[Watch, None] = {}
         self.requests: Counter[tuple[str, str]] = Counter()
         self.stalled_kinds: set[str] = set()
@@ -270,7 +272,8 @@ class Server:
         content_type = request.content_type if body else ""
         match verb:
             case "list":
-                page = self._api.list(route.kind, route.namespace, _list_options(query))
+                options, seen = _list_options(query), self.cache.revision
+                page = self._api.list(route.kind, route.namespace, options, seen=seen)
                 return _answer(self._list_body(route.kind, page, table=table))
             case "get":
                 found = self._api.get(route.kind, route.namespace, route.name)
@@ -285,14 +288,14 @@ class Server:
             case "patch":
                 return self._patch(route, query, body, request.content_type)
             case "delete":
-                options = _delete_options(route.kind, query, body, content_type)
+                deletion = _delete_options(route.kind, query, body, content_type)
                 last, gone = self._api.delete(
-                    route.kind, route.namespace, route.name, options, dry_run=_is_dry(query)
+                    route.kind, route.namespace, route.name, deletion, dry_run=_is_dry(query)
                 )
                 return _answer(_deleted(route.kind, last, gone=gone))
-        options = _delete_options(route.kind, query, body, content_type)
+        deletion = _delete_options(route.kind, query, body, content_type)
         page = self._api.delete_collection(
-            route.kind, route.namespace, _list_options(query), options
+            route.kind, route.namespace, _list_options(query), deletion
         )
         return _answer(self._list_body(route.kind, page, table=False))
 
@@ -359,6 +362,11 @@ class Server:
             b",".join([encoded(kind, version) for version in page.versions]),
         )
 
+    def forget_requests(self) -> None:
+        """Carry out nothing that has come so far."""
+        for late in self._late_requests:
+            late.cancel()
+
     # --- watches ---------------------------------------------------------------------------
 
     async def _watch(
@@ -375,7 +383,7 @@ class Server:
         timers = {"end": loop.call_later(seconds, watch.close)}
 
         def bookmark(interval: float) -> None:
-            watch.send_bookmark(self._api.store.revision)
+            watch.send_bookmark(self.cache.revision)
             timers["bookmark"] = loop.call_later(interval, bookmark, interval)
 
         if bookmarks:
@@ -425,11 +433,11 @@ class Server:
             ) from error
         matches = selector(kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
         prefix = f"{route.namespace}/" if route.namespace else ""
-        watch = Watch(kind, self._api.store.table(kind.storage), prefix, matches)
+        watch = Watch(kind, self.cache.table(kind.storage), prefix, matches)
         watch.stalled = kind.resource in self.stalled_kinds
         watch.begin(
             revision,
-            current=self._api.store.revision,
+            current=self.cache.revision,
             initial=wants_initial or not revision,
             bookmark=wants_initial and query.get("allowWatchBookmarks", "") in _TRUE,
         )

@@ -15,7 +15,8 @@ from engine.devcluster.defaults import new_event
 from engine.devcluster.errors import ApiStatus, expired
 from engine.devcluster.kinds import Kind
 from engine.devcluster.selectors import Predicate
-from engine.devcluster.store import Change, CompactedError, Table, Version
+from engine.devcluster.store import Change, CompactedError, Version
+from engine.devcluster.watch_cache import CachedTable
 
 # A client this far behind is cut off, as the real server cuts off slow ones.
 MAX_BACKLOG = 200_000
@@ -50,7 +51,9 @@ class Watch:
         matches: The selectors, or None.
     """
 
-    def __init__(self, kind: Kind, table: Table, prefix: str, matches: Predicate | None) -> None:
+    def __init__(
+        self, kind: Kind, table: CachedTable, prefix: str, matches: Predicate | None
+    ) -> None:
         self.kind = kind
         self.stalled = False
         #: What is sent instead of the next line, once.
@@ -77,27 +80,28 @@ class Watch:
             bookmark: Mark the end of those by a bookmark.
         """
         self._after = revision
-        if initial:
-            versions = self._table.at(current).scan(self._prefix)
-            self._lines += (
-                self._line(b"ADDED", version)
-                for version in versions
-                if self._matches is None or self._matches(version.manifest)
-            )
-            self._after = current
-            if bookmark:
-                self._lines.append(self._bookmark(current, _INITIAL_EVENTS_END))
-        else:
-            try:
-                missed = list(self._table.since(revision))
-            except CompactedError as error:
-                self.fail(expired(f"too old resource version: {revision} ({error.floor})"))
-                return
-            for change in missed:
-                self.offer(change)
-        self._table.subscribers.append(self)
+        try:
+            if initial:
+                self._begin_with_objects(current, bookmark=bookmark)
+            else:
+                for change in self._table.since(revision):
+                    self.offer(change)
+            self._table.follow(self)
+        except CompactedError as error:
+            self.fail(expired(f"too old resource version: {revision} ({error.floor})"))
+            return
         if self._lines:
             self._ready.set()
+
+    def _begin_with_objects(self, current: int, *, bookmark: bool) -> None:
+        self._lines += (
+            self._line(b"ADDED", version)
+            for version in self._table.at(current).scan(self._prefix)
+            if self._matches is None or self._matches(version.manifest)
+        )
+        self._after = current
+        if bookmark:
+            self._lines.append(self._bookmark(current, _INITIAL_EVENTS_END))
 
     # --- following -------------------------------------------------------------------------
 
@@ -162,8 +166,8 @@ class Watch:
 
     def send_bookmark(self, revision: int) -> None:
         """Send the client a bookmark: it has seen everything up to *revision*."""
-        if self._aborted:
-            return
+        if self._aborted or revision < self._after:
+            return  # a server that is behind has nothing to say to a client that knows more
         if self.skip_bookmark is not None:
             self.skip_bookmark()
             return
@@ -206,8 +210,7 @@ class Watch:
 
     def leave(self) -> None:
         """Stop following the table."""
-        if self in self._table.subscribers:
-            self._table.subscribers.remove(self)
+        self._table.leave(self)
 
     @property
     def is_aborted(self) -> bool:

@@ -44,7 +44,8 @@ class Network:
         self.weather = Weather()
         self.connections: list[Connection] = []
         self._rng = rng
-        self._listeners: dict[int, tuple[Host, Callable[[], Any]]] = {}
+        #: By port; a connection to one of several hosts goes to any of them.
+        self._listeners: dict[int, dict[Host, Callable[[], Any]]] = {}
         self._connected: dict[int, Connection] = {}
         #: Called with the end at which a piece arrives, and the piece.
         self.on_piece: Callable[[End, bytes], None] = lambda _end, _data: None
@@ -65,14 +66,15 @@ class Network:
         if not port:
             self._next_port += 1
             port = self._next_port
-        if port in self._listeners:
+        listening = self._listeners.setdefault(port, {})
+        if host in listening:
             raise OSError(f"port {port} is in use")
-        self._listeners[port] = (host, factory)
-        return Listener(self, name, port)
+        listening[host] = factory
+        return Listener(self, host, name, port)
 
-    def stop_listening(self, port: int) -> None:
-        """Refuse connections to *port*."""
-        self._listeners.pop(port, None)
+    def stop_listening(self, host: Host, port: int) -> None:
+        """Refuse connections to *port* on *host*."""
+        self._listeners.get(port, {}).pop(host, None)
 
     async def connect(self, host: Host, sock: socket.socket, address: tuple[str, int]) -> None:
         """Connect from *host*; raises `OSError`, or goes on for minutes, as the weather is."""
@@ -80,14 +82,14 @@ class Network:
         errors = self.connect_errors.get(host.name)
         if errors:
             raise errors.popleft()
-        listener = self._listeners.get(address[1])
-        if listener is not None and (host.name, listener[0].name) in self.cut_off:
+        listening = list(self._listeners.get(address[1], {}).items())
+        if not listening:
+            raise ConnectionRefusedError("nothing listens there")
+        there, factory = listening[0] if len(listening) == 1 else self._rng.choice(listening)
+        if (host.name, there.name) in self.cut_off:
             await asyncio.sleep(_CONNECT_SECONDS)
             raise TimeoutError("no route")
-        if listener is None or listener[0].is_dead:
-            raise ConnectionRefusedError("nothing listens there")
         await asyncio.sleep(self.delay())
-        there, factory = listener
         connection = Connection(self, host, there)
         self.connections.append(connection)
         self._connected[sock.fileno()] = connection
@@ -102,9 +104,8 @@ class Network:
 
     def host_died(self, host: Host) -> None:
         """Break what *host* had open, and refuse what comes."""
-        for port, (owner, _) in list(self._listeners.items()):
-            if owner is host:
-                del self._listeners[port]
+        for listening in self._listeners.values():
+            listening.pop(host, None)
         for connection in list(self.connections):
             for end in (connection.near, connection.far):
                 if end.host is host:
@@ -148,8 +149,9 @@ class Network:
 class Listener:
     """What `create_server` returns."""
 
-    def __init__(self, network: Network, name: str, port: int) -> None:
+    def __init__(self, network: Network, host: Host, name: str, port: int) -> None:
         self._network = network
+        self._host = host
         self._name = (name, port)
         self.sockets = [self]
 
@@ -159,7 +161,7 @@ class Listener:
 
     def close(self) -> None:
         """Accept no more connections."""
-        self._network.stop_listening(self._name[1])
+        self._network.stop_listening(self._host, self._name[1])
 
     async def wait_closed(self) -> None:
         """It is."""

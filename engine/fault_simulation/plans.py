@@ -37,6 +37,7 @@ def plan_of(seed: int, seconds: float | None = None) -> Plan:
         every=round(_log_uniform(rng, 1.0, 20.0), 2),
         nodes=rng.randint(2, 8),
         pieces=rng.choice((0, 0, 0, 1000, 30)),
+        servers=rng.choice((1, 1, 2)),
     )
 
 
@@ -90,6 +91,8 @@ def _simpler(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, replicas=plan.replicas - 1)
     if plan.pieces:
         yield replace(plan, pieces=0)
+    if plan.servers > 1:
+        yield replace(plan, servers=1)
     for factor in (4.0, 2.0):
         if plan.every < 60:
             yield replace(plan, every=plan.every * factor)

@@ -23,6 +23,7 @@ import structlog
 from engine.app import App, Settings
 from engine.devcluster import DevCluster
 from engine.devcluster.faults import Fault
+from engine.devcluster.front_end import FrontEnd
 from engine.fault_simulation import policies
 from engine.fault_simulation.faults import FaultKind, all_kinds
 from engine.fault_simulation.hosts import Host, Simulator
@@ -81,6 +82,7 @@ class Plan:
         every: Mean seconds between two faults.
         nodes: At the beginning.
         pieces: See `Weather`.
+        servers: How many API servers there are.
     """
 
     seed: int
@@ -93,6 +95,7 @@ class Plan:
     every: float = 5.0
     nodes: int = 6
     pieces: int = 0
+    servers: int = 1
 
 
 @dataclass(slots=True)
@@ -191,6 +194,37 @@ class Replica:
         )
 
 
+class ApiServer:
+    """One of the API servers, on *host*.
+
+    `down --start--> serving --crash--> down`.
+    """
+
+    def __init__(self, host: Host, front_end: FrontEnd) -> None:
+        self.host = host
+        self.front_end = front_end
+        self.is_serving = False
+        self._down_until = 0.0
+
+    async def start(self) -> None:
+        """Serve."""
+        await self.front_end.start()
+        self.is_serving = True
+
+    def crash(self, seconds: float) -> None:
+        """Go down for so many seconds at least."""
+        now = self.host.simulator.now
+        self._down_until = max(self._down_until, now + seconds)
+        if self.is_serving:
+            self.is_serving = False
+            self.host.start(self.front_end.crash())
+        self.host.later(seconds, self._recover)
+
+    def _recover(self) -> None:
+        if not self.is_serving and self.host.simulator.now >= self._down_until:
+            self.host.start(self.start())
+
+
 class World:
     """A world that follows *plan*. `new --run--> over`."""
 
@@ -202,7 +236,7 @@ class World:
         self.network.on_piece = self._saw
         self.server = Host(self.simulator, self.network, "api-server")
         self.cluster = DevCluster(port=_PORT, clock=self.server.clock, seed=plan.seed)
-        self.is_serving = False
+        self.servers = self._make_servers()
         self.counts = self.outcome.counts
         self.replicas: list[Replica] = []
         self.bindings: list[Binding] = []
@@ -225,6 +259,13 @@ class World:
         self._good: Mapping[str, str] = {}
         self._lease: tuple[str, float, float] | None = None
         self._most_cpus: dict[str, int] = {}
+
+    def _make_servers(self) -> list[ApiServer]:
+        servers = [ApiServer(self.server, self.cluster.front_ends[0])]
+        for number in range(1, self.plan.servers):
+            host = Host(self.simulator, self.network, f"api-server-{number + 1}")
+            servers.append(ApiServer(host, self.cluster.add_front_end(_PORT)))
+        return servers
 
     def stream(self, name: str) -> random.Random:
         """A source of chance of its own: what is asked of one does not change another."""
@@ -267,6 +308,8 @@ class World:
         )
         self.restore_policies()
         self.server.start(self._serve())
+        for other in self.servers[1:]:
+            other.host.start(other.start())
         self.life.begin(self.plan.nodes)
         self._go_on(0.5)
         self.replicas += [Replica(self, f"replica-{n}") for n in range(self.plan.replicas)]
@@ -274,13 +317,12 @@ class World:
         self.simulator.after(1.0, self._check_always)
 
     async def _serve(self) -> None:
-        await self.cluster.start()
+        await self.servers[0].start()
         self.cluster.start_kubelets(
             start_delay=0.2,
             stop_delay=0.4,
             run_seconds=lambda pod: run_seconds(pod, self.life.owners),
         )
-        self.is_serving = True
 
     def _heal(self) -> None:
         """End all faults: from now on everything works."""
@@ -296,6 +338,8 @@ class World:
             replica.trouble.due.clear()
             replica.host.resume()
         self.cluster.resume_watches()
+        for server in self.servers:
+            server.front_end.cache.catch_up()
         self.restore_policies()
         self.set_mode("at-once")
 
@@ -334,20 +378,6 @@ class World:
     def calm_weather(self) -> None:
         """The network is as it was in the beginning."""
         self.network.weather.latency = Weather().latency
-
-    def crash_server(self) -> None:
-        """The API server goes down."""
-        self.is_serving = False
-        self.server.start(self.cluster.crash())
-
-    def recover_server(self) -> None:
-        """It comes back."""
-
-        async def recover() -> None:
-            await self.cluster.recover()
-            self.is_serving = True
-
-        self.server.start(recover())
 
     def next_number(self) -> int:
         """A number that no edit has had."""

@@ -58,7 +58,9 @@ def _refuse(kind: str, error: Callable[[], OSError]) -> Callable[["World", Rando
 def _partition(world: "World", rng: Random) -> None:
     replica = rng.choice(world.replicas)
     name, seconds = replica.host.name, rng.expovariate(1 / 30.0)
-    directions = [(name, world.server.name), (world.server.name, name)]
+    servers = world.servers if rng.random() < 0.6 else [rng.choice(world.servers)]
+    others = [server.host.name for server in servers]
+    directions = [pair for other in others for pair in ((name, other), (other, name))]
     cut = directions if rng.random() < 0.6 else [rng.choice(directions)]
     world.network.cut_off.update(cut)
     world.server.later(seconds, lambda: world.network.join(cut, _KEEPALIVE_SECONDS))

@@ -1,8 +1,9 @@
-"""Faults of processes: replicas and API servers that are killed, paused, restarted."""
+"""Faults of processes: replicas and API servers that are killed, paused, restarted, or behind."""
 
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from engine.devcluster.watch_cache import STOPPED
 from engine.fault_simulation.faults.kind import FaultKind
 
 if TYPE_CHECKING:
@@ -34,11 +35,26 @@ def _pause(world: "World", rng: Random) -> None:
 
 
 def _crash(world: "World", rng: Random) -> None:
-    if not world.is_serving:
+    server = rng.choice(world.servers)
+    if server.is_serving:
+        server.crash(rng.expovariate(1 / 8.0))
+        world.count("API server crashed")
+
+
+def _fall_behind(world: "World", rng: Random) -> None:
+    server = rng.choice(world.servers)
+    cache = server.front_end.cache
+    if cache.is_behind:
         return
-    world.crash_server()
-    world.server.later(rng.expovariate(1 / 8.0), world.recover_server)
-    world.count("API server crashed")
+    late_before = cache.late
+    cache.fall_behind(rng.choice([1, 3, 30, STOPPED, STOPPED]))
+
+    def end() -> None:
+        if cache.late > late_before:
+            world.count("API server behind")
+        cache.catch_up()
+
+    server.host.later(rng.expovariate(1 / 20.0), end)
 
 
 KINDS: Final = (
@@ -46,4 +62,5 @@ KINDS: Final = (
     FaultKind("replica stopped", _stop, 0.3),
     FaultKind("replica paused", _pause, 0.5),
     FaultKind("API server crashed", _crash, 0.3),
+    FaultKind("API server behind", _fall_behind, 0.5),
 )
