@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,8 @@ from rich.table import Table
 
 from engine.fault_simulation.faults import all_kinds
 from engine.fault_simulation.plans import decode, encode, plan_of, smaller
+from engine.fault_simulation.reached import possible
+from engine.fault_simulation.steering import Steering
 from engine.fault_simulation.world import Outcome, Plan, World
 
 _OUT: Final = Console()
@@ -41,6 +43,7 @@ _ERR: Final = Console(stderr=True)
 _YEAR_SECONDS: Final = 365 * 86_400.0
 _MOST_SHOWN: Final = 5
 _MOST_LINES: Final = 30
+_RUNS: Final = 20
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Totals:
     digests: dict[int, str] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome, cpu_seconds: float) -> None:
         """Count *outcome* in."""
@@ -66,6 +70,7 @@ class Totals:
         self.digests[outcome.plan.seed] = outcome.digest
         self.faults += outcome.faults
         self.counts += outcome.counts
+        self.reached += outcome.reached
 
 
 def simulate(plan: Plan) -> tuple[Outcome, float]:
@@ -83,8 +88,8 @@ def simulate(plan: Plan) -> tuple[Outcome, float]:
     type=click.Path(exists=True, dir_okay=False),
     help="One world, as written.",
 )
-@click.option("--runs", type=click.IntRange(1), help="So many seeds.")
-@click.option("--hours", type=click.FloatRange(0, min_open=True), help="As many seeds as fit.")
+@click.option("--runs", type=click.IntRange(1), help=f"So many seeds; default: {_RUNS}.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="As many as fit.")
 @click.option("--from", "first", default=1, show_default=True, help="The first seed.")
 @click.option(
     "--seconds", type=float, help="Virtual seconds of faults; default: the seed's choice."
@@ -111,6 +116,7 @@ def main(
             click.echo(name)
         return
     plans: Iterator[Plan]
+    steering = Steering(seconds)
     if plan_file is not None:
         try:
             plans = iter([decode(Path(plan_file).read_bytes())])
@@ -118,13 +124,13 @@ def main(
             raise click.UsageError(f"{plan_file}: want a plan as JSON: {error}") from error
     elif seed is not None:
         plans = iter([plan_of(seed, seconds)])
+    elif hours is not None:
+        plans = map(steering.plan, itertools.count(first))
     else:
-        numbers = itertools.count(first)
-        if runs is not None or hours is None:
-            numbers = iter(range(first, first + (runs or 20)))  # type: ignore[assignment]
-        plans = (plan_of(number, seconds) for number in numbers)
+        plans = (plan_of(number, seconds) for number in range(first, first + (runs or _RUNS)))
     totals = Totals()
-    failed = _run(plans, jobs, None if hours is None else hours * 3600, totals)
+    limit = None if hours is None else hours * 3600
+    failed = _run(plans, jobs, limit, totals, steering.learn)
     if failed is not None and shrink:
         failed = _shrunk(failed)
     if output == "json":
@@ -134,7 +140,13 @@ def main(
     sys.exit(0 if failed is None else 1)
 
 
-def _run(plans: Iterator[Plan], jobs: int, limit: float | None, totals: Totals) -> Outcome | None:
+def _run(
+    plans: Iterator[Plan],
+    jobs: int,
+    limit: float | None,
+    totals: Totals,
+    learn: Callable[[Outcome], None],
+) -> Outcome | None:
     """Simulate *plans*, for *limit* seconds at most; the first outcome that fails."""
     ends_at = None if limit is None else time.monotonic() + limit
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
@@ -143,6 +155,7 @@ def _run(plans: Iterator[Plan], jobs: int, limit: float | None, totals: Totals) 
 
         def note(outcome: Outcome, cpu_seconds: float) -> None:
             totals.add(outcome, cpu_seconds)
+            learn(outcome)
             progress.update(task, description=_sum_of(totals))
 
         if jobs == 1:
@@ -210,6 +223,10 @@ def _show(totals: Totals, failed: Outcome | None) -> None:
     others = ", ".join(f"{count} {name}" for name, count in sorted(totals.counts.items()))
     _OUT.print(f"{_sum_of(totals)}; {totals.cpu_seconds:.0f} s of CPU", highlight=False)
     _OUT.print(others, highlight=False, soft_wrap=True)
+    missed = sorted(possible() - totals.reached.keys())
+    _OUT.print(f"{len(possible()) - len(missed)} of {len(possible())} transitions reached")
+    if totals.worlds > 1 and missed:
+        _OUT.print("Never reached:", *missed, sep="\n  ", highlight=False)
     if failed is None:
         return
     for found in failed.violations[:_MOST_SHOWN]:
@@ -225,6 +242,7 @@ def _show(totals: Totals, failed: Outcome | None) -> None:
 def _as_json(totals: Totals, failed: Outcome | None) -> str:
     shown: dict[str, Any] = {
         "totals": msgspec.to_builtins(totals, order="sorted"),
+        "never_reached": sorted(possible() - totals.reached.keys()),
         "failed": None if failed is None else msgspec.to_builtins(failed, order="sorted"),
     }
     return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()

@@ -81,18 +81,18 @@ class Simulator:
     def run(self, until: float, *, end: Callable[[], bool] = lambda: False) -> None:
         """Let everything happen until the moment *until*, or until *end* is true."""
         while not end():
-            ready = [host for host in self.hosts if host.is_ready]
             if self.steps - self._steps_before > _MOST_STEPS * max(1, len(self.hosts)):
                 raise Stuck(f"{self.steps - self._steps_before} iterations within a second")
-            if ready:
+            moments = [host.next_moment for host in self.hosts]
+            moment = min(moments, default=math.inf)
+            if moment <= self.now:
+                ready = [h for h, at in zip(self.hosts, moments, strict=True) if at <= self.now]
                 self.running = ready[0] if len(ready) == 1 else self._rng.choice(ready)
                 self.running.step()
                 self.steps += 1
                 continue
-            moment = min(
-                self._arranged[0][0] if self._arranged else math.inf,
-                min((host.next_moment for host in self.hosts), default=math.inf),
-            )
+            if self._arranged:
+                moment = min(moment, self._arranged[0][0])
             if moment > until:
                 self.now = max(self.now, until)
                 return
@@ -194,24 +194,17 @@ class Host:
         self.network.host_died(self)
 
     @property
-    def is_ready(self) -> bool:
-        """True if something of it can run now."""
-        if self.is_paused or self.clock.busy_until > self.simulator.now:
-            return False
-        return self.loop.has_ready or self.loop.next_timer < self.clock.monotonic() + TICK
-
-    @property
     def next_moment(self) -> float:
-        """When it can run next, in the simulator's time."""
+        """When something of it can run, in the simulator's time; not later than now: at once."""
         if self.is_paused:
             return math.inf
-        now = self.simulator.now
+        clock = self.clock
         if self.loop.has_ready:
-            return max(now, self.clock.busy_until)
+            return clock.busy_until
         timer = self.loop.next_timer
-        if timer == math.inf:
-            return math.inf
-        return max(now, self.clock.moment(timer), self.clock.busy_until)
+        return (
+            math.inf if timer == math.inf else max(clock.moment(timer) - TICK / 2, clock.busy_until)
+        )
 
     def step(self) -> None:
         """One iteration of its event loop."""

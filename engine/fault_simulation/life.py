@@ -18,9 +18,13 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "default"
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
+RANKS: Final = ("1", "2", "3", "odd")
 PRIORITIES: Final[Mapping[str, int]] = {"low": 0, "normal": 1000, "high": 100_000}
 GROUP_LABEL: Final = "job"
 SIZE_LABEL: Final = "job-size"
+#: A policy holds pods back that have it, and orders pods by the other.
+HOLD_LABEL: Final = "hold"
+RANK_LABEL: Final = "rank"
 STORAGE_CLASS: Final = "local"
 DEVICE_CLASS: Final = "gpu"
 DRIVER: Final = "gpu.example.com"
@@ -34,6 +38,9 @@ FEATURES: Final = (
     "budgets",
     "nodes",
     "spread",
+    "pod groups",
+    "gates",
+    "labels",
 )
 
 _RECONCILE_SECONDS: Final = 1.0
@@ -148,6 +155,10 @@ class Life:
             acts += [self._add_owner] * 2
         if len(self.owners) > 2:
             acts.append(self._drop_owner)
+        if "gates" in self._features:
+            acts += [self._lift_gate] * 2
+        if "labels" in self._features:
+            acts += [self._relabel] * 2
         if "nodes" in self._features:
             acts += [self._add_node, self._drain, self._remove_node, self._alter_node]
         self._rng.choice(acts)()
@@ -170,8 +181,14 @@ class Life:
         spec: Json = {"priorityClassName": priority} if priority else {}
         labels = {"app": name}
         count = rng.randint(1, 6)
-        if kind == "gang":
+        if kind == "gang" and "pod groups" in self._features:
+            spec["schedulingGroup"] = {"podGroupName": name}
+        elif kind == "gang":
             labels |= {GROUP_LABEL: name, SIZE_LABEL: str(count)}
+        elif "gates" in self._features and rng.random() < 0.3:
+            spec["schedulingGates"] = [{"name": "example.com/quota"}]
+        elif "labels" in self._features:
+            labels |= rng.choice([{}, {HOLD_LABEL: "yes"}, {RANK_LABEL: rng.choice(RANKS)}])
         if "spread" in self._features and kind == "deployment" and rng.random() < 0.5:
             spec["topologySpreadConstraints"] = [
                 {
@@ -192,6 +209,15 @@ class Life:
         if kind in ("job", "gang"):
             owner.seconds = rng.uniform(0.5, 20.0) * self._pace
         self.owners[name] = owner
+        if "schedulingGroup" in spec:
+            self._create(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1beta1",
+                    "kind": "PodGroup",
+                    "metadata": {"name": name, "namespace": NAMESPACE},
+                    "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+                }
+            )
         if kind == "deployment":
             self._create(
                 {
@@ -275,6 +301,8 @@ class Life:
         owner = self.owners.pop(name)
         for pod in sorted(owner.pods):
             self._delete_pod_named(owner, pod)
+        if owner.kind == "gang":
+            self._delete("podgroups.scheduling.k8s.io", name)
         if owner.kind == "deployment":
             self._delete("replicasets.apps", name)
             self._delete("poddisruptionbudgets.policy", name)
@@ -289,6 +317,38 @@ class Life:
         if owners:
             owner = self._rng.choice(owners)
             self._delete_pod_named(owner, self._rng.choice(sorted(owner.pods)))
+
+    def _lift_gate(self) -> None:
+        """Take a pod's gates away."""
+        gated = [pod for pod in self._pods() if pod["spec"].get("schedulingGates")]
+        if gated:
+            pod = self._rng.choice(gated)
+            self._cluster.update("pods", {**pod, "spec": {**pod["spec"], "schedulingGates": []}})
+
+    def _relabel(self) -> None:
+        """Change what policies read of a pod."""
+        if pods := self._pods():
+            pod, name = self._rng.choice(pods), self._rng.choice((HOLD_LABEL, RANK_LABEL))
+            value = self._rng.choice({HOLD_LABEL: ("yes", "no"), RANK_LABEL: RANKS}[name])
+            self._set_label(pod, name, value)
+
+    def _set_label(self, pod: Json, name: str, value: str) -> None:
+        metadata = pod["metadata"]
+        labels = {**(metadata.get("labels") or {}), name: value}
+        self._cluster.update("pods", {**pod, "metadata": {**metadata, "labels": labels}})
+
+    def _pods(self) -> list[Json]:
+        return self._cluster.list("pods", NAMESPACE)
+
+    def _release_held(self) -> None:
+        """Nothing that users would have to do keeps a pod back any more."""
+        for pod in self._pods():
+            if pod["spec"].get("schedulingGates"):
+                self._cluster.update(
+                    "pods", {**pod, "spec": {**pod["spec"], "schedulingGates": []}}
+                )
+            elif (pod["metadata"].get("labels") or {}).get(HOLD_LABEL) == "yes":
+                self._set_label(pod, HOLD_LABEL, "no")
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -375,6 +435,8 @@ class Life:
             self._reconcile_owner(owner, pods)
         pods = {pod["metadata"]["name"]: pod for pod in self._cluster.list("pods", NAMESPACE)}
         self._collect(pods)
+        if not self.goes_on:
+            self._release_held()
         if "volumes" in self._features:
             self._provision()
         if "budgets" in self._features:
@@ -393,6 +455,7 @@ class Life:
                     self._delete_pod_named(owner, name)
                 if not owner.pods and self.goes_on:
                     del self.owners[owner.name]
+                    self._delete("podgroups.scheduling.k8s.io", owner.name)
                 return
             if owner.made:
                 if owner.kind == "gang" and gone and not done:
@@ -426,6 +489,7 @@ class Life:
             self._delete_pod_named(owner, name)
         if not owner.pods and self.goes_on:
             self.owners.pop(owner.name, None)
+            self._delete("podgroups.scheduling.k8s.io", owner.name)
 
     def _uid(self, name: str) -> str:
         pod = self._cluster.get("pods", name)

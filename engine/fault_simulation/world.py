@@ -41,6 +41,7 @@ from engine.fault_simulation.invariants import (
 )
 from engine.fault_simulation.life import GROUP_LABEL, Life, run_seconds
 from engine.fault_simulation.network import End, Network, Weather
+from engine.fault_simulation.reached import watching
 from engine.fault_simulation.sandbox import SimulatedPool, Trouble
 from engine.fault_simulation.shadowing import make_shadow
 from engine.kube.client import ApiClient
@@ -109,6 +110,7 @@ class Outcome:
         log: The last lines that the processes logged.
         seconds: Virtual, of all.
         counts: Of what else happened.
+        reached: Transitions of the scheduler's state machines (`reached`).
     """
 
     plan: Plan
@@ -118,6 +120,7 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     log: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_LINES))
     seconds: float = 0.0
+    reached: Counter[str] = field(default_factory=Counter)
 
 
 class Replica:
@@ -277,7 +280,7 @@ class World:
         """Let everything happen; returns what came of it."""
         # What nothing refers to is collected at the end, not in the middle of something.
         gc.disable()
-        with _listening(self):
+        with _listening(self), watching(self.outcome.reached):
             try:
                 self._begin()
                 self._go_on(self.plan.seconds)
@@ -290,6 +293,7 @@ class World:
                 text = "".join(traceback.format_exception(error))
                 self.violate("the simulation goes on", type(error).__name__, text)
             self._is_over = True
+            self.outcome.reached.update(f"fault: {name}" for name in self.outcome.faults)
             self.replicas.clear()
             self.simulator.close()
         gc.enable()
@@ -497,12 +501,15 @@ class World:
             return
         spec = version.manifest["spec"]
         holder, now = spec.get("holderIdentity") or "", self.simulator.now
+        how = "taken after it was given back" if self.tenures else "taken new"
         if self._lease is not None:
             before, since, until = self._lease
             if before == holder:
                 self._lease = holder, since, now + self.plan.lease[0]
                 return
             self.tenures.append(Tenure(before, since, min(until, now)))
+            how = "taken after it expired"
+        self.outcome.reached[f"lease: {how if holder else 'given back'}"] += 1
         self.counts["leader changes"] += 1
         self._lease = (holder, now, now + self.plan.lease[0]) if holder else None
 
@@ -614,6 +621,8 @@ class _listening:
         world = self._world
 
         def take(_: Any, level: str, event: Any) -> Any:
+            if world._is_over:
+                raise structlog.DropEvent
             host = world.simulator.running
             name = "" if host is None else host.name
             world.outcome.log.append(f"{world.simulator.now:.3f} {name} {level} {event}")

@@ -12,6 +12,7 @@ import pytest
 from engine.fault_simulation.faults import all_kinds
 from engine.fault_simulation.life import FEATURES
 from engine.fault_simulation.plans import decode, encode, plan_of, smaller
+from engine.fault_simulation.reached import possible
 from engine.fault_simulation.world import Outcome, Plan, World
 from engine.leader_election import LeaderElector
 
@@ -64,6 +65,7 @@ def test_fixed_seeds_hold(seed: int) -> None:
     assert not outcome.violations, told(outcome)
     assert outcome.counts["bound"] > 0
     assert outcome.faults.total() > 0
+    assert outcome.reached.keys() <= possible()
 
 
 @pytest.mark.slow("simulates a cluster until the fault shows")

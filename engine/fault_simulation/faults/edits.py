@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def _edit(world: "World", rng: Random) -> None:
     name = rng.choice(sorted(policies.EDITS))
     world.edit(policies.files_of(name, world.next_number()))
-    world.count(f"edit: {name}")
+    world.count("policies edited")
+    world.outcome.counts[f"edit: {name}"] += 1
 
 
 def _delete(world: "World", rng: Random) -> None:
