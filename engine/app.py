@@ -431,6 +431,10 @@ class App:
             await self._background.unless_broken(self.elector.acquire())
             self._keeping = self._background.start(self.elector.keep())
             self.metrics.leader.labels(self.elector.settings.name).set(1)
+            # What the leader before this one bound last may not have been seen yet.
+            if self.elector.follows_another:
+                refreshing = (informer.refresh() for informer in self._informers)
+                await self._background.unless_broken(asyncio.gather(*refreshing))
             await self.rollout.lead()
             self._report_control()  # a standby has reported nothing
         self.leading.set()

@@ -145,6 +145,8 @@ class LeaderElector:
         self._is_leading = False
         self._renewed_at = 0.0
         self._holder: str | None = None
+        #: True if the lease was there before this process took it: another one may have led.
+        self.follows_another = False
         self._acquiring: asyncio.Future[bool] | None = None  # the last try that was no renewal
 
     @property
@@ -311,6 +313,7 @@ class LeaderElector:
         is_ours = held_by == self.identity
         if held_by and not is_ours and self._clock.monotonic() < expires_at:
             raise _HeldByOther
+        self.follows_another |= not is_ours
         transitions = lease.spec.lease_transitions or 0
         acquired = lease.spec.acquire_time if is_ours else None
         spec = self._own_spec(

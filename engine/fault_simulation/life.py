@@ -431,6 +431,7 @@ class Life:
 
     def _reconcile(self) -> None:
         pods = {pod["metadata"]["name"]: pod for pod in self._cluster.list("pods", NAMESPACE)}
+        self._adopt(pods)
         for _, owner in sorted(self.owners.items()):
             self._reconcile_owner(owner, pods)
         pods = {pod["metadata"]["name"]: pod for pod in self._cluster.list("pods", NAMESPACE)}
@@ -442,6 +443,15 @@ class Life:
         if "budgets" in self._features:
             self._count_budgets(pods)
         self._later(_RECONCILE_SECONDS, self._reconcile)
+
+    def _adopt(self, pods: Mapping[str, Json]) -> None:
+        """Take pods over that came back with a restore; delete those whose owner is gone."""
+        for name, pod in sorted(pods.items()):
+            owner = self.owners.get((pod["metadata"].get("labels") or {}).get("app", ""))
+            if owner is None:
+                self._delete_pod_named(None, name)
+            else:
+                owner.pods.add(name)
 
     def _reconcile_owner(self, owner: Owner, pods: Mapping[str, Json]) -> None:
         gone = {name for name in owner.pods if name not in pods}

@@ -16,12 +16,12 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
 from engine.app import App, Settings
-from engine.devcluster import DevCluster
+from engine.devcluster import DevCluster, store
 from engine.devcluster.faults import Fault
 from engine.devcluster.front_end import FrontEnd
 from engine.fault_simulation import policies
@@ -123,6 +123,13 @@ class Outcome:
     reached: Counter[str] = field(default_factory=Counter)
 
 
+class Backup(NamedTuple):
+    """The store at one moment, and how many bindings there were."""
+
+    store: store.Backup
+    bindings: int
+
+
 class Replica:
     """A scheduler's place: the process in it may come and go."""
 
@@ -210,9 +217,10 @@ class ApiServer:
         self._down_until = 0.0
 
     async def start(self) -> None:
-        """Serve."""
-        await self.front_end.start()
-        self.is_serving = True
+        """Serve, unless it is to be down."""
+        if self.host.simulator.now >= self._down_until:
+            self.is_serving = True
+            await self.front_end.start()
 
     def crash(self, seconds: float) -> None:
         """Go down for so many seconds at least."""
@@ -224,7 +232,7 @@ class ApiServer:
         self.host.later(seconds, self._recover)
 
     def _recover(self) -> None:
-        if not self.is_serving and self.host.simulator.now >= self._down_until:
+        if not self.is_serving:
             self.host.start(self.start())
 
 
@@ -262,6 +270,9 @@ class World:
         self._good: Mapping[str, str] = {}
         self._lease: tuple[str, float, float] | None = None
         self._most_cpus: dict[str, int] = {}
+        self.is_restoring = False
+        #: Groups of which a restore has forgotten a part: nothing can bind them whole again.
+        self._torn: set[str] = set()
 
     def _make_servers(self) -> list[ApiServer]:
         servers = [ApiServer(self.server, self.cluster.front_ends[0])]
@@ -382,6 +393,39 @@ class World:
     def calm_weather(self) -> None:
         """The network is as it was in the beginning."""
         self.network.weather.latency = Weather().latency
+
+    def take_backup(self) -> Backup:
+        """Save what the store has, to be restored once."""
+        self.is_restoring = True
+        return Backup(self.cluster.store.backup(), len(self.bindings))
+
+    def restore(self, backup: Backup) -> None:
+        """Have the store forget all since *backup*; the API servers are down."""
+        self.cluster.restore(backup.store)
+        self.is_restoring = False
+        # 1. A pod that is bound again is another one as far as bindings go.
+        forgotten = self.bindings[backup.bindings :]
+        self.bindings[backup.bindings :] = [
+            replace(made, pod_uid=f"{made.pod_uid} before {self.simulator.now}")
+            for made in forgotten
+        ]
+        # 2. Groups that were bound in part, or whose pods were being made.
+        there = {pod["metadata"]["uid"] for pod in self.cluster.list("pods")}
+        bound = {made.pod_uid for made in self.bindings}
+        lost = {made.pod_uid for made in forgotten}
+        self._torn |= {
+            name
+            for name, (_, uids) in self.life.groups.items()
+            if (lost & set(uids) and bound & set(uids)) or not there.issuperset(uids)
+        }
+        # 3. The lease: that of the last holder is over by now.
+        if self._lease is not None:
+            self.tenures.append(Tenure(*self._lease))
+            self._lease = None
+        # 4. What users had written in the meantime, they write again once they notice.
+        if not self._faulty:
+            self.restore_policies()
+            self.set_mode("at-once")
 
     def next_number(self) -> int:
         """A number that no edit has had."""
@@ -537,7 +581,7 @@ class World:
         groups = [
             Group(name, least, frozenset(uids))
             for name, (least, uids) in sorted(self.life.groups.items())
-            if not self._was_withdrawn(uids)
+            if name not in self._torn and not self._was_withdrawn(uids)
         ]
         history = History(self.bindings, self.tenures, groups)
         for rule in OVER_HISTORY.values():

@@ -163,6 +163,10 @@ class Informer(Generic[T]):
         """Return when `has_synced`."""
         await self._synced.wait()
 
+    async def refresh(self) -> None:
+        """List again, and return when the handlers know all that there is now."""
+        await self._reflector.refresh()
+
     @property
     def state(self) -> State:
         """What the reflector is doing."""

@@ -6,6 +6,7 @@ between two lists, is the sink's business (`informer.py`).
     listing --last page--> watching --server closes, connection breaks--> watching (same version)
     watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
+    watching, waiting, absent --refresh--> listing
     listing --404, or 403 again and again, on an optional resource--> absent --slow retry--> listing
     watching an older version --server closes, connection breaks--> listing (the newest one first)
 
@@ -36,6 +37,7 @@ from engine.kube.errors import (
     TooManyRequests,
 )
 from engine.kube.resources import Resource
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock, SystemClock
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
@@ -210,11 +212,35 @@ class Reflector:
         self._was_lost = False
         self._refusals = 0  # 403s in a row
         self._has_read_roles = False
+        self._is_asked = asyncio.Event()  # to list again
+        self._waiting: list[asyncio.Future[None]] = []  # for a list that has not begun yet
         self.state: State = "new"
         self.resource_version = ""
 
     async def run(self) -> None:
         """List and watch until cancelled. Never returns and never raises for the server's sake."""
+        while True:
+            following = asyncio.ensure_future(self._follow())
+            asked = asyncio.ensure_future(self._is_asked.wait())
+            try:
+                await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+            finally:
+                await cancelled([following, asked])
+            self._is_asked.clear()
+
+    async def refresh(self) -> None:
+        """List again, at once; returns when that is handed over, or the resource is absent.
+
+        A watch may be behind the server without a sign of it: this shows what there is now.
+        """
+        listed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(listed)
+        self._is_asked.set()
+        await listed
+
+    async def _follow(self) -> None:
         while True:
             try:
                 await self._list()
@@ -231,6 +257,7 @@ class Reflector:
         # reflector that has listed already keeps what it knows, and has time.
         self._has_read_roles = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
+        waiting = list(self._waiting)  # whoever asks from now on may want a later list
         count = await self._list_newest()
         self._serves(self._resource)
         for _ in self._sink.end_list():
@@ -245,6 +272,14 @@ class Reflector:
         self._has_listed = True
         self._is_absent = False
         self._refusals = 0
+        self._answer(waiting)
+
+    def _answer(self, waiting: Iterable[asyncio.Future[None]]) -> None:
+        """Let those go on that have waited for a list."""
+        for one in tuple(waiting):
+            self._waiting.remove(one)
+            if not one.done():
+                one.set_result(None)
 
     async def _list_newest(self) -> int:
         """List the newest version that the server has. Raises `NotFound` if it has none."""
@@ -316,6 +351,7 @@ class Reflector:
         if not self._is_absent:
             self._log.info("Cannot be listed, treated as empty", reason=str(error))
         self._is_absent = True
+        self._answer(self._waiting)
         self.state = "absent"
         self._backoff.reset()
         await self._sleep(self._options.absent_retry * self._rng.uniform(0.5, 1.0))

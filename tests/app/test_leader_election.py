@@ -16,7 +16,7 @@ from engine.kube.resources import LEASES
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings
 from engine.lib.clock import VirtualClock
 from tests.app.harness import condition, scheduler
-from tests.builders import make_pod, pod_manifest
+from tests.builders import make_pod, node_manifest, pod_manifest
 from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import FaultyServer, answer
 from tests.waiting import eventually
@@ -379,6 +379,41 @@ async def test_what_waited_while_the_process_slept_is_not_sent_after_the_lease()
         assert condition(cluster, "p")["message"].startswith("no nodes available")
         elector._renewed_at = renewed_at  # a renewal showed that nobody else had led
         await eventually(lambda: condition(cluster, "p")["message"] == "old news")
+
+
+async def test_a_new_leader_knows_what_the_one_before_it_bound_last() -> None:
+    """A standby whose watch was behind took over and gave away what was given away already."""
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "starsched", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600},
+    }
+    times = LeaseSettings("starsched", "kube-system", 15.0, 10.0, 0.05)
+    async with DevCluster() as cluster:
+        cluster.create(lease, node_manifest("node-1", cpu="1"))
+        cluster.create(pod_manifest("second", cpu="1", image="a"))
+        async with scheduler(cluster, lease=times, wait=False) as app:
+            await app.synced.wait()
+            cluster.stall_watches("pods")
+            cluster.create(pod_manifest("first", cpu="1", image="a"))
+            cluster.bind("first", "node-1")
+            held = cluster.get("leases.coordination.k8s.io", "starsched", "kube-system")
+            assert held is not None
+            released = {**held, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+            cluster.update("leases.coordination.k8s.io", released)
+            await app.leading.wait()
+            await eventually(lambda: condition(cluster, "second"), what="a decision")
+            assert condition(cluster, "second")["reason"] == "Unschedulable"
+
+
+async def test_who_finds_no_lease_follows_no_one(bench: Bench) -> None:
+    """It need not look again for what another one may have done."""
+    first, second = bench.elector("one"), bench.elector("two")
+    await first.acquire()
+    await first.release()
+    await second.acquire()
+    assert (first.follows_another, second.follows_another) == (False, True)
 
 
 def uid_of(cluster: DevCluster, name: str) -> str:

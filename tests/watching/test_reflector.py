@@ -871,3 +871,68 @@ async def test_a_version_that_is_gone_leaves_the_resource_empty_until_another_on
             assert versions_asked(server)[:6] == ["list v2", "watch v2", *lists, *lists]
             await eventually(lambda: served == [VERSIONS[0], None, VERSIONS[1]])
     assert not [log for log in logs if log["log_level"] == "error"]
+
+
+# --- listing again --------------------------------------------------------------------------
+
+
+async def test_a_refresh_shows_what_a_silent_watch_has_not() -> None:
+    steps = [
+        page(5, [item("a", 1), item("b", 2)]),
+        watch(then="hang"),
+        page(9, [item("a", 8)]),
+        watch(event("MODIFIED", "a", 10), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder) as informer,
+    ):
+        await eventually(lambda: len(server.requests) == 2)
+        await informer.refresh()
+        assert recorder.words[2:4] == ["update a", "delete b"]
+        await recorder.until_reported("add a", "add b", "update a", "delete b", "update a")
+        assert versions_watched(server) == ["list", "5", "list", "9"]
+
+
+async def test_a_refresh_is_not_content_with_a_list_that_had_begun() -> None:
+    steps = [hang(), page(9, [item("a", 8)]), watch(then="hang")]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder) as informer,
+    ):
+        await eventually(lambda: len(server.requests) == 1)
+        await informer.refresh()
+        assert recorder.words == ["add a"]
+        assert versions_watched(server)[:2] == ["list", "list"]
+
+
+async def test_a_refresh_does_not_wait_for_the_end_of_a_backoff() -> None:
+    sleeper = Sleeper()
+    sleeper.gate.clear()
+    steps = [page(5, []), refuse(500, "InternalError"), page(9, [item("a", 8)]), watch(then="hang")]
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, Recorder(), sleep=sleeper) as informer,
+    ):
+        await sleeper.asleep.wait()
+        await informer.refresh()
+        assert informer.resource_version == "9"
+
+
+async def test_a_refresh_of_what_is_not_served_is_over_at_once() -> None:
+    steps = [refuse(404, "NotFound"), refuse(404, "NotFound")]
+    sleeper = Sleeper()
+    sleeper.gate.clear()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, Recorder(), options=WatchOptions(optional=True), sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        await informer.refresh()
+        assert len(server.requests) == 2
