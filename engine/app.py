@@ -108,6 +108,9 @@ LONG_SECONDS: Final = 0.25
 REST_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 5.0
+#: A new leader waits so long for events that show what happened before it took over, before it
+#: lists; in a large cluster that is busy they come sooner than a list is read.
+CATCH_UP_SECONDS: Final = 1.0
 # The longest that the trial of the first policies waits for an idle moment, and how often it looks.
 _IDLE_SECONDS: Final = 5.0
 _IDLE_TICK: Final = 0.05
@@ -433,8 +436,9 @@ class App:
             self.metrics.leader.labels(self.elector.settings.name).set(1)
             # What the leader before this one bound last may not have been seen yet.
             if self.elector.follows_another:
-                refreshing = (informer.refresh() for informer in self._informers)
-                await self._background.unless_broken(asyncio.gather(*refreshing))
+                known = self.elector.version, CATCH_UP_SECONDS
+                catching_up = (informer.catch_up(*known) for informer in self._informers)
+                await self._background.unless_broken(asyncio.gather(*catching_up))
             await self.rollout.lead()
             self._report_control()  # a standby has reported nothing
         self.leading.set()

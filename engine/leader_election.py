@@ -167,6 +167,11 @@ class LeaderElector:
         )
 
     @property
+    def version(self) -> str:
+        """The resourceVersion of the lease, as last seen; "" before."""
+        return str(self._seen.metadata.get("resourceVersion", "")) if self._seen is not None else ""
+
+    @property
     def holder(self) -> str | None:
         """The identity that holds the lease, as last seen."""
         return self._holder

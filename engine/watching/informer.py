@@ -163,9 +163,9 @@ class Informer(Generic[T]):
         """Return when `has_synced`."""
         await self._synced.wait()
 
-    async def refresh(self) -> None:
-        """List again, and return when the handlers know all that there is now."""
-        await self._reflector.refresh()
+    async def catch_up(self, version: str, patience: float) -> None:
+        """Return when the handlers know all up to *version* (see `Reflector.catch_up`)."""
+        await self._reflector.catch_up(version, patience)
 
     @property
     def state(self) -> State:

@@ -6,7 +6,7 @@ between two lists, is the sink's business (`informer.py`).
     listing --last page--> watching --server closes, connection breaks--> watching (same version)
     watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
-    watching, waiting, absent --refresh--> listing
+    watching, waiting, absent --catch_up, no event for some time--> listing
     listing --404, or 403 again and again, on an optional resource--> absent --slow retry--> listing
     watching an older version --server closes, connection breaks--> listing (the newest one first)
 
@@ -17,6 +17,7 @@ a list hands over every object again, and the sink keeps what is new.
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -62,6 +63,11 @@ _SHORT_WATCH_SECONDS = 1.0
 _HEALTHY_WATCH_SECONDS = 5.0
 #: Before it closes a watch that lived this long, the server has sent a bookmark at least.
 _BOOKMARK_SECONDS = 55.0
+
+
+def _number(version: str) -> float:
+    """A resourceVersion as a number; unknown ones are reached by a list alone."""
+    return int(version) if version.isdecimal() else math.inf
 
 
 def _unknown() -> bool:
@@ -213,7 +219,8 @@ class Reflector:
         self._refusals = 0  # 403s in a row
         self._has_read_roles = False
         self._is_asked = asyncio.Event()  # to list again
-        self._waiting: list[asyncio.Future[None]] = []  # for a list that has not begun yet
+        # By the version that is to be known; any list that begins later shows it.
+        self._waiting: list[tuple[float, asyncio.Future[None]]] = []
         self.state: State = "new"
         self.resource_version = ""
 
@@ -230,15 +237,22 @@ class Reflector:
                 await cancelled([following, asked])
             self._is_asked.clear()
 
-    async def refresh(self) -> None:
-        """List again, at once; returns when that is handed over, or the resource is absent.
+    async def catch_up(self, version: str, patience: float) -> None:
+        """Return when all up to *version* is handed over, or the resource is absent.
 
-        A watch may be behind the server without a sign of it: this shows what there is now.
+        A watch may be behind the server without a sign of it. If no event within *patience* seconds
+        shows that it is not, what there is now is listed. Versions of all resources are compared:
+        they are numbers of one counter.
         """
-        listed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(listed)
-        self._is_asked.set()
-        await listed
+        wanted = _number(version)
+        if self.state == "watching" and wanted <= _number(self.resource_version) < math.inf:
+            return
+        known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((wanted, known))
+        await asyncio.wait({known}, timeout=patience)
+        if not known.done():
+            self._is_asked.set()
+            await known
 
     async def _follow(self) -> None:
         while True:
@@ -257,7 +271,7 @@ class Reflector:
         # reflector that has listed already keeps what it knows, and has time.
         self._has_read_roles = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
-        waiting = list(self._waiting)  # whoever asks from now on may want a later list
+        waiting = self._waiting.copy()  # whoever asks from now on may want a later list
         count = await self._list_newest()
         self._serves(self._resource)
         for _ in self._sink.end_list():
@@ -274,12 +288,12 @@ class Reflector:
         self._refusals = 0
         self._answer(waiting)
 
-    def _answer(self, waiting: Iterable[asyncio.Future[None]]) -> None:
-        """Let those go on that have waited for a list."""
+    def _answer(self, waiting: Iterable[tuple[float, asyncio.Future[None]]]) -> None:
+        """Let those go on that have waited for what is known now."""
         for one in tuple(waiting):
             self._waiting.remove(one)
-            if not one.done():
-                one.set_result(None)
+            if not one[1].done():
+                one[1].set_result(None)
 
     async def _list_newest(self) -> int:
         """List the newest version that the server has. Raises `NotFound` if it has none."""
@@ -481,6 +495,9 @@ class Reflector:
                     self._works_again()
                 # After the handlers ran: cancelled or broken here, nothing is skipped.
                 self.resource_version = version or self.resource_version
+                if self._waiting:
+                    reached = _number(self.resource_version)
+                    self._answer(one for one in self._waiting if one[0] <= reached < math.inf)
                 await self._take_turns()
 
     def _bookmark_version(self, raw: msgspec.Raw) -> str:

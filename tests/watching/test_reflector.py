@@ -876,7 +876,7 @@ async def test_a_version_that_is_gone_leaves_the_resource_empty_until_another_on
 # --- listing again --------------------------------------------------------------------------
 
 
-async def test_a_refresh_shows_what_a_silent_watch_has_not() -> None:
+async def test_catching_up_shows_what_a_silent_watch_has_not() -> None:
     steps = [
         page(5, [item("a", 1), item("b", 2)]),
         watch(then="hang"),
@@ -890,13 +890,13 @@ async def test_a_refresh_shows_what_a_silent_watch_has_not() -> None:
         running(client, recorder) as informer,
     ):
         await eventually(lambda: len(server.requests) == 2)
-        await informer.refresh()
+        await informer.catch_up("9", 0.0)
         assert recorder.words[2:4] == ["update a", "delete b"]
         await recorder.until_reported("add a", "add b", "update a", "delete b", "update a")
         assert versions_watched(server) == ["list", "5", "list", "9"]
 
 
-async def test_a_refresh_is_not_content_with_a_list_that_had_begun() -> None:
+async def test_catching_up_is_not_content_with_a_list_that_had_begun() -> None:
     steps = [hang(), page(9, [item("a", 8)]), watch(then="hang")]
     recorder = Recorder()
     async with (
@@ -905,12 +905,12 @@ async def test_a_refresh_is_not_content_with_a_list_that_had_begun() -> None:
         running(client, recorder) as informer,
     ):
         await eventually(lambda: len(server.requests) == 1)
-        await informer.refresh()
+        await informer.catch_up("9", 0.0)
         assert recorder.words == ["add a"]
         assert versions_watched(server)[:2] == ["list", "list"]
 
 
-async def test_a_refresh_does_not_wait_for_the_end_of_a_backoff() -> None:
+async def test_catching_up_does_not_wait_for_the_end_of_a_backoff() -> None:
     sleeper = Sleeper()
     sleeper.gate.clear()
     steps = [page(5, []), refuse(500, "InternalError"), page(9, [item("a", 8)]), watch(then="hang")]
@@ -920,11 +920,11 @@ async def test_a_refresh_does_not_wait_for_the_end_of_a_backoff() -> None:
         running(client, Recorder(), sleep=sleeper) as informer,
     ):
         await sleeper.asleep.wait()
-        await informer.refresh()
+        await informer.catch_up("9", 0.0)
         assert informer.resource_version == "9"
 
 
-async def test_a_refresh_of_what_is_not_served_is_over_at_once() -> None:
+async def test_catching_up_with_what_is_not_served_is_over_at_once() -> None:
     steps = [refuse(404, "NotFound"), refuse(404, "NotFound")]
     sleeper = Sleeper()
     sleeper.gate.clear()
@@ -934,5 +934,33 @@ async def test_a_refresh_of_what_is_not_served_is_over_at_once() -> None:
         running(client, Recorder(), options=WatchOptions(optional=True), sleep=sleeper) as informer,
     ):
         await informer.wait_synced()
-        await informer.refresh()
+        await informer.catch_up("9", 0.0)
         assert len(server.requests) == 2
+
+
+async def test_an_event_that_is_late_shows_enough() -> None:
+    """Listing a large cluster would take longer than the watch is behind."""
+    steps = [page(5, [item("a", 1)]), watch(event("MODIFIED", "a", 10), then="hang")]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder) as informer,
+    ):
+        await eventually(lambda: len(server.requests) == 2)
+        await informer.catch_up("9", 20.0)
+        assert recorder.words == ["add a", "update a"]
+        await informer.catch_up("10", 20.0)
+        assert versions_watched(server) == ["list", "5"]
+
+
+async def test_a_version_that_is_no_number_is_reached_by_a_list() -> None:
+    steps = [page(5, []), watch(then="hang"), page(9, []), watch(then="hang")]
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, Recorder()) as informer,
+    ):
+        await eventually(lambda: len(server.requests) == 2)
+        await informer.catch_up("odd", 0.0)
+        assert versions_watched(server)[2] == "list"
