@@ -13,6 +13,7 @@ import itertools
 import math
 import random
 import sys
+import warnings
 from asyncio import events as running
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -70,11 +71,13 @@ class Simulator:
         """
         before, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
-            for host in self.ever:
-                host.loop.abandon()
-            for gone in (self.ever, self.hosts, self._arranged):
-                gone.clear()
-            gc.collect()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about what has not been run to its end
+                for host in self.ever:
+                    host.loop.abandon()
+                for gone in (self.ever, self.hosts, self._arranged):
+                    gone.clear()
+                gc.collect()
         finally:
             sys.unraisablehook = before
 

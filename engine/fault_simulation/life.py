@@ -41,7 +41,11 @@ FEATURES: Final = (
     "pod groups",
     "gates",
     "labels",
+    "extender",
+    "binding extender",
+    "facts",
 )
+_FACT: Final = "facts.example.com/heat"
 
 _RECONCILE_SECONDS: Final = 1.0
 
@@ -423,6 +427,14 @@ class Life:
         capacity = {**status["capacity"], "cpu": "8"}
         found = {**node, "status": {**status, "allocatable": allocatable, "capacity": capacity}}
         self._cluster.update("nodes", found, subresource="status")
+
+    def annotate_node(self, fact: str) -> None:
+        """Write *fact* on a node."""
+        node = self._node()
+        if node is not None:
+            metadata = node["metadata"]
+            annotations = {**(metadata.get("annotations") or {}), _FACT: fact}
+            self._put(node, metadata={**metadata, "annotations": annotations})
 
     def _put(self, node: Json, **changed: Any) -> None:
         self._cluster.update("nodes", {**node, **changed})

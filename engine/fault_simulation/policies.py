@@ -1,8 +1,12 @@
-"""The policies of simulated clusters, and edits of them: good ones, and such as are refused."""
+"""The policies of simulated clusters, and edits of them: good ones, and such as are refused.
 
-from collections.abc import Mapping
+Owns their texts, by what the cluster has: an extender, facts.
+"""
+
+from collections.abc import Mapping, Set
 from typing import Final
 
+from engine.fault_simulation.companions import EXTENDER_PORT, PROMETHEUS_PORT
 from engine.fault_simulation.life import GROUP_LABEL, HOLD_LABEL, RANK_LABEL, SIZE_LABEL
 
 _GROUPS: Final = f'''"""Binds the pods of a job once all of them have a node.
@@ -58,9 +62,69 @@ profiles:
           - {name: gate}
       queueSort: {enabled: [{name: order}], disabled: [{name: "*"}]}
 """
+#: The entry of the configuration that others are added after.
+_AFTER: Final = "          - {name: taste, weight: 2}\n"
+_EXTENDERS: Final = f"""\
+extenders:
+  - urlPrefix: http://127.0.0.1:{EXTENDER_PORT}/all
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    preemptVerb: preempt
+    weight: 1
+    httpTimeout: 2s
+    nodeCacheCapable: true
+  - urlPrefix: http://127.0.0.1:{EXTENDER_PORT}/whole
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    weight: 3
+    httpTimeout: 3s
+    ignorable: true
+"""
+_BINDING_EXTENDER: Final = f"""\
+  - urlPrefix: http://127.0.0.1:{EXTENDER_PORT}/binds
+    bindVerb: bind
+    httpTimeout: 2s
+"""
+_COOL: Final = '''"""Prefers nodes that are cool and idle, as far as that is known.
+
+Hooks: score. Reads: node.facts["heat"], node.facts["load"], node.pod_facts["reward"].
+"""
+
+def score(pod, node):
+    points = 50
+    heat = node.facts["heat"]
+    if heat != None and heat.value != None:
+        points -= math.clamp(math.round(heat.value), 0, 100) // 4
+    busy = node.facts["load"]
+    if busy != None and busy.value != None and busy.age_seconds != None and busy.age_seconds < 60:
+        points -= math.clamp(math.round(busy.value), 0, 100) // 4
+    reward = node.pod_facts["reward"].get(pod.type)
+    if reward != None and reward.value != None:
+        points += math.clamp(math.round(50 * reward.value), 0, 50)
+    return math.clamp(points, 0, 100)
+'''
+_FACTS: Final = f"""\
+facts:
+  ageStep: 10s
+  sources:
+    - annotations: {{of: nodes, prefix: facts.example.com/}}
+    - configMap: {{namespace: starsched, name: node-facts}}
+    - prometheus:
+        url: http://127.0.0.1:{PROMETHEUS_PORT}
+        interval: 15s
+        timeout: 5s
+        queries:
+          - {{fact: load, query: node_load}}
+    - podOutcomes: {{fact: reward, weight: 0.2}}
+    - podDemand: {{}}
+"""
+#: What the facts document says as long as it is whole.
+FACTS_DOCUMENT: Final = '{"nodes": {"node-1": {"heat": 70}, "node-2": {"heat": {"value": 20}}}}'
 _RUNTIME: Final = """\
 apiVersion: starsched.dev/v1
 kind: PolicyRuntime
+"""
+_STAGES: Final = """\
 rollout:
   shadow: {duration: 20s, compared: 5}
   canary:
@@ -92,7 +156,7 @@ EDITS: Final[Mapping[str, Mapping[str, str]]] = {
     "slow for some": {"taste.star": _TASTE.format(points="100", tier="a") + _SLOW_BY_RANK},
     "no gate": {"gate.star": _GATE.replace("yes", "never")},
     "back": {},
-    "staged": {"runtime.yaml": _RUNTIME},
+    "staged": {"runtime.yaml": _RUNTIME + _STAGES},
     "bad: no Starlark": {"taste.star": "def score(:\n"},
     "bad: fails": {"taste.star": _FAILING},
     "bad: takes too long": {"taste.star": _TASTE.format(points="100", tier="a") + _SLOW},
@@ -101,8 +165,8 @@ EDITS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def files_of(edit: str, number: int) -> dict[str, str]:
-    """The files of *edit*; *number* makes a revision of its own of them."""
+def files_of(edit: str, number: int, features: Set[str] = frozenset()) -> dict[str, str]:
+    """The files of *edit* in a cluster with *features*; *number* makes a revision of its own."""
     files = {
         "groups.star": _GROUPS,
         "taste.star": _TASTE.format(points="100", tier="a"),
@@ -112,4 +176,13 @@ def files_of(edit: str, number: int) -> dict[str, str]:
     }
     files |= EDITS[edit]
     files["taste.star"] += f"\n# Edit {number}.\n"
+    if "facts" in features:
+        files["cool.star"] = _COOL
+        with_it = _AFTER + "          - {name: cool}\n"
+        files["config.yaml"] = files["config.yaml"].replace(_AFTER, with_it)
+        files["runtime.yaml"] = files.get("runtime.yaml", _RUNTIME) + _FACTS
+    if "extender" in features:
+        files["config.yaml"] += _EXTENDERS
+        if "binding extender" in features:
+            files["config.yaml"] += _BINDING_EXTENDER
     return files

@@ -24,7 +24,16 @@ from engine.app import App, Settings
 from engine.devcluster import DevCluster, store
 from engine.devcluster.faults import Fault
 from engine.devcluster.front_end import FrontEnd
+from engine.facts import learned
+from engine.facts.learned import LearnedConfigMap
 from engine.fault_simulation import policies
+from engine.fault_simulation.companions import (
+    EXTENDER,
+    PROMETHEUS,
+    Companion,
+    ExtenderServer,
+    PrometheusServer,
+)
 from engine.fault_simulation.faults import FaultKind, all_kinds
 from engine.fault_simulation.hosts import Host, Simulator
 from engine.fault_simulation.invariants import (
@@ -59,6 +68,7 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "starsched"
 MAP: Final = "starsched-policies"
+FACTS_MAP: Final = "node-facts"
 LEASE: Final = "starsched"
 _PORT: Final = 6443
 #: Virtual seconds without faults after which everything has to be in order: a pod that no event
@@ -194,6 +204,7 @@ class Replica:
             source=ConfigMapSource(client, NAMESPACE, MAP),
             stages=stages,
             store=ConfigMapStore(client, NAMESPACE, MAP + last_good.SUFFIX),
+            learned_store=LearnedConfigMap(client, NAMESPACE, MAP + learned.SUFFIX),
             settings=Settings(
                 lease=LeaseSettings(LEASE, NAMESPACE, duration, deadline, period),
                 hostname=self.name,
@@ -248,6 +259,8 @@ class World:
         self.server = Host(self.simulator, self.network, "api-server")
         self.cluster = DevCluster(port=_PORT, clock=self.server.clock, seed=plan.seed)
         self.servers = self._make_servers()
+        self.companions = self._make_companions()
+        self._acting_for = ""
         self.counts = self.outcome.counts
         self.replicas: list[Replica] = []
         self.bindings: list[Binding] = []
@@ -280,6 +293,21 @@ class World:
             host = Host(self.simulator, self.network, f"api-server-{number + 1}")
             servers.append(ApiServer(host, self.cluster.add_front_end(_PORT)))
         return servers
+
+    def _make_companions(self) -> dict[str, Companion]:
+        made: list[Companion] = []
+        if self.has("extender"):
+            host = Host(self.simulator, self.network, EXTENDER)
+            made.append(ExtenderServer(host, self.stream(EXTENDER), self.count, self._bind_for))
+        if self.has("facts"):
+            host = Host(self.simulator, self.network, PROMETHEUS)
+            rng = self.stream(PROMETHEUS)
+            made.append(PrometheusServer(host, rng, self.count, self.cluster))
+        return {companion.name: companion for companion in made}
+
+    def has(self, feature: str) -> bool:
+        """True if the cluster has *feature* of `life.FEATURES`."""
+        return feature in self.plan.features
 
     def stream(self, name: str) -> random.Random:
         """A source of chance of its own: what is asked of one does not change another."""
@@ -323,8 +351,11 @@ class World:
         )
         self.restore_policies()
         self.server.start(self._serve())
-        for other in self.servers[1:]:
-            other.host.start(other.start())
+        for server in self.servers[1:]:
+            server.host.start(server.start())
+        for companion in self.companions.values():
+            companion.host.start(companion.start())
+        self.restore_facts()
         self.life.begin(self.plan.nodes)
         self._go_on(0.5)
         self.replicas += [Replica(self, f"replica-{n}") for n in range(self.plan.replicas)]
@@ -355,6 +386,9 @@ class World:
         self.cluster.resume_watches()
         for server in self.servers:
             server.front_end.cache.catch_up()
+        for companion in self.companions.values():
+            companion.due.clear()
+        self.restore_facts()
         self.restore_policies()
         self.set_mode("at-once")
 
@@ -425,6 +459,7 @@ class World:
         # 4. What users had written in the meantime, they write again once they notice.
         if not self._faulty:
             self.restore_policies()
+            self.restore_facts()
             self.set_mode("at-once")
 
     def next_number(self) -> int:
@@ -432,16 +467,47 @@ class World:
         self._number += 1
         return self._number
 
+    def take_lease_away(self, holder: str) -> bool:
+        """Let *holder* have the lease, or delete it if that is ""; False if there is none.
+
+        Who had it knows nothing of that yet, and may act until its time is up.
+        """
+        found = self.cluster.get("leases", LEASE, NAMESPACE)
+        if found is None:
+            return False
+        if self._lease is not None:
+            self.tenures.append(Tenure(*self._lease))
+            self._lease = None
+        if not holder:
+            self.cluster.delete("leases", LEASE, NAMESPACE)
+            return True
+        seconds = max(1, round(self.plan.lease[0]))
+        spec = {**found["spec"], "holderIdentity": holder, "leaseDurationSeconds": seconds}
+        self.cluster.update("leases", {**found, "spec": spec})
+        return True
+
+    def write_facts(self, data: Mapping[str, str] | None) -> None:
+        """Write the facts document, or delete it."""
+        self._edit_map(FACTS_MAP, data)
+
+    def restore_facts(self) -> None:
+        """Write a whole facts document, if the cluster has facts."""
+        if self.has("facts"):
+            self.write_facts({"nodes.json": policies.FACTS_DOCUMENT})
+
     def edit(self, files: Mapping[str, str] | None) -> None:
         """Write the policies, or delete them."""
-        if files is not None:
-            self._write_map(MAP, files)
-        elif self.cluster.get("configmaps", MAP, NAMESPACE) is not None:
-            self.cluster.delete("configmaps", MAP, NAMESPACE)
+        self._edit_map(MAP, files)
+
+    def _edit_map(self, name: str, data: Mapping[str, str] | None) -> None:
+        if data is not None:
+            self._write_map(name, data)
+        elif self.cluster.get("configmaps", name, NAMESPACE) is not None:
+            self.cluster.delete("configmaps", name, NAMESPACE)
 
     def restore_policies(self) -> None:
         """Write good ones."""
-        self._good = policies.files_of("back", self.next_number())
+        self._good = policies.files_of("back", self.next_number(), self.plan.features)
         self.edit(self._good)
 
     def set_mode(self, mode: str) -> None:
@@ -511,8 +577,18 @@ class World:
 
     def _caller(self) -> str:
         """The identity of the replica whose request is being carried out."""
+        if self._acting_for:
+            return self._acting_for
         end = self.cluster.caller
         return end.peer.host.name if isinstance(end, End) else ""
+
+    def _bind_for(self, by: str, namespace: str, name: str, binding: Json) -> None:
+        """Bind a pod, as an extender does for the replica *by*. Raises `ApiStatus`."""
+        self._acting_for = by
+        try:
+            self.cluster.api.bind(namespace, name, binding)
+        finally:
+            self._acting_for = ""
 
     def _node_written(self, kind: Any, version: Any) -> None:
         if kind.plural == "nodes":
@@ -541,7 +617,7 @@ class World:
                     self.violate(*found)
 
     def _lease_written(self, kind: Any, name: str, version: Any) -> None:
-        if kind.plural != "leases" or name != LEASE:
+        if kind.plural != "leases" or name != LEASE or not self._caller():
             return
         spec = version.manifest["spec"]
         holder, now = spec.get("holderIdentity") or "", self.simulator.now

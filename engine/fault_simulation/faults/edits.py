@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def _edit(world: "World", rng: Random) -> None:
     name = rng.choice(sorted(policies.EDITS))
-    world.edit(policies.files_of(name, world.next_number()))
+    world.edit(policies.files_of(name, world.next_number(), world.plan.features))
     world.count("policies edited")
     world.outcome.counts[f"edit: {name}"] += 1
 

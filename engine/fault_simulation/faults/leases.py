@@ -1,0 +1,26 @@
+"""Faults of the lease: another program takes it, or it is deleted."""
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from engine.fault_simulation.faults.kind import FaultKind
+
+if TYPE_CHECKING:
+    from engine.fault_simulation.world import World
+
+
+def _steal(world: "World", rng: Random) -> None:
+    if world.take_lease_away("an intruder"):
+        world.count("lease stolen")
+
+
+def _delete(world: "World", rng: Random) -> None:
+    # Among several replicas a standby would take the lease while the leader still has its own: no
+    # lease protects from that. A request of a process that is gone could arrive as late.
+    if len(world.replicas) > 1 or any(name.startswith("request") for name in world.plan.faults):
+        return
+    if world.take_lease_away(""):
+        world.count("lease deleted")
+
+
+KINDS: Final = (FaultKind("lease stolen", _steal, 0.2), FaultKind("lease deleted", _delete, 0.2))
