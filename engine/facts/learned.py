@@ -7,8 +7,6 @@ still there.
 """
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -24,6 +22,7 @@ from engine.kube.resources import CONFIG_MAPS, PODS
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE
+from engine.lib.files import FILES, Files
 from engine.model.objects import ConfigMap, decode
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchCounts, WatchOptions
@@ -71,14 +70,15 @@ class NoLearnedStore:
 class LearnedFiles:
     """A file per learner in *directory*, replaced as a whole."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Files = FILES) -> None:
         self._directory = directory
+        self._files = files
 
     async def load(self, name: str) -> bytes | None:
         """What was saved last, or None. Raises `LearnedStoreError`."""
         path = self._directory / _FILE.format(name)
         try:
-            return await asyncio.to_thread(path.read_bytes)
+            return await asyncio.to_thread(self._files.read, path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -90,17 +90,7 @@ class LearnedFiles:
 
     def _write(self, path: Path, text: bytes) -> None:
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            handle, scratch = tempfile.mkstemp(dir=self._directory, prefix=f".{path.name}.")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(scratch, path)
-            except BaseException:
-                os.unlink(scratch)
-                raise
+            self._files.replace(path, text)
         except OSError as error:
             raise LearnedStoreError(f"{path}: {error}") from error
 

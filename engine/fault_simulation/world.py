@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -34,6 +35,7 @@ from engine.fault_simulation.companions import (
     ExtenderServer,
     PrometheusServer,
 )
+from engine.fault_simulation.disk import Disk
 from engine.fault_simulation.faults import FaultKind, all_kinds
 from engine.fault_simulation.hosts import Host, Simulator
 from engine.fault_simulation.invariants import (
@@ -60,7 +62,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout import last_good
 from engine.rollout.control import SUFFIX, ConfigMapControl
-from engine.rollout.last_good import ConfigMapStore
+from engine.rollout.last_good import ConfigMapStore, DirectoryStore, Stores
 from engine.rollout.sources import ConfigMapSource
 from engine.rollout.trial import CandidateStages
 
@@ -68,6 +70,7 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "starsched"
 MAP: Final = "starsched-policies"
+_STATE: Final = Path("/state")
 FACTS_MAP: Final = "node-facts"
 LEASE: Final = "starsched"
 _PORT: Final = 6443
@@ -147,6 +150,7 @@ class Replica:
         self.name = name
         self._world = world
         self._times = 0
+        self.disk = Disk(world.count)
         self.host: Host
         self.app: App
         self.trouble: Trouble
@@ -203,7 +207,10 @@ class Replica:
             shadow=make_shadow(host, stages.make_bundle, stages.make_evaluator),
             source=ConfigMapSource(client, NAMESPACE, MAP),
             stages=stages,
-            store=ConfigMapStore(client, NAMESPACE, MAP + last_good.SUFFIX),
+            store=Stores(
+                ConfigMapStore(client, NAMESPACE, MAP + last_good.SUFFIX),
+                DirectoryStore(_STATE, self.disk),
+            ),
             learned_store=LearnedConfigMap(client, NAMESPACE, MAP + learned.SUFFIX),
             settings=Settings(
                 lease=LeaseSettings(LEASE, NAMESPACE, duration, deadline, period),
@@ -382,6 +389,7 @@ class World:
             connection.near.cut_after = connection.far.cut_after = -1
         for replica in self.replicas:
             replica.trouble.due.clear()
+            replica.disk.state = "works"
             replica.host.resume()
         self.cluster.resume_watches()
         for server in self.servers:
@@ -498,6 +506,13 @@ class World:
     def edit(self, files: Mapping[str, str] | None) -> None:
         """Write the policies, or delete them."""
         self._edit_map(MAP, files)
+
+    def delete_last_good(self) -> bool:
+        """Delete the ConfigMap of the last good policies; False if there is none."""
+        name = MAP + last_good.SUFFIX
+        is_there = self.cluster.get("configmaps", name, NAMESPACE) is not None
+        self._edit_map(name, None)
+        return is_there
 
     def _edit_map(self, name: str, data: Mapping[str, str] | None) -> None:
         if data is not None:

@@ -7,8 +7,6 @@ elsewhere.
 
 import asyncio
 import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.deep_json import UNREADABLE
+from engine.lib.files import FILES, Files
 
 log = structlog.get_logger(component="last_good")
 
@@ -125,8 +124,9 @@ class NoStore:
 class DirectoryStore:
     """Keeps the policies in one file of *directory*, replaced as a whole."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Files = FILES) -> None:
         self._path = directory / _FILE
+        self._files = files
 
     async def load(self) -> LastGood | None:
         """What was saved last, or None if nothing was. Raises `StoreError`."""
@@ -143,7 +143,7 @@ class DirectoryStore:
 
     def _read(self) -> LastGood | None:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=LastGood)
+            return msgspec.json.decode(self._files.read(self._path), type=LastGood)
         except FileNotFoundError:
             return None
         except (OSError, *UNREADABLE) as error:
@@ -151,17 +151,7 @@ class DirectoryStore:
 
     def _write(self, last_good: LastGood) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_FILE}.")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(msgspec.json.encode(last_good))
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(name, self._path)
-            except BaseException:
-                os.unlink(name)
-                raise
+            self._files.replace(self._path, msgspec.json.encode(last_good))
         except OSError as error:
             raise StoreError(f"{self._path}: {error}") from error
 
