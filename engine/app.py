@@ -673,8 +673,9 @@ class App:
         self.extenders.use(active.bundle.extenders, extenders, self.kernel.deciders.is_canary)
         own, has_ages = active.bundle.runtime.facts, _reads_ages(active)
         if candidate is not None:
-            known = set(own.sources)
-            new = (s for s in candidate.bundle.runtime.facts.sources if s not in known)
+            # Compared, not hashed: some sources hold mappings.
+            wanted = candidate.bundle.runtime.facts.sources
+            new = [source for source in wanted if source not in own.sources]
             own = replace(own, sources=(*new, *own.sources))
             has_ages = has_ages or _reads_ages(candidate)
         self.facts.configure(own, reads_ages=has_ages)

@@ -784,6 +784,7 @@ class _listening:
 _EXPECTED_ERRORS: Final = frozenset(
     {
         "No usable policies: running the built-in ones alone",
+        "Not even the built-in policies load",
         "Policies rejected",
         "Policies rolled back",
         "The last good policies do not load any more",

@@ -43,6 +43,7 @@ log = structlog.get_logger(component="rollout")
 
 _PROBATION_TICK: Final = 0.5
 _CONTROL_SECONDS: Final = 10.0
+_START_AGAIN_SECONDS: Final = 5.0
 
 OnSwitch = Callable[[LoadedRevision, LoadedRevision | None], None]
 """(new, old): called between two scheduling cycles when *new* is to decide from now on."""
@@ -209,7 +210,7 @@ class Rollout:
                 self._close([chosen])
                 chosen = last_good
                 self.offers.repeat()
-        loaded = chosen or await self._prepare_last_good() or await self._prepare_builtin()
+        loaded = chosen or await self._prepare_last_good() or await self._built_in_at_last()
         self._switch(loaded)
         return loaded
 
@@ -498,6 +499,16 @@ class Rollout:
         )
         return loaded
 
+    async def _built_in_at_last(self) -> LoadedRevision:
+        """The built-in policies, however often their sandbox dies: nothing else could decide."""
+        while True:
+            try:
+                return await self._prepare_builtin()
+            except Rejected as rejection:
+                log.error("Not even the built-in policies load", reason=rejection.note())
+            self.offers.repeat()  # may load, too, when these do
+            await self._sleep(_START_AGAIN_SECONDS)
+
     async def _load_as(
         self, origin: str, bundle: Bundle, files: Mapping[str, str]
     ) -> LoadedRevision:
@@ -547,8 +558,8 @@ class Rollout:
         except Rejected as rejection:
             # A machine without memory for a sandbox, say. What decides now, has one.
             log.error(
-                "Not even the built-in policies load: those in force stay",
-                revision=first.bundle.revision,
+                "Not even the built-in policies load",
+                in_force=first.bundle.revision,
                 reason=rejection.note(),
             )
             return

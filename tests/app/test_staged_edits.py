@@ -495,6 +495,27 @@ async def test_a_candidate_that_is_slower_than_decisions_come_is_given_up(
         await check(world, stream)
 
 
+def with_facts(texts: dict[str, str], source: dict[str, Any]) -> dict[str, str]:
+    """*texts* with a source of facts."""
+    runtime = yaml.safe_load(texts["runtime.yaml"])
+    runtime["facts"] = {"sources": [source]}
+    return texts | {"runtime.yaml": yaml.safe_dump(runtime)}
+
+
+@HERE
+async def test_a_candidate_shares_its_facts_with_the_policies_in_force(world: World) -> None:
+    """It was refused for an internal error if a source names annotations."""
+    source = {"annotations": {"of": "nodes", "keys": {"heat": "example.com/heat"}}}
+    await world.edit(with_facts(files(prefer(OLD), **ONLY_SHADOW), source))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await world.edit(with_facts(files(prefer(OLD, "# Edited.\n"), **ONLY_SHADOW), source))
+            await eventually(lambda: revision_of(app) != before, seconds=60, what="the edit")
+        await check(world, stream)
+
+
 @HERE
 async def test_a_candidate_whose_facts_are_not_there_is_given_up(
     world: World, tmp_path: Path
@@ -504,10 +525,8 @@ async def test_a_candidate_whose_facts_are_not_there_is_given_up(
         '    heat = node.facts["heat"]\n'
         '    return None if heat != None and heat < 50 else "too hot, or not known"\n'
     )
-    texts = files(prefer(OLD, rule), **ONLY_SHADOW)
-    runtime = yaml.safe_load(texts["runtime.yaml"])
-    runtime["facts"] = {"sources": [{"file": {"path": str(tmp_path / "none.json")}}]}
-    texts["runtime.yaml"] = yaml.safe_dump(runtime)
+    source = {"file": {"path": str(tmp_path / "none.json")}}
+    texts = with_facts(files(prefer(OLD, rule), **ONLY_SHADOW), source)
     await world.edit(files(prefer(OLD), **ONLY_SHADOW))
     stream = Stream(world.cluster)
     async with scheduler(world) as app:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -319,6 +320,26 @@ async def test_policies_that_fail_their_trial_stay_while_nothing_else_loads() ->
         is_short_of_memory = False
         source.offer(Offer(EDITED))
         await eventually(lambda: rollout.active.bundle.revision == revision_of(EDITED))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_start_goes_on_until_a_sandbox_lives() -> None:
+    """It ended the process."""
+    deaths = itertools.count()
+
+    def start_sandbox(bundle: Bundle) -> InProcessEvaluator:
+        if next(deaths) < 20:
+            raise SandboxDied([Problem("", 0, 0, "the sandbox died")])
+        return InProcessEvaluator(bundle.program)
+
+    source = Source(STORED)
+    rollout = make_rollout(source, Kept(), World(), make_evaluator=start_sandbox, sleep=no_time)
+    await asyncio.wait_for(rollout.start(), 20)
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        await eventually(lambda: rollout.active.bundle.revision == revision_of(STORED))
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
