@@ -13,6 +13,7 @@ Examples:
   make bench-rollout
   make bench-rollout ARGS="--groups edits --quick"
   make bench-rollout ARGS="--groups edits --edits 40 --shipped"
+  make bench-rollout ARGS="--groups edits --seed 7 --minutes 60"
   make bench-rollout ARGS="--groups cost,equivalence --output json build/rollout.json"
 """
 
@@ -205,6 +206,9 @@ def _say(text: str) -> None:
     "--decisions", default=Settings.decisions, show_default=True, help="In each step of the canary."
 )
 @click.option("--cores", default=Settings.cores, show_default=True, help="For the shadow.")
+@click.option(
+    "--minutes", type=float, help="After which no further edit is made, however many were wanted."
+)
 @click.option("--shipped", is_flag=True, help="Only the durations differ from the default stages.")
 @click.option("--quick", is_flag=True, help=f"{_QUICK_EDITS} edits, one per maker.")
 @click.option("--cost-nodes", default=5000, show_default=True, help="Of the group cost.")
@@ -224,6 +228,7 @@ def main(
     compared: int,
     decisions: int,
     cores: float,
+    minutes: float | None,
     shipped: bool,
     quick: bool,
     cost_nodes: int,
@@ -239,7 +244,7 @@ def main(
     settings = Settings(
         edits=_QUICK_EDITS if quick else edits, bad=6 / _QUICK_EDITS if quick else bad, seed=seed,
         nodes=nodes, rate=rate, seconds=seconds, compared=compared, cores=cores,
-        decisions=decisions,
+        decisions=decisions, minutes=minutes,
     )  # fmt: skip
     if shipped:
         settings = settings.as_shipped()

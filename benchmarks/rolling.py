@@ -54,6 +54,7 @@ class Settings:
         cores: The share of a core that the shadow may use.
         decisions: Of each arm in each step of the canary, at least.
         patience: Seconds after which an edit counts as stuck.
+        minutes: After which no further edit is made; None: all are.
     """
 
     edits: int = 1000
@@ -67,6 +68,7 @@ class Settings:
     cores: float = 0.5
     decisions: int = 5
     patience: float = 600.0
+    minutes: float | None = None
 
     def stages(self) -> dict[str, object]:
         """The `rollout` of the policies: what the shipped default has, but for these settings."""
@@ -336,6 +338,8 @@ async def _under_load(
         await asyncio.sleep(settings.lifetime)  # until as many pods go as come
         roller = Roller(plane, subject, http, churn.check, settings)
         for number, maker in enumerate(plan_of(settings.edits, settings.bad, settings.seed), 1):
+            if settings.minutes is not None and time.monotonic() - started > 60 * settings.minutes:
+                break
             expected = await roller.in_force()
             edit = make_edit(number, maker, policies, settings.seed)
             fate = await roller.roll_out(edit)
