@@ -44,6 +44,7 @@ FEATURES: Final = (
     "extender",
     "binding extender",
     "facts",
+    "decision log",
 )
 _FACT: Final = "facts.example.com/heat"
 

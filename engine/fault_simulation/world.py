@@ -35,7 +35,7 @@ from engine.fault_simulation.companions import (
     ExtenderServer,
     PrometheusServer,
 )
-from engine.fault_simulation.disk import Disk
+from engine.fault_simulation.disk import Disk, HostLogWriter
 from engine.fault_simulation.faults import FaultKind, all_kinds
 from engine.fault_simulation.hosts import Host, Simulator
 from engine.fault_simulation.invariants import (
@@ -55,11 +55,16 @@ from engine.fault_simulation.network import End, Network, Weather
 from engine.fault_simulation.reached import watching
 from engine.fault_simulation.sandbox import SimulatedPool, Trouble
 from engine.fault_simulation.shadowing import make_shadow
+from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.leader_election import LeadershipLost, LeaseSettings
+from engine.offline.decision_log import LogError, log_files, read_log
 from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.errors import PolicyErrors
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.recording.recorder import Recorder
+from engine.recording.replay import Replayer
 from engine.rollout import last_good
 from engine.rollout.control import SUFFIX, ConfigMapControl
 from engine.rollout.last_good import ConfigMapStore, DirectoryStore, Stores
@@ -154,6 +159,7 @@ class Replica:
         self.host: Host
         self.app: App
         self.trouble: Trouble
+        self.recorder: Recorder | None = None
         self.start()
 
     @property
@@ -179,6 +185,8 @@ class Replica:
 
     def _ended(self, host: Host, running: Any) -> None:
         world = self._world
+        if self.recorder is not None and self.host is host and not host.is_dead:
+            self.recorder.close()
         error = None if running.cancelled() else running.exception()
         if isinstance(error, LeadershipLost):
             world.counts["lease lost"] += 1
@@ -202,8 +210,10 @@ class Replica:
             make_evaluator=lambda bundle: SandboxEvaluator(bundle.program, pool),
             run_tests=lambda _: [],
         )
+        self.recorder = self._make_recorder(host)
         return App(
             client,
+            decision_log=self.recorder,
             shadow=make_shadow(host, stages.make_bundle, stages.make_evaluator),
             source=ConfigMapSource(client, NAMESPACE, MAP),
             stages=stages,
@@ -220,6 +230,16 @@ class Replica:
             clock=host.clock,
             control=ConfigMapControl(client, NAMESPACE, MAP + SUFFIX),
         )
+
+    def _make_recorder(self, host: Host) -> Recorder | None:
+        folder = self._world.log_folder
+        if folder is None:
+            return None
+        kinds = [resource.plural for resource, _ in OTHER_OBJECTS]
+        writer = HostLogWriter(host, self.disk, folder / self.name)
+        recorder = Recorder(writer, host.clock, kinds)
+        recorder.start()
+        return recorder
 
 
 class ApiServer:
@@ -291,6 +311,8 @@ class World:
         self._lease: tuple[str, float, float] | None = None
         self._most_cpus: dict[str, int] = {}
         self.is_restoring = False
+        #: Where decision logs are written while the world runs, if they are.
+        self.log_folder: Path | None = None
         #: Groups of which a restore has forgotten a part: nothing can bind them whole again.
         self._torn: set[str] = set()
 
@@ -690,7 +712,27 @@ class World:
         gone = (self.life.withdrawn[uid] for uid in uids if uid in self.life.withdrawn)
         return any(0 <= at - began < _BINDING_SECONDS for at in gone)
 
+    def _check_log(self, replica: Replica) -> None:
+        """Whether the log of decisions so far can be read, and its state is what they saw."""
+        recorder = replica.recorder
+        if recorder is None or not recorder.writer.counts.checkpoints:
+            return
+        recorder.close()
+        replayer = Replayer()
+        try:
+            newest = log_files(recorder.directory)[-1]
+            for outcome in replayer.outcomes(read_log(newest)):
+                if outcome.notes:
+                    text = f"entry {outcome.number} of {outcome.pod}: {'; '.join(outcome.notes)}"
+                    self.violate("a log has what decisions saw", replica.name, text)
+                    break
+        except (LogError, PolicyErrors) as error:
+            self.violate("a log can be read", replica.name, str(error))
+        finally:
+            replayer.close()
+
     def _check_replica(self, replica: Replica) -> None:
+        self._check_log(replica)
         app = replica.app
         try:
             app.kernel.check_invariants()

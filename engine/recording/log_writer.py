@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -78,16 +79,36 @@ class Checkpoint:
     entries: list[tuple[str, Entry]]
 
 
+def created(path: Path) -> IO[bytes]:
+    """A new file at *path*, which only its owner may read. Raises `OSError`."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
 class LogWriter:
     """Writes entries in the order in which they are put, in a thread of its own.
 
     `put` only queues. Each file begins with a `Checkpoint`, put like an entry; `wants_checkpoint`
     says why one is needed: `start`, `size` for a full file, or `failure` after a failed write. It
     is "" if none is.
+
+    Args:
+        settings: Where, and how much.
+        version: Of the program.
+        monotonic: For the time until a failed write is tried again.
+        create: Makes a file.
     """
 
-    def __init__(self, settings: LogSettings, version: str) -> None:
+    def __init__(
+        self,
+        settings: LogSettings,
+        version: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        create: Callable[[Path], IO[bytes]] = created,
+    ) -> None:
         self.settings = settings
+        self._monotonic = monotonic
+        self._create = create
         self.counts = LogCounts()
         self.wants_checkpoint = "start"
         self._version = version
@@ -144,16 +165,24 @@ class LogWriter:
         while not is_ending:
             # Entries that were queued before `close` are still written.
             is_ending = self._ending.wait(BATCH_SECONDS)
-            taken = 0
-            while self._queue:
-                self._guarded(self._take, *self._queue.popleft())
-                taken += 1
-                if taken % _STRIDE == 0:
-                    time.sleep(0)  # yield to decisions
-            self._guarded(self._write_out)
+            self.write_waiting()
             if (now := time.monotonic()) >= sync_at:
                 self._guarded(self._sync)
                 sync_at = now + SYNC_SECONDS
+        self.end()
+
+    def write_waiting(self) -> None:
+        """Write what is queued."""
+        taken = 0
+        while self._queue:
+            self._guarded(self._take, *self._queue.popleft())
+            taken += 1
+            if taken % _STRIDE == 0:
+                time.sleep(0)  # yield to decisions
+        self._guarded(self._write_out)
+
+    def end(self) -> None:
+        """Write what is left, and close the file."""
         self._guarded(self._close_file)
 
     def _guarded(self, work: Any, *args: Any) -> None:
@@ -182,14 +211,14 @@ class LogWriter:
                     continue  # already logged
         self._file = self._raw = None
         self._forget_lines()
-        self._retry_at = time.monotonic() + RETRY_SECONDS
+        self._retry_at = self._monotonic() + RETRY_SECONDS
 
     def _take(self, at: float, kind: str, contents: Any) -> None:
         if isinstance(contents, Checkpoint):
             self._begin(at, contents)
         elif self._file is None:
             self.counts.dropped += 1
-            if time.monotonic() >= self._retry_at:
+            if self._monotonic() >= self._retry_at:
                 self.wants_checkpoint = "failure"
         else:
             self._write(at, kind, contents)
@@ -202,8 +231,7 @@ class LogWriter:
         present = log_files(directory)
         last = (number_of(present[-1]) or 0) if present else 0
         name = f"decisions-{last + 1:06d}.jsonl" + (".gz" if self.settings.compress else "")
-        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._raw = os.fdopen(descriptor, "wb")
+        self._raw = self._create(directory / name)
         self._file = self._raw
         if self.settings.compress:
             self._file = gzip.GzipFile("", "wb", 1, self._raw, mtime=0)  # type: ignore[assignment]  # behaves like an IO

@@ -1,11 +1,16 @@
-"""The simulated disk: what its faults do to the store of the last good policies."""
+"""The simulated disk: what its faults do to the last good policies and to a decision log."""
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.fault_simulation.disk import Disk
+from engine.fault_simulation.disk import Disk, HostLogWriter
+from engine.fault_simulation.hosts import Host, Simulator
+from engine.fault_simulation.network import Network
+from engine.offline.decision_log import log_files
+from engine.recording.log_writer import RETRY_SECONDS, Checkpoint
 from engine.rollout.last_good import DirectoryStore, LastGood, StoreError
 
 STATE = Path("/state")
@@ -60,3 +65,35 @@ async def test_a_damaged_file_cannot_be_read(disk: Disk) -> None:
     assert disk.spoil(random.Random(1))
     with pytest.raises(StoreError):
         await store.load()
+
+
+def test_a_decision_log_begins_again_after_a_full_disk(
+    disk: Disk, faults: list[str], tmp_path: Path
+) -> None:
+    simulator = Simulator(random.Random(1))
+    host = Host(simulator, Network(simulator, random.Random(2)), "replica")
+    writer = HostLogWriter(host, disk, tmp_path / "log")
+    writer.start()
+    start = Checkpoint("start", [("checkpoint", {"held": []})])
+    entry = (1.0, "lost", {"pod": "default/p", "uid": "u", "error": "none"})
+
+    def put(*entries: tuple[float, str, Any]) -> None:
+        for one in entries:
+            writer.put(*one)
+        simulator.run(simulator.now + 1.0)
+
+    put((0.0, "", start), entry)
+    assert writer.counts.written == 3
+    disk.state = "full"
+    put(entry)
+    assert (writer.counts.failures, faults) == (1, ["disk full"])
+    disk.state = "works"
+    put(entry)
+    assert (writer.counts.dropped, writer.wants_checkpoint) == (1, "start")
+    simulator.run(simulator.now + RETRY_SECONDS)
+    put(entry)
+    assert writer.wants_checkpoint == "failure"
+    put((2.0, "", start), entry)
+    assert len(log_files(tmp_path / "log")) == 2
+    disk.close()
+    simulator.close()
