@@ -18,7 +18,9 @@ Json = dict[str, Any]
 
 NAMESPACE: Final = "default"
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
-RANKS: Final = ("1", "2", "3", "odd")
+#: Policies have pods of one rank wait for each other; some fail for another, which comes often.
+RANKS: Final = ("1", "2", "3", "odd", "odd")
+PAIR_RANK: Final = "3"
 PRIORITIES: Final[Mapping[str, int]] = {"low": 0, "normal": 1000, "high": 100_000}
 GROUP_LABEL: Final = "job"
 SIZE_LABEL: Final = "job-size"
@@ -352,8 +354,12 @@ class Life:
                 self._cluster.update(
                     "pods", {**pod, "spec": {**pod["spec"], "schedulingGates": []}}
                 )
-            elif (pod["metadata"].get("labels") or {}).get(HOLD_LABEL) == "yes":
+                continue
+            labels = pod["metadata"].get("labels") or {}
+            if labels.get(HOLD_LABEL) == "yes":
                 self._set_label(pod, HOLD_LABEL, "no")
+            elif labels.get(RANK_LABEL) == PAIR_RANK and not pod["spec"].get("nodeName"):
+                self._set_label(pod, RANK_LABEL, "2")
 
     # --- nodes --------------------------------------------------------------------------------
 

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Set
 from typing import Final
 
 from engine.fault_simulation.companions import EXTENDER_PORT, PROMETHEUS_PORT
-from engine.fault_simulation.life import GROUP_LABEL, HOLD_LABEL, RANK_LABEL, SIZE_LABEL
+from engine.fault_simulation.life import (
+    GROUP_LABEL,
+    HOLD_LABEL,
+    PAIR_RANK,
+    RANK_LABEL,
+    SIZE_LABEL,
+)
 
 _GROUPS: Final = f'''"""Binds the pods of a job once all of them have a node.
 
@@ -49,6 +55,20 @@ Hooks: queue_key. Reads: pod.priority, pod.labels["{RANK_LABEL}"].
 def queue_key(pod):
     return (-pod.priority, pod.labels.get("{RANK_LABEL}", "2"))
 '''
+_PAIRS: Final = f'''"""Binds pods of one rank only while there is another one.
+
+Hooks: group_of, permit. Reads: pod.labels["{RANK_LABEL}"], how many pods of the rank have a node.
+"""
+
+def group_of(pod):
+    is_paired = pod.labels.get("{RANK_LABEL}") == "{PAIR_RANK}"
+    return gang("pairs", min_count = 0) if is_paired else None
+
+def permit(pod, group):
+    if group != None and group.waiting + group.placed < 2:
+        return wait(30, "waiting for another pod of its rank")
+    return None
+'''
 _CONFIG: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -60,6 +80,7 @@ profiles:
           - {name: groups}
           - {name: taste, weight: 2}
           - {name: gate}
+          - {name: pairs}
       queueSort: {enabled: [{name: order}], disabled: [{name: "*"}]}
 """
 #: The entry of the configuration that others are added after.
@@ -172,6 +193,7 @@ def files_of(edit: str, number: int, features: Set[str] = frozenset()) -> dict[s
         "taste.star": _TASTE.format(points="100", tier="a"),
         "gate.star": _GATE,
         "order.star": _ORDER,
+        "pairs.star": _PAIRS,
         "config.yaml": _CONFIG,
     }
     files |= EDITS[edit]

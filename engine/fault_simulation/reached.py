@@ -53,6 +53,9 @@ def possible() -> frozenset[str]:
         _stage("in_force", "replaced"),
         _stage("offered", "in_force"),
     }
+    # In force again: what a roll-back or a restart goes back to, or a leader takes over.
+    ended = ("rejected", "replaced", "superseded", "rolled_back", "tried")
+    found |= {_stage(stage, "in_force") for stage in ended}
     found |= {f"fault: {name}" for name in all_kinds()}
     return frozenset(found)
 

@@ -828,6 +828,7 @@ _EXPECTED_ERRORS: Final = frozenset(
         "No usable policies: running the built-in ones alone",
         "Not even the built-in policies load",
         "Policies rejected",
+        "The built-in policies failed their trial",
         "Policies rolled back",
         "The last good policies do not load any more",
     }
