@@ -4,6 +4,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from engine.fault_simulation.faults.kind import FaultKind
+from engine.fault_simulation.faults.requests import LATE
 
 if TYPE_CHECKING:
     from engine.fault_simulation.world import World
@@ -16,8 +17,8 @@ def _steal(world: "World", rng: Random) -> None:
 
 def _delete(world: "World", rng: Random) -> None:
     # Among several replicas a standby would take the lease while the leader still has its own: no
-    # lease protects from that. A request of a process that is gone could arrive as late.
-    if len(world.replicas) > 1 or any(name.startswith("request") for name in world.plan.faults):
+    # lease protects from that, nor from a request of a process that is gone.
+    if len(world.replicas) > 1 or LATE in world.plan.faults:
         return
     if world.take_lease_away(""):
         world.count("lease deleted")

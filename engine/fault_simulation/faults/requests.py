@@ -23,6 +23,8 @@ _TARGETS: Final[tuple[dict[str, Any], ...]] = (
     {"resource": "resourceclaims*"},
     {},
 )
+#: What outlasts its sender.
+LATE: Final = "request carried out though its sender has gone"
 #: Those that change something.
 _WRITES: Final = tuple(one for one in _TARGETS if one.get("verb") in ("create", "patch", "delete"))
 #: As an API server sends it, and as proxies and worse do.
@@ -81,7 +83,7 @@ def _late_for_good(world: "World", rng: Random) -> None:
         persists=True,
         **{**rng.choice(_WRITES), "times": rng.choice([1, 2])},
     )
-    world.add_fault("request carried out though its sender has gone", fault)
+    world.add_fault(LATE, fault)
 
 
 def _twice(world: "World", rng: Random) -> None:
@@ -113,7 +115,7 @@ KINDS: Final = (
     FaultKind("request unanswered", _unanswered(applied=False)),
     FaultKind("answer held back", _unanswered(applied=True)),
     FaultKind("request late", _late),
-    FaultKind("request carried out though its sender has gone", _late_for_good, 0.5),
+    FaultKind(LATE, _late_for_good, 0.5),
     FaultKind("request carried out twice", _twice, 0.5),
     FaultKind("answer sent twice", _answered_twice, 0.5),
     FaultKind("list in small pages", _paged, 0.5),
