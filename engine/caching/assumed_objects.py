@@ -55,6 +55,18 @@ class AssumedObjects:
         """Show the stored object of *key* again; nothing happens if none was assumed."""
         self._assumed.pop(key, None)
 
+    def changed(self, before: ApiObject | None, after: ApiObject | None) -> None:
+        """Drop what was assumed of an object that the store has another version of, or none.
+
+        A listener of the store, for assumptions that last: the key of an object that is gone is
+        never asked for again.
+        """
+        one = before if after is None else after
+        assert one is not None, "nothing changed"
+        known = self._assumed.get(object_key(one))
+        if known is not None and known[1] is not after:
+            self.restore(object_key(one))
+
     def is_assumed(self, key: str) -> bool:
         """True while the object of *key* is shown otherwise than stored."""
         self.get(key)

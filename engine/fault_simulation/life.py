@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from engine.devcluster import DevCluster, make_node, make_pod
@@ -27,6 +28,7 @@ SIZE_LABEL: Final = "job-size"
 #: A policy holds pods back that have it, and orders pods by the other.
 HOLD_LABEL: Final = "hold"
 RANK_LABEL: Final = "rank"
+LOOSE_LABEL: Final = "job-loose"
 STORAGE_CLASS: Final = "local"
 DEVICE_CLASS: Final = "gpu"
 DRIVER: Final = "gpu.example.com"
@@ -51,6 +53,8 @@ FEATURES: Final = (
 _FACT: Final = "facts.example.com/heat"
 
 _RECONCILE_SECONDS: Final = 1.0
+#: Of so many pods of deployments another program chooses the node.
+_BY_HAND: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -96,6 +100,10 @@ class Life:
         self.owners: dict[str, Owner] = {}
         #: Whole groups by name: (least, uids of their pods).
         self.groups: dict[str, tuple[int, list[str]]] = {}
+        #: Names of those whose pods take nodes one by one, and wait there.
+        self.loose: set[str] = set()
+        #: Uids of pods that were not bound by the scheduler.
+        self.bound_by_hand: set[str] = set()
         #: When pods were deleted that had no node yet, by uid.
         self.withdrawn: dict[str, float] = {}
         self.goes_on = True
@@ -108,6 +116,7 @@ class Life:
         self._most_pods = most_pods
         self._next = 0
         self._draining: set[str] = set()
+        self._ballast = ""  # the workload that makes place for others in the end
 
     def begin(self, nodes: int) -> None:
         """Make the cluster, and let time do the rest."""
@@ -152,6 +161,74 @@ class Life:
         """Change nothing more; controllers go on."""
         self.goes_on = False
 
+    def wake(self, pace: float) -> None:
+        """Let users go on, with *pace* mean seconds between two changes."""
+        self.goes_on, self._pace = True, pace
+        self._later(pace, self._change)
+
+    # --- single changes -----------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Make more pods than fit, beside some that will go; one node takes none for now."""
+        nodes = self._cluster.list("nodes")
+        self._cordon(nodes[0])
+        cpus = sum(int(node["status"]["allocatable"]["cpu"]) for node in nodes)
+        self._ballast = self._run("deployment", 2, "2", "high", {})
+        self._run("deployment", cpus // 2 + 4, "2", "low", {})
+        if "gangs" in self._features:
+            name = self._run("gang", 6, "500m", "low", {SIZE_LABEL: "6", LOOSE_LABEL: "yes"})
+            self.loose.add(name)
+
+    def single_changes(self) -> list[Callable[[], None]]:
+        """Changes of a full cluster, each of which helps some pods, or ends the wait of some."""
+        return [
+            self._uncordon_all, self._grow_node, self._add_large_node, self._drop_ballast,
+            self._add_urgent, self._remove_awaited,
+        ]  # fmt: skip
+
+    def _run(
+        self, kind: str, count: int, cpu: str, priority: str, more_labels: dict[str, str]
+    ) -> str:
+        self._next += 1
+        name = f"{kind}-{self._next}"
+        labels = {"app": name, **more_labels}
+        if kind == "gang":
+            labels[GROUP_LABEL] = name
+        spec = {"priorityClassName": priority}
+
+        def make(pod_name: str) -> list[Json]:
+            return [self._pod(kind, name, pod_name, cpu, labels, spec)]
+
+        self.owners[name] = Owner(name, kind, count, make)
+        return name
+
+    def _uncordon_all(self) -> None:
+        for node in self._cluster.list("nodes"):
+            self._uncordon(node["metadata"]["name"])
+
+    def _grow_node(self) -> None:
+        """Give the smallest node more."""
+        nodes = self._cluster.list("nodes")
+        self._set_cpus(min(nodes, key=lambda node: int(node["status"]["allocatable"]["cpu"])), "16")
+
+    def _add_large_node(self) -> None:
+        self._next += 1
+        self._create(make_node(f"node-{self._next}", cpu="4", memory="16Gi", zone=ZONES[0]))
+
+    def _add_urgent(self) -> None:
+        """Add pods for which others have to go."""
+        self._run("deployment", 3, "500m", "high", {})
+
+    def _remove_awaited(self) -> None:
+        """Delete a node on which a pod waits for others."""
+        for pod in self._pods():
+            name = (pod.get("status") or {}).get("nominatedNodeName")
+            is_loose = LOOSE_LABEL in (pod["metadata"].get("labels") or {})
+            if name and is_loose and not pod["spec"].get("nodeName"):
+                self._delete("nodes", name)
+                self._delete("resourceslices.resource.k8s.io", f"{name}-gpus")
+                return
+
     # --- users --------------------------------------------------------------------------------
 
     def _change(self) -> None:
@@ -188,10 +265,15 @@ class Life:
         spec: Json = {"priorityClassName": priority} if priority else {}
         labels = {"app": name}
         count = rng.randint(1, 6)
-        if kind == "gang" and "pod groups" in self._features:
+        if kind == "gang" and "pod groups" in self._features and rng.random() < 0.5:
             spec["schedulingGroup"] = {"podGroupName": name}
         elif kind == "gang":
             labels |= {GROUP_LABEL: name, SIZE_LABEL: str(count)}
+            if rng.random() < 0.4:
+                labels[LOOSE_LABEL] = "yes"
+                # One that preempts would do so again and again: it may never be whole.
+                spec = {"priorityClassName": "low"}
+                self.loose.add(name)
         elif "gates" in self._features and rng.random() < 0.3:
             spec["schedulingGates"] = [{"name": "example.com/quota"}]
         elif "labels" in self._features:
@@ -222,7 +304,11 @@ class Life:
                     "apiVersion": "scheduling.k8s.io/v1beta1",
                     "kind": "PodGroup",
                     "metadata": {"name": name, "namespace": NAMESPACE},
-                    "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+                    # Groups want the priority of their pods.
+                    "spec": {
+                        "schedulingPolicy": {"gang": {"minCount": count}},
+                        **({"priorityClassName": priority} if priority else {}),
+                    },
                 }
             )
         if kind == "deployment":
@@ -303,8 +389,13 @@ class Life:
             ]
         return []
 
+    def _drop_ballast(self) -> None:
+        self._drop(self._ballast)
+
     def _drop_owner(self) -> None:
-        name = self._rng.choice(sorted(self.owners))
+        self._drop(self._rng.choice(sorted(self.owners)))
+
+    def _drop(self, name: str) -> None:
         owner = self.owners.pop(name)
         for pod in sorted(owner.pods):
             self._delete_pod_named(owner, pod)
@@ -400,11 +491,14 @@ class Life:
         if node is None or len(self._cluster.list("nodes")) < 3:
             return
         name = node["metadata"]["name"]
-        self._put(node, spec={**(node.get("spec") or {}), "unschedulable": True})
+        self._cordon(node)
         for pod in self._cluster.list("pods"):
             if pod["spec"].get("nodeName") == name:
                 self._delete("pods", pod["metadata"]["name"], grace=1)
         self._later(self._pace, lambda: self._uncordon(name))
+
+    def _cordon(self, node: Json) -> None:
+        self._put(node, spec={**(node.get("spec") or {}), "unschedulable": True})
 
     def _uncordon(self, name: str) -> None:
         node = self._cluster.get("nodes", name)
@@ -429,9 +523,12 @@ class Life:
             labels = {**node["metadata"]["labels"], "tier": rng.choice(["a", "b"])}
             self._put(node, metadata={**node["metadata"], "labels": labels})
             return
+        self._set_cpus(node, str(rng.choice([2, 4, 8])))
+
+    def _set_cpus(self, node: Json, cpus: str) -> None:
         status = node["status"]
-        allocatable = {**status["allocatable"], "cpu": str(rng.choice([2, 4, 8]))}
-        capacity = {**status["capacity"], "cpu": "8"}
+        allocatable = {**status["allocatable"], "cpu": cpus}
+        capacity = {**status["capacity"], "cpu": "16"}
         found = {**node, "status": {**status, "allocatable": allocatable, "capacity": capacity}}
         self._cluster.update("nodes", found, subresource="status")
 
@@ -508,9 +605,25 @@ class Life:
             for manifest in owner.make(name):
                 self._create(manifest)
             owner.pods.add(name)
+            if owner.kind == "deployment" and self._rng.random() < _BY_HAND:
+                self._later(self._rng.uniform(0.0, 0.02), partial(self._bind_by_hand, name))
         if owner.kind == "gang":
             uids = [self._uid(name) for name in sorted(owner.pods)]
             self.groups[owner.name] = (owner.wanted, uids)
+
+    def _bind_by_hand(self, name: str) -> None:
+        """Bind a pod as another program does, perhaps while the scheduler does the same."""
+        pod = self._cluster.get("pods", name, NAMESPACE)
+        nodes = [
+            node for node in self._cluster.list("nodes") if not node["spec"].get("unschedulable")
+        ]
+        if pod is None or not nodes or pod["spec"].get("schedulingGates"):
+            return
+        self.bound_by_hand.add(pod["metadata"]["uid"])
+        try:
+            self._cluster.bind(name, self._rng.choice(nodes)["metadata"]["name"], NAMESPACE)
+        except ApiStatus:
+            self.bound_by_hand.discard(pod["metadata"]["uid"])  # the scheduler was faster
 
     def _repeat_gang(self, owner: Owner) -> None:
         """A pod of it is lost: end the others, and let the next round have a name of its own."""
@@ -568,7 +681,7 @@ class Life:
             node = (metadata.get("annotations") or {}).get(_SELECTED_NODE)
             if not node or claim["spec"].get("volumeName"):
                 continue
-            if self._cluster.get("nodes", node) is None or self._rng.random() < 0.05:
+            if self._cluster.get("nodes", node) is None or self._rng.random() < 0.1:
                 # The provisioner could not: the scheduler has to choose again.
                 kept = {k: v for k, v in metadata["annotations"].items() if k != _SELECTED_NODE}
                 changed = {**claim, "metadata": {**metadata, "annotations": kept}}

@@ -10,12 +10,15 @@ from engine.fault_simulation.companions import EXTENDER_PORT, PROMETHEUS_PORT
 from engine.fault_simulation.life import (
     GROUP_LABEL,
     HOLD_LABEL,
+    LOOSE_LABEL,
     PAIR_RANK,
     RANK_LABEL,
     SIZE_LABEL,
 )
 
 _GROUPS: Final = f'''"""Binds the pods of a job once all of them have a node.
+
+Loose jobs take a node for each pod as they find one, and wait there for the others.
 
 Hooks: group_of, permit. Reads: pod.labels, of the group how many pods wait and are placed.
 """
@@ -24,12 +27,17 @@ def group_of(pod):
     job = pod.labels.get("{GROUP_LABEL}")
     if not job:
         return None
-    return gang(job, min_count = parse_int(pod.labels.get("{SIZE_LABEL}"), 1))
+    if pod.labels.get("{LOOSE_LABEL}"):
+        return gang(job, min_count = 0)
+    return gang(job, min_count = _size(pod))
 
 def permit(pod, group):
-    if group != None and group.waiting + group.placed < group.min_count:
-        return wait(60, "waiting for the other pods of the job")
+    if group != None and group.waiting + group.placed < _size(pod):
+        return wait(20, "waiting for the other pods of the job")
     return None
+
+def _size(pod):
+    return parse_int(pod.labels.get("{SIZE_LABEL}"), 1)
 '''
 _TASTE: Final = '''"""Prefers nodes of a tier.
 

@@ -72,11 +72,19 @@ class SimulatedPool:
         self._clock = clock
         self._trouble = trouble
         self._next_pid = 100
+        self._taken: list[SimulatedProcess] = []
+
+    @property
+    def alive(self) -> int:
+        """How many of its processes have not ended."""
+        return sum(process.returncode is None for process in self._taken)
 
     def take(self) -> "SimulatedProcess":
         """A process without a program."""
         self._next_pid += 1
-        return SimulatedProcess(self._next_pid, self._clock, self._trouble)
+        taken = SimulatedProcess(self._next_pid, self._clock, self._trouble)
+        self._taken.append(taken)
+        return taken
 
     def aside(self, run: Callable[[], None]) -> "_Done":
         """As if *run* had been called in a thread, and had ended."""

@@ -13,7 +13,7 @@ import math
 import random
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,11 @@ from engine.app import App, Settings
 from engine.devcluster import DevCluster, store
 from engine.devcluster.faults import Fault
 from engine.devcluster.front_end import FrontEnd
+from engine.devcluster.kinds import PODS
 from engine.facts import learned
 from engine.facts.learned import LearnedConfigMap
 from engine.fault_simulation import policies
+from engine.fault_simulation.agreement import disagreements, other_decisions, stranded, under_way
 from engine.fault_simulation.companions import (
     EXTENDER,
     PROMETHEUS,
@@ -37,20 +39,28 @@ from engine.fault_simulation.companions import (
 )
 from engine.fault_simulation.disk import Disk, HostLogWriter
 from engine.fault_simulation.faults import FaultKind, all_kinds
+from engine.fault_simulation.faults.connections import KEEPALIVE_SECONDS
 from engine.fault_simulation.hosts import Host, Simulator
 from engine.fault_simulation.invariants import (
     ALWAYS,
     AT_BINDING,
+    AT_EVICTION,
     AT_REST,
     OVER_HISTORY,
     Binding,
+    Eviction,
     Group,
     History,
     Objects,
     Tenure,
     Violation,
+    late,
+    late_groups,
+    outdated_conditions,
+    unreported_bindings,
 )
-from engine.fault_simulation.life import GROUP_LABEL, Life, run_seconds
+from engine.fault_simulation.invariants.facts import key_of, nominated_node, priority_of
+from engine.fault_simulation.life import GROUP_LABEL, LOOSE_LABEL, Life, run_seconds
 from engine.fault_simulation.network import End, Network, Weather
 from engine.fault_simulation.reached import watching
 from engine.fault_simulation.sandbox import SimulatedPool, Trouble
@@ -82,6 +92,22 @@ _PORT: Final = 6443
 #: Virtual seconds without faults after which everything has to be in order: a pod that no event
 #: wakes is tried again after `max_unschedulable`, and some things take several rounds.
 REST_SECONDS: Final = 900.0
+#: How long users go on after that, and after how many seconds everything has to be done then.
+CALM_SECONDS: Final = 60.0
+SOON_SECONDS: Final = 60.0
+#: What a replica may not know yet.
+_NEWS_SECONDS: Final = 5.0
+_CALM_PACE: Final = 3.0
+#: A pod that an event may help is tried after its backoff, of ten whole seconds at most.
+_WAKE_SECONDS: Final = 13.0
+_NOTICE_SECONDS: Final = 2.0
+_SETTLE_SECONDS: Final = 10
+#: In half of `SOON_SECONDS` at rest.
+_ATTEMPTS_AT_REST: Final = 10
+_ATTEMPTS_OF_POD: Final = 2
+_ATTEMPTS_OF_LOOSE: Final = 10
+#: Of a leader at rest: those of the policies in force.
+_MOST_SANDBOXES: Final = 2
 #: The bindings of a group may take so long, with requests that are lost or answered late.
 _BINDING_SECONDS: Final = 120.0
 _LOG_LINES: Final = 200
@@ -102,6 +128,7 @@ class Plan:
         nodes: At the beginning.
         pieces: See `Weather`.
         servers: How many API servers there are.
+        rest: Virtual seconds without faults and changes after that.
     """
 
     seed: int
@@ -115,6 +142,7 @@ class Plan:
     nodes: int = 6
     pieces: int = 0
     servers: int = 1
+    rest: float = REST_SECONDS
 
 
 @dataclass(slots=True)
@@ -160,6 +188,7 @@ class Replica:
         self.app: App
         self.trouble: Trouble
         self.recorder: Recorder | None = None
+        self.pool: SimulatedPool
         self.start()
 
     @property
@@ -202,7 +231,7 @@ class Replica:
             self._world.restart_later(self, 1.0)
 
     def _make_app(self, host: Host, identity: str, rng: random.Random) -> App:
-        pool = SimulatedPool(host.clock, self.trouble)
+        pool = self.pool = SimulatedPool(host.clock, self.trouble)
         client = ApiClient(Endpoint(server=f"http://127.0.0.1:{_PORT}"), rng=rng)
         duration, deadline, period = self._world.plan.lease
         stages = CandidateStages(
@@ -315,6 +344,12 @@ class World:
         self.log_folder: Path | None = None
         #: Groups of which a restore has forgotten a part: nothing can bind them whole again.
         self._torn: set[str] = set()
+        self._pods: dict[str, str] = {}  # uid -> key, of those that were there at the last look
+        self._gone: dict[str, float] = {}  # uids and keys of pods
+        self._closed: dict[str, float] = {}  # nodes that take no pods, and since when
+        self._calm_since: float | None = None
+        self._before_calm = 0
+        self._evicted_at = 0.0
 
     def _make_servers(self) -> list[ApiServer]:
         servers = [ApiServer(self.server, self.cluster.front_ends[0])]
@@ -350,13 +385,9 @@ class World:
         gc.disable()
         with _listening(self), watching(self.outcome.reached):
             try:
-                self._begin()
-                self._go_on(self.plan.seconds)
-                if not self.outcome.violations:
-                    self._heal()
-                    self._go_on(REST_SECONDS)
+                for phase in (self._begin, self._trouble, self._rest, self._calm, self._probe):
                     if not self.outcome.violations:
-                        self._check_at_rest()
+                        phase()
             except Exception as error:  # a bug here, or something that goes in circles
                 text = "".join(traceback.format_exception(error))
                 self.violate("the simulation goes on", type(error).__name__, text)
@@ -368,6 +399,70 @@ class World:
         self.outcome.seconds = self.simulator.now
         self.outcome.digest = self._digest.hexdigest()
         return self.outcome
+
+    def _trouble(self) -> None:
+        """Faults and changes."""
+        self._go_on(self.plan.seconds)
+
+    def _rest(self) -> None:
+        """Neither of them: everything that was left undone is done."""
+        self._heal()
+        self._go_on(self.plan.rest)
+        self._settle()
+        self._check_at_rest(is_long=True)
+
+    def _calm(self) -> None:
+        """Changes without faults: now everything is done soon, and nothing waits for a time-out."""
+        self._calm_since = self.simulator.now
+        self._before_calm = len(self.bindings)
+        losses = self.counts["lease lost"], self.counts["leader changes"]
+        self.edit_well("other tier")
+        self.life.wake(min(self.plan.pace, _CALM_PACE))
+        self._go_on(CALM_SECONDS)
+        self.life.rest()
+        self._go_on(SOON_SECONDS / 2)
+        attempts = self._attempts()
+        self._go_on(SOON_SECONDS / 2)
+        self._settle()
+        if losses != (self.counts["lease lost"], self.counts["leader changes"]):
+            self.violate("one replica leads", LEASE, "the leader changes without a fault")
+        self._check_attempts(attempts)
+        self._check_at_rest(is_long=False)
+
+    def _probe(self) -> None:
+        """Single changes of a full cluster: nothing else wakes the pods that one of them helps."""
+        self.life.fill()
+        self._go_on(SOON_SECONDS / 2)
+        for change in self.life.single_changes():
+            self.server.call(change)
+            self._go_on(_NOTICE_SECONDS)
+            self._check_waiting()
+            self._go_on(_WAKE_SECONDS - _NOTICE_SECONDS)
+            for found in self._late(self.objects()):
+                self.violate(found.rule, found.about, f"after `{change.__name__}`: {found.text}")
+            if self.outcome.violations:
+                return
+        self._settle()
+        for replica in self.replicas:
+            self._check_replica(replica)
+            self._check_log(replica)
+
+    def _check_waiting(self) -> None:
+        for replica in self.replicas:
+            for found in stranded(replica.app, self.cluster):
+                self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
+
+    def _settle(self) -> None:
+        """Wait until nothing is under way; what ends on its own now and then may be."""
+        doing = {}
+        for _ in range(_SETTLE_SECONDS):
+            doing = {one.name: under_way(one.app) for one in self.replicas if one.is_running}
+            if not any(doing.values()):
+                return
+            self._go_on(1.0)
+        for name, what in doing.items():
+            if what:
+                self.violate("nothing is under way at rest", name, what)
 
     def _go_on(self, seconds: float) -> None:
         self.simulator.run(self.simulator.now + seconds, end=lambda: bool(self.outcome.violations))
@@ -404,7 +499,9 @@ class World:
         self._faulty = False
         self.life.rest()
         self.cluster.faults.clear()
-        self.network.cut_off.clear()
+        # What was lost stays so: a connection that lost bytes brings no others.
+        for direction in sorted(self.network.cut_off):
+            self.network.join([direction], KEEPALIVE_SECONDS)
         self.network.connect_errors.clear()
         self.calm_weather()
         for connection in self.network.connections:
@@ -544,7 +641,11 @@ class World:
 
     def restore_policies(self) -> None:
         """Write good ones."""
-        self._good = policies.files_of("back", self.next_number(), self.plan.features)
+        self.edit_well("back")
+
+    def edit_well(self, name: str) -> None:
+        """Write the good ones of the edit *name*, which are to be in force in the end."""
+        self._good = policies.files_of(name, self.next_number(), self.plan.features)
         self.edit(self._good)
 
     def set_mode(self, mode: str) -> None:
@@ -580,11 +681,13 @@ class World:
             volume_claims=listed("persistentvolumeclaims"),
             budgets=listed("poddisruptionbudgets.policy"),
             events=listed("events"),
+            storage_classes=listed("storageclasses.storage.k8s.io"),
+            device_classes=listed("deviceclasses.resource.k8s.io"),
         )
 
     def _watch_writes(self) -> None:
         api = self.cluster.api
-        bind, update = api.bind, api.update
+        bind, update, delete = api.bind, api.update, api.delete
 
         def checked_bind(namespace: str, name: str, body: Any, **options: Any) -> Any:
             before = self.objects()
@@ -608,9 +711,24 @@ class World:
             self._node_written(kind, version)
             return version
 
+        def checked_delete(kind: Any, namespace: str, name: str, *rest: Any, **options: Any) -> Any:
+            before = self.cluster.get(kind.plural, name, namespace) if kind is PODS else None
+            found = delete(kind, namespace, name, *rest, **options)
+            if before is not None and self._caller():
+                self._evicted(before)
+            if kind.plural == "nodes":
+                self._closed[name] = self.simulator.now
+            return found
+
         api.bind = checked_bind  # type: ignore[method-assign]
+        api.delete = checked_delete  # type: ignore[method-assign]
         api.update = seen_update  # type: ignore[method-assign]
         api.create = seen_create  # type: ignore[method-assign]
+
+    @property
+    def is_calm(self) -> bool:
+        """True while everything works, and did long before."""
+        return self._calm_since is not None
 
     def _caller(self) -> str:
         """The identity of the replica whose request is being carried out."""
@@ -632,15 +750,22 @@ class World:
             node = version.manifest
             uid, cpus = node["metadata"]["uid"], int(node["status"]["allocatable"]["cpu"])
             self._most_cpus[uid] = max(cpus, self._most_cpus.get(uid, 0))
+            name = node["metadata"]["name"]
+            if not (node.get("spec") or {}).get("unschedulable"):
+                self._closed.pop(name, None)
+            else:
+                self._closed.setdefault(name, self.simulator.now)
 
     def _as_known(self, before: Objects) -> Objects:
         """*before*, with what each node has had at most: that it shrank need not be known yet."""
         nodes = []
+        by_hand = self.life.bound_by_hand
+        pods = [pod for pod in before.pods if pod["metadata"]["uid"] not in by_hand]
         for node in before.nodes:
             status, most = node["status"], str(self._most_cpus[node["metadata"]["uid"]])
             allocatable = {**status["allocatable"], "cpu": most}
             nodes.append({**node, "status": {**status, "allocatable": allocatable}})
-        return replace(before, nodes=nodes)
+        return replace(before, nodes=nodes, pods=pods)
 
     def _bound(self, pod: Json, by: str, before: Objects) -> None:
         metadata, node = pod["metadata"], pod["spec"]["nodeName"]
@@ -652,6 +777,35 @@ class World:
             for found in rule(made, self._as_known(before)):
                 if self.cluster.get("nodes", node) is not None:  # gone: that could not be known yet
                     self.violate(*found)
+
+        found_node = self.cluster.get("nodes", node)
+        is_open = found_node is not None and not found_node["spec"].get("unschedulable")
+        since = self.simulator.now - self._closed.get(node, math.inf)
+        if self.is_calm and not is_open and since > _NEWS_SECONDS:
+            text = f"bound to `{node}`, which is gone or cordoned since {since:.1f} s"
+            self.violate("a pod is bound to a node that takes pods", key, text)
+
+    def _evicted(self, victim: Json) -> None:
+        """A replica has deleted a pod: for another one, that is more important."""
+        if victim["metadata"].get("deletionTimestamp"):
+            return
+        self.counts["evicted"] += 1
+        self._evicted_at = self.simulator.now
+        node, key = victim["spec"].get("nodeName", ""), key_of(victim)
+        objects = self.objects()
+        # Of a group, the first pod's nomination is sure to be written before.
+        nominated = [pod for pod in objects.pending() if nominated_node(pod)]
+        here = [pod for pod in nominated if nominated_node(pod) == node]
+        if not nominated and self.is_calm:
+            self.violate("a pod is evicted for another one", key, "none is nominated")
+        if not here:
+            return
+        preemptor = max(here, key=priority_of)
+        eviction = Eviction(self.simulator.now, key_of(preemptor), node, (key,))
+        # What budgets allowed when it was decided is not known any more.
+        for rule in AT_EVICTION.values():
+            for found in rule(eviction, Objects(pods=[preemptor, victim])):
+                self.violate(*found)
 
     def _lease_written(self, kind: Any, name: str, version: Any) -> None:
         if kind.plural != "leases" or name != LEASE or not self._caller():
@@ -672,39 +826,85 @@ class World:
 
     def _check_always(self) -> None:
         objects = self.objects()
+        self._note_gone(objects)
         for rule in ALWAYS.values():
             for found in rule(objects):
                 self.violate(*found)
         self.simulator.after(self.plan.pace, self._check_always)
 
-    def _check_at_rest(self) -> None:
-        objects = self.objects()
-        # A group that does not fit as a whole waits, whatever fits of it.
-        in_groups = {
-            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            for pod in objects.pods
-            if GROUP_LABEL in (pod["metadata"].get("labels") or {})
+    def _note_gone(self, objects: Objects) -> None:
+        """Take note of pods that are not there any more."""
+        there = {pod["metadata"]["uid"]: key_of(pod) for pod in objects.pods}
+        for uid in self._pods.keys() - there.keys():
+            self._gone[uid] = self._gone[self._pods[uid]] = self.simulator.now
+        self._pods = there
+
+    def _attempts(self) -> dict[str, float]:
+        """How many attempts each replica has made."""
+        return {
+            one.host.name: sum(
+                sample.value
+                for family in one.app.metrics.schedule_attempts.collect()
+                for sample in family.samples
+                if sample.name.endswith("_total")
+            )
+            for one in self.replicas
         }
+
+    def _check_attempts(self, before: Mapping[str, float]) -> None:
+        """While nothing happens there is no reason to try pods over and over."""
+        pods = list(self.objects().pending())
+        # Loose jobs take nodes, give them back, and try again.
+        loose = sum(LOOSE_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods)
+        pending = len(pods) + (_ATTEMPTS_OF_LOOSE * len(pods) if loose else 0)
+        most = _ATTEMPTS_AT_REST + _ATTEMPTS_OF_POD * pending
+        for name, count in self._attempts().items():
+            if count - before.get(name, count) > most:
+                text = f"{count - before[name]:g} attempts at {len(pods)} pods, want at most {most}"
+                self.violate("nothing is tried without a reason", name, text)
+
+    def _check_at_rest(self, *, is_long: bool) -> None:
+        objects = self.objects()
         for rest_rule in AT_REST.values():
-            for found in rest_rule(objects):
-                if found.rule != "late" or found.about not in in_groups:
-                    self.violate(*found)
+            for found in self._late(objects) if rest_rule is late else rest_rule(objects):
+                self.violate(*found)
+        if is_long:
+            for found in outdated_conditions(objects):
+                self.violate(*found)
+            if self.simulator.now - self._evicted_at < self.plan.rest / 3:
+                self.violate("nothing is under way at rest", "evictions", "they go on and on")
+        for found in unreported_bindings(self._calm_bindings(), objects):
+            self.violate(*found)
+        tenures = [*self.tenures]
         if self._lease is not None:
-            self.tenures.append(Tenure(*self._lease))
+            tenures.append(Tenure(*self._lease))
         groups = [
             Group(name, least, frozenset(uids))
             for name, (least, uids) in sorted(self.life.groups.items())
             if name not in self._torn and not self._was_withdrawn(uids)
         ]
-        history = History(self.bindings, self.tenures, groups)
+        history = History(self.bindings, tenures, groups)
         for rule in OVER_HISTORY.values():
             for found in rule(history):
                 self.violate(*found)
+        bound = {binding.pod_uid for binding in self.bindings}
+        strict = [
+            group
+            for group in groups
+            if group.name not in self.life.loose and not group.pods & bound
+        ]
+        for found in late_groups(strict, objects):
+            self.violate(*found)
         leaders = [r for r in self.replicas if r.is_running and r.app.leading.is_set()]
         if len(leaders) != 1:
             self.violate("one replica leads", LEASE, f"{len(leaders)} do")
         for replica in self.replicas:
             self._check_replica(replica)
+            # A standby keeps the candidate that it must not let through.
+            is_leading = replica.app.leading.is_set()
+            if is_long and is_leading and replica.pool.alive > _MOST_SANDBOXES:
+                text = f"{replica.pool.alive} sandboxes are alive"
+                self.violate("nothing is left behind", replica.name, text)
 
     def _was_withdrawn(self, uids: Sequence[str]) -> bool:
         """True if users deleted one of a group's pods while the bindings of it were under way."""
@@ -731,27 +931,26 @@ class World:
         finally:
             replayer.close()
 
+    def _late(self, objects: Objects) -> Iterator[Violation]:
+        """The rule, without jobs: one that does not fit as a whole waits, whatever fits of it."""
+        in_groups = {
+            key_of(pod)
+            for pod in objects.pods
+            if GROUP_LABEL in (pod["metadata"].get("labels") or {})
+        }
+        return (found for found in late(objects) if found.about not in in_groups)
+
+    def _calm_bindings(self) -> list[Binding]:
+        """Those since there are no faults any more."""
+        return [] if self._calm_since is None else self.bindings[self._before_calm :]
+
     def _check_replica(self, replica: Replica) -> None:
-        self._check_log(replica)
         app = replica.app
-        try:
-            app.kernel.check_invariants()
-            app.cache.check_invariants()
-        except AssertionError as error:
-            text = "".join(traceback.format_exception(error))
-            self.violate("caches equal what they are made of", replica.name, text)
-        there = {pod["metadata"]["uid"]: pod for pod in self.cluster.list("pods")}
-        for uid, pod in there.items():
-            known = app.cache.get_pod(uid)
-            node = pod["spec"].get("nodeName") or None
-            ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-            got = known.node_name if known is not None else None
-            if got != (None if ended else node) and uid not in app.kernel.permits:
-                self.violate(
-                    "the cache has what the API server has",
-                    pod["metadata"]["name"],
-                    f"{replica.name} has it on {got}, the API server on {node}",
-                )
+        since = self.simulator.now - SOON_SECONDS / 2
+        for found in disagreements(app, self.cluster, self._gone, since):
+            self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
+        for found in other_decisions(app):
+            self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
         revision = app.rollout.active.bundle.revision
         want = _built(self._good).revision
         # A standby need not go on with stages that only a leader can pass.
@@ -761,6 +960,10 @@ class World:
                 replica.name,
                 f"revision {revision} instead of {want}: {app.rollout.status}",
             )
+        saved = self.cluster.get("configmaps", MAP + last_good.SUFFIX, NAMESPACE) or {}
+        if app.leading.is_set() and saved.get("data") != dict(self._good):
+            keys = sorted(saved.get("data") or ())
+            self.violate("the policies in force are saved", replica.name, f"those saved are {keys}")
 
     # --- the trace ----------------------------------------------------------------------------
 
@@ -808,6 +1011,8 @@ class _listening:
                 if isinstance(error, BaseException):
                     event["error"] = "".join(traceback.format_exception(error))
                 world.violate("no unexpected exception", str(event.pop("event")), str(event))
+            if world.is_calm and event.get("event") in _NOT_WHEN_CALM:
+                world.violate("nothing fails without a fault", name, str(event))
             raise structlog.DropEvent
 
         self._before = structlog.get_config()
@@ -831,5 +1036,17 @@ _EXPECTED_ERRORS: Final = frozenset(
         "The built-in policies failed their trial",
         "Policies rolled back",
         "The last good policies do not load any more",
+    }
+)
+#: What is logged as a warning, and has no reason while everything works.
+_NOT_WHEN_CALM: Final = frozenset(
+    {
+        "Skipped a malformed object",
+        "Skipped an event",
+        "Watch sent a line that is not an event",
+        "Could not list",
+        "Watch failed",
+        "Watch expired, listing again",
+        "Cannot get the lease",
     }
 )

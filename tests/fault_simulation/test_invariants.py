@@ -15,6 +15,9 @@ from engine.fault_simulation.invariants import (
     bound_once,
     grown,
     late,
+    late_groups,
+    misplaced_devices,
+    outdated_conditions,
     overcommitted,
     overdrawn_devices,
     partial_groups,
@@ -22,6 +25,8 @@ from engine.fault_simulation.invariants import (
     shared_volumes,
     tenures_of,
     unexpected,
+    unprovisioned,
+    unreported_bindings,
     unreserved_claims,
     untrue_conditions,
     untrue_events,
@@ -169,6 +174,37 @@ def test_a_node_that_is_full_of_pods_takes_no_more() -> None:
     node = node_manifest("n", cpu="4", memory="8Gi", pods=1)
     before = Objects(nodes=[node], pods=[pod("p"), pod("q", node="n")])
     assert [one.rule for one in overcommitted(binding(), before)] == ["overcommitted"]
+
+
+def grouped(*names: str, **words: Any) -> list[dict[str, Any]]:
+    return [pod(name, cpu="2", **words) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param(
+            grouped("a", "b"),
+            ["g: pending, and there is capacity for 2 pods, it needs 2"],
+            id="fits",
+        ),
+        pytest.param([*grouped("a", "b"), pod("q", cpu="1", node="n")], [], id="half of it fits"),
+        pytest.param(
+            [*grouped("a", "b"), pod("q", cpu="1", nominated="n")], [], id="beside a nominated pod"
+        ),
+        pytest.param(
+            grouped("a", "b", nominated="n"),
+            ["g: pending, and there is capacity for 2 pods, it needs 2"],
+            id="nominated itself",
+        ),
+        pytest.param(grouped("a"), [], id="not all there"),
+        pytest.param([*grouped("a"), *grouped("b", node="n")], [], id="begun"),
+        pytest.param([pod("a", cpu="1"), pod("b", cpu="2")], [], id="not alike"),
+    ],
+)
+def test_a_group_that_fits_is_not_left_pending(pods: list[dict[str, Any]], want: list[str]) -> None:
+    group = Group("g", 2, frozenset({"a-uid", "b-uid"}))
+    assert texts(late_groups([group], Objects(nodes=[NODE], pods=pods))) == want
 
 
 def test_what_a_replica_could_not_know_is_not_its_doing() -> None:
@@ -365,6 +401,120 @@ def test_a_bound_pod_has_its_claims(claims: list[dict[str, Any]], want: str) -> 
     assert got == ([f"default/p: bound, and {want}"] if want else [])
 
 
+# --- claims ----------------------------------------------------------------------------------
+
+
+def local_volume(name: str, claim_name: str, node: str) -> dict[str, Any]:
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    found = volume(name, claim_name)
+    found["spec"]["nodeAffinity"] = {
+        "required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+    }
+    return found
+
+
+def selecting(node: str) -> dict[str, Any]:
+    found = volume_claim("c")
+    found["spec"]["storageClassName"] = "s"
+    found["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": node}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("own", "mode", "is_late"),
+    [
+        pytest.param(selecting("n"), "WaitForFirstConsumer", True, id="to be made there"),
+        pytest.param(selecting("m"), "WaitForFirstConsumer", False, id="to be made elsewhere"),
+        pytest.param(selecting("n"), "Immediate", False, id="to be made anywhere"),
+        pytest.param(volume_claim("c", "v"), "", True, id="is there"),
+        pytest.param(volume_claim("c", "w"), "", False, id="is elsewhere"),
+        pytest.param(volume_claim("other"), "", False, id="no claim"),
+    ],
+)
+def test_a_pod_whose_volume_is_in_reach_is_not_left_pending(
+    own: dict[str, Any], mode: str, is_late: bool
+) -> None:
+    objects = Objects(
+        nodes=[NODE],
+        pods=[using("p", "c")],
+        volume_claims=[own],
+        volumes=[local_volume("v", "c", "n"), local_volume("w", "c", "m")],
+        storage_classes=[{"metadata": {"name": "s"}, "volumeBindingMode": mode}],
+    )
+    want = ["default/p: pending, and `n` has enough left"] if is_late else []
+    assert texts(late(objects)) == want
+
+
+def requesting(name: str = "c", **request: Any) -> dict[str, Any]:
+    exactly = {"deviceClassName": "gpu", **request}
+    devices = {"requests": [{"name": "r", "exactly": exactly}]}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": devices}}
+
+
+@pytest.mark.parametrize(
+    ("claims", "is_late"),
+    [
+        pytest.param([requesting()], True, id="a device is free"),
+        pytest.param([requesting(), claim("other", "0")], False, id="none is free"),
+        pytest.param([requesting(count=2)], False, id="asks for several"),
+        pytest.param([claim("c", "0")], True, id="has its device there"),
+        pytest.param([claim("c", "0", pool="m")], False, id="has its device elsewhere"),
+        pytest.param([], False, id="no claim"),
+    ],
+)
+def test_a_pod_whose_device_is_in_reach_is_not_left_pending(
+    claims: list[dict[str, Any]], is_late: bool
+) -> None:
+    selector = {"cel": {"expression": "device.driver == 'd'"}}
+    objects = Objects(
+        nodes=[NODE],
+        pods=[pod(spec={"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]})],
+        claims=claims,
+        slices=[device_slice({"name": "0"}, nodeName="n")],
+        device_classes=[{"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}],
+    )
+    assert bool(texts(late(objects))) is is_late
+
+
+@pytest.mark.parametrize(
+    ("own", "want"),
+    [
+        pytest.param(volume_claim("c", "v"), [], id="there"),
+        pytest.param(
+            volume_claim("c", "w"),
+            ["default/p: bound to `n`, and its volume is on `m`"],
+            id="elsewhere",
+        ),
+        pytest.param(
+            volume_claim("c"), ["default/p: bound, and its claim `default/c` has no volume"],
+            id="not made",
+        ),
+        pytest.param(volume_claim("other"), [], id="deleted"),
+    ],
+)  # fmt: skip
+def test_a_pod_is_bound_where_its_volumes_are(own: dict[str, Any], want: list[str]) -> None:
+    volumes = [local_volume("v", "c", "n"), local_volume("w", "c", "m")]
+    before = Objects(pods=[using("p", "c")], volume_claims=[own], volumes=volumes)
+    assert texts(unprovisioned(binding(), before)) == want
+
+
+def test_a_pod_runs_where_its_devices_are() -> None:
+    one = pod(node="n", spec={"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]})
+    got = [
+        texts(
+            misplaced_devices(
+                Objects(
+                    pods=[one],
+                    claims=[claim("c", "0", users=("p-uid",))],
+                    slices=[device_slice({"name": "0"}, nodeName=node)],
+                )
+            )
+        )
+        for node in ("n", "m")
+    ]
+    assert got == [[], ["default/p: bound to `n`, and its device is on `m`"]]
+
+
 # --- budgets ---------------------------------------------------------------------------------
 
 
@@ -517,6 +667,30 @@ def test_events_are_true() -> None:
     assert got == [
         ["default/p: pending, and its event: Successfully assigned default/p to n"],
         ["default/p: on `m`, and its event: Successfully assigned default/p to n"],
+    ]
+
+
+def test_conditions_speak_of_the_nodes_that_there_are() -> None:
+    def waiting(message: str) -> Objects:
+        return Objects(
+            nodes=[NODE, node_manifest("m")],
+            pods=[pod(status=scheduled("False", "Unschedulable", message))],
+        )
+
+    for fine in ("0/2 nodes are available: 2 Insufficient cpu.", "0/1 nodes are available: 1 no."):
+        assert texts(outdated_conditions(waiting(fine))) == []
+    old = "0/3 nodes are available: 3 Insufficient cpu."
+    assert texts(outdated_conditions(waiting(old))) == [
+        f"default/p: there are 2 nodes, and its condition says: {old}"
+    ]
+
+
+def test_a_binding_has_an_event() -> None:
+    said = {"regarding": {"uid": "p-uid"}, "reason": "Scheduled"}
+    there = Objects(pods=[pod("p", node="n"), pod("q", node="n")], events=[said])
+    assert texts(unreported_bindings([binding("p"), binding("gone")], there)) == []
+    assert texts(unreported_bindings([binding("p"), binding("q")], there)) == [
+        "default/q: bound to `n` at 1.000, and no event says so"
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fault_simulation.planted.fault import ROOT, PlantedFault
 from tests.fault_simulation.planted.hunt import Hunt
-from tests.fault_simulation.planted.runner import hunted, run
+from tests.fault_simulation.planted.runner import begun, hunted, run
 from tests.fault_simulation.planted.table import ALL, PARTS
 
 FAULT = PlantedFault("one", "engine/lib/clock.py", "", "", "")
@@ -56,7 +56,8 @@ def test_the_budget_is_shared_and_the_worlds_are_not_repeated() -> None:
         return Hunt("", "", "", first + 3, cpu_seconds)
 
     faults = [PlantedFault(name, "", "", "", "") for name in ("easy", "hard")]
-    report = run(faults, budget=100.0, jobs=1, first=7, hunt=hunt)
+    report = begun(faults, 7)
+    run(report, budget=100.0, jobs=1, hunt=hunt)
     assert calls == [
         ("easy", 7, 25.0),
         ("hard", 7, 25.0),
@@ -71,7 +72,8 @@ def test_a_world_that_fails_without_a_fault_finds_none() -> None:
     def hunt(name: str, first: int, cpu_seconds: float) -> Hunt:
         return Hunt("late", "a pod", "", first, 1.0)
 
-    report = run([PlantedFault("one", "", "", "", "")], budget=100.0, jobs=1, hunt=hunt)
+    report = begun([PlantedFault("one", "", "", "", "")])
+    run(report, budget=100.0, jobs=1, hunt=hunt)
     assert report.found == 0
     assert [one.seed for one in report.control] == [1]
 

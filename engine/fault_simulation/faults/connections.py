@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from engine.fault_simulation.world import World
 
 #: The kernel of either side finds out that the other is silent.
-_KEEPALIVE_SECONDS: Final = 60.0
+KEEPALIVE_SECONDS: Final = 60.0
 
 
 def _any(world: "World", rng: Random) -> "Connection | None":
@@ -41,7 +41,7 @@ def _cut_request(world: "World", rng: Random) -> None:
 
 def _silence(world: "World", rng: Random) -> None:
     if (connection := _any(world, rng)) is not None:
-        connection.fall_silent(_KEEPALIVE_SECONDS)
+        connection.fall_silent(KEEPALIVE_SECONDS)
         world.count("connection silent")
 
 
@@ -63,7 +63,7 @@ def _partition(world: "World", rng: Random) -> None:
     directions = [pair for other in others for pair in ((name, other), (other, name))]
     cut = directions if rng.random() < 0.6 else [rng.choice(directions)]
     world.network.cut_off.update(cut)
-    world.server.later(seconds, lambda: world.network.join(cut, _KEEPALIVE_SECONDS))
+    world.server.later(seconds, lambda: world.network.join(cut, KEEPALIVE_SECONDS))
     world.count("partition")
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from engine.fault_simulation.invariants.budgets import violated_budgets
-from engine.fault_simulation.invariants.capacity import late, overcommitted
+from engine.fault_simulation.invariants.capacity import late, late_groups, overcommitted
+from engine.fault_simulation.invariants.claims import misplaced_devices, unprovisioned
 from engine.fault_simulation.invariants.exclusives import (
     overdrawn_devices,
     shared_devices,
@@ -42,7 +43,12 @@ from engine.fault_simulation.invariants.histories import (
     tenures_of,
     unexpected,
 )
-from engine.fault_simulation.invariants.statements import untrue_conditions, untrue_events
+from engine.fault_simulation.invariants.statements import (
+    outdated_conditions,
+    unreported_bindings,
+    untrue_conditions,
+    untrue_events,
+)
 
 OVER_HISTORY: Final[Mapping[str, Callable[[History], Iterator[Violation]]]] = {
     "a pod is bound once": lambda history: bound_once(history.bindings),
@@ -53,6 +59,7 @@ OVER_HISTORY: Final[Mapping[str, Callable[[History], Iterator[Violation]]]] = {
 }
 AT_BINDING: Final[Mapping[str, Callable[[Binding, Objects], Iterator[Violation]]]] = {
     "a node holds no more than its allocatable": overcommitted,
+    "a pod is bound where its volumes are": unprovisioned,
 }
 AT_EVICTION: Final[Mapping[str, Callable[[Eviction, Objects], Iterator[Violation]]]] = {
     "preemption respects priorities and budgets": violated_budgets,
@@ -65,6 +72,7 @@ ALWAYS: Final[Mapping[str, Callable[[Objects], Iterator[Violation]]]] = {
 AT_REST: Final[Mapping[str, Callable[[Objects], Iterator[Violation]]]] = {
     **ALWAYS,
     "a bound pod has its claims": unreserved_claims,
+    "a pod runs where its devices are": misplaced_devices,
     "a pod that fits is bound": late,
     "conditions are true": untrue_conditions,
     "events are true": untrue_events,
@@ -87,6 +95,9 @@ __all__ = [
     "bound_once",
     "grown",
     "late",
+    "late_groups",
+    "misplaced_devices",
+    "outdated_conditions",
     "overcommitted",
     "overdrawn_devices",
     "partial_groups",
@@ -94,6 +105,8 @@ __all__ = [
     "shared_volumes",
     "tenures_of",
     "unexpected",
+    "unprovisioned",
+    "unreported_bindings",
     "unreserved_claims",
     "untrue_conditions",
     "untrue_events",

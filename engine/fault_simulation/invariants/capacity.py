@@ -1,10 +1,10 @@
 """Rules about the capacity of nodes: never more than there is, and never left unused.
 
 Owns the check of one binding, and the search for a node by arithmetic alone, for pods that ask for
-nothing else.
+nothing else but volumes and devices of which it is plain where they are.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 from engine.fault_simulation.invariants.amounts import (
@@ -14,8 +14,10 @@ from engine.fault_simulation.invariants.amounts import (
     requests_of,
     total,
 )
+from engine.fault_simulation.invariants.claims import is_reachable
 from engine.fault_simulation.invariants.facts import (
     Binding,
+    Group,
     Manifest,
     Objects,
     Violation,
@@ -24,14 +26,13 @@ from engine.fault_simulation.invariants.facts import (
     priority_of,
 )
 
-_MORE_THAN_AMOUNTS: Final = (
+_MORE: Final = (
     "affinity",
     "nodeSelector",
-    "resourceClaims",
     "schedulingGates",
-    "schedulingGroup",
     "topologySpreadConstraints",
 )
+_CLAIMING: Final = frozenset({"persistentVolumeClaim", "ephemeral", "csi"})
 
 
 def overcommitted(
@@ -77,10 +78,11 @@ def overcommitted(
 def late(objects: Objects) -> Iterator[Violation]:
     """Pods that are pending at rest although a node has enough left, or would after preemption.
 
-    Says nothing of pods that ask for more than amounts, see `asks_for_amounts_alone`.
+    Says nothing of pods that ask for more than amounts, see `asks_for_amounts_alone`, and claims
+    that are understood, see `is_reachable`; with claims, preemption is not thought of.
     """
     for pod in objects.pending():
-        if not asks_for_amounts_alone(pod):
+        if _asks_for_more(pod) or pod["spec"].get("schedulingGroup"):
             continue
         for node in objects.nodes:
             if is_open(node) and (how := _fits(pod, node, objects)):
@@ -89,17 +91,49 @@ def late(objects: Objects) -> Iterator[Violation]:
                 break
 
 
+def late_groups(groups: Iterable[Group], objects: Objects) -> Iterator[Violation]:
+    """Groups that are pending at rest although there is capacity for all that they need.
+
+    Only of groups whose pods are all pending, ask for amounts alone, and are alike. Whatever is
+    nominated to a node counts there; preemption is not thought of.
+    """
+    by_uid = {pod["metadata"]["uid"]: pod for pod in objects.pending()}
+    for group in groups:
+        pods = [by_uid[uid] for uid in group.pods if uid in by_uid]
+        if len(pods) < max(len(group.pods), 1) or not all(map(_asks_for_amounts, pods)):
+            continue
+        wanted = requests_of(pods[0])
+        if any(requests_of(pod) != wanted for pod in pods):
+            continue
+        count = sum(
+            _copies(wanted, node, objects, group.pods) for node in objects.nodes if is_open(node)
+        )
+        if count >= group.min_count:
+            text = f"pending, and there is capacity for {count} pods, it needs {group.min_count}"
+            yield Violation("late_groups", group.name, text)
+
+
 def asks_for_amounts_alone(pod: Manifest) -> bool:
     """True if only amounts, taints and readiness decide where a pod can run."""
+    return _asks_for_amounts(pod) and not pod["spec"].get("schedulingGroup")
+
+
+def _asks_for_amounts(pod: Manifest) -> bool:
+    """The same, of a pod that may be in a group."""
+    spec = pod["spec"]
+    return (
+        not _asks_for_more(pod)
+        and not spec.get("resourceClaims")
+        and not any(_CLAIMING & volume.keys() for volume in spec.get("volumes") or ())
+    )
+
+
+def _asks_for_more(pod: Manifest) -> bool:
+    """True if more than amounts, claims and its group decides where a pod can run."""
     spec = pod["spec"]
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    return (
-        not any(spec.get(field) for field in _MORE_THAN_AMOUNTS)
-        and not any("hostPort" in port for one in containers for port in one.get("ports") or ())
-        and not any(
-            {"persistentVolumeClaim", "ephemeral", "csi"} & volume.keys()
-            for volume in spec.get("volumes") or ()
-        )
+    return any(spec.get(field) for field in _MORE) or any(
+        "hostPort" in port for one in containers for port in one.get("ports") or ()
     )
 
 
@@ -141,9 +175,29 @@ def victims_for(pod: Manifest, node: Manifest, objects: Objects) -> list[Manifes
     return [other for other in objects.pods_on(key_of(node)) if priority_of(other) < mine]
 
 
+def _copies(wanted: Amounts, node: Manifest, objects: Objects, leave_out: Container[str]) -> int:
+    """How many pods that request *wanted* fit on *node*; the uids in *leave_out* do not count."""
+    name = key_of(node)
+    used = [requests_of(pod) for pod in objects.pods_on(name)]
+    used += [
+        requests_of(pod)
+        for pod in objects.pending()
+        if nominated_node(pod) == name and pod["metadata"]["uid"] not in leave_out
+    ]
+    count = 0
+    while not missing(wanted, total(used), allocatable_of(node)):
+        used.append(wanted)
+        count += 1
+    return count
+
+
 def _fits(pod: Manifest, node: Manifest, objects: Objects) -> str:
+    if not is_reachable(pod, node, objects):
+        return ""
     if not left_after(pod, node, objects):
         return "has enough left"
+    if not asks_for_amounts_alone(pod):
+        return ""
     victims = {key_of(other) for other in victims_for(pod, node, objects)}
     if victims and not left_after(pod, node, objects, victims):
         return "has enough left once pods of lower priority are preempted"

@@ -97,6 +97,7 @@ class Objects:
         volumes, volume_claims: PersistentVolumes and PersistentVolumeClaims.
         budgets: PodDisruptionBudgets.
         events: Of either API group.
+        storage_classes, device_classes: With their provisioning and selectors.
         schedulers: The `schedulerName`s that the scheduler answers for.
     """
 
@@ -108,6 +109,8 @@ class Objects:
     volume_claims: Sequence[Manifest] = ()
     budgets: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
+    storage_classes: Sequence[Manifest] = ()
+    device_classes: Sequence[Manifest] = ()
     schedulers: frozenset[str] = frozenset({"default-scheduler"})
 
     def pods_on(self, node: str) -> Iterator[Manifest]:

@@ -3,10 +3,12 @@
 Owns the comparison of these with the pods that they are about.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from engine.fault_simulation.invariants.facts import (
+    Binding,
     Manifest,
     Objects,
     Violation,
@@ -19,8 +21,9 @@ from engine.fault_simulation.invariants.facts import (
 
 GATED: Final = "SchedulingGated"
 #: What a pod that waits may say; a pod with gates says `GATED`.
-REASONS: Final = frozenset({"Unschedulable", "SchedulerError", GATED})
+REASONS: Final = frozenset({"Unschedulable", "SchedulerError", "WaitingOnPermit", GATED})
 _ASSIGNED: Final = "Successfully assigned "
+_AVAILABLE: Final = re.compile(r"0/(\d+) nodes are available: ")
 
 
 def untrue_conditions(objects: Objects) -> Iterator[Violation]:
@@ -58,6 +61,33 @@ def untrue_events(objects: Objects) -> Iterator[Violation]:
         if said != node_of(pod):
             where = f"on `{node_of(pod)}`" if node_of(pod) else "pending"
             yield Violation("untrue_events", key_of(pod), f"{where}, and its event: {text}")
+
+
+def outdated_conditions(objects: Objects) -> Iterator[Violation]:
+    """Conditions that speak of another number of nodes than there are.
+
+    For pods that were tried since nodes came or went. A pod that had a node is told of that one.
+    """
+    count = len(objects.nodes)
+    for pod in objects.pending():
+        message = (condition_of(pod, "PodScheduled") or {}).get("message") or ""
+        found = _AVAILABLE.match(message)
+        if found is not None and int(found.group(1)) not in (1, count):
+            yield _untrue(pod, f"there are {count} nodes, and its condition says: {message}")
+
+
+def unreported_bindings(bindings: Iterable[Binding], objects: Objects) -> Iterator[Violation]:
+    """Bindings without an event, of pods that are still there; for times without faults."""
+    reported = {
+        (event.get("regarding") or event.get("involvedObject") or {}).get("uid")
+        for event in objects.events
+        if event.get("reason") == "Scheduled"
+    }
+    there = {pod["metadata"]["uid"] for pod in objects.pods}
+    for binding in bindings:
+        if binding.pod_uid in there - reported:
+            text = f"bound to `{binding.node}` at {binding.at:.3f}, and no event says so"
+            yield Violation("unreported_bindings", binding.pod, text)
 
 
 def _untrue(pod: Manifest, text: str) -> Violation:

@@ -143,6 +143,8 @@ class VolumeBinding(RuntimePlugin):
         if objects is not None:
             self._assumed_volumes = AssumedObjects(objects, VOLUMES)
             self._assumed_claims = AssumedObjects(objects, CLAIMS)
+            objects.listen(VOLUMES, self._assumed_volumes.changed)
+            objects.listen(CLAIMS, self._assumed_claims.changed)
 
     # --- the pod ---------------------------------------------------------------------------
 

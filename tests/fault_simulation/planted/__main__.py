@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.fault_simulation.planted.runner import Report, Result, run
+from tests.fault_simulation.planted.runner import Report, Result, begun, run
 from tests.fault_simulation.planted.table import ALL, PARTS
 
 _OUT: Final = Console()
@@ -59,6 +59,11 @@ def main(
         for fault in faults:
             click.echo(f"{fault.name} ({fault.path}): {fault.harm}")
         return
+
+    def write(report: Report) -> None:
+        if output is not None:
+            output[1].write_text(json.dumps(report.plain(), indent=2) + "\n")
+
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TimeElapsedColumn(), console=_ERR, transient=True) as progress:
         task = progress.add_task("planted faults", total=len(faults))
@@ -67,10 +72,11 @@ def main(
             if result.is_found:
                 progress.advance(task)
             progress.update(task, description=result.fault.name[:40])
+            write(report)
 
-        report = run(faults, budget=budget, jobs=jobs, first=first, on_result=note)
-    if output is not None:
-        output[1].write_text(json.dumps(report.plain(), indent=2) + "\n")
+        report = begun(faults, first)
+        run(report, budget=budget, jobs=jobs, on_result=note)
+    write(report)
     _show(report)
     is_enough = report.found >= _WANTED_SHARE * len(report.results)
     sys.exit(0 if is_enough and not report.control else 1)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A world that takes so many seconds of CPU longer than it may goes in circles.
 GRACE_SECONDS: Final = 90
+#: Longer than the longest wait of a pod that nothing wakes.
+REST_SECONDS: Final = 360.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,16 @@ def plan_for(seed: int) -> "Plan":
     from engine.fault_simulation.life import FEATURES
     from engine.fault_simulation.plans import plan_of
 
-    plan = plan_of(seed, 60.0 + 20.0 * (seed % 6))
+    plan = plan_of(seed, 40.0 + 20.0 * ((seed - 1) % 6))
     features = frozenset(FEATURES) if seed % 2 else plan.features
     return replace(
-        plan, features=features, pace=min(plan.pace, 3.0), every=min(plan.every, 4.0), pieces=0
+        plan,
+        replicas=min(plan.replicas, 2),
+        features=features,
+        pace=min(plan.pace, 3.0),
+        every=min(plan.every, 4.0),
+        pieces=0,
+        rest=REST_SECONDS,
     )
 
 

@@ -125,19 +125,22 @@ def hunted(name: str, first: int, cpu_seconds: float) -> Hunt:
     return Hunt(**json.loads(done.stdout))
 
 
+def begun(faults: Sequence[PlantedFault], first: int = 1) -> Report:
+    """A report without results, for *faults* in worlds from seed *first* on."""
+    part_of = {fault.name: part for part, found in PARTS.items() for fault in found}
+    return Report([Result(fault, part_of.get(fault.name, ""), seed=first) for fault in faults])
+
+
 def run(
-    faults: Sequence[PlantedFault],
+    report: Report,
     *,
     budget: float,
     jobs: int,
-    first: int = 1,
     on_result: Callable[[Result], None] = lambda _: None,
     hunt: Callable[[str, int, float], Hunt] = hunted,
-) -> Report:
-    """Look for *faults* with *budget* seconds of CPU in all, from seed *first* on."""
-    part_of = {fault.name: part for part, found in PARTS.items() for fault in found}
-    results = [Result(fault, part_of.get(fault.name, ""), seed=first) for fault in faults]
-    report = Report(results)
+) -> None:
+    """Look for the faults of *report* with *budget* seconds of CPU in all, and fill it in."""
+    results = report.results
     for turn in range(_ROUNDS):
         missing = [one for one in results if not one.is_found]
         left = budget - report.cpu_seconds
@@ -162,4 +165,3 @@ def run(
     for one in results:
         if one.seed in {control.seed for control in report.control}:
             one.rule = ""  # the world fails without it, too
-    return report

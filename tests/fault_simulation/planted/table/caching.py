@@ -91,11 +91,11 @@ CACHING: Final = (
         "Deleted volumes are offered to pods, and their claims are bound to nothing.",
     ),
     PlantedFault(
-        "assumed object outlives its object",
+        "assumption outlives its object",
         "engine/caching/assumed_objects.py",
-        "            if stored is base:\n                return assumed\n",
-        "            return assumed\n",
-        "A claim for which provisioning failed looks chosen, and its pod stays pending.",
+        "            self.restore(object_key(one))\n",
+        "            pass\n",
+        "Every claim that there ever was takes memory.",
     ),
     PlantedFault(
         "kinds keep pods that left",
