@@ -68,6 +68,15 @@ def test_fixed_seeds_hold(seed: int) -> None:
     assert outcome.reached.keys() <= possible()
 
 
+@pytest.mark.slow("simulates a cluster whose store is restored again and again")
+def test_what_a_restore_forgets_is_done_again() -> None:
+    """A standby that took over after one bound pods to nodes that it had not seen become full."""
+    plan = replace(plan_of(3, 200.0), faults=frozenset({"restored from a backup"}), every=30.0)
+    outcome = World(plan).run()
+    assert not outcome.violations, told(outcome)
+    assert outcome.faults["restored from a backup"] > 1
+
+
 @pytest.mark.slow("simulates a cluster until the fault shows")
 def test_a_replica_that_binds_after_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaderElector, "may_act", property(lambda elector: elector._is_leading))
