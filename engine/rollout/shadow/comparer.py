@@ -14,6 +14,7 @@ import structlog
 from engine.caching.snapshot import Snapshot
 from engine.kernel.instructions import ReportDecision
 from engine.model.pod import Pod
+from engine.policy.errors import PolicyErrors
 from engine.rollout.differences import kind_of
 from engine.rollout.measures import Example
 from engine.rollout.shadow.job import Attempt, Job
@@ -140,7 +141,11 @@ class Comparer:
     def _note(self, error: Exception, message: str) -> None:
         """Log the first one; there may be as many as decisions."""
         self._errors += 1
-        if self._errors == 1:
+        if self._errors > 1:
+            return
+        if isinstance(error, PolicyErrors):
+            log.warning(message, reason=str(error))
+        else:
             log.error(message, exc_info=error)
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import structlog
 
 from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
@@ -157,8 +158,13 @@ def test_a_candidate_whose_sandbox_does_not_start_compares_nothing() -> None:
         raise PolicyErrors([Problem("roomy.star", 1, 1, "no memory")])
 
     world = WatchedWorld(FILES, with_text(SAME), shadow_in_step(fails))
-    world.live(0, 20)
+    with structlog.testing.capture_logs() as logs:
+        world.live(0, 20)
     got = world.shadow.measures
+    # A machine short of memory is no bug: said once, without a traceback.
+    assert [line["reason"] for line in logs if line["log_level"] != "info"] == [
+        "roomy.star:1:1: no memory"
+    ]
     assert got.compared == 0
     assert got.skipped == {"error": got.decided}
     assert got.decided > 20
