@@ -169,9 +169,9 @@ class Life:
     # --- single changes -----------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Make more pods than fit, beside some that will go; one node takes none for now."""
+        """Make more pods than fit, beside some that will go; one node is empty and takes none."""
         nodes = self._cluster.list("nodes")
-        self._cordon(nodes[0])
+        self._clear(nodes[0])
         cpus = sum(int(node["status"]["allocatable"]["cpu"]) for node in nodes)
         self._ballast = self._run("deployment", 2, "2", "high", {})
         self._run("deployment", cpus // 2 + 4, "2", "low", {})
@@ -491,14 +491,15 @@ class Life:
         if node is None or len(self._cluster.list("nodes")) < 3:
             return
         name = node["metadata"]["name"]
-        self._cordon(node)
-        for pod in self._cluster.list("pods"):
-            if pod["spec"].get("nodeName") == name:
-                self._delete("pods", pod["metadata"]["name"], grace=1)
+        self._clear(node)
         self._later(self._pace, lambda: self._uncordon(name))
 
-    def _cordon(self, node: Json) -> None:
+    def _clear(self, node: Json) -> None:
+        """Cordon a node, and delete its pods."""
         self._put(node, spec={**(node.get("spec") or {}), "unschedulable": True})
+        for pod in self._cluster.list("pods"):
+            if pod["spec"].get("nodeName") == node["metadata"]["name"]:
+                self._delete("pods", pod["metadata"]["name"], grace=1)
 
     def _uncordon(self, name: str) -> None:
         node = self._cluster.get("nodes", name)

@@ -106,6 +106,9 @@ _SETTLE_SECONDS: Final = 10
 _ATTEMPTS_AT_REST: Final = 10
 _ATTEMPTS_OF_POD: Final = 2
 _ATTEMPTS_OF_LOOSE: Final = 10
+#: Pods that came and went between two looks, and the backoff of a first error.
+_MORE_PODS: Final = 20
+_BACKOFF_SECONDS: Final = 2.0
 #: Of a leader at rest: those of the policies in force.
 _MOST_SANDBOXES: Final = 2
 #: The bindings of a group may take so long, with requests that are lost or answered late.
@@ -350,6 +353,7 @@ class World:
         self._calm_since: float | None = None
         self._before_calm = 0
         self._evicted_at = 0.0
+        self._errors: tuple[Mapping[str, float], float] = ({}, 0.0)
 
     def _make_servers(self) -> list[ApiServer]:
         servers = [ApiServer(self.server, self.cluster.front_ends[0])]
@@ -431,7 +435,7 @@ class World:
 
     def _probe(self) -> None:
         """Single changes of a full cluster: nothing else wakes the pods that one of them helps."""
-        self.life.fill()
+        self.server.call(self.life.fill)
         self._go_on(SOON_SECONDS / 2)
         for change in self.life.single_changes():
             self.server.call(change)
@@ -827,6 +831,7 @@ class World:
     def _check_always(self) -> None:
         objects = self.objects()
         self._note_gone(objects)
+        self._check_errors(objects)
         for rule in ALWAYS.values():
             for found in rule(objects):
                 self.violate(*found)
@@ -839,17 +844,30 @@ class World:
             self._gone[uid] = self._gone[self._pods[uid]] = self.simulator.now
         self._pods = there
 
-    def _attempts(self) -> dict[str, float]:
-        """How many attempts each replica has made."""
+    def _attempts(self, *results: str) -> dict[str, float]:
+        """How many attempts each replica has made; those with one of *results*, if given."""
         return {
             one.host.name: sum(
                 sample.value
                 for family in one.app.metrics.schedule_attempts.collect()
                 for sample in family.samples
                 if sample.name.endswith("_total")
+                and (not results or sample.labels["result"] in results)
             )
             for one in self.replicas
         }
+
+    def _check_errors(self, objects: Objects) -> None:
+        """A pod whose attempt met an error is tried again after its backoff, not before."""
+        pods = sum(1 for _ in objects.pending())
+        now, errors = self.simulator.now, self._attempts("error")
+        before, since = self._errors
+        self._errors = errors, now
+        most = (pods + _MORE_PODS) * (now - since + _BACKOFF_SECONDS)
+        for name, count in errors.items():
+            if count - before.get(name, 0) > most:
+                text = f"{count - before.get(name, 0):g} errors in {now - since:.1f} s, {pods} pods"
+                self.violate("failed attempts back off", name, text)
 
     def _check_attempts(self, before: Mapping[str, float]) -> None:
         """While nothing happens there is no reason to try pods over and over."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.fault_simulation.world import Plan
 
 #: A world that takes so many seconds of CPU longer than it may goes in circles.
-GRACE_SECONDS: Final = 90
+GRACE_SECONDS: Final = 30
 #: Longer than the longest wait of a pod that nothing wakes.
 REST_SECONDS: Final = 360.0
 
