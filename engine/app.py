@@ -308,6 +308,7 @@ class App:
             clock=self._clock,
             comparing=self.comparing,
             control=self.control,
+            may_save=self._may_act,
         )
         # 6. The informers.
         self.facts = LiveFacts(

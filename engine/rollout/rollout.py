@@ -62,6 +62,11 @@ def _faults_reject() -> Iterator[None]:
         raise Rejected("internal", [problem]) from error
 
 
+def yes() -> bool:
+    """The default of `may_save`: no other replica can lead."""
+    return True
+
+
 class Rollout:
     """Keeps policies in force.
 
@@ -75,6 +80,7 @@ class Rollout:
         metrics, clock: Measure.
         comparing: Compares a candidate with what is in force; None: this process decides nothing.
         control: Who may skip stages wants this.
+        may_save: False once another replica may lead, by the clock: also before this one knows.
         save_timeout, load_timeout: Seconds for which a new leader waits for *store*.
         sleep: Waits between two looks at the source, the store and an edit on probation.
     """
@@ -92,6 +98,7 @@ class Rollout:
         clock: Clock,
         comparing: Comparing | None = None,
         control: RolloutControl | None = None,
+        may_save: Callable[[], bool] = yes,
         save_timeout: float = SAVE_TIMEOUT,
         load_timeout: float = LOAD_TIMEOUT,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -108,7 +115,7 @@ class Rollout:
         self._revisions = Revisions()
         self._saved = SavedPolicies(
             store,
-            lambda: self.is_active,
+            lambda: self.is_active and may_save(),
             save_timeout=save_timeout,
             load_timeout=load_timeout,
             sleep=sleep,

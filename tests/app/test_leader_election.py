@@ -381,6 +381,17 @@ async def test_what_waited_while_the_process_slept_is_not_sent_after_the_lease()
         await eventually(lambda: condition(cluster, "p")["message"] == "old news")
 
 
+async def test_a_leader_that_slept_too_long_does_not_save_its_policies() -> None:
+    """A replica that was paused wrote its last good policies over those of the next leader."""
+    lease = LeaseSettings("starsched", "kube-system", 1500.0, 1000.0, 100.0)
+    async with DevCluster() as cluster, scheduler(cluster, lease=lease) as app:
+        assert app.elector is not None
+        assert app.rollout._saved._is_leader()
+        app.elector._renewed_at -= 1000.0
+        assert not app.rollout._saved._is_leader()
+        app.elector._renewed_at += 1000.0
+
+
 async def test_a_new_leader_knows_what_the_one_before_it_bound_last() -> None:
     """A standby whose watch was behind took over and gave away what was given away already."""
     lease = {
