@@ -65,12 +65,13 @@ def queue_key(pod):
 '''
 _PAIRS: Final = f'''"""Binds pods of one rank only while there is another one.
 
-Hooks: group_of, permit. Reads: pod.labels["{RANK_LABEL}"], how many pods of the rank have a node.
+Hooks: group_of, permit. Reads: pod.labels["{RANK_LABEL}"], pod.priority, how many of the pods
+that are alike in both have a node.
 """
 
 def group_of(pod):
     is_paired = pod.labels.get("{RANK_LABEL}") == "{PAIR_RANK}"
-    return gang("pairs", min_count = 0) if is_paired else None
+    return gang("pairs-%d" % pod.priority, min_count = 0) if is_paired else None
 
 def permit(pod, group):
     if group != None and group.waiting + group.placed < 2:
@@ -152,6 +153,7 @@ FACTS_DOCUMENT: Final = '{"nodes": {"node-1": {"heat": 70}, "node-2": {"heat": {
 _RUNTIME: Final = """\
 apiVersion: starsched.dev/v1
 kind: PolicyRuntime
+fallback: {minDecisions: 4}
 """
 _STAGES: Final = """\
 rollout:
@@ -203,6 +205,7 @@ def files_of(edit: str, number: int, features: Set[str] = frozenset()) -> dict[s
         "order.star": _ORDER,
         "pairs.star": _PAIRS,
         "config.yaml": _CONFIG,
+        "runtime.yaml": _RUNTIME,
     }
     files |= EDITS[edit]
     files["taste.star"] += f"\n# Edit {number}.\n"
@@ -210,7 +213,7 @@ def files_of(edit: str, number: int, features: Set[str] = frozenset()) -> dict[s
         files["cool.star"] = _COOL
         with_it = _AFTER + "          - {name: cool}\n"
         files["config.yaml"] = files["config.yaml"].replace(_AFTER, with_it)
-        files["runtime.yaml"] = files.get("runtime.yaml", _RUNTIME) + _FACTS
+        files["runtime.yaml"] = files["runtime.yaml"] + _FACTS
     if "extender" in features:
         files["config.yaml"] += _EXTENDERS
         if "binding extender" in features:

@@ -139,7 +139,7 @@ class GroupPreemption:
         if self._is_ongoing(set(nominated.values()), state.priority):
             return Outcome(_ONGOING, nominated)
         started_at = self._time.monotonic()
-        units = self._units(pods[0], state.priority, scheduler)
+        units = self._units(key, pods[0], state.priority, scheduler)
         if not units:
             self._observe(UNRESOLVABLE, started_at)
             return Outcome(_NO_VICTIMS, is_final=True)
@@ -172,12 +172,16 @@ class GroupPreemption:
             for pod in info.pods.values()
         )
 
-    def _units(self, preemptor: Pod, priority: int, scheduler: Scheduler) -> list[_Unit]:
+    def _units(
+        self, key: GroupKey, preemptor: Pod, priority: int, scheduler: Scheduler
+    ) -> list[_Unit]:
         """Everything that is less important than *priority*, the most important first."""
         profile = scheduler.profile_of(preemptor)
         assert profile is not None, "a pod is tried without a profile"
         units: list[_Unit] = []
-        grouped: set[str] = set()
+        # A group that has the priority of its most important pod would replace its other pods with
+        # each other for ever.
+        grouped = {pod.uid for pod in self._groups.members_of(key)}
         for one in self._groups.disrupted_as_one():
             grouped.update(pod.uid for pod in one.pods)
             units.append(_Unit(one.pods, one.priority, is_group=True))

@@ -297,6 +297,24 @@ def test_a_group_that_would_not_fit_anyway_evicts_nothing() -> None:
     assert told(world)["a"] == f"pod group is unschedulable, {why}"
 
 
+def test_a_group_does_not_preempt_pods_of_its_own() -> None:
+    """With the priority of its most important pod it replaced the others with each other."""
+    text = (
+        "def group_of(pod):\n"
+        '    return gang("g", min_count = 0, priority = 9) if "own" in pod.labels else None\n'
+        "def permit(pod, group):\n    return None\n"
+    )
+    files = {"g.star": text, "config.yaml": only("NodeResourcesFit", "DefaultPreemption", "g")}
+    world = grown(2, files)
+    own = {"own": "yes"}
+    world.add(make_pod("placed", cpu=1, labels=own, priority=1, node="n"))
+    world.add(bound("other", cpu=1, priority=2))
+    world.add(make_pod("a", cpu=1, labels=own, priority=1))
+    rest(world)
+    (evict,) = evictions(world)
+    assert [pod.name for pod in evict.victims] == ["other"]
+
+
 def test_a_group_that_must_not_preempt_does_not() -> None:
     world = grown(2, PREEMPTING)
     world.add(bound("small", cpu=1, priority=1))
