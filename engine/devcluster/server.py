@@ -140,7 +140,7 @@ class Server:
         """The protocol factory to listen with."""
         return web.Server(
             self._handle,
-            request_factory=_make_request,
+            request_factory=make_request,
             handler_cancellation=True,
             access_log=None,
         )
@@ -449,13 +449,14 @@ class Server:
 _SUCCESS = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
 
 
-def _make_request(
+def make_request(
     message: RawRequestMessage,
     payload: StreamReader,
     protocol: Any,
     writer: Any,
     task: "asyncio.Task[None]",
 ) -> web.BaseRequest:
+    """A request of the running loop, for `web.Server`."""
     return web.BaseRequest(
         message,
         payload,

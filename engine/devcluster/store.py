@@ -259,8 +259,8 @@ class Store:
     def restore(self, backup: Backup, *, bump: int) -> None:
         """Have what *backup* has, at its revision plus *bump*, without any history.
 
-        As `etcdutl snapshot restore --bump-revision --mark-compacted`: subscribers are not told,
-        and objects keep the revisions that they had.
+        As `etcdutl snapshot restore --bump-revision --mark-compacted`: subscribers learn nothing
+        of it, and objects keep the revisions that they had.
         """
         self.revision = backup.revision + bump
         for name, table in self._tables.items():

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import web
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import StreamReader
 
 from engine.devcluster import DevCluster
 from engine.devcluster.errors import ApiStatus
+from engine.devcluster.server import make_request
 from engine.fault_simulation.hosts import Host
 from engine.fault_simulation.network import End
 
@@ -71,7 +70,7 @@ class Companion:
     async def start(self) -> None:
         """Serve; does nothing if it does."""
         if self._listener is None:
-            self._http = web.Server(self._handle, request_factory=_request, access_log=None)
+            self._http = web.Server(self._handle, request_factory=make_request, access_log=None)
             loop = asyncio.get_running_loop()
             self._listener = await loop.create_server(self._http, "127.0.0.1", self._port)
 
@@ -124,7 +123,7 @@ class Companion:
 
 
 class ExtenderServer(Companion):
-    """An extender that likes every node, some more than others, and binds where it is told to.
+    """An extender that likes every node, some more than others, and binds where it should.
 
     Args:
         bind: Binds a pod for a replica: by whom, namespace, name, `Binding`.
@@ -298,14 +297,3 @@ def _nodes(names: list[str]) -> list[Json]:
 def _score(name: str) -> int:
     """From 0 to 10."""
     return sum(name.encode()) % 11
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: Any,
-    writer: Any,
-    task: "asyncio.Task[None]",
-) -> web.BaseRequest:
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=1 << 26)

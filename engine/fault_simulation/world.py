@@ -1060,7 +1060,6 @@ _EXPECTED_ERRORS: Final = frozenset(
 _NOT_WHEN_CALM: Final = frozenset(
     {
         "Skipped a malformed object",
-        "Skipped an event",
         "Watch sent a line that is not an event",
         "Could not list",
         "Watch failed",

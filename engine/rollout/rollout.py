@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 
+from engine.binding.binder import yes
 from engine.binding.event_recorder import Reference
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -60,11 +61,6 @@ def _faults_reject() -> Iterator[None]:
         log.exception("Unexpected exception while examining policies")
         problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
         raise Rejected("internal", [problem]) from error
-
-
-def yes() -> bool:
-    """The default of `may_save`: no other replica can lead."""
-    return True
 
 
 class Rollout:

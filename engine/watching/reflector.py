@@ -245,7 +245,7 @@ class Reflector:
         they are numbers of one counter.
         """
         wanted = _number(version)
-        if self.state == "watching" and wanted <= _number(self.resource_version) < math.inf:
+        if self.state == "watching" and self._has_reached(wanted):
             return
         known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, known))
@@ -271,7 +271,7 @@ class Reflector:
         # reflector that has listed already keeps what it knows, and has time.
         self._has_read_roles = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
-        waiting = self._waiting.copy()  # whoever asks from now on may want a later list
+        waiting = self._waiting.copy()  # requests from now on may need a later list
         count = await self._list_newest()
         self._serves(self._resource)
         for _ in self._sink.end_list():
@@ -287,6 +287,10 @@ class Reflector:
         self._is_absent = False
         self._refusals = 0
         self._answer(waiting)
+
+    def _has_reached(self, wanted: float) -> bool:
+        """True if all up to *wanted* is known; a version that is no number shows nothing."""
+        return wanted <= _number(self.resource_version) < math.inf
 
     def _answer(self, waiting: Iterable[tuple[float, asyncio.Future[None]]]) -> None:
         """Let those go on that have waited for what is known now."""
@@ -496,8 +500,7 @@ class Reflector:
                 # After the handlers ran: cancelled or broken here, nothing is skipped.
                 self.resource_version = version or self.resource_version
                 if self._waiting:
-                    reached = _number(self.resource_version)
-                    self._answer(one for one in self._waiting if one[0] <= reached < math.inf)
+                    self._answer(one for one in self._waiting if self._has_reached(one[0]))
                 await self._take_turns()
 
     def _bookmark_version(self, raw: msgspec.Raw) -> str:

@@ -66,7 +66,8 @@ def untrue_events(objects: Objects) -> Iterator[Violation]:
 def outdated_conditions(objects: Objects) -> Iterator[Violation]:
     """Conditions that speak of another number of nodes than there are.
 
-    For pods that were tried since nodes came or went. A pod that had a node is told of that one.
+    For pods that were tried since nodes came or went. The message of a pod that had a node
+    is about that node alone.
     """
     count = len(objects.nodes)
     for pod in objects.pending():
