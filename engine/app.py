@@ -323,7 +323,6 @@ class App:
         )
         self._informers = make_informers(
             client,
-            self._clock,
             nodes=[self.facts.of_nodes, self._handler_of(resources.NODES)],
             pods=[self.facts.of_pods, self._handler_of(resources.PODS)],
             others=self._handler_of,

@@ -13,7 +13,6 @@ import msgspec
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
-from engine.lib.clock import Clock
 from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.claim_decoding import decode_claim
@@ -56,7 +55,6 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
 
 def make_informers(
     client: ApiClient,
-    clock: Clock,
     *,
     nodes: Sequence[Handler[Node]],
     pods: Sequence[Handler[Pod]],
@@ -70,7 +68,6 @@ def make_informers(
 
     Args:
         client: The API server.
-        clock: Time.
         nodes: Handlers of nodes, called in this order.
         pods: Handlers of pods that have not ended.
         others: The handlers of another resource.
@@ -79,7 +76,7 @@ def make_informers(
     """
 
     def made() -> Iterator[Informer[Any]]:
-        of_nodes = Informer(client, resources.NODES, Node.from_raw, nodes, clock=clock)
+        of_nodes = Informer(client, resources.NODES, Node.from_raw, nodes)
         yield of_nodes
         # A server that is starting forbids everything, nodes too, until it has read the RBAC roles.
         optional = WatchOptions(optional=True, has_read_roles=lambda: of_nodes.has_synced)
@@ -95,11 +92,10 @@ def make_informers(
                 options=replace(optional, older=older, absent_retry=VERSIONS_RETRY_SECONDS)
                 if older
                 else optional,
-                clock=clock,
             )
         options = WatchOptions(field_selector=NOT_TERMINAL)
         decode = PodTemplates().decode
-        yield Informer(client, resources.PODS, decode, pods, options=options, clock=clock)
+        yield Informer(client, resources.PODS, decode, pods, options=options)
 
     return list(made())
 

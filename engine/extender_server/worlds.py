@@ -131,7 +131,6 @@ class WatchedWorld(_RequestedPods):
         )
         self.informers = make_informers(
             client,
-            clock,
             nodes=[self.facts.of_nodes, ObjectReporter(NODES, self._report)],
             pods=[self.facts.of_pods, ObjectReporter(PODS, self._report)],
             others=lambda resource: ObjectReporter(resource.plural, self._report),

@@ -268,7 +268,6 @@ class LearnedSource(Generic[P]):
                 self._decode,
                 handlers,
                 options=WatchOptions(namespace=namespace),
-                clock=self._clock,
             )
             for namespace in (self._namespaces or (None,))
         ]

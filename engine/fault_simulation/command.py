@@ -243,7 +243,9 @@ def _as_json(totals: Totals, failed: Outcome | None) -> str:
     shown: dict[str, Any] = {
         "totals": msgspec.to_builtins(totals, order="sorted"),
         "never_reached": sorted(possible() - totals.reached.keys()),
-        "failed": None if failed is None else msgspec.to_builtins(failed, order="sorted"),
+        "failed": None
+        if failed is None
+        else msgspec.to_builtins(failed, order="sorted", enc_hook=list),  # of the log, a deque
     }
     return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
 

@@ -141,6 +141,12 @@ class Network:
         if connection in self.connections:
             self.connections.remove(connection)
 
+    def close(self) -> None:
+        """End the world: nothing here refers to its processes any more."""
+        self.connections.clear()
+        self._connected.clear()
+        self._listeners.clear()
+
     @staticmethod
     def _accept(connection: "Connection", factory: Callable[[], Any]) -> None:
         connection.far.adopt(factory())

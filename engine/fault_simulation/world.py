@@ -235,7 +235,7 @@ class Replica:
 
     def _make_app(self, host: Host, identity: str, rng: random.Random) -> App:
         pool = self.pool = SimulatedPool(host.clock, self.trouble)
-        client = ApiClient(Endpoint(server=f"http://127.0.0.1:{_PORT}"), rng=rng)
+        client = ApiClient(Endpoint(server=f"http://127.0.0.1:{_PORT}"), rng=rng, clock=host.clock)
         duration, deadline, period = self._world.plan.lease
         stages = CandidateStages(
             build=_built,
@@ -397,7 +397,9 @@ class World:
                 self.violate("the simulation goes on", type(error).__name__, text)
             self._is_over = True
             self.outcome.reached.update(f"fault: {name}" for name in self.outcome.faults)
-            self.replicas.clear()
+            for parts in (self.replicas, self.servers, self.companions):
+                parts.clear()
+            self.network.close()
             self.simulator.close()
         gc.enable()
         self.outcome.seconds = self.simulator.now

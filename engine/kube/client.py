@@ -36,6 +36,7 @@ from engine.kube.pool import PoolTiming
 from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
 from engine.kube.transport import JSON, READS, Observer, Request, Transport, user_agent
+from engine.lib.clock import Clock, SystemClock
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -90,6 +91,7 @@ class ApiClient:
         connect_timeout: Longest wait for a connection, in seconds.
         timing: How often kept connections are checked; connections of a proxy are not.
         rng: Jitter of the waits of all who use it.
+        clock: Time, for all who use it.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class ApiClient:
         connect_timeout: float = CONNECT_TIMEOUT,
         timing: PoolTiming | None = None,
         rng: random.Random | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._credentials: Credentials = (
             FixedCredentials(endpoint) if isinstance(endpoint, Endpoint) else endpoint
@@ -117,6 +120,7 @@ class ApiClient:
             else ProxiedTransport(self._server, where.proxy, self._credentials, tls, **limits)
         )
         self.rng = rng or random.Random()
+        self.clock = clock or SystemClock()
         self._is_closed = False
         self._may_write: Callable[[], bool] | None = None
 

@@ -19,7 +19,6 @@ import structlog
 
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
-from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
 from engine.watching.reflector import Reflector, Sleep, State, WatchCounts, WatchOptions
@@ -108,7 +107,7 @@ class Informer(Generic[T]):
         on_served: Called with the version in which the server has the resource, one of *resource*
             and its older versions, or None; before `on_synced`, and whenever that changes.
         options: Selection and patience, see `WatchOptions`.
-        clock, rng, sleep, backoff: See `Reflector`.
+        rng, sleep, backoff: See `Reflector`.
     """
 
     def __init__(
@@ -121,7 +120,6 @@ class Informer(Generic[T]):
         on_synced: Callable[[], None] = _ignore,
         on_served: Callable[[Resource | None], None] = _ignore,
         options: WatchOptions | None = None,
-        clock: Clock | None = None,
         rng: random.Random | None = None,
         sleep: Sleep = asyncio.sleep,
         backoff: Backoff | None = None,
@@ -143,7 +141,6 @@ class Informer(Generic[T]):
             self,
             options,
             counts=self.counts,
-            clock=clock,
             rng=rng,
             sleep=sleep,
             backoff=backoff,

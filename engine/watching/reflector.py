@@ -39,7 +39,6 @@ from engine.kube.errors import (
 )
 from engine.kube.resources import Resource
 from engine.lib.background import cancelled
-from engine.lib.clock import Clock, SystemClock
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
 
@@ -177,7 +176,6 @@ class Reflector:
         sink: What the objects are handed to.
         options: See `WatchOptions`.
         counts: Counted up as things happen.
-        clock: For the length of watches.
         rng: For the jitter.
         sleep: Waits between tries; tests pass their own.
         backoff: The delays between tries; None for the default.
@@ -191,7 +189,6 @@ class Reflector:
         options: WatchOptions | None = None,
         *,
         counts: WatchCounts | None = None,
-        clock: Clock | None = None,
         rng: random.Random | None = None,
         sleep: Sleep = asyncio.sleep,
         backoff: Backoff | None = None,
@@ -206,7 +203,7 @@ class Reflector:
         self._sink = sink
         self._options = options or WatchOptions()
         self.counts = counts or WatchCounts()
-        self._clock = clock or SystemClock()
+        self._clock = client.clock
         self._rng = rng or client.rng
         self._sleep = sleep
         self._backoff = backoff or Backoff(self._rng)

@@ -447,8 +447,8 @@ async def test_a_watch_without_a_word_leads_to_a_list() -> None:
     recorder = Recorder()
     async with (
         FaultyServer(*steps) as server,
-        server.client() as client,
-        running(client, recorder, clock=clock),
+        server.client(clock=clock) as client,
+        running(client, recorder),
     ):
         await recorder.until(lambda: "add c" in recorder.words)
         assert recorder.words == ["add a", "add b", "delete b", "add b", "delete a", "add c"]

@@ -131,7 +131,7 @@ def _resource_of(section: bytes) -> tuple[Resource, Callable[[bytes], Any]]:
 
 @functools.cache
 def _client() -> ApiClient:
-    return ApiClient(Endpoint(server="http://127.0.0.1:1"))
+    return ApiClient(Endpoint(server="http://127.0.0.1:1"), clock=VirtualClock())
 
 
 def _mirrored(
@@ -150,7 +150,6 @@ def _mirrored(
         resource,
         decode,
         [mirror, *handlers],
-        clock=VirtualClock(),
         rng=random.Random(0),
         sleep=_no_sleep,
     )
