@@ -58,6 +58,7 @@ from engine.fault_simulation.invariants import (
     late_groups,
     outdated_conditions,
     unreported_bindings,
+    untrue_conditions,
 )
 from engine.fault_simulation.invariants.facts import key_of, nominated_node, priority_of
 from engine.fault_simulation.life import GROUP_LABEL, LOOSE_LABEL, Life, run_seconds
@@ -807,6 +808,8 @@ class World:
         if not here:
             return
         preemptor = max(here, key=priority_of)
+        if not self.is_calm and priority_of(preemptor) <= priority_of(victim):
+            return  # the one that it was for may have been deleted meanwhile
         eviction = Eviction(self.simulator.now, key_of(preemptor), node, (key,))
         # What budgets allowed when it was decided is not known any more.
         for rule in AT_EVICTION.values():
@@ -885,8 +888,12 @@ class World:
 
     def _check_at_rest(self, *, is_long: bool) -> None:
         objects = self.objects()
+        # What says that a pod is pending may have been on its way when users bound it.
+        by_hand = self.life.bound_by_hand
+        others = [pod for pod in objects.pods if pod["metadata"]["uid"] not in by_hand]
         for rest_rule in AT_REST.values():
-            for found in self._late(objects) if rest_rule is late else rest_rule(objects):
+            about = replace(objects, pods=others) if rest_rule is untrue_conditions else objects
+            for found in self._late(about) if rest_rule is late else rest_rule(about):
                 self.violate(*found)
         if is_long:
             for found in outdated_conditions(objects):
