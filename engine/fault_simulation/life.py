@@ -28,6 +28,8 @@ SIZE_LABEL: Final = "job-size"
 #: A policy holds pods back that have it, and orders pods by the other.
 HOLD_LABEL: Final = "hold"
 RANK_LABEL: Final = "rank"
+#: Of pods that are made when everything has been tried without them.
+LATE_LABEL: Final = "late-comer"
 LOOSE_LABEL: Final = "job-loose"
 STORAGE_CLASS: Final = "local"
 DEVICE_CLASS: Final = "gpu"
@@ -53,6 +55,7 @@ FEATURES: Final = (
 _FACT: Final = "facts.example.com/heat"
 
 _RECONCILE_SECONDS: Final = 1.0
+_SMALL_PODS: Final = 8
 #: Of so many pods of deployments another program chooses the node.
 _BY_HAND: Final = 0.05
 
@@ -116,6 +119,7 @@ class Life:
         self._most_pods = most_pods
         self._next = 0
         self._draining: set[str] = set()
+        self._small: list[str] = []  # workloads of few small pods
         self._ballast = ""  # the workload that makes place for others in the end
 
     def begin(self, nodes: int) -> None:
@@ -178,6 +182,15 @@ class Life:
         if "gangs" in self._features:
             name = self._run("gang", 6, "500m", "low", {SIZE_LABEL: "6", LOOSE_LABEL: "yes"})
             self.loose.add(name)
+
+    def add_small_pods(self, labels: dict[str, str]) -> None:
+        """Make a few pods that need little."""
+        self._small.append(self._run("deployment", _SMALL_PODS, "100m", "low", labels))
+
+    def remove_small_pods(self) -> None:
+        """Delete them."""
+        while self._small:
+            self._drop(self._small.pop())
 
     def single_changes(self) -> list[Callable[[], None]]:
         """Changes of a full cluster, each of which helps some pods, or ends the wait of some."""

@@ -3,6 +3,7 @@
 Owns their texts, by what the cluster has: an extender, facts.
 """
 
+import functools
 from collections.abc import Mapping, Set
 from typing import Final
 
@@ -10,11 +11,13 @@ from engine.fault_simulation.companions import EXTENDER_PORT, PROMETHEUS_PORT
 from engine.fault_simulation.life import (
     GROUP_LABEL,
     HOLD_LABEL,
+    LATE_LABEL,
     LOOSE_LABEL,
     PAIR_RANK,
     RANK_LABEL,
     SIZE_LABEL,
 )
+from engine.policy.bundle import Bundle, build_bundle
 
 _GROUPS: Final = f'''"""Binds the pods of a job once all of them have a node.
 
@@ -174,6 +177,12 @@ def filter(pod, node):
     for number in range(100000000):
         pass
 """
+_FAILS_LATER: Final = f"""
+def pre_filter(pod):
+    if pod.labels.get("{LATE_LABEL}") == "yes":
+        fail("no rule for late comers")
+    return None
+"""
 #: What is changed, by name: the texts by file. Those that begin with `bad` must not decide for all.
 EDITS: Final[Mapping[str, Mapping[str, str]]] = {
     "other tier": {"taste.star": _TASTE.format(points="100", tier="b")},
@@ -188,8 +197,16 @@ EDITS: Final[Mapping[str, Mapping[str, str]]] = {
     "no gate": {"gate.star": _GATE.replace("yes", "never")},
     "back": {},
     "staged": {"runtime.yaml": _RUNTIME + _STAGES},
+    "one more policy": {
+        "extra.star": _TASTE.format(points="10", tier="b"),
+        "config.yaml": _CONFIG.replace(_AFTER, _AFTER + "          - {name: extra}\n"),
+    },
+    "fails for late comers": {"gate.star": _GATE + _FAILS_LATER},
+    "shadow alone": {"runtime.yaml": _RUNTIME + "rollout: {shadow: {duration: 5s, compared: 1}}\n"},
+    "long stages": {"runtime.yaml": _RUNTIME + "rollout: {shadow: {duration: 1h}}\n"},
     "bad: no Starlark": {"taste.star": "def score(:\n"},
     "bad: fails": {"taste.star": _FAILING},
+    "bad: fails for every pod": {"gate.star": _GATE + _FAILS_LATER.replace("==", "!=")},
     "bad: takes too long": {"taste.star": _TASTE.format(points="100", tier="a") + _SLOW},
     "bad: no such policy": {"config.yaml": _CONFIG.replace("taste", "tast")},
     "bad: no text at all": {"config.yaml": "[", "taste.star": "\x00"},
@@ -219,3 +236,13 @@ def files_of(edit: str, number: int, features: Set[str] = frozenset()) -> dict[s
         if "binding extender" in features:
             files["config.yaml"] += _BINDING_EXTENDER
     return files
+
+
+def built(files: Mapping[str, str]) -> Bundle:
+    """The bundle of *files*. Raises `PolicyErrors`."""
+    return _built_once(tuple(sorted(files.items())))
+
+
+@functools.lru_cache(maxsize=64)
+def _built_once(files: tuple[tuple[str, str], ...]) -> Bundle:
+    return build_bundle(dict(files))

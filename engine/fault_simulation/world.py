@@ -5,7 +5,6 @@ accepts is looked at on the spot, with the objects as they were. What may go wro
 `faults`', what the cluster does `life`'s, what must hold `invariants`'.
 """
 
-import functools
 import gc
 import hashlib
 import logging
@@ -13,7 +12,7 @@ import math
 import random
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +27,8 @@ from engine.devcluster.front_end import FrontEnd
 from engine.devcluster.kinds import PODS
 from engine.facts import learned
 from engine.facts.learned import LearnedConfigMap
-from engine.fault_simulation import policies
-from engine.fault_simulation.agreement import disagreements, other_decisions, stranded, under_way
+from engine.fault_simulation import names, policies
+from engine.fault_simulation.aftermath import Aftermath
 from engine.fault_simulation.companions import (
     EXTENDER,
     PROMETHEUS,
@@ -45,23 +44,14 @@ from engine.fault_simulation.invariants import (
     ALWAYS,
     AT_BINDING,
     AT_EVICTION,
-    AT_REST,
-    OVER_HISTORY,
     Binding,
     Eviction,
-    Group,
-    History,
     Objects,
     Tenure,
     Violation,
-    late,
-    late_groups,
-    outdated_conditions,
-    unreported_bindings,
-    untrue_conditions,
 )
 from engine.fault_simulation.invariants.facts import key_of, nominated_node, priority_of
-from engine.fault_simulation.life import GROUP_LABEL, LOOSE_LABEL, Life, run_seconds
+from engine.fault_simulation.life import Life, run_seconds
 from engine.fault_simulation.network import End, Network, Weather
 from engine.fault_simulation.reached import watching
 from engine.fault_simulation.sandbox import SimulatedPool, Trouble
@@ -70,50 +60,27 @@ from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.leader_election import LeadershipLost, LeaseSettings
-from engine.offline.decision_log import LogError, log_files, read_log
-from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.errors import PolicyErrors
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.recording.recorder import Recorder
-from engine.recording.replay import Replayer
-from engine.rollout import last_good
-from engine.rollout.control import SUFFIX, ConfigMapControl
+from engine.rollout.control import ConfigMapControl
 from engine.rollout.last_good import ConfigMapStore, DirectoryStore, Stores
 from engine.rollout.sources import ConfigMapSource
 from engine.rollout.trial import CandidateStages
 
 Json = dict[str, Any]
 
-NAMESPACE: Final = "starsched"
-MAP: Final = "starsched-policies"
 _STATE: Final = Path("/state")
-FACTS_MAP: Final = "node-facts"
-LEASE: Final = "starsched"
 _PORT: Final = 6443
 #: Virtual seconds without faults after which everything has to be in order: a pod that no event
 #: wakes is tried again after `max_unschedulable`, and some things take several rounds.
 REST_SECONDS: Final = 900.0
-#: How long users go on after that, and after how many seconds everything has to be done then.
-CALM_SECONDS: Final = 60.0
-SOON_SECONDS: Final = 60.0
 #: What a replica may not know yet.
 _NEWS_SECONDS: Final = 5.0
-_CALM_PACE: Final = 3.0
-#: A pod that an event may help is tried after its backoff, of ten whole seconds at most.
-_WAKE_SECONDS: Final = 13.0
-_NOTICE_SECONDS: Final = 2.0
-_SETTLE_SECONDS: Final = 10
-#: In half of `SOON_SECONDS` at rest.
-_ATTEMPTS_AT_REST: Final = 10
-_ATTEMPTS_OF_POD: Final = 2
-_ATTEMPTS_OF_LOOSE: Final = 10
 #: Pods that came and went between two looks, and the backoff of a first error.
 _MORE_PODS: Final = 20
 _BACKOFF_SECONDS: Final = 2.0
 #: Of a leader at rest: those of the policies in force.
 _MOST_SANDBOXES: Final = 2
-#: The bindings of a group may take so long, with requests that are lost or answered late.
-_BINDING_SECONDS: Final = 120.0
 _LOG_LINES: Final = 200
 
 
@@ -239,7 +206,7 @@ class Replica:
         client = ApiClient(Endpoint(server=f"http://127.0.0.1:{_PORT}"), rng=rng, clock=host.clock)
         duration, deadline, period = self._world.plan.lease
         stages = CandidateStages(
-            build=_built,
+            build=policies.built,
             make_evaluator=lambda bundle: SandboxEvaluator(bundle.program, pool),
             run_tests=lambda _: [],
         )
@@ -248,20 +215,22 @@ class Replica:
             client,
             decision_log=self.recorder,
             shadow=make_shadow(host, stages.make_bundle, stages.make_evaluator),
-            source=ConfigMapSource(client, NAMESPACE, MAP),
+            source=ConfigMapSource(client, names.NAMESPACE, names.POLICIES),
             stages=stages,
             store=Stores(
-                ConfigMapStore(client, NAMESPACE, MAP + last_good.SUFFIX),
+                ConfigMapStore(client, names.NAMESPACE, names.LAST_GOOD),
                 DirectoryStore(_STATE, self.disk),
             ),
-            learned_store=LearnedConfigMap(client, NAMESPACE, MAP + learned.SUFFIX),
+            learned_store=LearnedConfigMap(
+                client, names.NAMESPACE, names.POLICIES + learned.SUFFIX
+            ),
             settings=Settings(
-                lease=LeaseSettings(LEASE, NAMESPACE, duration, deadline, period),
+                lease=LeaseSettings(names.LEASE, names.NAMESPACE, duration, deadline, period),
                 hostname=self.name,
                 identity=identity,
             ),
             clock=host.clock,
-            control=ConfigMapControl(client, NAMESPACE, MAP + SUFFIX),
+            control=ConfigMapControl(client, names.NAMESPACE, names.CONTROL),
         )
 
     def _make_recorder(self, host: Host) -> Recorder | None:
@@ -340,20 +309,19 @@ class World:
         self._is_over = False
         self._digest = hashlib.blake2b(digest_size=16)
         self._number = 0
-        self._good: Mapping[str, str] = {}
+        self.good_files: Mapping[str, str] = {}
         self._lease: tuple[str, float, float] | None = None
         self._most_cpus: dict[str, int] = {}
         self.is_restoring = False
         #: Where decision logs are written while the world runs, if they are.
         self.log_folder: Path | None = None
         #: Groups of which a restore has forgotten a part: nothing can bind them whole again.
-        self._torn: set[str] = set()
+        self.torn: set[str] = set()
         self._pods: dict[str, str] = {}  # uid -> key, of those that were there at the last look
-        self._gone: dict[str, float] = {}  # uids and keys of pods
+        self.gone: dict[str, float] = {}  # uids and keys of pods
         self._closed: dict[str, float] = {}  # nodes that take no pods, and since when
-        self._calm_since: float | None = None
-        self._before_calm = 0
-        self._evicted_at = 0.0
+        self.calm_since: float | None = None
+        self.evicted_at = 0.0
         self._errors: tuple[Mapping[str, float], float] = ({}, 0.0)
 
     def _make_servers(self) -> list[ApiServer]:
@@ -390,7 +358,7 @@ class World:
         gc.disable()
         with _listening(self), watching(self.outcome.reached):
             try:
-                for phase in (self._begin, self._trouble, self._rest, self._calm, self._probe):
+                for phase in (self._begin, self._trouble, *Aftermath(self).phases):
                     if not self.outcome.violations:
                         phase()
             except Exception as error:  # a bug here, or something that goes in circles
@@ -409,76 +377,17 @@ class World:
 
     def _trouble(self) -> None:
         """Faults and changes."""
-        self._go_on(self.plan.seconds)
+        self.go_on(self.plan.seconds)
 
-    def _rest(self) -> None:
-        """Neither of them: everything that was left undone is done."""
-        self._heal()
-        self._go_on(self.plan.rest)
-        self._settle()
-        self._check_at_rest(is_long=True)
-
-    def _calm(self) -> None:
-        """Changes without faults: now everything is done soon, and nothing waits for a time-out."""
-        self._calm_since = self.simulator.now
-        self._before_calm = len(self.bindings)
-        losses = self.counts["lease lost"], self.counts["leader changes"]
-        self.edit_well("other tier")
-        self.life.wake(min(self.plan.pace, _CALM_PACE))
-        self._go_on(CALM_SECONDS)
-        self.life.rest()
-        self._go_on(SOON_SECONDS / 2)
-        attempts = self._attempts()
-        self._go_on(SOON_SECONDS / 2)
-        self._settle()
-        if losses != (self.counts["lease lost"], self.counts["leader changes"]):
-            self.violate("one replica leads", LEASE, "the leader changes without a fault")
-        self._check_attempts(attempts)
-        self._check_at_rest(is_long=False)
-
-    def _probe(self) -> None:
-        """Single changes of a full cluster: nothing else wakes the pods that one of them helps."""
-        self.server.call(self.life.fill)
-        self._go_on(SOON_SECONDS / 2)
-        for change in self.life.single_changes():
-            self.server.call(change)
-            self._go_on(_NOTICE_SECONDS)
-            self._check_waiting()
-            self._go_on(_WAKE_SECONDS - _NOTICE_SECONDS)
-            for found in self._late(self.objects()):
-                self.violate(found.rule, found.about, f"after `{change.__name__}`: {found.text}")
-            if self.outcome.violations:
-                return
-        self._settle()
-        for replica in self.replicas:
-            self._check_replica(replica)
-            self._check_log(replica)
-
-    def _check_waiting(self) -> None:
-        for replica in self.replicas:
-            for found in stranded(replica.app, self.cluster):
-                self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
-
-    def _settle(self) -> None:
-        """Wait until nothing is under way; what ends on its own now and then may be."""
-        doing = {}
-        for _ in range(_SETTLE_SECONDS):
-            doing = {one.name: under_way(one.app) for one in self.replicas if one.is_running}
-            if not any(doing.values()):
-                return
-            self._go_on(1.0)
-        for name, what in doing.items():
-            if what:
-                self.violate("nothing is under way at rest", name, what)
-
-    def _go_on(self, seconds: float) -> None:
+    def go_on(self, seconds: float) -> None:
+        """Let everything happen for so many seconds, or until something must not be."""
         self.simulator.run(self.simulator.now + seconds, end=lambda: bool(self.outcome.violations))
 
     def _begin(self) -> None:
         self._watch_writes()
         self.network.weather = Weather(pieces=self.plan.pieces)
         self.cluster.create(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE}}
         )
         self.restore_policies()
         self.server.start(self._serve())
@@ -488,7 +397,7 @@ class World:
             companion.host.start(companion.start())
         self.restore_facts()
         self.life.begin(self.plan.nodes)
-        self._go_on(0.5)
+        self.go_on(0.5)
         self.replicas += [Replica(self, f"replica-{n}") for n in range(self.plan.replicas)]
         self.server.later(10.0, self._fault)
         self.simulator.after(1.0, self._check_always)
@@ -501,7 +410,7 @@ class World:
             run_seconds=lambda pod: run_seconds(pod, self.life.owners),
         )
 
-    def _heal(self) -> None:
+    def heal(self) -> None:
         """End all faults: from now on everything works."""
         self._faulty = False
         self.life.rest()
@@ -581,7 +490,7 @@ class World:
         there = {pod["metadata"]["uid"] for pod in self.cluster.list("pods")}
         bound = {made.pod_uid for made in self.bindings}
         lost = {made.pod_uid for made in forgotten}
-        self._torn |= {
+        self.torn |= {
             name
             for name, (_, uids) in self.life.groups.items()
             if (lost & set(uids) and bound & set(uids)) or not there.issuperset(uids)
@@ -606,14 +515,14 @@ class World:
 
         Who had it knows nothing of that yet, and may act until its time is up.
         """
-        found = self.cluster.get("leases", LEASE, NAMESPACE)
+        found = self.cluster.get("leases", names.LEASE, names.NAMESPACE)
         if found is None:
             return False
         if self._lease is not None:
             self.tenures.append(Tenure(*self._lease))
             self._lease = None
         if not holder:
-            self.cluster.delete("leases", LEASE, NAMESPACE)
+            self.cluster.delete("leases", names.LEASE, names.NAMESPACE)
             return True
         seconds = max(1, round(self.plan.lease[0]))
         spec = {**found["spec"], "holderIdentity": holder, "leaseDurationSeconds": seconds}
@@ -622,7 +531,7 @@ class World:
 
     def write_facts(self, data: Mapping[str, str] | None) -> None:
         """Write the facts document, or delete it."""
-        self._edit_map(FACTS_MAP, data)
+        self._edit_map(names.FACTS, data)
 
     def restore_facts(self) -> None:
         """Write a whole facts document, if the cluster has facts."""
@@ -631,20 +540,20 @@ class World:
 
     def edit(self, files: Mapping[str, str] | None) -> None:
         """Write the policies, or delete them."""
-        self._edit_map(MAP, files)
+        self._edit_map(names.POLICIES, files)
 
     def delete_last_good(self) -> bool:
         """Delete the ConfigMap of the last good policies; False if there is none."""
-        name = MAP + last_good.SUFFIX
-        is_there = self.cluster.get("configmaps", name, NAMESPACE) is not None
+        name = names.LAST_GOOD
+        is_there = self.cluster.get("configmaps", name, names.NAMESPACE) is not None
         self._edit_map(name, None)
         return is_there
 
     def _edit_map(self, name: str, data: Mapping[str, str] | None) -> None:
         if data is not None:
             self._write_map(name, data)
-        elif self.cluster.get("configmaps", name, NAMESPACE) is not None:
-            self.cluster.delete("configmaps", name, NAMESPACE)
+        elif self.cluster.get("configmaps", name, names.NAMESPACE) is not None:
+            self.cluster.delete("configmaps", name, names.NAMESPACE)
 
     def restore_policies(self) -> None:
         """Write good ones."""
@@ -652,15 +561,15 @@ class World:
 
     def edit_well(self, name: str) -> None:
         """Write the good ones of the edit *name*, which are to be in force in the end."""
-        self._good = policies.files_of(name, self.next_number(), self.plan.features)
-        self.edit(self._good)
+        self.good_files = policies.files_of(name, self.next_number(), self.plan.features)
+        self.edit(self.good_files)
 
     def set_mode(self, mode: str) -> None:
         """Write how edits are rolled out."""
-        self._write_map(MAP + SUFFIX, {"mode": mode})
+        self._write_map(names.CONTROL, {"mode": mode})
 
     def _write_map(self, name: str, data: Mapping[str, str]) -> None:
-        found = self.cluster.get("configmaps", name, NAMESPACE)
+        found = self.cluster.get("configmaps", name, names.NAMESPACE)
         if found is None:
             self.cluster.create(_config_map(name, data))
         else:
@@ -732,10 +641,14 @@ class World:
         api.update = seen_update  # type: ignore[method-assign]
         api.create = seen_create  # type: ignore[method-assign]
 
+    def tenures_so_far(self) -> list[Tenure]:
+        """Those that have ended, and the one under way."""
+        return [*self.tenures, *([Tenure(*self._lease)] if self._lease is not None else [])]
+
     @property
     def is_calm(self) -> bool:
         """True while everything works, and did long before."""
-        return self._calm_since is not None
+        return self.calm_since is not None
 
     def _caller(self) -> str:
         """The identity of the replica whose request is being carried out."""
@@ -797,7 +710,7 @@ class World:
         if victim["metadata"].get("deletionTimestamp"):
             return
         self.counts["evicted"] += 1
-        self._evicted_at = self.simulator.now
+        self.evicted_at = self.simulator.now
         node, key = victim["spec"].get("nodeName", ""), key_of(victim)
         objects = self.objects()
         # Of a group, the first pod's nomination is sure to be written before.
@@ -817,7 +730,7 @@ class World:
                 self.violate(*found)
 
     def _lease_written(self, kind: Any, name: str, version: Any) -> None:
-        if kind.plural != "leases" or name != LEASE or not self._caller():
+        if kind.plural != "leases" or name != names.LEASE or not self._caller():
             return
         spec = version.manifest["spec"]
         holder, now = spec.get("holderIdentity") or "", self.simulator.now
@@ -846,10 +759,10 @@ class World:
         """Take note of pods that are not there any more."""
         there = {pod["metadata"]["uid"]: key_of(pod) for pod in objects.pods}
         for uid in self._pods.keys() - there.keys():
-            self._gone[uid] = self._gone[self._pods[uid]] = self.simulator.now
+            self.gone[uid] = self.gone[self._pods[uid]] = self.simulator.now
         self._pods = there
 
-    def _attempts(self, *results: str) -> dict[str, float]:
+    def attempts(self, *results: str) -> dict[str, float]:
         """How many attempts each replica has made; those with one of *results*, if given."""
         return {
             one.host.name: sum(
@@ -865,7 +778,7 @@ class World:
     def _check_errors(self, objects: Objects) -> None:
         """A pod whose attempt met an error is tried again after its backoff, not before."""
         pods = sum(1 for _ in objects.pending())
-        now, errors = self.simulator.now, self._attempts("error")
+        now, errors = self.simulator.now, self.attempts("error")
         before, since = self._errors
         self._errors = errors, now
         most = (pods + _MORE_PODS) * (now - since + _BACKOFF_SECONDS)
@@ -873,124 +786,6 @@ class World:
             if count - before.get(name, 0) > most:
                 text = f"{count - before.get(name, 0):g} errors in {now - since:.1f} s, {pods} pods"
                 self.violate("failed attempts back off", name, text)
-
-    def _check_attempts(self, before: Mapping[str, float]) -> None:
-        """While nothing happens there is no reason to try pods over and over."""
-        pods = list(self.objects().pending())
-        # Loose jobs take nodes, give them back, and try again.
-        loose = sum(LOOSE_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods)
-        pending = len(pods) + (_ATTEMPTS_OF_LOOSE * len(pods) if loose else 0)
-        most = _ATTEMPTS_AT_REST + _ATTEMPTS_OF_POD * pending
-        for name, count in self._attempts().items():
-            if count - before.get(name, count) > most:
-                text = f"{count - before[name]:g} attempts at {len(pods)} pods, want at most {most}"
-                self.violate("nothing is tried without a reason", name, text)
-
-    def _check_at_rest(self, *, is_long: bool) -> None:
-        objects = self.objects()
-        # What says that a pod is pending may have been on its way when users bound it.
-        by_hand = self.life.bound_by_hand
-        others = [pod for pod in objects.pods if pod["metadata"]["uid"] not in by_hand]
-        for rest_rule in AT_REST.values():
-            about = replace(objects, pods=others) if rest_rule is untrue_conditions else objects
-            for found in self._late(about) if rest_rule is late else rest_rule(about):
-                self.violate(*found)
-        if is_long:
-            for found in outdated_conditions(objects):
-                self.violate(*found)
-            if self.simulator.now - self._evicted_at < self.plan.rest / 3:
-                self.violate("nothing is under way at rest", "evictions", "they go on and on")
-        for found in unreported_bindings(self._calm_bindings(), objects):
-            self.violate(*found)
-        tenures = [*self.tenures]
-        if self._lease is not None:
-            tenures.append(Tenure(*self._lease))
-        groups = [
-            Group(name, least, frozenset(uids))
-            for name, (least, uids) in sorted(self.life.groups.items())
-            if name not in self._torn and not self._was_withdrawn(uids)
-        ]
-        history = History(self.bindings, tenures, groups)
-        for rule in OVER_HISTORY.values():
-            for found in rule(history):
-                self.violate(*found)
-        bound = {binding.pod_uid for binding in self.bindings}
-        strict = [
-            group
-            for group in groups
-            if group.name not in self.life.loose and not group.pods & bound
-        ]
-        for found in late_groups(strict, objects):
-            self.violate(*found)
-        leaders = [r for r in self.replicas if r.is_running and r.app.leading.is_set()]
-        if len(leaders) != 1:
-            self.violate("one replica leads", LEASE, f"{len(leaders)} do")
-        for replica in self.replicas:
-            self._check_replica(replica)
-            # A standby keeps the candidate that it must not let through.
-            is_leading = replica.app.leading.is_set()
-            if is_long and is_leading and replica.pool.alive > _MOST_SANDBOXES:
-                text = f"{replica.pool.alive} sandboxes are alive"
-                self.violate("nothing is left behind", replica.name, text)
-
-    def _was_withdrawn(self, uids: Sequence[str]) -> bool:
-        """True if users deleted one of a group's pods while the bindings of it were under way."""
-        began = min((one.at for one in self.bindings if one.pod_uid in uids), default=math.inf)
-        gone = (self.life.withdrawn[uid] for uid in uids if uid in self.life.withdrawn)
-        return any(0 <= at - began < _BINDING_SECONDS for at in gone)
-
-    def _check_log(self, replica: Replica) -> None:
-        """Whether the log of decisions so far can be read, and its state is what they saw."""
-        recorder = replica.recorder
-        if recorder is None or not recorder.writer.counts.checkpoints:
-            return
-        recorder.close()
-        replayer = Replayer()
-        try:
-            newest = log_files(recorder.directory)[-1]
-            for outcome in replayer.outcomes(read_log(newest)):
-                if outcome.notes:
-                    text = f"entry {outcome.number} of {outcome.pod}: {'; '.join(outcome.notes)}"
-                    self.violate("a log has what decisions saw", replica.name, text)
-                    break
-        except (LogError, PolicyErrors) as error:
-            self.violate("a log can be read", replica.name, str(error))
-        finally:
-            replayer.close()
-
-    def _late(self, objects: Objects) -> Iterator[Violation]:
-        """The rule, without jobs: one that does not fit as a whole waits, whatever fits of it."""
-        in_groups = {
-            key_of(pod)
-            for pod in objects.pods
-            if GROUP_LABEL in (pod["metadata"].get("labels") or {})
-        }
-        return (found for found in late(objects) if found.about not in in_groups)
-
-    def _calm_bindings(self) -> list[Binding]:
-        """Those since there are no faults any more."""
-        return [] if self._calm_since is None else self.bindings[self._before_calm :]
-
-    def _check_replica(self, replica: Replica) -> None:
-        app = replica.app
-        since = self.simulator.now - SOON_SECONDS / 2
-        for found in disagreements(app, self.cluster, self._gone, since):
-            self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
-        for found in other_decisions(app):
-            self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
-        revision = app.rollout.active.bundle.revision
-        want = _built(self._good).revision
-        # A standby need not go on with stages that only a leader can pass.
-        if revision != want and app.leading.is_set():
-            self.violate(
-                "the last good policies are in force",
-                replica.name,
-                f"revision {revision} instead of {want}: {app.rollout.status}",
-            )
-        saved = self.cluster.get("configmaps", MAP + last_good.SUFFIX, NAMESPACE) or {}
-        if app.leading.is_set() and saved.get("data") != dict(self._good):
-            keys = sorted(saved.get("data") or ())
-            self.violate("the policies in force are saved", replica.name, f"those saved are {keys}")
 
     # --- the trace ----------------------------------------------------------------------------
 
@@ -1000,20 +795,11 @@ class World:
         self.counts["pieces"] += 1
 
 
-def _built(files: Mapping[str, str]) -> Bundle:
-    return _built_once(tuple(sorted(files.items())))
-
-
-@functools.lru_cache(maxsize=64)
-def _built_once(files: tuple[tuple[str, str], ...]) -> Bundle:
-    return build_bundle(dict(files))
-
-
 def _config_map(name: str, data: Mapping[str, str]) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": names.NAMESPACE},
         "data": dict(data),
     }
 

@@ -59,6 +59,7 @@ class SavedPolicies:
         self._sleep = sleep
         self._unsaved: LastGood | None = None
         self.is_unread = False
+        self._is_loading = False
         self._saving = asyncio.Lock()
 
     @property
@@ -132,6 +133,7 @@ class SavedPolicies:
 
         In that case `keep_saving` tries again; *until_then* is logged: what happens until then.
         """
+        self._is_loading = True
         try:
             async with asyncio.timeout(self._load_timeout):
                 stored = await self._try_to_load()
@@ -140,6 +142,8 @@ class SavedPolicies:
             log.warning("Cannot read the last good policies", reason=reason, until_then=until_then)
             self.is_unread = True
             return None
+        finally:
+            self._is_loading = False
         self.is_unread = False
         return stored
 
@@ -182,7 +186,7 @@ class SavedPolicies:
             pause = _SAVE_AGAIN_SECONDS if is_saved else min(2 * pause, _LONGEST_SAVE_PAUSE)
 
     def _may_save(self) -> bool:
-        return self._is_leader() and not self.is_unread
+        return self._is_leader() and not (self.is_unread or self._is_loading)
 
     async def _try_to_load(self) -> LastGood | None:
         """What was saved last, or None; reading is tried a few times."""

@@ -16,8 +16,9 @@ from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import Problem, SandboxDied
 from engine.policy.evaluator import InProcessEvaluator
-from engine.rollout.last_good import LastGood, StoreError
+from engine.rollout.last_good import LastGood, Progress, StoreError
 from engine.rollout.rollout import Rollout
+from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import Offer, OnOffer
 from engine.rollout.trial import CandidateStages, MakeEvaluator
 from engine.telemetry.metrics import Metrics
@@ -105,6 +106,18 @@ class World:
 
     async def until_idle(self) -> None:
         await self.is_idle.wait()
+
+
+class Slow(Kept):
+    """A store that is read once *is_answering* is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_answering = asyncio.Event()
+
+    async def load(self) -> LastGood | None:
+        await self.is_answering.wait()
+        return await super().load()
 
 
 def revision_of(files: Mapping[str, str]) -> str:
@@ -372,3 +385,21 @@ async def test_a_source_that_fails_is_started_again() -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_nothing_is_saved_over_what_is_being_read() -> None:
+    store = Slow()
+    store.last_good = LastGood("good", STORED, rolled_back=("bad",))
+    saved = SavedPolicies(store, lambda: True, save_timeout=9, load_timeout=9, sleep=no_time)
+    saved.remember_progress(Progress("edit", "good", 0))
+    reading = asyncio.ensure_future(saved.load("what is in force stays"))
+    await asyncio.sleep(0)
+    await saved.save()
+    assert store.asked == 0
+
+    store.is_answering.set()
+    stored = await reading
+    assert stored is not None
+    saved.adopt(stored, "good", is_fallback=False)
+    await saved.save()
+    assert store.last_good.rolled_back == ("bad",)

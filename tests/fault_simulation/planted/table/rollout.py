@@ -15,14 +15,14 @@ ROLLOUT: Final = (
     PlantedFault(
         "standby overwrites what is saved",
         "engine/rollout/saved_policies.py",
-        "return self._is_leader() and not self.is_unread",
-        "return not self.is_unread",
+        "return self._is_leader() and not (self.is_unread or self._is_loading)",
+        "return not (self.is_unread or self._is_loading)",
         "What the leader has rolled back is in force again after a restart.",
     ),
     PlantedFault(
         "store is overwritten before it was read",
         "engine/rollout/saved_policies.py",
-        "return self._is_leader() and not self.is_unread",
+        "return self._is_leader() and not (self.is_unread or self._is_loading)",
         "return self._is_leader()",
         "What earlier leaders rolled back is forgotten, and may come into force again.",
     ),

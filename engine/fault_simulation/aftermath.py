@@ -1,0 +1,247 @@
+"""What follows when the faults of a world have ceased, and what must have become of everything.
+
+Owns the phases and their checks: a long rest, changes without faults, edits of the policies, and
+single changes of a full cluster. What must hold is `invariants`', `agreement`'s and here; what
+operators do with policies is `operators`'.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from engine.fault_simulation.agreement import disagreements, other_decisions, stranded, under_way
+from engine.fault_simulation.invariants import (
+    AT_REST,
+    OVER_HISTORY,
+    Binding,
+    Group,
+    History,
+    Objects,
+    Violation,
+    late,
+    late_groups,
+    outdated_conditions,
+    unreported_bindings,
+    untrue_conditions,
+)
+from engine.fault_simulation.invariants.facts import key_of
+from engine.fault_simulation.life import GROUP_LABEL, LOOSE_LABEL
+from engine.fault_simulation.names import LEASE
+from engine.fault_simulation.operators import Operators, leaders, misplaced_policies
+from engine.offline.decision_log import LogError, log_files, read_log
+from engine.policy.errors import PolicyErrors
+from engine.recording.replay import Replayer
+
+if TYPE_CHECKING:
+    from engine.fault_simulation.world import Replica, World
+
+#: How long users go on after the rest, and after how many seconds everything has to be done then.
+CALM_SECONDS: Final = 60.0
+SOON_SECONDS: Final = 60.0
+_CALM_PACE: Final = 3.0
+#: A pod that an event may help is tried after its backoff, of ten whole seconds at most.
+_WAKE_SECONDS: Final = 13.0
+_NOTICE_SECONDS: Final = 2.0
+_SETTLE_SECONDS: Final = 10
+#: In half of `SOON_SECONDS` at rest.
+_ATTEMPTS_AT_REST: Final = 10
+_ATTEMPTS_OF_POD: Final = 2
+_ATTEMPTS_OF_LOOSE: Final = 10
+#: Of a leader at rest: those of the policies in force.
+_MOST_SANDBOXES: Final = 2
+#: The bindings of a group may take so long, with requests that are lost or answered late.
+_BINDING_SECONDS: Final = 120.0
+
+
+class Aftermath:
+    """The phases of *world* after its faults. They end at the first violation."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._before_calm = 0
+
+    @property
+    def phases(self) -> tuple[Callable[[], None], ...]:
+        """In their order."""
+        return self._rest, self._calm, self._edit, self._probe
+
+    def _rest(self) -> None:
+        """Neither of them: everything that was left undone is done."""
+        world = self._world
+        world.heal()
+        world.go_on(world.plan.rest)
+        self._settle()
+        self._check_at_rest(is_long=True)
+
+    def _calm(self) -> None:
+        """Changes without faults: now everything is done soon, and nothing waits for a time-out."""
+        world = self._world
+        world.calm_since = world.simulator.now
+        self._before_calm = len(world.bindings)
+        losses = world.counts["lease lost"], world.counts["leader changes"]
+        world.edit_well("other tier")
+        world.life.wake(min(world.plan.pace, _CALM_PACE))
+        world.go_on(CALM_SECONDS)
+        world.life.rest()
+        world.go_on(SOON_SECONDS / 2)
+        attempts = world.attempts()
+        world.go_on(SOON_SECONDS / 2)
+        self._settle()
+        if losses != (world.counts["lease lost"], world.counts["leader changes"]):
+            world.violate("one replica leads", LEASE, "the leader changes without a fault")
+        self._check_attempts(attempts)
+        self._check_at_rest(is_long=False)
+
+    def _edit(self) -> None:
+        """Edits of the policies, by operators who look at what becomes of each."""
+        Operators(self._world).work()
+        self._settle()
+
+    def _probe(self) -> None:
+        """Single changes of a full cluster: nothing else wakes the pods that one of them helps."""
+        world = self._world
+        world.server.call(world.life.fill)
+        world.go_on(SOON_SECONDS / 2)
+        for change in world.life.single_changes():
+            world.server.call(change)
+            world.go_on(_NOTICE_SECONDS)
+            self._check_waiting()
+            world.go_on(_WAKE_SECONDS - _NOTICE_SECONDS)
+            for found in self._late(world.objects()):
+                world.violate(found.rule, found.about, f"after `{change.__name__}`: {found.text}")
+            if world.outcome.violations:
+                return
+        self._settle()
+        for replica in world.replicas:
+            self._check_replica(replica)
+            self._check_log(replica)
+
+    def _check_waiting(self) -> None:
+        world = self._world
+        for replica in world.replicas:
+            for found in stranded(replica.app, world.cluster):
+                world.violate(found.rule, found.about, f"{replica.name}: {found.text}")
+
+    def _settle(self) -> None:
+        """Wait until nothing is under way; what ends on its own now and then may be."""
+        world = self._world
+        doing = {}
+        for _ in range(_SETTLE_SECONDS):
+            doing = {one.name: under_way(one.app) for one in world.replicas if one.is_running}
+            if not any(doing.values()):
+                return
+            world.go_on(1.0)
+        for name, what in doing.items():
+            if what:
+                world.violate("nothing is under way at rest", name, what)
+
+    def _check_attempts(self, before: Mapping[str, float]) -> None:
+        """While nothing happens there is no reason to try pods over and over."""
+        world = self._world
+        pods = list(world.objects().pending())
+        # Loose jobs take nodes, give them back, and try again.
+        loose = sum(LOOSE_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods)
+        pending = len(pods) + (_ATTEMPTS_OF_LOOSE * len(pods) if loose else 0)
+        most = _ATTEMPTS_AT_REST + _ATTEMPTS_OF_POD * pending
+        for name, count in world.attempts().items():
+            if count - before.get(name, count) > most:
+                text = f"{count - before[name]:g} attempts at {len(pods)} pods, want at most {most}"
+                world.violate("nothing is tried without a reason", name, text)
+
+    def _check_at_rest(self, *, is_long: bool) -> None:
+        world = self._world
+        objects = world.objects()
+        # What says that a pod is pending may have been on its way when users bound it.
+        by_hand = world.life.bound_by_hand
+        others = [pod for pod in objects.pods if pod["metadata"]["uid"] not in by_hand]
+        for rest_rule in AT_REST.values():
+            about = replace(objects, pods=others) if rest_rule is untrue_conditions else objects
+            for found in self._late(about) if rest_rule is late else rest_rule(about):
+                world.violate(*found)
+        if is_long:
+            for found in outdated_conditions(objects):
+                world.violate(*found)
+            if world.simulator.now - world.evicted_at < world.plan.rest / 3:
+                world.violate("nothing is under way at rest", "evictions", "they go on and on")
+        for found in unreported_bindings(self._calm_bindings(), objects):
+            world.violate(*found)
+        groups = [
+            Group(name, least, frozenset(uids))
+            for name, (least, uids) in sorted(world.life.groups.items())
+            if name not in world.torn and not self._was_withdrawn(uids)
+        ]
+        history = History(world.bindings, world.tenures_so_far(), groups)
+        for rule in OVER_HISTORY.values():
+            for found in rule(history):
+                world.violate(*found)
+        bound = {binding.pod_uid for binding in world.bindings}
+        strict = [
+            group
+            for group in groups
+            if group.name not in world.life.loose and not group.pods & bound
+        ]
+        for found in late_groups(strict, objects):
+            world.violate(*found)
+        for found in misplaced_policies(world):
+            world.violate(*found)
+        leading = len(leaders(world))
+        if leading != 1:
+            world.violate("one replica leads", LEASE, f"{leading} do")
+        for replica in world.replicas:
+            self._check_replica(replica)
+            # A standby keeps the candidate that it must not let through.
+            is_leading = replica.app.leading.is_set()
+            if is_long and is_leading and replica.pool.alive > _MOST_SANDBOXES:
+                text = f"{replica.pool.alive} sandboxes are alive"
+                world.violate("nothing is left behind", replica.name, text)
+
+    def _was_withdrawn(self, uids: Sequence[str]) -> bool:
+        """True if users deleted one of a group's pods while the bindings of it were under way."""
+        world = self._world
+        began = min((one.at for one in world.bindings if one.pod_uid in uids), default=math.inf)
+        gone = (world.life.withdrawn[uid] for uid in uids if uid in world.life.withdrawn)
+        return any(0 <= at - began < _BINDING_SECONDS for at in gone)
+
+    def _check_log(self, replica: "Replica") -> None:
+        """Whether the log of decisions so far can be read, and its state is what they saw."""
+        world = self._world
+        recorder = replica.recorder
+        if recorder is None or not recorder.writer.counts.checkpoints:
+            return
+        recorder.close()
+        replayer = Replayer()
+        try:
+            newest = log_files(recorder.directory)[-1]
+            for outcome in replayer.outcomes(read_log(newest)):
+                if outcome.notes:
+                    text = f"entry {outcome.number} of {outcome.pod}: {'; '.join(outcome.notes)}"
+                    world.violate("a log has what decisions saw", replica.name, text)
+                    break
+        except (LogError, PolicyErrors) as error:
+            world.violate("a log can be read", replica.name, str(error))
+        finally:
+            replayer.close()
+
+    def _late(self, objects: Objects) -> Iterator[Violation]:
+        """The rule, without jobs: one that does not fit as a whole waits, whatever fits of it."""
+        in_groups = {
+            key_of(pod)
+            for pod in objects.pods
+            if GROUP_LABEL in (pod["metadata"].get("labels") or {})
+        }
+        return (found for found in late(objects) if found.about not in in_groups)
+
+    def _calm_bindings(self) -> list[Binding]:
+        """Those since there are no faults any more."""
+        world = self._world
+        return [] if world.calm_since is None else world.bindings[self._before_calm :]
+
+    def _check_replica(self, replica: "Replica") -> None:
+        world = self._world
+        app = replica.app
+        since = world.simulator.now - SOON_SECONDS / 2
+        for found in disagreements(app, world.cluster, world.gone, since):
+            world.violate(found.rule, found.about, f"{replica.name}: {found.text}")
+        for found in other_decisions(app):
+            world.violate(found.rule, found.about, f"{replica.name}: {found.text}")
