@@ -82,6 +82,7 @@ def _row(maker: str, fates: Sequence[Fate]) -> dict[str, Any] | None:
         **by_stage,
         "elsewhere": len(refused) - sum(by_stage.values()),
         "in_force": sum(fate.outcome == IN_FORCE for fate in mine),
+        "refused_before": sum(bool(fate.refused_before) for fate in mine),
         "gates": gates,
         "worst_share": round(max(fate.share for fate in mine), 5),
         "median_seconds": round(report.median([fate.seconds for fate in mine]), 1),
@@ -109,6 +110,8 @@ def print_edits(result: Mapping[str, Any]) -> None:
         ],
         texts=2,
     )  # fmt: skip
+    again = sum(row["refused_before"] for row in result["makers"])
+    _say(f"{again} good edits were refused at first, and rolled out again")
     answers = ", ".join(f"{n} x {code}" for code, n in result["binding_answers"].items())
     _say(
         f"{result['seconds_per_edit']} s an edit; {result['pods']} pods, {result['bound']} bound; "

@@ -331,6 +331,10 @@ class Edit:
     is_bad: bool
     policies: Policies
 
+    def again(self) -> "Edit":
+        """The same as another revision."""
+        return replace(self, policies=replace(self.policies, edit=-self.number))
+
 
 def plan_of(edits: int, bad: float, seed: int) -> list[str]:
     """The makers of *edits* edits, of which the share *bad* is bad; each kind as often."""

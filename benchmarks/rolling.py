@@ -123,6 +123,7 @@ class Fate:
         compared: Decisions that its shadow compared.
         seconds: From its writing to its end.
         why: The verdict, or the reason of the rejection.
+        refused_before: Why a good edit was refused when it was written first; "" if it was not.
     """
 
     number: int
@@ -137,6 +138,7 @@ class Fate:
     compared: int = 0
     seconds: float = 0.0
     why: str = ""
+    refused_before: str = ""
 
     @property
     def share(self) -> float:
@@ -227,6 +229,17 @@ class Roller:
                 break
         fate.decided, fate.decisions = sum(by_step.values()), await self.decisions() - before
         return fate
+
+    async def settle(self, edit: Edit) -> tuple[Edit, Fate]:
+        """Roll *edit* out, twice if it is good and refused; returns what was written last.
+
+        Gates judge samples: now and then chance looks like harm, and people try again.
+        """
+        fate = await self.roll_out(edit)
+        if edit.is_bad or fate.outcome != REFUSED:
+            return edit, fate
+        again = edit.again()
+        return again, replace(await self.roll_out(again), refused_before=fate.why)
 
     async def force(self, policies: Policies) -> None:
         """Put *policies* in force without stages: something bad is in force."""
@@ -342,7 +355,7 @@ async def _under_load(
                 break
             expected = await roller.in_force()
             edit = make_edit(number, maker, policies, settings.seed)
-            fate = await roller.roll_out(edit)
+            edit, fate = await roller.settle(edit)
             found.fates.append(fate)
             if fate.outcome == IN_FORCE and edit.is_bad:
                 policies = replace(policies, edit=number)

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from benchmarks import bench_rollout
 from benchmarks.churn import Ledger, pods_of_owners
-from benchmarks.edits import BAD, GOOD, GROUP_LABEL, SIZE_LABEL, Policies, make_edit, plan_of
-from benchmarks.rolling import IN_FORCE, REFUSED, Fate, Settings, attempts
+from benchmarks.edits import BAD, GOOD, GROUP_LABEL, SIZE_LABEL, Edit, Policies, make_edit, plan_of
+from benchmarks.rolling import IN_FORCE, REFUSED, Fate, Roller, Settings, attempts
 from benchmarks.shadowed import percentile_of
 from engine.policy.bundle import build_bundle
 
@@ -146,6 +146,31 @@ def test_lost_unbound_and_twice_bound_pods_are_reported() -> None:
 def test_what_must_not_become_of_an_edit(words: dict[str, Any], want: str) -> None:
     fate = Fate(number=3, maker="comment", revision="r", decisions=100, why="why", **words)
     assert fate.problem() == want
+
+
+class Refusing(Roller):
+    """Refuses what is offered first."""
+
+    def __init__(self) -> None:
+        self.offered: list[dict[str, str]] = []
+
+    async def roll_out(self, edit: Edit) -> Fate:
+        self.offered.append(edit.policies.files({}))
+        outcome = REFUSED if len(self.offered) == 1 else IN_FORCE
+        return Fate(edit.number, edit.maker, edit.is_bad, "r", outcome, why="by chance")
+
+
+async def test_a_good_edit_that_is_refused_is_written_again_as_another_revision() -> None:
+    roller = Refusing()
+    edit, fate = await roller.settle(make_edit(1, "comment", Policies(), seed=1))
+    assert (fate.outcome, fate.refused_before) == (IN_FORCE, "by chance")
+    assert roller.offered[0] != roller.offered[1] == edit.policies.files({})
+
+
+async def test_a_bad_edit_is_written_once() -> None:
+    roller = Refusing()
+    _, fate = await roller.settle(make_edit(1, "wrong sign", Policies(), seed=1))
+    assert (fate.outcome, len(roller.offered)) == (REFUSED, 1)
 
 
 def test_decisions_are_counted_from_the_metrics() -> None:
