@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from engine.fault_simulation.agreement import disagreements, other_decisions, stranded, under_way
+from engine.fault_simulation.disturbances import disturb
 from engine.fault_simulation.invariants import (
     AT_REST,
     OVER_HISTORY,
@@ -43,6 +44,8 @@ _CALM_PACE: Final = 3.0
 #: A pod that an event may help is tried after its backoff, of ten whole seconds at most.
 _WAKE_SECONDS: Final = 13.0
 _NOTICE_SECONDS: Final = 2.0
+#: What loose jobs have just given back is taken by others within so many seconds.
+_TAKEN_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 10
 #: In half of `SOON_SECONDS` at rest.
 _ATTEMPTS_AT_REST: Final = 10
@@ -64,7 +67,7 @@ class Aftermath:
     @property
     def phases(self) -> tuple[Callable[[], None], ...]:
         """In their order."""
-        return self._rest, self._calm, self._edit, self._probe
+        return self._rest, self._calm, self._edit, self._disturb, self._probe
 
     def _rest(self) -> None:
         """Neither of them: everything that was left undone is done."""
@@ -98,6 +101,30 @@ class Aftermath:
         Operators(self._world).work()
         self._settle()
 
+    def _disturb(self) -> None:
+        """Single faults: what goes wrong once is made good soon."""
+        world = self._world
+        calm_since, world.calm_since = world.calm_since, None
+        disturb(world, self._check_disturbed)
+        self._settle()
+        world.calm_since = calm_since
+
+    def _check_disturbed(self, after: str) -> None:
+        world = self._world
+        objects = world.objects()
+        found = [*self._late(objects), *untrue_conditions(self._pods_of_ours(objects))]
+        for replica in world.replicas:
+            since = world.simulator.now - _TAKEN_SECONDS
+            found += disagreements(replica.app, world.cluster, world.gone, since)
+        for one in found:
+            world.violate(one.rule, one.about, f"after `{after}`: {one.text}")
+
+    def _pods_of_ours(self, objects: Objects) -> Objects:
+        """Without those that users bound: that a condition was on its way then, shows."""
+        by_hand = self._world.life.bound_by_hand
+        pods = [pod for pod in objects.pods if pod["metadata"]["uid"] not in by_hand]
+        return replace(objects, pods=pods)
+
     def _probe(self) -> None:
         """Single changes of a full cluster: nothing else wakes the pods that one of them helps."""
         world = self._world
@@ -108,8 +135,12 @@ class Aftermath:
             world.go_on(_NOTICE_SECONDS)
             self._check_waiting()
             world.go_on(_WAKE_SECONDS - _NOTICE_SECONDS)
-            for found in self._late(world.objects()):
-                world.violate(found.rule, found.about, f"after `{change.__name__}`: {found.text}")
+            if late_then := {found.about for found in self._late(world.objects())}:
+                world.go_on(_TAKEN_SECONDS)
+                for found in self._late(world.objects()):
+                    if found.about in late_then:
+                        text = f"after `{change.__name__}`: {found.text}"
+                        world.violate(found.rule, found.about, text)
             if world.outcome.violations:
                 return
         self._settle()
@@ -152,11 +183,8 @@ class Aftermath:
     def _check_at_rest(self, *, is_long: bool) -> None:
         world = self._world
         objects = world.objects()
-        # What says that a pod is pending may have been on its way when users bound it.
-        by_hand = world.life.bound_by_hand
-        others = [pod for pod in objects.pods if pod["metadata"]["uid"] not in by_hand]
         for rest_rule in AT_REST.values():
-            about = replace(objects, pods=others) if rest_rule is untrue_conditions else objects
+            about = self._pods_of_ours(objects) if rest_rule is untrue_conditions else objects
             for found in self._late(about) if rest_rule is late else rest_rule(about):
                 world.violate(*found)
         if is_long:
@@ -224,13 +252,30 @@ class Aftermath:
             replayer.close()
 
     def _late(self, objects: Objects) -> Iterator[Violation]:
-        """The rule, without jobs: one that does not fit as a whole waits, whatever fits of it."""
+        """The rule, without jobs: one that does not fit as a whole waits, whatever fits of it.
+
+        A pod in permit holds its place, which the API server does not know.
+        """
+        held = {
+            queued.uid: placed.node_name
+            for leader in leaders(self._world)
+            for queued, _ in leader.app.kernel.permits.waiting()
+            if (placed := leader.app.cache.get_pod(queued.uid)) is not None
+        }
+        pods = [
+            {**pod, "spec": {**pod["spec"], "nodeName": held[uid]}}
+            if (uid := pod["metadata"]["uid"]) in held
+            else pod
+            for pod in objects.pods
+        ]
         in_groups = {
             key_of(pod)
             for pod in objects.pods
             if GROUP_LABEL in (pod["metadata"].get("labels") or {})
         }
-        return (found for found in late(objects) if found.about not in in_groups)
+        return (
+            found for found in late(replace(objects, pods=pods)) if found.about not in in_groups
+        )
 
     def _calm_bindings(self) -> list[Binding]:
         """Those since there are no faults any more."""

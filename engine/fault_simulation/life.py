@@ -119,7 +119,7 @@ class Life:
         self._most_pods = most_pods
         self._next = 0
         self._draining: set[str] = set()
-        self._small: list[str] = []  # workloads of few small pods
+        self._added: list[str] = []  # workloads that a script has added
         self._ballast = ""  # the workload that makes place for others in the end
 
     def begin(self, nodes: int) -> None:
@@ -183,14 +183,28 @@ class Life:
             name = self._run("gang", 6, "500m", "low", {SIZE_LABEL: "6", LOOSE_LABEL: "yes"})
             self.loose.add(name)
 
-    def add_small_pods(self, labels: dict[str, str]) -> None:
+    def add_small_pods(self, labels: dict[str, str] | None = None) -> None:
         """Make a few pods that need little."""
-        self._small.append(self._run("deployment", _SMALL_PODS, "100m", "low", labels))
+        self._added.append(self._run("deployment", _SMALL_PODS, "100m", "low", labels or {}))
 
-    def remove_small_pods(self) -> None:
-        """Delete them."""
-        while self._small:
-            self._drop(self._small.pop())
+    def add_large_pods(self) -> None:
+        """Make some that no node has room for."""
+        self._added.append(self._run("deployment", 2, "1000", "low", {}))
+
+    def remove_added(self) -> None:
+        """Delete both."""
+        while self._added:
+            self._drop(self._added.pop())
+
+    def add_room(self) -> None:
+        """Add an empty node."""
+        self._add_large_node()
+
+    def remove_newest_node(self) -> None:
+        """Delete the node that was added last, whatever runs there."""
+        name = self._cluster.list("nodes")[-1]["metadata"]["name"]
+        self._delete("nodes", name)
+        self._delete("resourceslices.resource.k8s.io", f"{name}-gpus")
 
     def single_changes(self) -> list[Callable[[], None]]:
         """Changes of a full cluster, each of which helps some pods, or ends the wait of some."""

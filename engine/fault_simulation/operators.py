@@ -70,7 +70,7 @@ class Operators:
             self._repair_it,
             self._lose_the_leader,
             self._stage_an_edit,
-            self._lose_the_leader_between_stages,
+            self._lose_all_between_stages,
         ):
             step()
             self._check(step.__name__)
@@ -89,7 +89,7 @@ class Operators:
         self._world.go_on(_SOON_SECONDS)
         self._make_pods(late="no")
         self._world.go_on(_SOON_SECONDS)
-        self._world.server.call(self._world.life.remove_small_pods)
+        self._world.server.call(self._world.life.remove_added)
 
     def _write_what_fails(self) -> None:
         """Something that its trial shows: it must not decide for a moment."""
@@ -108,15 +108,14 @@ class Operators:
             self._violate("edits come into force", f"revision {self._given_up} does not")
         self._make_pods(late="yes")
         world.go_on(_ROLL_BACK_SECONDS)
-
-    def _repair_it(self) -> None:
-        """What the policies in force say of those pods, not what was rolled back."""
-        self._world.edit_well("other points")
-        self._world.go_on(_SOON_SECONDS)
-        for pod in self._world.objects().pending():
+        for pod in world.objects().pending():
             condition = condition_of(pod, "PodScheduled") or {}
             if condition.get("reason") == "SchedulerError":
-                self._violate("what is rolled back decides nothing", key_of(pod))
+                self._violate("what was rolled back decides nothing", key_of(pod))
+
+    def _repair_it(self) -> None:
+        self._world.edit_well("other points")
+        self._world.go_on(_SOON_SECONDS)
 
     def _lose_the_leader(self) -> None:
         """The next one cannot read what is saved, and must not write over it."""
@@ -124,27 +123,37 @@ class Operators:
         silence = world.cluster.faults.hang(
             verb="get", resource="configmaps", namespace=NAMESPACE, name=LAST_GOOD, times=None
         )
-        self._kill_the_leader()
+        self._kill(leaders(world))
         world.go_on(_SILENCE_SECONDS)
         world.cluster.faults.remove(silence)
         world.go_on(_ASK_AGAIN_SECONDS)
 
     def _stage_an_edit(self) -> None:
-        """Under a leader that is not the first."""
+        """Under a leader that is not the first. The stages are those of the policies in force."""
         world = self._world
         world.set_mode("staged")
         world.edit_well("shadow alone")
+        world.go_on(_SOON_SECONDS)
+        world.edit_well("long stages")
         world.go_on(1.0)
         self._make_pods(late="yes")  # to be compared
         world.go_on(_ROLL_BACK_SECONDS)
+        if world.has("extender"):  # no decision is compared that one takes part in
+            world.set_mode("at-once")
+            world.go_on(_SOON_SECONDS)
+            world.set_mode("staged")
+            world.go_on(1.0)
 
-    def _lose_the_leader_between_stages(self) -> None:
-        """The next one goes on with the edit, until operators have no more patience."""
+    def _lose_all_between_stages(self) -> None:
+        """The next leader goes on with the edit, until operators have no more patience.
+
+        A process that begins has the edit in force until it leads, and learns what is saved.
+        """
         world = self._world
-        world.server.call(world.life.remove_small_pods)
-        world.edit_well("long stages")
+        world.server.call(world.life.remove_added)
+        world.edit_well("other tier")
         world.go_on(_SOON_SECONDS)
-        self._kill_the_leader()
+        self._kill(world.replicas)
         world.go_on(_SOON_SECONDS)
         if policies.built(world.good_files).revision in self._in_force():
             self._violate("stages are passed one by one", "an edit is in force before its time")
@@ -163,12 +172,12 @@ class Operators:
     def _make_pods(self, late: str) -> None:
         self._world.server.call(partial(self._world.life.add_small_pods, {LATE_LABEL: late}))
 
-    def _kill_the_leader(self) -> None:
-        """And wait until there is another one."""
+    def _kill(self, replicas: "list[Replica]") -> None:
+        """And wait until one leads."""
         world = self._world
-        for leader in leaders(world):
-            leader.kill()
-            world.restart_later(leader, 1.0)
+        for replica in replicas:
+            replica.kill()
+            world.restart_later(replica, 1.0)
         for _ in range(int(world.plan.lease[0]) + _SOON_SECONDS):
             world.go_on(1.0)
             if leaders(world):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: A world that takes so many seconds of CPU longer than it may goes in circles.
 GRACE_SECONDS: Final = 30
-#: Longer than the longest wait of a pod that nothing wakes.
-REST_SECONDS: Final = 360.0
+#: Longer than the longest wait of a pod that nothing wakes, and than the probation of an edit.
+REST_SECONDS: Final = 480.0
 
 
 @dataclass(frozen=True, slots=True)
