@@ -83,7 +83,7 @@ class SimulatedPool:
         """A process without a program."""
         self._next_pid += 1
         taken = SimulatedProcess(self._next_pid, self._clock, self._trouble)
-        self._taken.append(taken)
+        self._taken = [one for one in self._taken if one.returncode is None] + [taken]
         return taken
 
     def aside(self, run: Callable[[], None]) -> "_Done":

@@ -42,14 +42,18 @@ class Hunt:
 
 
 def plan_for(seed: int) -> "Plan":
-    """A short world in which much happens: every other one has all that a cluster may have."""
+    """A short world in which much happens: every other one has all that a cluster may have.
+
+    Half of those have no extender that binds: it would bind every pod, and the binder none.
+    """
     from dataclasses import replace
 
     from engine.fault_simulation.life import FEATURES
     from engine.fault_simulation.plans import plan_of
 
     plan = plan_of(seed, 40.0 + 20.0 * ((seed - 1) % 6))
-    features = frozenset(FEATURES) if seed % 2 else plan.features
+    everything = frozenset(FEATURES) - ({"binding extender"} if seed % 4 == 1 else set())
+    features = everything if seed % 2 else plan.features
     return replace(
         plan,
         replicas=min(plan.replicas, 2),
