@@ -56,7 +56,7 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
 from engine.lib.background import Background, cancelled
-from engine.lib.clock import Clock, SystemClock
+from engine.lib.clock import Clock
 from engine.live.activity import Activity
 from engine.live.answers import Leader
 from engine.live.decision_record import DecisionRecord
@@ -187,7 +187,7 @@ class App:
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
-        self._clock = clock if clock is not None else SystemClock()
+        self._clock = clock if clock is not None else client.clock
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
         self._is_synced = False

@@ -1,8 +1,8 @@
 """What follows when the faults of a world have ceased, and what must have become of everything.
 
-Owns the phases and their checks: a long rest, changes without faults, edits of the policies, and
-single changes of a full cluster. What must hold is `invariants`', `agreement`'s and here; what
-operators do with policies is `operators`'.
+Owns the phases and their checks: a long rest, changes without faults, edits of the policies, single
+faults, and single changes of a full cluster. What must hold is in `invariants`, `agreement` and
+here, what operators do with policies in `operators`, which faults come alone in `disturbances`.
 """
 
 import math
@@ -29,7 +29,7 @@ from engine.fault_simulation.invariants import (
 from engine.fault_simulation.invariants.facts import key_of
 from engine.fault_simulation.life import GROUP_LABEL, LOOSE_LABEL
 from engine.fault_simulation.names import LEASE
-from engine.fault_simulation.operators import Operators, leaders, misplaced_policies
+from engine.fault_simulation.operators import Operators, misplaced_policies
 from engine.offline.decision_log import LogError, log_files, read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.replay import Replayer
@@ -70,7 +70,7 @@ class Aftermath:
         return self._rest, self._calm, self._edit, self._disturb, self._probe
 
     def _rest(self) -> None:
-        """Neither of them: everything that was left undone is done."""
+        """Neither faults nor changes: everything that was left undone is done."""
         world = self._world
         world.heal()
         world.go_on(world.plan.rest)
@@ -80,7 +80,7 @@ class Aftermath:
     def _calm(self) -> None:
         """Changes without faults: now everything is done soon, and nothing waits for a time-out."""
         world = self._world
-        world.calm_since = world.simulator.now
+        world.is_calm = True
         self._before_calm = len(world.bindings)
         losses = world.counts["lease lost"], world.counts["leader changes"]
         world.edit_well("other tier")
@@ -104,23 +104,25 @@ class Aftermath:
     def _disturb(self) -> None:
         """Single faults: what goes wrong once is made good soon."""
         world = self._world
-        calm_since, world.calm_since = world.calm_since, None
+        world.is_calm = False
         disturb(world, self._check_disturbed)
         self._settle()
-        world.calm_since = calm_since
+        world.is_calm = True
 
     def _check_disturbed(self, after: str) -> None:
         world = self._world
         objects = world.objects()
-        found = [*self._late(objects), *untrue_conditions(self._pods_of_ours(objects))]
+        for found in (*self._late(objects), *untrue_conditions(self._pods_of_ours(objects))):
+            world.violate(found.rule, found.about, f"after `{after}`: {found.text}")
         for replica in world.replicas:
-            since = world.simulator.now - _TAKEN_SECONDS
-            found += disagreements(replica.app, world.cluster, world.gone, since)
-        for one in found:
-            world.violate(one.rule, one.about, f"after `{after}`: {one.text}")
+            for found in disagreements(
+                replica.app, world.cluster, world.gone, world.simulator.now - _TAKEN_SECONDS
+            ):
+                text = f"after `{after}`: {replica.name}: {found.text}"
+                world.violate(found.rule, found.about, text)
 
     def _pods_of_ours(self, objects: Objects) -> Objects:
-        """Without those that users bound: that a condition was on its way then, shows."""
+        """*objects* without pods that users bound: a condition may have been on its way then."""
         by_hand = self._world.life.bound_by_hand
         pods = [pod for pod in objects.pods if pod["metadata"]["uid"] not in by_hand]
         return replace(objects, pods=pods)
@@ -213,7 +215,7 @@ class Aftermath:
             world.violate(*found)
         for found in misplaced_policies(world):
             world.violate(*found)
-        leading = len(leaders(world))
+        leading = len(world.leaders)
         if leading != 1:
             world.violate("one replica leads", LEASE, f"{leading} do")
         for replica in world.replicas:
@@ -258,7 +260,7 @@ class Aftermath:
         """
         held = {
             queued.uid: placed.node_name
-            for leader in leaders(self._world)
+            for leader in self._world.leaders
             for queued, _ in leader.app.kernel.permits.waiting()
             if (placed := leader.app.cache.get_pod(queued.uid)) is not None
         }
@@ -280,7 +282,7 @@ class Aftermath:
     def _calm_bindings(self) -> list[Binding]:
         """Those since there are no faults any more."""
         world = self._world
-        return [] if world.calm_since is None else world.bindings[self._before_calm :]
+        return world.bindings[self._before_calm :] if world.is_calm else []
 
     def _check_replica(self, replica: "Replica") -> None:
         world = self._world

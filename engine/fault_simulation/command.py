@@ -134,7 +134,7 @@ def main(
     if failed is not None and shrink:
         failed = _shrunk(failed)
     if output == "json":
-        click.echo(_as_json(totals, failed))
+        click.echo(as_json(totals, failed))
     else:
         _show(totals, failed)
     sys.exit(0 if failed is None else 1)
@@ -239,7 +239,8 @@ def _show(totals: Totals, failed: Outcome | None) -> None:
     _OUT.print(encode(failed.plan).decode(), highlight=False, markup=False, soft_wrap=True)
 
 
-def _as_json(totals: Totals, failed: Outcome | None) -> str:
+def as_json(totals: Totals, failed: Outcome | None) -> str:
+    """What `--output json` prints; *failed* is the world that did not hold, if there is one."""
     shown: dict[str, Any] = {
         "totals": msgspec.to_builtins(totals, order="sorted"),
         "never_reached": sorted(possible() - totals.reached.keys()),

@@ -79,7 +79,7 @@ def disturbances() -> list[Disturbance]:
 
 def disturb(world: "World", check: Callable[[str], None]) -> None:
     """Let some happen while pods come that fit and others that do not; *check* after each."""
-    world.server.call(world.life.add_room)
+    world.server.call(world.life.add_large_node)
     for one in world.stream("disturbances").sample(disturbances(), OF_A_WORLD):
         one.begin(world)
         world.server.call(world.life.add_small_pods)
@@ -126,8 +126,8 @@ def _miss_deletions(world: "World", resource: str) -> None:
     world.go_on(_SILENT_SECONDS)
     world.cluster.stall_watches(resource)
     world.server.call(world.life.remove_added)
-    world.server.call(world.life.remove_newest_node)
-    world.server.call(world.life.add_room)
+    world.server.call(world.life.remove_last_node)
+    world.server.call(world.life.add_large_node)
     world.go_on(_SILENT_SECONDS)
     world.cluster.store.compact()
     for watch in world.cluster.watches(resource):

@@ -196,20 +196,14 @@ class Life:
         while self._added:
             self._drop(self._added.pop())
 
-    def add_room(self) -> None:
-        """Add an empty node."""
-        self._add_large_node()
-
-    def remove_newest_node(self) -> None:
-        """Delete the node that was added last, whatever runs there."""
-        name = self._cluster.list("nodes")[-1]["metadata"]["name"]
-        self._delete("nodes", name)
-        self._delete("resourceslices.resource.k8s.io", f"{name}-gpus")
+    def remove_last_node(self) -> None:
+        """Delete the last of the nodes, whatever runs there."""
+        self._delete_node(self._cluster.list("nodes")[-1])
 
     def single_changes(self) -> list[Callable[[], None]]:
         """Changes of a full cluster, each of which helps some pods, or ends the wait of some."""
         return [
-            self._uncordon_all, self._grow_node, self._add_large_node, self._drop_ballast,
+            self._uncordon_all, self._grow_node, self.add_large_node, self._drop_ballast,
             self._add_urgent, self._remove_awaited,
         ]  # fmt: skip
 
@@ -238,7 +232,8 @@ class Life:
         nodes = self._cluster.list("nodes")
         self._set_cpus(min(nodes, key=lambda node: int(node["status"]["allocatable"]["cpu"])), "16")
 
-    def _add_large_node(self) -> None:
+    def add_large_node(self) -> None:
+        """Add an empty node."""
         self._next += 1
         self._create(make_node(f"node-{self._next}", cpu="4", memory="16Gi", zone=ZONES[0]))
 
@@ -538,6 +533,9 @@ class Life:
         node = self._node()
         if node is None or len(self._cluster.list("nodes")) < 3:
             return
+        self._delete_node(node)
+
+    def _delete_node(self, node: Json) -> None:
         name = node["metadata"]["name"]
         self._delete("nodes", name)
         self._delete("resourceslices.resource.k8s.io", f"{name}-gpus")

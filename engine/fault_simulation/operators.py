@@ -22,17 +22,12 @@ if TYPE_CHECKING:
 _SOON_SECONDS: Final = 15
 #: After which enough pods have failed, with their backoff, for an edit to be rolled back.
 _ROLL_BACK_SECONDS: Final = 30
-#: For which a new leader is not told what is saved: longer than it waits for that.
+#: For which the store does not answer: longer than a new leader waits for it.
 _SILENCE_SECONDS: Final = 15
 #: After which it has asked again, and has taken over what is saved.
 _ASK_AGAIN_SECONDS: Final = 30
 #: Two of each: the policies in force, those before them during probation, and an edit.
 _MOST_SANDBOXES: Final = 6
-
-
-def leaders(world: "World") -> "list[Replica]":
-    """The replicas that lead; one, if all is well."""
-    return [one for one in world.replicas if one.is_running and one.app.leading.is_set()]
 
 
 def misplaced_policies(world: "World") -> Iterator[Violation]:
@@ -42,7 +37,7 @@ def misplaced_policies(world: "World") -> Iterator[Violation]:
     """
     want = policies.built(world.good_files).revision
     saved = world.cluster.get("configmaps", LAST_GOOD, NAMESPACE) or {}
-    for leader in leaders(world):
+    for leader in world.leaders:
         rollout = leader.app.rollout
         revision = rollout.active.bundle.revision
         if revision != want:
@@ -123,7 +118,7 @@ class Operators:
         silence = world.cluster.faults.hang(
             verb="get", resource="configmaps", namespace=NAMESPACE, name=LAST_GOOD, times=None
         )
-        self._kill(leaders(world))
+        self._kill(world.leaders)
         world.go_on(_SILENCE_SECONDS)
         world.cluster.faults.remove(silence)
         world.go_on(_ASK_AGAIN_SECONDS)
@@ -180,19 +175,19 @@ class Operators:
             world.restart_later(replica, 1.0)
         for _ in range(int(world.plan.lease[0]) + _SOON_SECONDS):
             world.go_on(1.0)
-            if leaders(world):
+            if world.leaders:
                 return
 
     # --- what must come of it -----------------------------------------------------------------
 
     def _in_force(self) -> list[str]:
-        return [one.app.rollout.active.bundle.revision for one in leaders(self._world)]
+        return [one.app.rollout.active.bundle.revision for one in self._world.leaders]
 
     def _check(self, step: str) -> None:
         world = self._world
         found = [f"{one.rule}: {one.text}" for one in misplaced_policies(world)]
-        if len(leaders(world)) != 1:
-            found.append(f"{len(leaders(world))} replicas lead")
+        if len(world.leaders) != 1:
+            found.append(f"{len(world.leaders)} replicas lead")
         saved = world.cluster.get("configmaps", LAST_GOOD, NAMESPACE) or {"metadata": {}}
         notes = saved["metadata"].get("annotations") or {}
         if self._given_up not in notes.get(ROLLED_BACK_ANNOTATION, ""):

@@ -79,8 +79,6 @@ _NEWS_SECONDS: Final = 5.0
 #: Pods that came and went between two looks, and the backoff of a first error.
 _MORE_PODS: Final = 20
 _BACKOFF_SECONDS: Final = 2.0
-#: Of a leader at rest: those of the policies in force.
-_MOST_SANDBOXES: Final = 2
 _LOG_LINES: Final = 200
 
 
@@ -320,7 +318,8 @@ class World:
         self._pods: dict[str, str] = {}  # uid -> key, of those that were there at the last look
         self.gone: dict[str, float] = {}  # uids and keys of pods
         self._closed: dict[str, float] = {}  # nodes that take no pods, and since when
-        self.calm_since: float | None = None
+        #: True while everything works, and did long before.
+        self.is_calm = False
         self.evicted_at = 0.0
         self._errors: tuple[Mapping[str, float], float] = ({}, 0.0)
 
@@ -646,9 +645,9 @@ class World:
         return [*self.tenures, *([Tenure(*self._lease)] if self._lease is not None else [])]
 
     @property
-    def is_calm(self) -> bool:
-        """True while everything works, and did long before."""
-        return self.calm_since is not None
+    def leaders(self) -> list[Replica]:
+        """The replicas that lead; one, if all is well."""
+        return [one for one in self.replicas if one.is_running and one.app.leading.is_set()]
 
     def _caller(self) -> str:
         """The identity of the replica whose request is being carried out."""

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from engine.fault_simulation.command import Totals, as_json
 from engine.fault_simulation.faults import all_kinds
+from engine.fault_simulation.invariants import Violation
 from engine.fault_simulation.life import FEATURES
 from engine.fault_simulation.plans import decode, encode, plan_of, smaller
 from engine.fault_simulation.reached import possible
@@ -87,6 +89,23 @@ def test_fixed_seeds_hold(seed: int) -> None:
     assert found["totals"]["counts"]["bound"] > 0
     assert found["totals"]["faults"]
     assert found["totals"]["reached"].keys() <= possible()
+
+
+@pytest.mark.slow("simulates a cluster whose store is restored again and again")
+def test_what_a_restore_forgets_is_done_again() -> None:
+    """A standby that took over after one bound pods to nodes that it had not seen become full."""
+    plan = replace(plan_of(3, 200.0), faults=frozenset({"restored from a backup"}), every=30.0)
+    outcome = World(plan).run()
+    assert not outcome.violations, told(outcome)
+    assert outcome.faults["restored from a backup"] > 1
+
+
+def test_a_world_that_fails_is_printed_as_json() -> None:
+    failed = Outcome(PLAN, violations=[Violation("late", "default/a", "pending")])
+    failed.log.append("1.000 replica-0 info")
+    shown = json.loads(as_json(Totals(), failed))["failed"]
+    assert shown["violations"] == [["late", "default/a", "pending"]]
+    assert shown["log"] == ["1.000 replica-0 info"]
 
 
 # --- plans -------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 from engine.devcluster.watch_cache import STOPPED
 from engine.fault_simulation.faults.kind import FaultKind
-from engine.fault_simulation.operators import leaders
 
 if TYPE_CHECKING:
     from engine.fault_simulation.world import World
@@ -30,7 +29,7 @@ def _pause(world: "World", rng: Random) -> None:
     # Half of the time the leader, for as long as its lease lasts, or a little longer.
     lease = world.plan.lease[0]
     is_leader = rng.random() < 0.5
-    replica = rng.choice((is_leader and leaders(world)) or world.replicas)
+    replica = rng.choice((is_leader and world.leaders) or world.replicas)
     seconds = rng.choice([0.5, 5.0, 12.0, 30.0, 300.0, lease, lease + 1.0, lease + 5.0])
     if replica.is_running and not replica.host.is_paused:
         replica.host.pause()
