@@ -154,6 +154,10 @@ class ThreadWorker:
                 self._is_busy = False
         finally:
             self._at_end()
+            # What is worked for refers to `_give_way`: a cycle around two schedulers, where full
+            # collections are rare. Jobs that are left refer to a cluster.
+            del self._work, self._at_end
+            self._jobs = queue.SimpleQueue()
 
     def _give_way(self) -> None:
         """Return when the pause has ended, or when this job has waited long enough."""

@@ -1,11 +1,18 @@
 """A shadow counts what a candidate decides differently, and nothing else."""
 
+import gc
+import weakref
+
 import pytest
 
 from engine.kernel.instructions import ReportDecision
+from engine.policy.bundle import build_bundle
 from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, OTHER_VICTIMS
+from engine.rollout.shadow.shadow import Shadow
+from engine.scheduling.scheduling_cycle import Scheduler
 from tests.profiles import only
-from tests.rollout.shadow.watched import WatchedWorld
+from tests.rollout.shadow.watched import WatchedWorld, in_process
+from tests.waiting import wait_until
 
 GROUPS = """
   pluginConfig:
@@ -126,3 +133,29 @@ def test_pods_of_a_profile_that_is_gone_would_stay_pending() -> None:
     example = next(one for one in got.examples if one.kind == NEWLY_PENDING)
     assert example.after == "no profile has the schedulerName `default-scheduler`"
     assert example.cause == "config.yaml"
+
+
+def test_a_shadow_that_has_ended_is_freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[object]] = []
+    make = Scheduler.__init__
+
+    def note(self: Scheduler, *args: object, **words: object) -> None:
+        make(self, *args, **words)  # type: ignore[arg-type]
+        made.append(weakref.ref(self.memo))
+
+    monkeypatch.setattr(Scheduler, "__init__", note)
+    gc.disable()  # collections of what is old are hours apart
+    try:
+        shadow = Shadow(build_bundle, in_process)
+        world = WatchedWorld(FILES, with_text(SAME), shadow)
+        world.live(1, 15)
+        wait_until(lambda: shadow.measures.compared > 3)
+        shadow.close()
+        left = [one() for one in made]
+        assert [memo for memo in left if memo is not None] == [
+            world.scheduler.memo,
+            world.candidate.scheduler.memo,
+        ]
+        assert len(left) >= 4  # both sides of the shadow
+    finally:
+        gc.enable()
