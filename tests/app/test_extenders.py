@@ -338,6 +338,7 @@ rollout:
 """
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize("is_first", [True, False], ids=["added", "replaced"])
 async def test_a_canary_asks_its_own_extenders_about_its_own_pods(
     cluster: DevCluster, is_first: bool

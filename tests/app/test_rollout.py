@@ -436,6 +436,7 @@ _RUNTIME = (
 )
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_revision_that_fails_in_force_is_rolled_back_and_not_tried_again(
     cluster: DevCluster, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_groups_are_placed_by_podgroup_and_by_label() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow("places the pods of all kinds of groups")
 def test_a_group_that_does_not_fit_fails_the_run() -> None:
     arguments = ["--groups", "gangs", "--nodes", "1", "--gangs", "1", "--members", "99"]
     result = CliRunner().invoke(bench_core.main, [*arguments, "--repeat", "1"])

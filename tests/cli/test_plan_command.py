@@ -304,6 +304,7 @@ async def test_a_candidate_with_problems_has_no_index(site: Site) -> None:
     assert "index" not in result.output
 
 
+@pytest.mark.slow("runs the tests of a candidate in processes of their own")
 async def test_a_candidate_must_pass_its_tests(site: Site) -> None:
     site.write(best_test_star=TEST % "yes")
     assert (await site.plan(code=0))["tests"] == {"passed": 1, "failed": 0, "skipped": 0}
