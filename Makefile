@@ -17,7 +17,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -66,6 +66,9 @@ test-versions: setup ## the tests of the API server and of parity on every suppo
 
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
 	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+bench-upstream: setup controlplane ## Kubernetes' own scheduler_perf, ours and kube-scheduler (hours)
+	$(BIN)/python -m benchmarks.bench_upstream $(ARGS)
 
 bench-openb: setup controlplane ## the openb GPU trace, placed on the real control plane
 	$(BIN)/python -m benchmarks.bench_openb $(ARGS)

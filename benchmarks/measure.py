@@ -214,7 +214,7 @@ async def _measured_run(
         progress("binding pods", bound, len(pods))
 
     servers = (plane.apiserver_pid, plane.etcd_pid)
-    events_before = await _count_events(wire)
+    events_before = await count_events(wire)
     before = [usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)]
     machine = Machine()
     load = await run_load(
@@ -236,7 +236,7 @@ async def _measured_run(
         processes=usage.processes,
         ready_seconds=ready_seconds,
         first_pod_ms=first_pod_ms,
-        events=await _count_events(wire) - events_before,
+        events=await count_events(wire) - events_before,
         written_seconds=max(0.0, written_at - min(load.created_at.values())),
         others_share=others,
     )
@@ -298,7 +298,7 @@ async def _until_written(wire: Wire, want: int) -> float:
     """When the number of events reached *want*, or last grew; seen to a fifth of a second."""
     most, grew_at = -1, time.monotonic()
     while True:
-        count = await _count_events(wire)
+        count = await count_events(wire)
         now = time.monotonic()
         if count > most:
             most, grew_at = count, now
@@ -307,7 +307,7 @@ async def _until_written(wire: Wire, want: int) -> float:
         await asyncio.sleep(0.2)
 
 
-async def _count_events(wire: Wire) -> int:
+async def count_events(wire: Wire) -> int:
     """Events in all namespaces, without reading them."""
     page = msgspec.json.decode(await wire.get("/apis/events.k8s.io/v1/events?limit=1"))
     return len(page["items"] or ()) + int(page["metadata"].get("remainingItemCount", 0))

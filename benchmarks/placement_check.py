@@ -5,7 +5,7 @@ parsed by the Kubernetes client library, sums are exact.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -76,6 +76,23 @@ def check_placement(
     violations += _over_capacity(used, allocatable)
     violations += _accounts(seen, want)
     return Placement(bound, pending, violations, _shares(used, allocatable))
+
+
+def over_capacity(
+    nodes: Iterable[Manifest], pods: Iterable[Manifest], ignoring: Collection[str] = ()
+) -> list[str]:
+    """What the bound ones of *pods* ask for beyond what *nodes* offer, but for some resources."""
+    allocatable = {
+        node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
+        for node in nodes
+    }
+    used: dict[str, dict[str, Decimal]] = {name: defaultdict(Decimal) for name in allocatable}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        for resource, amount in _requests(pod).items() if node in used else ():
+            if resource not in ignoring:
+                used[node][resource] += amount
+    return _over_capacity(used, allocatable)
 
 
 def pending_reason(pod: Manifest) -> str:

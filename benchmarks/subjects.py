@@ -135,13 +135,15 @@ class KubeScheduler(Subject):
 
     Args:
         arguments: More flags.
+        config: A KubeSchedulerConfiguration instead of the default one.
     """
 
     name = "kube-scheduler"
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, arguments: Sequence[str] = (), config: Path | None = None) -> None:
         super().__init__()
         self._arguments = arguments
+        self._config = config
 
     def version(self) -> str:
         text = subprocess.run(
@@ -155,11 +157,13 @@ class KubeScheduler(Subject):
 
     def _command(self, plane: ControlPlane, directory: Path, port: int) -> list[str]:
         config = directory / "kube-scheduler.yaml"
+        own = {} if self._config is None else yaml.safe_load(self._config.read_text("utf-8"))
         config.write_text(
             yaml.safe_dump(
                 {
                     "apiVersion": "kubescheduler.config.k8s.io/v1",
                     "kind": "KubeSchedulerConfiguration",
+                    **own,
                     "leaderElection": {"leaderElect": False},
                     "clientConnection": {
                         "kubeconfig": str(plane.kubeconfig(directory / "kubeconfig")),

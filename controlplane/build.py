@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import importlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -41,6 +42,8 @@ PROGRAMS = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
 }
+#: The package, in a minor's folder, of the controllers that some benchmarks need.
+CONTROLLERS = "controllers"
 
 
 class BuildError(Exception):
@@ -98,6 +101,43 @@ def binaries(minor: str = NEWEST) -> dict[str, Path]:
     return programs
 
 
+def controllers(minor: str = NEWEST) -> Path:
+    """The program with the controllers of a minor; builds it if it is missing.
+
+    Raises `BuildError`, also for a minor that has none.
+    """
+    source = HERE / minor / CONTROLLERS / "main.go"
+    if not source.is_file():
+        raise BuildError(f"no {source}: there are controllers for {NEWEST} only")
+    folder = binaries(minor)["kube-apiserver"].parent
+    path = folder / f"{CONTROLLERS}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    with _lock(folder.parent / f"{folder.name}.lock"):
+        if not path.is_file():
+            go, environment = find_go()
+            scratch = path.with_suffix(".part")
+            _go_build(go, environment, HERE / minor, scratch, f"./{CONTROLLERS}", minor)
+            scratch.rename(path)
+    return path
+
+
+def sources(minor: str = NEWEST) -> Path:
+    """The folder with the sources of Kubernetes, in Go's module cache. Raises `BuildError`."""
+    go, environment = find_go()
+    command = [go, "mod", "download", "-json", "k8s.io/kubernetes"]
+    found = subprocess.run(
+        command, cwd=HERE / minor, env=environment, capture_output=True, text=True, check=False
+    )
+    if found.returncode != 0:
+        raise BuildError(f"{' '.join(command)} failed:\n{found.stdout}{found.stderr}")
+    return Path(json.loads(found.stdout)["Dir"])
+
+
+def compiled(folder: Path, output: Path) -> None:
+    """Compile the Go program of *folder*, which has a `go.mod`. Raises `BuildError`."""
+    go, environment = find_go()
+    _go_build(go, environment, folder, output, ".")
+
+
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
@@ -116,7 +156,7 @@ def _build(minor: str, target: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         for name, package in PROGRAMS.items():
-            _go_build(go, environment, minor, scratch / name, package)
+            _go_build(go, environment, HERE / minor, scratch / name, package, minor)
         # mkdtemp made it private; a cache directory is readable like any other.
         scratch.chmod(0o755)
         if target.exists():  # an incomplete one, from before: only a whole set is renamed
@@ -127,15 +167,21 @@ def _build(minor: str, target: Path) -> None:
 
 
 def _go_build(
-    go: str, environment: dict[str, str], minor: str, output: Path, package: str
+    go: str,
+    environment: dict[str, str],
+    folder: Path,
+    output: Path,
+    package: str,
+    minor: str | None = None,  # whose version it says
 ) -> None:
-    command = [go, "build", "-v", "-ldflags", link_flags(minor), "-o", str(output), package]
+    flags = [] if minor is None else ["-ldflags", link_flags(minor)]
+    command = [go, "build", "-v", *flags, "-o", str(output), package]
     started = time.monotonic()
     tail: list[str] = []  # without the names of packages: what is said of one that fails
     compiled = 0
     shown_at = started
     with subprocess.Popen(
-        command, cwd=HERE / minor, env=environment, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:  # -v: one line per downloaded module and compiled package

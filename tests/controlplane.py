@@ -416,6 +416,13 @@ def binaries(minor: str | None = None) -> dict[str, Path]:
     return programs
 
 
+def controllers(minor: str | None = None) -> Path:
+    """Path of the program that makes and deletes the claims of pods; see `binaries`."""
+    build = script("controlplane/build.py")
+    path: Path = build.controllers(minor or kubernetes_minor())
+    return path
+
+
 def kubernetes_minor() -> str:
     """The minor version that tests run on: `KUBERNETES` in the environment, or the newest."""
     return os.environ.get("KUBERNETES") or NEWEST

@@ -1,0 +1,120 @@
+"""What is measured between the start and the end of a collection.
+
+Owns the sampling: as scheduler_perf does it, for its thresholds, and as `make bench` does.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from benchmarks.load import percentile
+from benchmarks.report import median
+from benchmarks.upstream.pods import BoundPods, Labels
+
+#: Seconds between two samples.
+_INTERVAL: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Figures of one collection.
+
+    Attributes:
+        name: Of the collection; "" for the only one of a workload.
+        pods: Bound meanwhile.
+        seconds: From its start to the last binding.
+        sampled: Pods per second as scheduler_perf averages them over the seconds, without the first
+            one; 0 if it took less than two.
+        p50_ms, p99_ms: From creation to binding, of pods that were created meanwhile.
+        cpu_ms: Of the scheduler, per pod.
+        apiserver_cpu_ms: The same of the API server.
+        is_idle: The CPU time is until the scheduler was idle again, what it wrote later included.
+    """
+
+    name: str
+    pods: int
+    seconds: float
+    sampled: float
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float
+    apiserver_cpu_ms: float
+    is_idle: bool
+
+    @property
+    def pods_per_second(self) -> float:
+        """Pods bound per second."""
+        return self.pods / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, rounded to what is meaningful."""
+        found = asdict(self) | {"pods_per_second": self.pods_per_second}
+        return {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}
+
+
+@dataclass(slots=True)
+class Collector:
+    """Counts the pods of *namespaces* with *labels* that are bound from now on."""
+
+    name: str
+    namespaces: Collection[str]
+    labels: Labels | None
+    bound: BoundPods
+    cpu: tuple[float, float]  # of the scheduler and of the API server, so far
+    started: float = field(default_factory=time.monotonic)
+    _at: list[tuple[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bound.on_bound.append(self._note)
+
+    def _note(self, namespace: str, name: str, labels: Labels) -> None:
+        if namespace in self.namespaces and (self.labels or {}).items() <= labels.items():
+            self._at.append((f"{namespace}/{name}", time.monotonic()))
+
+    def stop(
+        self, created_at: dict[str, float], cpu: tuple[float, float], *, is_idle: bool
+    ) -> Collected:
+        """What was found. *created_at* is by `namespace/name`, *cpu* as in `self`, now."""
+        self.bound.on_bound.remove(self._note)
+        times = [at for _, at in self._at]
+        waited = sorted(
+            at - created_at[key] for key, at in self._at if created_at.get(key, 0) >= self.started
+        )
+        per_pod = 1000 / max(1, len(times))
+        return Collected(
+            name=self.name,
+            pods=len(times),
+            seconds=max(times, default=self.started) - self.started,
+            sampled=sampled(self.started, times),
+            p50_ms=1000 * median(waited) if waited else 0.0,
+            p99_ms=1000 * percentile(waited, 0.99),
+            cpu_ms=(cpu[0] - self.cpu[0]) * per_pod,
+            apiserver_cpu_ms=(cpu[1] - self.cpu[1]) * per_pod,
+            is_idle=is_idle,
+        )
+
+    @property
+    def count(self) -> int:
+        """How many pods were bound so far."""
+        return len(self._at)
+
+
+def sampled(started: float, times: Collection[float]) -> float:
+    """Pods per second, averaged over the seconds as scheduler_perf does.
+
+    The second in which the first pod is bound does not count. Seconds without any share in the
+    average of the next one with some. *times*, when pods were bound, are in order.
+    """
+    counts: dict[int, int] = {}
+    for at in times:
+        second = math.floor((at - started) / _INTERVAL)
+        counts[second] = counts.get(second, 0) + 1
+    seconds = sorted(counts)
+    samples: list[float] = []
+    for before, second in itertools.pairwise(seconds):
+        gap = second - before
+        samples += [counts[second] / (gap * _INTERVAL)] * gap
+    return sum(samples) / len(samples) if samples else 0.0

@@ -1,0 +1,3 @@
+module starsched.dev/render
+
+go 1.26
