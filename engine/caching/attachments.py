@@ -10,7 +10,7 @@ from typing import Any, Final
 from engine.caching.objects import ObjectStore, object_key
 from engine.model.csi_migration import (
     Attachment,
-    is_migrated,
+    migrated_plugin,
     provisioning_driver,
     volume_attachment,
 )
@@ -91,7 +91,7 @@ def is_for_in_tree_plugin(use: VolumeUse, objects: ObjectStore) -> bool:
     assert claim is not None, f"claim `{use.key}` has an attachment"
     volume = objects.get(VOLUMES, claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
-        return is_migrated(volume)
+        return bool(migrated_plugin(volume))
     storage_class: StorageClass | None = objects.get(CLASSES, claim.class_name)
     assert storage_class is not None, f"claim `{use.key}` has an attachment"
     return provisioning_driver(storage_class.provisioner) != storage_class.provisioner

@@ -90,9 +90,10 @@ def volume_attachment(volume: PersistentVolume) -> Attachment | None:
     return Attachment(_MIGRATED[source].driver, handle) if handle else None
 
 
-def is_migrated(volume: PersistentVolume) -> bool:
-    """True if its source is one that CSI drivers have taken over."""
-    return _source(volume) is not None
+def migrated_plugin(volume: PersistentVolume) -> str:
+    """The in-tree plugin whose volumes a CSI driver has taken over; "" if *volume* is none."""
+    found = _source(volume)
+    return "" if found is None else _MIGRATED[found[0]].name
 
 
 def reachable_from(

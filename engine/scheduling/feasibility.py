@@ -35,6 +35,7 @@ from engine.scheduling.nominations import NominatedPods
 from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
+from engine.scheduling.runtime_verdicts import RuntimeMemo
 
 OFF: Final = -1
 
@@ -86,6 +87,7 @@ class Feasibility:
         self._counted = counted
         self._classifier = classifier
         self._later: dict[tuple[str, int], NDArray[np.bool_]] = {}
+        self._runtime = RuntimeMemo()
 
     # --- all nodes --------------------------------------------------------------------------
 
@@ -209,21 +211,29 @@ class Feasibility:
         snapshot: Snapshot,
     ) -> dict[int, PolicyFailure]:
         failures: dict[int, PolicyFailure] = {}
+        kept = self._runtime.of(use.plugin, use.state, snapshot)
+        if kept is not None:
+            before = kept.codes[slots]
+            codes[slots[before > FITS]] = before[before > FITS]
+            slots = slots[before == UNKNOWN]
         known: dict[int, tuple[Status, int | PolicyFailure]] = {}  # by identity: no hashing
         ask, state = use.plugin.filter, use.state
         for slot in slots.tolist():
             info = snapshot.infos[slot]
             status = None if info is None else ask(state, info)
-            if status is None:
-                continue
-            found = known.get(id(status))
-            if found is None:
-                found = known[id(status)] = status, self._verdict_of(use, status)
-            verdict = found[1]
+            verdict: int | PolicyFailure = FITS
+            if status is not None:
+                found = known.get(id(status))
+                if found is None:
+                    found = known[id(status)] = status, self._verdict_of(use, status)
+                verdict = found[1]
             if isinstance(verdict, PolicyFailure):
                 codes[slot], failures[slot] = FAILED, verdict
-            elif verdict != FITS:
+                continue
+            if verdict != FITS:
                 codes[slot] = verdict
+            if kept is not None:
+                kept.codes[slot] = verdict
         return failures
 
     def _verdict(self, use: RuntimeUse, info: NodeInfo) -> int | PolicyFailure:

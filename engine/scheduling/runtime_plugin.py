@@ -5,7 +5,7 @@ policy does (pure, on the snapshot), but it also remembers what it has reserved 
 not bound yet, and writes that before the binding.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -87,6 +87,21 @@ class RuntimePlugin:
 
         *info* may be hypothetical: some pods taken away or added.
         """
+
+    def kind_of(self, state: Any) -> Hashable | None:
+        """What pods share for which `filter` says the same of each node; None: nothing is known.
+
+        It says the same as long as the node is the same and `changed_since` does not name it. It is
+        then not asked again, so `reserve` may be called for a node that it was not asked about.
+        """
+
+    def position(self) -> int:
+        """Where `changed_since` goes on from."""
+        return 0
+
+    def changed_since(self, state: Any, position: int) -> Collection[str] | None:
+        """The nodes of which something else may be said than at *position*; None: of any."""
+        return ()
 
     def has_scores(self, state: Any) -> bool:
         """False if `score` would be the same for all nodes: it is asked where scores are shown."""

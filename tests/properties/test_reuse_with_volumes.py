@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow("searches for long")
 NODES: Final = {"n0": "x", "n1": "y", "n2": None}
 EBS: Final = "ebs.csi.aws.com"
 
-PROFILE: Final = only("VolumeRestrictions", "NodeVolumeLimits", "VolumeZone")
+PROFILE: Final = only("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
 
 SOURCES: Final[dict[str, list[Json]]] = {
     "nothing": [],
@@ -76,6 +76,7 @@ _csi_nodes = st.builds(
     csi_node,
     st.sampled_from(sorted(NODES)),
     limits=st.sampled_from([{}, {DRIVER: 1}, {DRIVER: 2, EBS: 1}, {EBS: 0, DRIVER: 1}]),
+    migrated=st.sampled_from(["", "kubernetes.io/aws-ebs"]),
 )
 _classes = st.builds(
     storage_class,

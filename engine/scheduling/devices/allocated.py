@@ -4,21 +4,25 @@ Owns the sums over all allocated claims, kept as claims come and go.
 """
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from engine.lib.change_log import ChangeLog
 from engine.model.devices import AllocationResult
 from engine.model.quantity import QuantityError, nano_value
 from engine.scheduling.devices.capacity import Nanos
-from engine.scheduling.devices.pools import DeviceId
+from engine.scheduling.devices.pools import DeviceId, PoolId
 
 K = TypeVar("K")
 
+# Changes that are remembered: claims come and go between two decisions about pods alike.
+_LOG_SIZE: Final = 4096
+
 
 class AllocatedDevices:
-    """Devices in use. `generation` grows with each change."""
+    """Devices in use. `changes` are the pools of devices that were taken or given back."""
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.changes: ChangeLog[PoolId] = ChangeLog(_LOG_SIZE)
         self._owned: dict[DeviceId, int] = {}
         self._shares: dict[DeviceId, int] = {}
         self._consumed: dict[DeviceId, Nanos] = {}
@@ -48,11 +52,11 @@ class AllocatedDevices:
         return self._consumed.get(device, {})
 
     def _count(self, allocation: AllocationResult, sign: int) -> None:
-        self.generation += 1
         for result in allocation.devices.results:
             if result.admin_access:
                 continue  # admin access leaves the device to its user
             device = (result.driver, result.pool, result.device)
+            self.changes.note((result.driver, result.pool))
             if result.share_id is None:
                 _add(self._owned, device, sign)
                 continue

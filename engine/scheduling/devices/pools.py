@@ -210,6 +210,11 @@ class SliceIndex:
         self._pools[node.name] = (node.labels, pools)
         return pools
 
+    def nodes_of(self, pool: PoolId) -> list[str] | None:
+        """The names of the nodes that *pool* is for; None if it is not for single nodes."""
+        names = [made.record.spec.node_name for made in self._by_pool.get(pool, ())]
+        return [name for name in names if name] if all(names) else None
+
     def _gather(self, relevant: list[PoolSlice]) -> list[Pool]:
         newest: dict[PoolId, list[PoolSlice]] = {}
         for each in relevant:

@@ -5,8 +5,10 @@ on the chosen node. What is reserved for a pod is taken from then on; the claim 
 before the pod is bound. Which devices a claim gets is found in `scheduling.devices`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
+
+import msgspec
 
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
@@ -125,6 +127,7 @@ class DynamicResources(RuntimePlugin):
         seconds = _seconds(arguments, "filter_timeout", FILTER_TIMEOUT_SECONDS)
         state = PodState(
             pod=pod,
+            snapshot=snapshot,
             claims=claims,
             known=known,
             slices=self._slice_index(objects),
@@ -133,7 +136,7 @@ class DynamicResources(RuntimePlugin):
             filter_seconds=seconds,
             binding_seconds=_seconds(arguments, "binding_timeout", BINDING_TIMEOUT_SECONDS),
             steps_left=_steps(seconds) * MOST_TIMEOUTS,
-            device_generation=known.devices.generation,
+            devices_at=known.devices.changes.end,
             extended_index=extended_index,
             extended_resources=wanted,
         )
@@ -202,6 +205,42 @@ class DynamicResources(RuntimePlugin):
         if answer is not None:
             state.answers[node.name] = answer
         return None
+
+    def kind_of(self, state: PodState) -> Hashable | None:
+        """What is asked for and where the devices are, if nothing is allocated yet."""
+        extended = state.extended_claim
+        if (
+            state.known is not self._claims
+            or state.shared
+            or any(claim.allocation is not None for claim in state.claims)
+            or (extended is not None and extended.metadata.name != CLAIM_NAME)
+            or self.has_scores(state)
+        ):
+            return None
+        objects, spec = state.snapshot.objects, state.pod.manifest.spec
+        containers = () if extended is None else (spec.init_containers, spec.containers)
+        return (
+            objects.generation(SLICES),
+            objects.generation(TAINT_RULES),
+            objects.generation(CLASSES),
+            state.filter_seconds,
+            msgspec.json.encode(([claim.spec for claim in state.user_claims], containers)),
+        )
+
+    def position(self) -> int:
+        """The end of the log of devices."""
+        return 0 if self._claims is None else self._claims.devices.changes.end
+
+    def changed_since(self, state: PodState, position: int) -> Collection[str] | None:
+        """The nodes whose pools other devices are taken of."""
+        pools = state.known.devices.changes.since(position)
+        names: set[str] = set()
+        for pool in set(pools or ()):
+            of_pool = state.slices.nodes_of(pool)
+            if of_pool is None:
+                return None
+            names.update(of_pool)
+        return None if pools is None else names
 
     def _extended_on(
         self, state: PodState, node: Node
@@ -315,6 +354,14 @@ class DynamicResources(RuntimePlugin):
 
     # --- scores and what to do when nothing fits ---------------------------------------------
 
+    def has_scores(self, state: PodState | None) -> bool:
+        """Nodes differ in what they are worth only if a request has alternatives."""
+        return state is not None and any(
+            request.first_available
+            for claim in state.claims
+            for request in claim.spec.devices.requests
+        )
+
     def score(self, state: PodState | None, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
         """More for alternatives that come earlier in their requests."""
         if state is None:
@@ -377,14 +424,18 @@ class DynamicResources(RuntimePlugin):
         if not unallocated and not state.shared:
             return None
         answer = state.answers.get(node_name)
+        info = state.snapshot.info(node_name)
+        if answer is None and info is not None:  # the pod's kind was known to fit there
+            problem = self.filter(state, info)
+            if problem is not None:
+                return problem
+            answer = state.answers.get(node_name)
+        elif answer is not None and not self._are_free(state, answer):
+            return _rejected("devices were allocated to another claim meanwhile")
         if answer is None:
             if all(i == state.extended_index for i in unallocated):
                 return None  # the node has its extended resources without devices
             return _failed("claim allocation not found for node")
-        if state.known.devices.generation != state.device_generation and not self._are_free(
-            state, answer
-        ):
-            return _rejected("devices were allocated to another claim meanwhile")
         group = _group(pod)
         for index, allocation in answer.allocations.items():
             uid = state.claims[index].metadata.uid
@@ -398,6 +449,8 @@ class DynamicResources(RuntimePlugin):
 
     def _are_free(self, state: PodState, answer: NodeAnswer) -> bool:
         """True if the devices are still free after the decision waited for an extender."""
+        if state.known.devices.changes.end == state.devices_at:
+            return True
         for index, allocation in answer.allocations.items():
             if index in state.shared:
                 continue

@@ -6,6 +6,7 @@ in it by node; they are the same whenever a node is asked about, so it does not 
 
 from dataclasses import dataclass, field
 
+from engine.caching.snapshot import Snapshot
 from engine.model.devices import AllocationResult, ResourceClaim
 from engine.model.objects import NodeSelector
 from engine.model.pod import Pod
@@ -39,6 +40,7 @@ class PodState:
 
     Attributes:
         pod: The pod.
+        snapshot: What it is decided on.
         claims: Its claims in order; the one for extended resources comes last.
         known: All claims of the cluster.
         slices, classes, class_of: The devices of the cluster and their classes.
@@ -49,13 +51,14 @@ class PodState:
         shared: By index, what is on its way for pods of the same group.
         steps_left: How much searching the pod may still cause.
         unavailable: Claims that are allocated and kept the pod from some node.
-        answers: By node.
+        answers: By node, of those that were asked about.
         searches: What was found by what a node reaches, where nothing else matters.
         written: By index, the claims as they were written for the pod.
-        device_generation: The state of all devices that the answers go by.
+        devices_at: Where the log of all devices was that the answers go by.
     """
 
     pod: Pod
+    snapshot: Snapshot
     claims: list[ResourceClaim]
     known: Claims
     slices: SliceIndex
@@ -64,7 +67,7 @@ class PodState:
     filter_seconds: float
     binding_seconds: float
     steps_left: int
-    device_generation: int
+    devices_at: int
     extended_index: int | None = None
     extended_resources: dict[str, int] = field(default_factory=dict)
     reaches: dict[int, NodeSelector] = field(default_factory=dict)

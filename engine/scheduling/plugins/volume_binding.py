@@ -6,7 +6,7 @@ reserved is assumed at once, so that the next decision does not give it away aga
 by `binding.volume_binder` before the pod is bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -17,7 +17,7 @@ from engine.caching.attachments import CLAIMS, CLASSES, CSI_NODES, VOLUMES
 from engine.caching.objects import ObjectStore, object_key
 from engine.caching.snapshot import Snapshot
 from engine.framework.status import Code, Status
-from engine.model.csi_migration import MigrationError, is_migrated, reachable_from
+from engine.model.csi_migration import MigrationError, migrated_plugin, reachable_from
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse
@@ -60,7 +60,7 @@ class _BoundVolume:
 
     volume: PersistentVolume | None
     reach: Reach | None
-    is_migrated: bool = False
+    plugin: str = ""  # the in-tree one, of a volume that is migrated
 
 
 _Binding = tuple[PersistentVolume, PersistentVolumeClaim]
@@ -229,9 +229,21 @@ class VolumeBinding(RuntimePlugin):
         volume: PersistentVolume | None = state.volumes.get(claim.spec.volume_name)
         if volume is None:
             return _BoundVolume(None, None)
-        return _BoundVolume(volume, self._reaches.of(volume), is_migrated(volume))
+        return _BoundVolume(volume, self._reaches.of(volume), migrated_plugin(volume))
 
     # --- a node ----------------------------------------------------------------------------
+
+    def kind_of(self, state: Any) -> Hashable | None:
+        """From where the volumes are reached, if they are all bound."""
+        if not isinstance(state, _PodClaims) or state.is_waiting:
+            return None
+        try:
+            reached = [_reached_from(bound) for bound in state.bound]
+        except MigrationError:
+            return None
+        is_migrated = any(bound.plugin for bound in state.bound)
+        generation = state.objects.generation(CSI_NODES) if is_migrated else 0
+        return generation, msgspec.json.encode(reached)
 
     def filter(self, state: Any, info: NodeInfo) -> Status | None:
         """Every bound volume is reached from the node; for every other claim there is one."""
@@ -280,7 +292,7 @@ class VolumeBinding(RuntimePlugin):
             if bound.volume is None or bound.reach is None:
                 return _NO_SUCH_VOLUME
             reach = bound.reach
-            if bound.is_migrated:
+            if bound.plugin:
                 csi_node = state.objects.get(CSI_NODES, info.name)
                 plugins = frozenset() if csi_node is None else csi_node.migrated_plugins
                 reach = Reach(reachable_from(bound.volume, plugins))
@@ -385,9 +397,19 @@ class VolumeBinding(RuntimePlugin):
         await self._writer.bind(pod, node_name, state.reserved, state.timeout)
 
 
+def _reached_from(bound: _BoundVolume) -> object:
+    """All that decides which nodes reach the volume; raises `MigrationError`."""
+    if bound.volume is None:
+        return None
+    in_tree = reachable_from(bound.volume, frozenset())
+    if not bound.plugin:
+        return in_tree, ""
+    return in_tree, bound.plugin, reachable_from(bound.volume, frozenset({bound.plugin}))
+
+
 def _labels_looked_at(state: _PodClaims) -> tuple[str, ...] | None:
     """The labels of a node on which everything depends; None if its name or driver matter too."""
-    if state.selected or any(bound.is_migrated for bound in state.bound):
+    if state.selected or any(bound.plugin for bound in state.bound):
         return None
     parts: list[Reach | ClaimCandidates | Provisioning] = [
         *(bound.reach for bound in state.bound if bound.reach is not None),
