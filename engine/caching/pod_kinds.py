@@ -64,7 +64,10 @@ class PodKinds:
         self._keys: dict[int, tuple[Any, ...]] = {}
         self._next_id = 0
         self._trim_at = 0
-        self._pods: list[dict[str, tuple[Pod, int]]] = []  # by slot: uid -> (pod, kind)
+        # By slot: uid -> (pod, kind), of which version of the node's pods, and if no copy has it.
+        self._pods: list[dict[str, tuple[Pod, int]]] = []
+        self._versions: list[int] = []
+        self._is_own: list[bool] = []
         self._history: object = None
         self._generation = -1
 
@@ -76,7 +79,9 @@ class PodKinds:
         made.with_terms = self.with_terms.copy()
         made._changes = self._changes.copy()
         made._next_id, made._trim_at = self._next_id, self._trim_at
-        made._pods = self._pods.copy()  # what is in it is replaced, never changed
+        made._pods, made._versions = self._pods.copy(), self._versions.copy()
+        self._is_own = [False] * len(self._pods)
+        made._is_own = self._is_own.copy()
         made._history, made._generation = self._history, self._generation
         return made
 
@@ -101,30 +106,40 @@ class PodKinds:
             self._restart()
         while len(self._pods) < len(snapshot.infos):
             self._pods.append({})
+            self._versions.append(-1)
+            self._is_own.append(True)
         for slot in range(len(snapshot.infos)) if changed is None else changed:
             self._refresh_slot(slot, snapshot)
         self._history, self._generation = snapshot.history, snapshot.generation
         self._trim()
 
     def _refresh_slot(self, slot: int, snapshot: Snapshot) -> None:
+        """Cost: the pods that came, changed or went, if the node knows which those are."""
         info = snapshot.infos[slot]
-        before = self._pods[slot]
-        pods = info.pods if info is not None and info.node is not None else {}
-        after: dict[str, tuple[Pod, int]] = {}
-        for uid, pod in pods.items():
-            known = before.get(uid)
-            if known is not None and known[0] is pod:
-                after[uid] = known
-                continue
-            kind = self._kind_of(pod)
-            after[uid] = (pod, kind)
-            if known is None or known[1] != kind:
-                self._add(kind, slot, 1)
-                if known is not None:
-                    self._add(known[1], slot, -1)
-        for uid in before.keys() - after.keys():
-            self._add(before[uid][1], slot, -1)
-        self._pods[slot] = after
+        pods, changed = {}, None
+        if info is not None:
+            pods, changed = info.pods, info.pods_since(self._versions[slot])
+        if changed is None:
+            changed = [*pods, *(uid for uid in self._pods[slot] if uid not in pods)]
+        self._versions[slot] = -1 if info is None else info.pods_version
+        if not changed:
+            return
+        if not self._is_own[slot]:
+            self._pods[slot], self._is_own[slot] = self._pods[slot].copy(), True
+        known = self._pods[slot]
+        for uid in changed:
+            before, pod = known.get(uid), pods.get(uid)
+            if pod is None:
+                if before is not None:
+                    del known[uid]
+                    self._add(before[1], slot, -1)
+            elif before is None or before[0] is not pod:
+                kind = self._kind_of(pod)
+                known[uid] = (pod, kind)
+                if before is None or before[1] != kind:
+                    self._add(kind, slot, 1)
+                    if before is not None:
+                        self._add(before[1], slot, -1)
 
     def kind_of(self, slot: int, pod: Pod) -> tuple[int | None, PodKind]:
         """The kind of a pod that is on the node of *slot*, or might be; None: a new kind."""
@@ -160,6 +175,8 @@ class PodKinds:
     def _restart(self) -> None:
         """Another snapshot: nothing that was counted holds, and every reader must start over."""
         self._pods.clear()
+        self._versions.clear()
+        self._is_own.clear()
         for slots in self.slots_of.values():
             slots.clear()
         self._changes.restart()

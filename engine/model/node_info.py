@@ -17,6 +17,9 @@ from engine.model.resources import Amounts
 
 Key = TypeVar("Key")
 
+#: Of how many changes of its pods a NodeInfo knows which pods they were about.
+_MOST_STEPS: Final = 8
+
 # One counter for all nodes: a node that is deleted and created again never repeats a generation.
 _generations = itertools.count(1)
 
@@ -88,16 +91,19 @@ class NodeInfo:
         storage: Another object whenever storage objects say something else of the node.
         facts: What is known of the node from outside the API.
         generation: Grows with each change, over all nodes.
+        pods_version: The generation in which its pods changed last; see `pods_since`.
     """
 
     __slots__ = (
         "_lowest_priority",
+        "_steps",
         "facts",
         "generation",
         "name",
         "node",
         "nonzero_requested",
         "pods",
+        "pods_version",
         "requested",
         "storage",
         "used_ports",
@@ -114,6 +120,8 @@ class NodeInfo:
     storage: object
     facts: NodeFacts
     generation: int
+    pods_version: int
+    _steps: tuple[tuple[int, str], ...]  # the version before each change of a pod, and its uid
     _lowest_priority: float | None  # None: not computed yet
 
     def __init__(self, name: str, node: Node | None = None, pods: Iterable[Pod] = ()) -> None:
@@ -127,9 +135,11 @@ class NodeInfo:
         self.storage = None
         self.facts = NO_FACTS
         self._lowest_priority = None
-        self.generation = next(_generations)
+        self.generation = self.pods_version = next(_generations)
+        self._steps = ()
         for pod in pods:
             grown = self.with_pod(pod)
+            self.pods_version, self._steps = grown.pods_version, grown._steps
             self.pods, self.requested = grown.pods, grown.requested
             self.nonzero_requested, self.used_ports = grown.nonzero_requested, grown.used_ports
             self.volumes = grown.volumes
@@ -163,7 +173,28 @@ class NodeInfo:
         copy.facts = self.facts
         copy._lowest_priority = self._lowest_priority
         copy.generation = next(_generations)
+        copy.pods_version, copy._steps = self.pods_version, self._steps
         return copy
+
+    def _copy_with(self, pods: dict[str, Pod], uid: str) -> "NodeInfo":
+        """A copy that has *pods*; the one of *uid* has come, changed or gone."""
+        copy = self._copy()
+        copy.pods = pods
+        copy.pods_version = copy.generation
+        copy._steps = (*self._steps[1 - _MOST_STEPS :], (self.pods_version, uid))
+        return copy
+
+    def pods_since(self, version: int) -> list[str] | None:
+        """The uids of the pods that came, changed or went since `pods_version` was *version*.
+
+        None if that is not known any more: it may be any.
+        """
+        if version == self.pods_version:
+            return []
+        for place, (before, _) in enumerate(self._steps):
+            if before == version:
+                return [uid for _, uid in self._steps[place:]]
+        return None
 
     def with_node(self, node: Node | None) -> "NodeInfo":
         """The same pods on another version of the node, or on none."""
@@ -188,8 +219,7 @@ class NodeInfo:
         known = self.pods.get(pod.uid)
         if known is not None and not _counts_alike(known, pod):
             return self.without_pod(pod.uid).with_pod(pod)
-        copy = self._copy()
-        copy.pods = self.pods.copy()
+        copy = self._copy_with(self.pods.copy(), pod.uid)
         if known is not None:
             copy._lowest_priority = None
             # Most updates of a placed pod are its kubelet reporting status: the sums stand.
@@ -213,8 +243,7 @@ class NodeInfo:
     def without_pod(self, uid: str) -> "NodeInfo":
         """Without the pod with *uid*. Raises `KeyError` if it is not here."""
         pod = self.pods[uid]
-        copy = self._copy()
-        copy.pods = self.pods.copy()
+        copy = self._copy_with(self.pods.copy(), uid)
         del copy.pods[uid]
         copy._lowest_priority = None
         copy.requested = _minus(self.requested, pod.running_requests)

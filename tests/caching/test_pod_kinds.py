@@ -39,3 +39,34 @@ def test_those_that_have_pods_stay() -> None:
     kinds.refresh(cache.snapshot())
     _churn(cache, kinds, rounds=4, each=500)
     assert sum(map(bool, kinds.slots_of.values())) == 5_500
+
+
+def _counted(kinds: PodKinds) -> dict[str, int]:
+    """Pods by their label `app`."""
+    return {
+        kinds.kinds[kind].labels["app"]: sum(slots.values())
+        for kind, slots in kinds.slots_of.items()
+        if slots
+    }
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    cache, kinds = Cache(), PodKinds()
+    cache.add_node(make_node("node"))
+    pods = [make_pod(f"p{n}", node="node", labels={"app": "a"}) for n in range(3)]
+    for pod in pods:
+        cache.add_pod(pod)
+    kinds.refresh(cache.snapshot())
+    copy = kinds.copy()
+    cache.remove_pod(pods[0])
+    kinds.refresh(cache.snapshot())
+    assert (_counted(kinds), _counted(copy)) == ({"a": 2}, {"a": 3})
+    cache.add_pod(make_pod("q", node="node", labels={"app": "b"}))
+    copy.refresh(cache.snapshot())
+    assert (_counted(kinds), _counted(copy)) == ({"a": 2}, {"a": 2, "b": 1})
+    again = copy.copy()
+    cache.remove_pod(pods[1])
+    again.refresh(cache.snapshot())
+    kinds.refresh(cache.snapshot())
+    assert _counted(again) == _counted(kinds) == {"a": 1, "b": 1}
+    assert _counted(copy) == {"a": 2, "b": 1}

@@ -1,5 +1,7 @@
 """NodeInfo: sums that follow the pods, and versions that never change."""
 
+import random
+
 from engine.model.node_info import NodeInfo
 from tests.builders import container, make_node, make_pod
 
@@ -69,3 +71,38 @@ def test_the_lowest_priority_follows_the_pods() -> None:
     assert both.without_pod(low.uid).lowest_priority == 7
     assert both.with_pod(make_pod("low", priority=3, uid=low.uid)).lowest_priority == 3
     assert info.without_pod(high.uid).lowest_priority > 10**9
+
+
+def test_the_last_changes_of_its_pods_are_known() -> None:
+    rng = random.Random(7)
+    info = NodeInfo("n", make_node("n"), [make_pod(f"p{n}", uid=f"u{n}") for n in range(5)])
+    lineage = [info]
+    known = 0
+    for step in range(200):
+        uid = f"u{rng.randrange(8)}"
+        if step % 5 == 0:
+            info = info.with_node(make_node("n", labels={"step": str(step)}))
+        elif uid in info.pods and step % 2:
+            info = info.without_pod(uid)
+        else:
+            info = info.with_pod(make_pod(uid, uid=uid, cpu=rng.choice(["1", "2"])))
+        lineage.append(info)
+        for before in lineage[-12:]:
+            found = info.pods_since(before.pods_version)
+            if found is None:
+                continue
+            known += before.pods_version != info.pods_version
+            others = (before.pods.keys() | info.pods.keys()) - set(found)
+            assert all(before.pods[uid] is info.pods[uid] for uid in others)
+        for before in lineage[-5:]:
+            assert info.pods_since(before.pods_version) is not None
+    assert known > 200
+    assert info.pods_since(lineage[0].pods_version) is None, "too long ago"
+
+
+def test_changes_of_another_line_of_versions_are_not_mistaken_for_its_own() -> None:
+    start = NodeInfo("n", make_node("n"))
+    one, other = start.with_pod(make_pod("a")), start.with_pod(make_pod("b"))
+    assert one.pods_since(other.pods_version) is None
+    assert one.with_pod(make_pod("c")).pods_since(other.pods_version) is None
+    assert NodeInfo("m").pods_since(start.pods_version) is None
