@@ -100,8 +100,8 @@ CACHING: Final = (
     PlantedFault(
         "kinds keep pods that left",
         "engine/caching/pod_kinds.py",
-        "            self._add(before[uid][1], slot, -1)\n",
-        "            pass\n",
+        "                    del known[uid]\n                    self._add(before[1], slot, -1)\n",
+        "                    del known[uid]\n",
         "Pods are spread as if those that were deleted were still there.",
     ),
     PlantedFault(
