@@ -49,12 +49,9 @@ def check_placement(
         number of pods, each pod on a node that does not exist, each pod that is missing, listed
         twice, not asked for, or neither bound nor pending with a reason.
     """
-    allocatable = {
-        node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
-        for node in nodes
-    }
+    pods = list(pods)
+    used, allocatable = _sums(nodes, pods)
     violations: list[str] = []
-    used: dict[str, dict[str, Decimal]] = {name: defaultdict(Decimal) for name in allocatable}
     bound = 0
     pending: dict[str, str] = {}
     seen: Counter[str] = Counter()
@@ -66,9 +63,6 @@ def check_placement(
             bound += 1
             if node not in allocatable:
                 violations.append(f"pod `{key}` is bound to node `{node}`, which does not exist")
-                continue
-            for resource, amount in _requests(pod).items():
-                used[node][resource] += amount
         elif reason := pending_reason(pod):
             pending[key] = reason
         else:
@@ -82,6 +76,17 @@ def over_capacity(
     nodes: Iterable[Manifest], pods: Iterable[Manifest], ignoring: Collection[str] = ()
 ) -> list[str]:
     """What the bound ones of *pods* ask for beyond what *nodes* offer, but for some resources."""
+    used, allocatable = _sums(nodes, pods)
+    for amounts in used.values():
+        for resource in ignoring:
+            amounts.pop(resource, None)
+    return _over_capacity(used, allocatable)
+
+
+def _sums(
+    nodes: Iterable[Manifest], pods: Iterable[Manifest]
+) -> tuple[dict[str, dict[str, Decimal]], dict[str, dict[str, Decimal]]]:
+    """By node, what the pods on it ask for, and what it offers."""
     allocatable = {
         node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
         for node in nodes
@@ -90,9 +95,8 @@ def over_capacity(
     for pod in pods:
         node = pod["spec"].get("nodeName")
         for resource, amount in _requests(pod).items() if node in used else ():
-            if resource not in ignoring:
-                used[node][resource] += amount
-    return _over_capacity(used, allocatable)
+            used[node][resource] += amount
+    return used, allocatable
 
 
 def pending_reason(pod: Manifest) -> str:

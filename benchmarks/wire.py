@@ -93,6 +93,7 @@ class _WatchedMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
+    labels: dict[str, str] = {}
 
 
 class _WatchedObject(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +101,7 @@ class _WatchedObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class WatchedName(msgspec.Struct, frozen=True, gc=False):
-    """A watch event of which only the name matters."""
+    """A watch event of which only the names and labels matter."""
 
     type: str
     object: _WatchedObject = _WatchedObject()

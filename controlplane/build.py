@@ -132,7 +132,7 @@ def sources(minor: str = NEWEST) -> Path:
     return Path(json.loads(found.stdout)["Dir"])
 
 
-def compiled(folder: Path, output: Path) -> None:
+def compile_program(folder: Path, output: Path) -> None:
     """Compile the Go program of *folder*, which has a `go.mod`. Raises `BuildError`."""
     go, environment = find_go()
     _go_build(go, environment, folder, output, ".")

@@ -9,13 +9,22 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from benchmarks.measure import until_idle
 from benchmarks.objects import Manifest
 from benchmarks.subjects import Subject
 from benchmarks.upstream.claims import allocations
@@ -25,6 +34,8 @@ from benchmarks.upstream.pods import BoundPods
 from benchmarks.upstream.templates import Templates
 from benchmarks.wire import Wire, WireError
 from engine.lib.durations import seconds_of
+
+T = TypeVar("T")
 
 _POLL: Final = 0.2
 _CHURN_SECONDS: Final = 0.5
@@ -96,7 +107,6 @@ class Cluster:
     bound: BoundPods
     subject: Subject
     usage: Callable[[], tuple[float, float]]
-    until_idle: Callable[[], Awaitable[None]]
     patience: Patience
     progress: Callable[[str, int, int], None]
     created_at: dict[str, float] = field(default_factory=dict)
@@ -171,17 +181,14 @@ class Cluster:
     async def update_any(self, operation: Operation, place: int) -> None:
         namespace, rate = operation.get("namespace", ""), operation.get("updatePerSecond", 0)
         made = self._made(operation["templatePath"], operation, operation.get("count", 1))
-        started = time.monotonic()
-        for number, one in enumerate(made):
-            if rate:
-                await asyncio.sleep(max(0.0, started + (number + 1) / rate - time.monotonic()))
+        below = "".join(f"/{name}" for name in operation.get("subresources", ()))
+        async for one in _paced(made, rate):
             path = f"{path_of(one, namespace)}/{one['metadata']['name']}"
-            for part in (*(f"/{name}" for name in operation.get("subresources", [""])), "/status"):
-                await self._send(self.side, "PUT", path + part.rstrip("/"), one)
+            for part in (below, "/status"):
+                await self._send(self.side, "PUT", path + part, one)
 
     async def allocate_claims(self, operation: Operation, place: int) -> None:
-        for claim in await allocations(self.side, operation.get("namespace", "")):
-            await self._write_status([claim], claim["metadata"]["namespace"])
+        await self._write_status(await allocations(self.side, operation.get("namespace", "")))
 
     async def churn(self, operation: Operation, place: int) -> None:
         namespace = operation.get("namespace") or f"namespace-{place}"
@@ -250,17 +257,12 @@ class Cluster:
 
     async def delete_pods(self, operation: Operation, place: int) -> None:
         namespace, rate = operation["namespace"], operation.get("deletePodsPerSecond", 0)
-        labels = (operation.get("labelSelector") or {}).items()
         path = f"/api/v1/namespaces/{namespace}/pods"
-        selector = ",".join(f"{key}%3D{value}" for key, value in labels)
-        found = await self.side.list_all(f"{path}?labelSelector={selector}")
+        found = await self._list_pods(namespace, operation.get("labelSelector"))
         names = [pod["metadata"]["name"] for pod in found]
 
         async def delete() -> None:
-            started = time.monotonic()
-            for number, name in enumerate(names):
-                if rate:
-                    await asyncio.sleep(max(0.0, started + (number + 1) / rate - time.monotonic()))
+            async for name in _paced(names, rate):
                 await self.side.send(self.side.encode("DELETE", f"{path}/{name}", {}))
 
         if operation.get("skipWaitToCompletion"):
@@ -361,12 +363,8 @@ class Cluster:
     async def _until_attempted(
         self, namespace: str, labels: Mapping[str, str] | None, want: int
     ) -> None:
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        selector = ",".join(f"{key}%3D{value}" for key, value in (labels or {}).items())
-
         async def attempted() -> int:
-            pods = await self.side.list_all(f"{path}?labelSelector={selector}", limit=5000)
-            return sum(map(_is_attempted, pods))
+            return sum(map(_is_attempted, await self._list_pods(namespace, labels)))
 
         await self._until(attempted, want, "attempted", every=1.0)
 
@@ -411,7 +409,7 @@ class Cluster:
         collector, self._collector = self._collector, None
         assert collector is not None
         if is_last and not self._beside:
-            await self.until_idle()  # what it writes later is part of its work
+            await until_idle(self.subject)  # what it writes later is part of its work
         is_idle = is_last and not self._beside
         self.collected.append(collector.stop(self.created_at, self.usage(), is_idle=is_idle))
 
@@ -432,6 +430,13 @@ class Cluster:
             self.workload.folder / path, count, operation.get("templateParams")
         )
 
+    async def _list_pods(
+        self, namespace: str, labels: Mapping[str, str] | None
+    ) -> list[dict[str, Any]]:
+        selector = ",".join(f"{key}%3D{value}" for key, value in (labels or {}).items())
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}"
+        return await self.side.list_all(path, limit=5000)
+
     async def _need(self, namespace: str) -> None:
         """Create the namespace, if it is not there and is one."""
         if namespace and namespace not in self._namespaces and namespace != "default":
@@ -444,13 +449,15 @@ class Cluster:
             self.wire.encode("POST", path_of(one, namespace), one) for one in manifests
         )
 
-    async def _write_status(self, manifests: Iterable[Manifest], namespace: str) -> None:
-        await self.wire.send_all(
-            self.wire.encode(
-                "PUT", f"{path_of(one, namespace)}/{one['metadata']['name']}/status", one
-            )
-            for one in manifests
-        )
+    async def _write_status(self, manifests: Iterable[Manifest], namespace: str = "") -> None:
+        """In *namespace*, or in that which each says."""
+
+        def path(one: Manifest) -> str:
+            metadata = one["metadata"]
+            where = path_of(one, namespace or metadata.get("namespace", ""))
+            return f"{where}/{metadata['name']}/status"
+
+        await self.wire.send_all(self.wire.encode("PUT", path(one), one) for one in manifests)
 
     async def _send(self, wire: Wire, method: str, path: str, body: Any) -> Any:
         answer = await wire.send(wire.encode(method, path, body))
@@ -530,6 +537,15 @@ def _bind(volume: Manifest, claim: Manifest, namespace: str, number: int) -> Non
 def _is_attempted(pod: Manifest) -> bool:
     conditions = pod.get("status", {}).get("conditions") or ()
     return bool(pod["spec"].get("nodeName")) or any(c["type"] == "PodScheduled" for c in conditions)
+
+
+async def _paced(items: Iterable[T], rate: float) -> AsyncIterator[T]:
+    """*items*, so many a second; as fast as they are taken if *rate* is 0."""
+    started = time.monotonic()
+    for number, item in enumerate(items):
+        if rate:
+            await asyncio.sleep(max(0.0, started + (number + 1) / rate - time.monotonic()))
+        yield item
 
 
 async def _sleep(cluster: Cluster, operation: Operation, place: int) -> None:

@@ -6,7 +6,6 @@ none is helped by it.
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,30 +13,13 @@ from typing import Final
 import msgspec
 
 from benchmarks.load import follow, version_now
-from benchmarks.wire import METADATA_ONLY, Wire
+from benchmarks.wire import METADATA_ONLY, WatchedName, Wire
 
 _BOUND: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName!%3D&allowWatchBookmarks=true"
 
 Labels = Mapping[str, str]
 
-
-class _Metadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    deletion_timestamp: str | None = None
-
-
-class _Object(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Metadata = _Metadata()
-
-
-class _Event(msgspec.Struct, frozen=True, gc=False):
-    type: str
-    object: _Object = _Object()
-
-
-_decode = msgspec.json.Decoder(_Event).decode
+_decode = msgspec.json.Decoder(WatchedName).decode
 
 
 @dataclass(slots=True)
@@ -46,13 +28,11 @@ class BoundPods:
 
     Attributes:
         now: Those that are there, by namespace and name, with their labels.
-        at: When each was seen bound first, by `namespace/name`; `time.monotonic()`.
         on_bound: Called with namespace, name and labels of each, at once.
     """
 
     wire: Wire
     now: dict[str, dict[str, Labels]] = field(default_factory=dict)
-    at: dict[str, float] = field(default_factory=dict)
     on_bound: list[Callable[[str, str, Labels], None]] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
 
@@ -86,7 +66,6 @@ class BoundPods:
             if event.type == "DELETED":
                 self.now.get(about.namespace, {}).pop(about.name, None)
             elif event.type == "ADDED":
-                self.at.setdefault(f"{about.namespace}/{about.name}", time.monotonic())
                 self.now.setdefault(about.namespace, {})[about.name] = about.labels
                 for call in self.on_bound:
                     call(about.namespace, about.name, about.labels)

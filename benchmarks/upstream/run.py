@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import count_events, until_idle
+from benchmarks.measure import count_events
 from benchmarks.objects import Manifest
 from benchmarks.placement_check import over_capacity
 from benchmarks.processes import usage_of
@@ -25,7 +25,7 @@ from benchmarks.upstream.operations import Cluster, GivenUpError, Patience
 from benchmarks.upstream.pods import BoundPods
 from benchmarks.upstream.templates import TemplateError, Templates
 from benchmarks.wire import Wire, WireError
-from tests.controlplane import ControlPlane, controllers
+from tests.controlplane import ControlPlane, controllers, spawn
 
 _DEVICES, _GROUPS = "DynamicResourceAllocation", "GenericWorkload"
 #: What the API server has to serve for a feature.
@@ -102,9 +102,8 @@ async def measure(
             try:
                 await subject.start(plane, Path(scratch))
                 cluster = Cluster(
-                    workload, wire, side, templates, bound, subject, usage,
-                    lambda: until_idle(subject), patience, progress,
-                )  # fmt: skip
+                    workload, wire, side, templates, bound, subject, usage, patience, progress
+                )
                 try:
                     await cluster.run()
                 except* (GivenUpError, WireError, TemplateError, SubjectError) as group:
@@ -191,7 +190,7 @@ def _controllers(plane: ControlPlane, workload: Workload, scratch: Path) -> Iter
     kubeconfig = plane.kubeconfig(scratch / "controllers.kubeconfig")
     command = [str(controllers()), str(kubeconfig), _gates(workload)]
     with (scratch / "controllers.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process = spawn(command, log)
         try:
             yield
         finally:

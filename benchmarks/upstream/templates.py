@@ -29,7 +29,7 @@ class Templates:
     def __enter__(self) -> "Templates":
         self._scratch = tempfile.TemporaryDirectory(prefix="starsched-bench-")
         program = Path(self._scratch.name) / "render"
-        script("controlplane/build.py").compiled(_RENDER, program)
+        script("controlplane/build.py").compile_program(_RENDER, program)
         self._process = subprocess.Popen(
             [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

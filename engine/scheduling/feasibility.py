@@ -214,7 +214,8 @@ class Feasibility:
         kept = self._runtime.of(use.plugin, use.state, snapshot)
         if kept is not None:
             before = kept.codes[slots]
-            codes[slots[before > FITS]] = before[before > FITS]
+            is_rejected = before > FITS
+            codes[slots[is_rejected]] = before[is_rejected]
             slots = slots[before == UNKNOWN]
         known: dict[int, tuple[Status, int | PolicyFailure]] = {}  # by identity: no hashing
         ask, state = use.plugin.filter, use.state
