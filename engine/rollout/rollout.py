@@ -261,12 +261,20 @@ class Rollout:
         """
         self.is_active = self._is_taking_over = True
         try:
-            await self._take_over(await self._saved.load("what is in force stays"))
+            await self._go_on_from(await self._saved.load("what is in force stays"))
         finally:
             self._is_taking_over = False
         self._standing.begin(self.active)
 
     async def _take_over(self, stored: LastGood | None) -> None:
+        """As `lead`, from a store that did not answer when this process began to lead."""
+        self._is_taking_over = True
+        try:
+            await self._go_on_from(stored)
+        finally:
+            self._is_taking_over = False
+
+    async def _go_on_from(self, stored: LastGood | None) -> None:
         """Go on from what is *stored*; None if nothing is, or if it cannot be read."""
         active = self.active
         adopted: LoadedRevision | None = None
@@ -541,9 +549,15 @@ class Rollout:
             log.exception("Unexpected exception while trying the first policies")
         else:
             # Meanwhile an edit may have come into force, or the store may have answered that the
-            # leader before rolled this revision back; then `_take_over` is about to replace it.
+            # leader before rolled this revision back; then `_go_on_from` is about to replace it.
             is_current = self._revisions.active is first and first.origin == self.source_name
-            if is_current and first.bundle.revision not in self._saved.rolled_back:
+            if not is_current or first.bundle.revision in self._saved.rolled_back:
+                return
+            if self._is_taking_over:
+                # What the leader before saved must not be overwritten before it is in force; if
+                # *first* stays, `_go_on_from` reports and saves it.
+                self._reports.unreported = first.bundle.revision
+            else:
                 self._reports.write_accepted(first)
                 self._saved.remember(first)
                 await self._saved.save()

@@ -125,6 +125,24 @@ def in_process(bundle: Bundle) -> Evaluator:
     return InProcessEvaluator(bundle.program)
 
 
+class Trials(CandidateStages):
+    """Says when the first policies, or a candidate, went through their trial."""
+
+    def __init__(self, make_evaluator: MakeEvaluator) -> None:
+        super().__init__(
+            build=lambda texts: build_bundle(dict(texts)),
+            make_evaluator=make_evaluator,
+            run_tests=lambda _: [],
+        )
+        self.is_over = asyncio.Event()
+
+    async def try_out(self, candidate: LoadedRevision, world: World) -> None:
+        try:
+            await super().try_out(candidate, world)
+        finally:
+            self.is_over.set()
+
+
 class Bench:
     """A roll-out by itself; seconds pass with each look at what was measured."""
 
@@ -138,17 +156,14 @@ class Bench:
         self.clock = VirtualClock()
         self.source, self.store = Source(first), store or Kept()
         self.comparing, self.control = FakeComparing(), control or FakeControl()
+        self.trials, self.world = Trials(make_evaluator), World()
         self.events: list[str] = []
         self.jump = 0.0
         self.rollout = Rollout(
             source=self.source,
             store=self.store,
-            stages=CandidateStages(
-                build=lambda texts: build_bundle(dict(texts)),
-                make_evaluator=make_evaluator,
-                run_tests=lambda _: [],
-            ),
-            world=World(),
+            stages=self.trials,
+            world=self.world,
             on_switch=lambda *_: None,
             write_event=lambda _about, _kind, reason, note, _rev: self.events.append(
                 f"{reason}: {note}"
@@ -562,6 +577,22 @@ async def test_a_standby_takes_over_what_the_leader_promoted() -> None:
         await b.seconds(30)
         assert not b.comparing.calls
         assert store.last_good.revision == EDIT_REVISION
+
+
+async def test_a_trial_that_ends_during_a_take_over_does_not_undo_it() -> None:
+    store = Kept()
+    async with bench(FIRST, store, is_active=False) as b:
+        b.world.is_idle.clear()  # the trial of the first policies has not begun
+        b.world.slow = EDIT_REVISION
+        store.last_good = LastGood(EDIT_REVISION, EDIT)
+        leading = asyncio.ensure_future(b.rollout.lead())
+        await b.world.is_preparing.wait()
+        b.world.is_idle.set()
+        await b.trials.is_over.wait()
+        await no_time(0)
+        b.world.is_prepared.set()
+        await leading
+        assert b.revision == store.last_good.revision == EDIT_REVISION
 
 
 async def test_a_standby_does_not_try_what_the_leader_gave_up() -> None:
