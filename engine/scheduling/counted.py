@@ -110,12 +110,6 @@ class CountedHook:
     groups: Groups = field(default_factory=Groups, compare=False)
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        """What two of them that are the same question have in common; hashable."""
-        counters = tuple((counter.key, counter.eligible) for counter in self.counters)
-        return (self.enabled, self.hook, self.column, self.pod, self.extra, counters, self.position)
-
-    @property
     def nbytes(self) -> int:
         """Memory of what is kept for the class."""
         return self.groups.nbytes

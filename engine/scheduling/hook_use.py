@@ -62,17 +62,18 @@ class PreFiltered:
 class Prepared:
     """All that the pre-filters and pre-scores of a pod class said, for what is counted now.
 
-    `skipped` are policies whose filters do not run, `states` what pre-filters hand on, and
-    `pre_scored` the verdicts of the pre-scores, all by policy. `name` is part of the key of the
-    class, for pods that are alike but for what was counted for them; None: something failed, and
-    may not fail again.
+    `skipped` are policies whose filters do not run, `states` what pre-filters hand on,
+    `pre_scored` the verdicts of the pre-scores, all by policy, and `silent` the policies whose
+    scores do not run. `name` stands for all that was said in the key of the class; None: something
+    failed, and may not fail again.
     """
 
     pre: PreFiltered
     skipped: frozenset[str]
     states: Mapping[str, bytes]
     pre_scored: Mapping[str, Any]
-    name: bytes | None = b""
+    silent: frozenset[str]
+    name: bytes | None
 
 
 class ScoreVector:

@@ -114,13 +114,6 @@ class PodClass:
         return own + self.numbers.nbytes + counted + tables
 
     @property
-    def inputs(self) -> tuple[object, ...]:
-        """All that its hooks are given besides nodes: what is the same has the same verdicts."""
-        counted = (*self.counted_filters, *self.counted_scores)
-        plain = (*self.filters, *self.scores, *self.whole_scores)
-        return (self.pre, *plain, *(use.identity for use in counted))
-
-    @property
     def has_score_failures(self) -> bool:
         """True if the totals cannot be used: a score or a normalisation failed somewhere."""
         return self.normalize_failure is not None or any(v.failures for v in self.vectors)

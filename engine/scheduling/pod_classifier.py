@@ -5,8 +5,9 @@ projections that every per-node hook of the class is asked with.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -21,25 +22,24 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
-from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import EVERYTHING, NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.counted import CountedHook, CounterUse, EligibleNodes
 from engine.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import PodClass
+from engine.scheduling.pod_fields import BoundedMemo, Fields, Key, PodReader
 
-# The hooks whose pod fields make the class.
-_CLASS_HOOKS: Final = ("pre_filter", "pre_score", "counters", "filter", "score", "score_all")
-
-# How many pods' specifications are remembered with what the class takes of them.
-_MOST_SPECIFICATIONS: Final = 4096
+# The hooks that are asked about the pod before any node, those asked by a class, and all.
+_BEFORE_NODES: Final = ("pre_filter", "pre_score")
+_PER_NODE: Final = ("filter", "score", "score_all")
+_CLASS_HOOKS: Final = (*_BEFORE_NODES, "counters", *_PER_NODE)
 
 # The hooks that are given which counters are empty, and the hook whose counters those are.
 _GIVEN_COUNTS: Final = (("pre_filter", "filter"), ("pre_score", "score"))
 
-# For how many kinds of pods it is remembered what was prepared for them.
-_MOST_KINDS: Final = 8192
+# How many sets of policies that have nothing to say about a pod are remembered.
+_MOST_SILENCES: Final = 1024
 
 _Counts = Mapping[tuple[str, str], bytes | PolicyFailure]
 """The counters that a policy's hook is given, or why there are none."""
@@ -52,12 +52,13 @@ class _Kind:
     """Pods that are alike in what hooks read.
 
     `asked` are the counters that their pre-filters and pre-scores read, by policy
-    and hook, `uses` all of them; `known` is what was prepared for them, by which are empty.
+    and hook, `uses` all of them; `known` is what was prepared for them, and the key of their class,
+    by which are empty.
     """
 
     asked: Mapping[tuple[str, str], Sequence[CounterUse] | PolicyFailure]
     uses: Sequence[CounterUse]
-    known: dict[tuple[bool, ...], Prepared] = field(default_factory=dict)
+    known: dict[tuple[bool, ...], tuple[Prepared, Key]] = field(default_factory=dict)
 
     def given(self, empty: Sequence[bool]) -> dict[tuple[str, str], bytes | PolicyFailure]:
         """What the hooks are given if *empty* says which of `uses` are."""
@@ -78,11 +79,15 @@ class PodClassifier:
         self._memo = memo
         self._columns = columns
         self._projectors: dict[tuple[str, str, str], Projector] = {}
-        # By profile: of a pod's specification, of the rest of it, and of the cluster.
-        self._class_projectors: dict[str, tuple[Projector, Projector, Projector]] = {}
-        self._specified: dict[tuple[str, bytes], bytes] = {}  # what the first says, by text
+        # By profile: what all hooks read; what those read that are asked before any node; and what
+        # a class is asked with, by the policies that say nothing.
+        self._all_fields: dict[str, Fields] = {}
+        self._first_fields: dict[str, Fields] = {}
+        self._class_fields: dict[tuple[str, frozenset[str], frozenset[str]], Fields | None] = {}
+        self._reader = PodReader()
         self._positions: dict[str, dict[str, int]] = {}
-        self._kinds: dict[tuple[object, ...], _Kind] = {}
+        self._kinds: BoundedMemo[_Kind] = BoundedMemo()
+        self._prepared: BoundedMemo[Prepared] = BoundedMemo()
         self._counting: dict[str, bool] = {}
         # What a hook is asked with for every pod.
         self._always: dict[tuple[str, str], tuple[NodeColumn, Projector, bool, bool]] = {}
@@ -94,26 +99,17 @@ class PodClassifier:
                     if hook != "filter":
                         self.score_order.setdefault(enabled.policy, place)
 
-    def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> tuple[object, ...]:
-        """The key of the pod's class: everything that the hooks of the class are given."""
+    def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> Key:
+        """Everything that the hooks of a class are given of *pod*; equal for pods that are alike.
+
+        The class is wider: see `prepare`.
+        """
         name = profile.scheduler_name
-        projectors = self._class_projectors.get(name)
-        if projectors is None:
-            projectors = self._class_projector(profile)
-        of_spec, others, of_cluster = projectors
-        # Most pods have the specification of one that came before.
-        text = (name, spec_text(pod))
-        specified = self._specified.get(text)
-        if specified is None:
-            if len(self._specified) >= _MOST_SPECIFICATIONS:
-                self._specified.clear()
-            specified = self._specified[text] = of_spec.project(pod, snapshot)
-        return (
-            name,
-            specified,
-            others.project(pod, snapshot),
-            of_cluster.project(snapshot, snapshot),
-        )
+        fields = self._all_fields.get(name)
+        if fields is None:
+            counting = self._counting_reads(profile)
+            fields = self._all_fields[name] = self._fields(profile, _CLASS_HOOKS, counting)
+        return (name, *self._reader.read(fields, pod, snapshot))
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
         """The place of each policy and runtime plugin in the order of the filters."""
@@ -167,30 +163,83 @@ class PodClassifier:
 
     def prepare(
         self,
-        key: tuple[object, ...],
+        alike: Key,
         profile: Profile,
         pod: Pod,
         snapshot: Snapshot,
         are_empty: Callable[[Sequence[CounterUse]], tuple[bool, ...]],
-    ) -> Prepared:
-        """What the pre-filters and pre-scores say of *pod*, whose key is *key*.
+    ) -> tuple[Prepared, Key]:
+        """What the pre-filters and pre-scores say of *pod*, and the key of its class.
 
-        They are asked once for pods that are alike and of whose counters the same are empty.
+        They are asked once for pods that have the same in what they read, and of whose counters the
+        same are empty. The class has what is read after them by the hooks that are not skipped:
+        pods that differ in a label that only counters read are in one class if nothing is counted.
+
+        Args:
+            alike: The `key` of *pod*.
+            are_empty: Says which counters are.
         """
-        kind = self._kinds.get(key)
+        kind = self._kinds.get(alike)
         if kind is None:
             kind = self._kind(profile, pod, snapshot)
             if not any(isinstance(uses, PolicyFailure) for uses in kind.asked.values()):
-                if len(self._kinds) >= _MOST_KINDS:
-                    self._kinds.clear()
-                self._kinds[key] = kind
+                self._kinds.put(alike, kind)
         empty = are_empty(kind.uses)
-        prepared = kind.known.get(empty)
-        if prepared is None:
-            prepared = self._prepare(profile, pod, snapshot, kind.given(empty))
+        known = kind.known.get(empty)
+        if known is None:
+            prepared = self._prepare_once(profile, pod, snapshot, kind.given(empty))
+            known = prepared, self._class_key(alike, profile, pod, snapshot, prepared)
             if prepared.name is not None:
-                kind.known[empty] = prepared
+                kind.known[empty] = known
+        return known
+
+    def _prepare_once(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot, counts: _Counts
+    ) -> Prepared:
+        name = profile.scheduler_name
+        fields = self._first_fields.get(name)
+        if fields is None:
+            fields = self._first_fields[name] = self._fields(profile, _BEFORE_NODES, ())
+        key = (name, *self._reader.read(fields, pod, snapshot), *counts.items())
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepare(profile, pod, snapshot, counts)
+            if prepared.name is not None:
+                self._prepared.put(key, prepared)
         return prepared
+
+    def _class_key(
+        self,
+        alike: Key,
+        profile: Profile,
+        pod: Pod,
+        snapshot: Snapshot,
+        prepared: Prepared,
+    ) -> Key:
+        silence = profile.scheduler_name, prepared.skipped, prepared.silent
+        if silence not in self._class_fields:
+            if len(self._class_fields) >= _MOST_SILENCES:
+                self._class_fields.clear()
+            self._class_fields[silence] = self._fields_of_class(profile, prepared)
+        fields = self._class_fields[silence]
+        if fields is None:
+            return (prepared.name, *alike)
+        return (prepared.name, profile.scheduler_name, *self._reader.read(fields, pod, snapshot))
+
+    def _fields_of_class(self, profile: Profile, prepared: Prepared) -> Fields | None:
+        """What the hooks read that are not skipped; None if they are given counters."""
+        left_out = {
+            "filter": prepared.skipped,
+            "score": prepared.silent,
+            "score_all": prepared.silent,
+        }
+        is_counted = any(
+            self._is_counted(enabled, hook)
+            for hook in _PER_NODE
+            for enabled in profile.at(hook)
+            if enabled.policy not in left_out[hook]
+        )
+        return None if is_counted else self._fields(profile, _PER_NODE, (), left_out)
 
     def _kind(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> _Kind:
         asked: dict[tuple[str, str], Sequence[CounterUse] | PolicyFailure] = {}
@@ -212,19 +261,21 @@ class PodClassifier:
         # 1. Pre-filters: reject, narrow the nodes, hand state on.
         pre, skipped, states = self._pre_filter(profile, pod, snapshot, counts)
         if pre.failure is not None:
-            return Prepared(pre, skipped, states, {}, None)
+            return Prepared(pre, skipped, states, {}, frozenset(), None)
         # 2. Pre-scores. They see no nodes, so asking now gives the same answer as asking later.
         pre_scored = {}
         if pre.rejection is None:
             pre_scored = self._pre_score(profile, pod, snapshot, states, counts)
-        if any(isinstance(verdict, PolicyFailure) for verdict in pre_scored.values()):
-            name = None
-        elif counts:
+        silent = frozenset(
+            policy
+            for policy, verdict in pre_scored.items()
+            if isinstance(verdict, PolicyFailure) or (verdict is not None and verdict[0] == "skip")
+        )
+        name = None
+        if not any(isinstance(verdict, PolicyFailure) for verdict in pre_scored.values()):
             said = _encode((pre, sorted(skipped), states, pre_scored))
             name = hashlib.blake2b(said, digest_size=16).digest()
-        else:
-            name = b""
-        return Prepared(pre, skipped, states, pre_scored, name)
+        return Prepared(pre, skipped, states, pre_scored, silent, name)
 
     def classify(
         self, profile: Profile, pod: Pod, snapshot: Snapshot, prepared: Prepared
@@ -234,16 +285,13 @@ class PodClassifier:
         pre, skipped, states = prepared.pre, prepared.skipped, prepared.states
         if pre.rejection is not None or pre.failure is not None:
             return PodClass(pre)
-        silent: set[str] = set()
+        silent = prepared.silent
         failures = []
         score_states = dict(states)
         for policy, verdict in prepared.pre_scored.items():
             if isinstance(verdict, PolicyFailure):
                 failures.append(verdict)
-                silent.add(policy)
-            elif verdict is not None and verdict[0] == "skip":
-                silent.add(policy)
-            elif verdict is not None:
+            elif verdict is not None and policy not in silent:
                 score_states[policy] = _encode(verdict[1])
         # 2. The per-node hooks, with what they are given for this class.
         made = PodClass(pre, pre_score_failures=tuple(failures))
@@ -428,7 +476,7 @@ class PodClassifier:
             plain.pod,
             plain.extra,
             tuple(self._counter(enabled, spec, pod, snapshot, state) for spec in specs),
-            self._fields(enabled, hook),
+            self._counts_read(enabled, hook),
             position,
             plain.normalizes,
             plain.reads_count,
@@ -464,7 +512,7 @@ class PodClassifier:
         key = which.encode() + (eligible.pod if eligible is not None else b"") + _encode(parts)
         return CounterUse(key, parts, eligible)
 
-    def _fields(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
+    def _counts_read(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
         """The fields of a counter that the hook may read."""
         read = self._reads(enabled, hook).counts
         fields = frozenset(COUNT)
@@ -496,30 +544,38 @@ class PodClassifier:
             projector = self._projectors[key] = Projector(view, paths)
         return projector
 
-    def _class_projector(self, profile: Profile) -> tuple[Projector, Projector, Projector]:
-        paths: set[str] = set()
-        of_cluster: set[str] = set()
-        for hook in _CLASS_HOOKS:
-            for enabled in profile.at(hook):
-                reads = self._reads(enabled, hook)
-                paths |= reads.pod
-                of_cluster |= reads.cluster
-        # Whichever of these hooks is enabled, alone too, has the policy asked for its counters.
-        for enabled in (
-            enabled for pair in _GIVEN_COUNTS for hook in pair for enabled in profile.at(hook)
-        ):
-            hooks = self._bundle.policies[enabled.policy].hooks
-            for name, reads in hooks.items():
-                if name == "counters" or name.startswith("among_"):
-                    paths |= reads.pod | {"namespace", "labels"}
-                    of_cluster |= reads.cluster
-        specified = {path for path in paths if _is_spec(path)}
-        made = self._class_projectors[profile.scheduler_name] = (
-            Projector("pod", specified),
-            Projector("pod", paths - specified),
-            Projector("cluster", of_cluster),
+    def _fields(
+        self,
+        profile: Profile,
+        hooks: Iterable[str],
+        others: Iterable[Reads],
+        left_out: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> Fields:
+        """What *hooks* read, but for the policies that are *left_out* of each, and *others*."""
+        reads = [
+            self._reads(enabled, hook)
+            for hook in hooks
+            for enabled in profile.at(hook)
+            if enabled.policy not in left_out.get(hook, ())
+        ]
+        reads += others
+        return Fields.of(
+            {path for one in reads for path in one.pod},
+            {path for one in reads for path in one.cluster},
         )
-        return made
+
+    def _counting_reads(self, profile: Profile) -> list[Reads]:
+        """What the policies read to say what is counted, and among which nodes."""
+        # Whichever of these hooks is enabled, alone too, has the policy asked for its counters.
+        enabled = {e.policy for pair in _GIVEN_COUNTS for hook in pair for e in profile.at(hook)}
+        found = [
+            reads
+            for policy in enabled
+            for name, reads in self._bundle.policies[policy].hooks.items()
+            if name == "counters" or name.startswith("among_")
+        ]
+        # Which terms of other pods match a pod depends on these.
+        return [*found, Reads(pod=frozenset({"namespace", "labels"}))] if found else found
 
     def _extra(
         self,
@@ -547,9 +603,3 @@ class PodClassifier:
             shown = self.projector(enabled, hook, "group").project(group, facts)
             parts.append(b'"group":' + shown)
         return b"{" + b",".join(parts) + b"}"
-
-
-def _is_spec(path: str) -> bool:
-    """True if the field of *path* is the same for pods with the same `spec_text`."""
-    field = POD_FIELDS.get(path.partition("[")[0])
-    return field is not None and field.is_spec

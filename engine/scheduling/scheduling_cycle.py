@@ -451,17 +451,16 @@ class Scheduler:
         if self._classifier.counts(profile):
             self._counted.counters.refresh(snapshot)
         alike = self._classifier.key(profile, pod, snapshot)
-        prepared = self._classifier.prepare(alike, profile, pod, snapshot, self._counted.are_empty)
-        key = (*alike, prepared.name)
+        prepared, key = self._classifier.prepare(
+            alike, profile, pod, snapshot, self._counted.are_empty
+        )
         pod_class = self._classes.get(key)
         if pod_class is None:
-            self._pod_bytes += len(pod.raw or b"") + sum(
-                len(part) for part in alike if type(part) is bytes
-            )
+            self._pod_bytes += len(pod.raw or b"")
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
                 pod_class.example = pod
-                pod_class = self._classes.put(key, pod_class)
+                self._classes.put(key, pod_class)
         return pod_class
 
     def _pre_filter_plugins(

@@ -468,6 +468,41 @@ def test_a_hook_is_asked_once_per_distinct_input() -> None:
     assert scheduler.memo.asked == 2
 
 
+def test_pods_with_a_label_of_their_own_are_one_class(cache: Cache) -> None:
+    """Jobs and StatefulSets give each pod one; it matters to counters alone, which are empty."""
+    scheduler = make_scheduler({})
+    scheduler.schedule(make_pod("first", labels={"index": "0"}), cache.snapshot())
+    asked = scheduler.memo.asked
+    for i in range(1, 6):
+        scheduler.schedule(make_pod(f"p{i}", labels={"index": str(i)}), cache.snapshot())
+    assert scheduler.memo.asked == asked
+    assert [pod.name for pod in scheduler.recent_pods(9)] == ["first"]
+
+
+def test_a_label_that_a_placed_pod_keeps_away_from_makes_a_class() -> None:
+    cache = Cache()
+    for i in range(2):
+        cache.add_node(make_node(f"n{i}", zone=f"z{i}"))
+    lonely = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"index": "1"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [lonely]}
+    placed = make_pod("placed", node="n0", affinity={"podAntiAffinity": required})
+    scheduler = make_scheduler({})
+    cache.add_pod(placed)
+    for index in ("0", "1", "2"):
+        pod = make_pod(f"p{index}", labels={"index": index})
+        feasible = scheduler.explain(pod, cache.snapshot()).feasible
+        assert feasible == (("n1",) if index == "1" else ("n0", "n1"))
+    assert [pod.name for pod in scheduler.recent_pods(9)] == ["p0", "p1"]  # p2 is as p0
+
+
+def test_a_label_that_a_filter_reads_makes_a_class(cache: Cache) -> None:
+    text = 'def filter(pod, node):\n    return "no" if pod.labels.get("index") == "1" else None\n'
+    scheduler = make_scheduler({"f.star": text, "p.yaml": only("f")})
+    for index, fits in (("0", True), ("1", False), ("2", True), ("1", False)):
+        pod = make_pod(f"p{index}", labels={"index": index, "other": f"x{index}"})
+        assert (scheduler.schedule(pod, cache.snapshot()).node is not None) == fits
+
+
 def test_a_placement_asks_about_the_one_node_that_changed() -> None:
     cache = Cache()
     for i in range(100):
