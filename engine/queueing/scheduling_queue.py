@@ -24,7 +24,7 @@ from engine.queueing.events import (
     is_meaningful_pod_change,
     pod_update_events,
 )
-from engine.queueing.hints import Hints
+from engine.queueing.hints import Hints, is_by_label
 from engine.queueing.in_flight import RecordedEvent
 from engine.queueing.nominator import Nominator
 from engine.queueing.places import SET_ASIDE, WAITING, Gate, Places
@@ -353,13 +353,15 @@ class SchedulingQueue:
         for alike in self._places.unschedulable.held_by(
             lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate)
         ):
-            # The event affects all of them alike, except the pod that it is about.
-            pod, obstacles, is_gated = alike.other_than(about), alike.obstacles, alike.is_gated
-            if pod is None or (max_priority is not None and pod.priority > max_priority):
-                continue
-            hint = self._hints.helped(event, pod, obstacles, old, new, is_gated=is_gated)
-            if hint is not None:
-                helped += [(one, is_gated, hint) for uid, one in alike.pods.items() if uid != about]
+            obstacles, is_gated = alike.obstacles, alike.is_gated
+            # The pod that the event is about knows it differently.
+            for pods in alike.other_than(about, one_by_one=is_by_label(old, new, obstacles)):
+                pod = pods[0].pod
+                if max_priority is not None and pod.priority > max_priority:
+                    continue
+                hint = self._hints.helped(event, pod, obstacles, old, new, is_gated=is_gated)
+                if hint is not None:
+                    helped += [(queued, is_gated, hint) for queued in pods]
         return helped
 
     def flush(self) -> int:

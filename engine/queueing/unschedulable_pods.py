@@ -11,6 +11,7 @@ import msgspec
 
 from engine.model.objects import Volume
 from engine.model.pod import Pod
+from engine.queueing.hints.own_labels import Labels, labels_looked_at
 from engine.queueing.queued_pod import QueuedPod
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -18,7 +19,9 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(slots=True, eq=False)
 class Alike:
-    """Pods rejected, or gated, by the same plugins, which every event affects in the same way.
+    """Pods rejected, or gated, by the same plugins, which events affect in the same way.
+
+    But for those that are `is_by_label`.
 
     Attributes:
         obstacles: The plugins that have to change their mind.
@@ -30,12 +33,15 @@ class Alike:
     is_gated: bool
     pods: dict[str, QueuedPod] = field(default_factory=dict)
 
-    def other_than(self, uid: str | None) -> Pod | None:
-        """One of its pods, but not that of *uid*; None if there is no other."""
-        return next((queued.pod for one, queued in self.pods.items() if one != uid), None)
+    def other_than(self, uid: str | None, *, one_by_one: bool = False) -> list[list[QueuedPod]]:
+        """Its pods but that of *uid*, in lists of those that an event affects in the same way."""
+        others = [queued for one, queued in self.pods.items() if one != uid]
+        if one_by_one:
+            return [[queued] for queued in others]
+        return [others] if others else []
 
 
-_Key = tuple[frozenset[str], bool, bytes]
+_Key = tuple[frozenset[str], bool, bytes, Labels]
 
 
 class UnschedulablePods:
@@ -92,7 +98,7 @@ class UnschedulablePods:
         known = queued.traits
         if known is None or known[0] is not queued.pod:
             known = queued.traits = (queued.pod, traits(queued.pod))
-        key = (obstacles, is_gated, known[1])
+        key = (obstacles, is_gated, known[1], labels_looked_at(queued.pod, obstacles))
         alike = self._alike.get(key)
         if alike is None:
             alike = self._alike[key] = Alike(obstacles, is_gated)
@@ -149,7 +155,8 @@ class UnschedulablePods:
             obstacles = self.obstacles(queued)
             assert queued.uid == uid, f"`{queued.pod.key}` is filed under another uid"
             assert obstacles, f"`{queued.pod.key}` waits for nothing"
-            key = (obstacles, is_gated, traits(queued.pod))
+            labels = labels_looked_at(queued.pod, obstacles)
+            key = (obstacles, is_gated, traits(queued.pod), labels)
             assert self._key_of[uid] == key, f"`{queued.pod.key}` is filed under another version"
             for plugin in obstacles:
                 by_plugin.setdefault((plugin, is_gated), set()).add(uid)
@@ -169,7 +176,7 @@ class UnschedulablePods:
 
 
 def traits(pod: Pod) -> bytes:
-    """Everything of a pod that decides how events about other objects affect it.
+    """Everything of a pod but labels that decides how events about other objects affect it.
 
     Not its name and uid, so that the pods of a workload have the same; nor what is random in each,
     such as the name of the volume with its token.
@@ -184,7 +191,6 @@ def traits(pod: Pod) -> bytes:
     return _encode(
         (
             pod.namespace,
-            pod.labels,
             spec,
             manifest.status.resource_claim_statuses,
             None if controller is None else controller.uid,

@@ -12,7 +12,7 @@ from engine.queueing.events import (
     ASSIGNED_POD_UPDATE,
     NODE_ADD,
 )
-from engine.queueing.hints import Hints
+from engine.queueing.hints import Hints, labels_looked_at
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.unschedulable_pods import UnschedulablePods, traits
 from tests.builders import make_node, make_pod
@@ -46,7 +46,6 @@ def test_an_event_is_judged_once_for_pods_that_are_alike() -> None:
     "words",
     [
         pytest.param({"cpu": "2"}, id="requests"),
-        pytest.param({"labels": {"a": "b"}}, id="labels"),
         pytest.param({"namespace": "other"}, id="namespace"),
         pytest.param({"priority": 1}, id="priority"),
         pytest.param({"ports": [80]}, id="ports"),
@@ -70,9 +69,76 @@ def test_pods_that_events_may_affect_differently_are_not_alike(words: dict[str, 
 def test_pods_of_one_workload_are_alike() -> None:
     def pod(name: str) -> Pod:
         token = {"name": f"kube-api-access-{name}", "projected": {}}
-        return make_pod(name, cpu="1", volumes=[token], created="2026-01-01T00:00:00Z")
+        created = "2026-01-01T00:00:00Z"
+        return make_pod(name, cpu="1", labels={"pod": name}, volumes=[token], created=created)
 
     assert traits(pod("a")) == traits(pod("b"))
+
+
+def near(**labels: str) -> dict[str, Any]:
+    term = {"topologyKey": "z", "labelSelector": {"matchLabels": labels}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+AFFINITY, SPREADING = frozenset({"InterPodAffinity"}), frozenset({"PodTopologySpread"})
+WITH_REVISION = {
+    "maxSkew": 1,
+    "topologyKey": "z",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "matchLabelKeys": ["revision"],
+}
+
+
+@pytest.mark.parametrize(
+    ("rejectors", "words", "looked_at"),
+    [
+        pytest.param(FIT, {}, set(), id="capacity"),
+        pytest.param(AFFINITY, {}, set(), id="affinity of others"),
+        pytest.param(AFFINITY, {"affinity": {"podAffinity": near(app="a")}}, {"app"}, id="own"),
+        pytest.param(SPREADING, {}, {"app", "pod", "revision"}, id="default constraints"),
+        pytest.param(
+            SPREADING,
+            {"topology_spread": [WITH_REVISION]},
+            {"revision"},
+            id="label keys",
+        ),
+        pytest.param(
+            AFFINITY | SPREADING | FIT,
+            {"affinity": {"podAffinity": near(app="a")}, "topology_spread": [WITH_REVISION]},
+            {"app", "revision"},
+            id="several",
+        ),
+    ],
+)
+def test_labels_that_no_hint_looks_at_make_no_difference(
+    rejectors: frozenset[str], words: dict[str, Any], looked_at: set[str]
+) -> None:
+    pod = make_pod("p", labels={"app": "a", "pod": "p", "revision": "1"}, **words)
+    assert {key for key, _ in labels_looked_at(pod, rejectors)} == looked_at
+
+
+def test_pods_that_wait_for_capacity_are_judged_once_whatever_their_labels() -> None:
+    hints = CountingHints()
+    bench = Bench(hints=hints)
+    for i in range(20):
+        bench.reject(make_pod(f"p{i}", cpu="1", labels={"pod": f"p{i}"}))
+    hints.asked = 0
+    assert bench.queue.move(NODE_ADD, None, make_node("n", cpu="1")) == 20
+    assert hints.asked == 1
+
+
+def test_a_pod_that_kept_away_from_a_label_frees_those_that_have_it() -> None:
+    bench = Bench()
+    for i in range(4):
+        bench.reject(make_pod(f"p{i}", labels={"pod": f"p{i}"}), AFFINITY)
+    gone = make_pod("gone", node="n", affinity={"podAntiAffinity": near(pod="p2")})
+    assert bench.queue.move(ASSIGNED_POD_DELETE, gone, None) == 1
+    assert [bench.place(make_pod(f"p{i}")) == "backoff" for i in range(4)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_claim_that_is_named_after_its_pod_makes_a_difference() -> None:

@@ -8,5 +8,6 @@ from the fields that they read (`derived`, `view_events`). Moving pods is the qu
 
 from engine.queueing.hints.either import EitherHints
 from engine.queueing.hints.hints import INTERESTS, Hints
+from engine.queueing.hints.own_labels import is_by_label, labels_looked_at
 
-__all__ = ["INTERESTS", "EitherHints", "Hints"]
+__all__ = ["INTERESTS", "EitherHints", "Hints", "is_by_label", "labels_looked_at"]

@@ -36,11 +36,13 @@ def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
     return () if affinity is None else affinity.required
 
 
-def _near(pod: Pod) -> Sequence[PodAffinityTerm]:
+def required_affinity(pod: Pod) -> Sequence[PodAffinityTerm]:
+    """The terms of which a node has to satisfy all."""
     return _required((pod.manifest.spec.affinity or _NO_AFFINITY).pod_affinity)
 
 
-def _apart(pod: Pod) -> Sequence[PodAffinityTerm]:
+def required_anti_affinity(pod: Pod) -> Sequence[PodAffinityTerm]:
+    """The terms of which a node may satisfy none."""
     return _required((pod.manifest.spec.affinity or _NO_AFFINITY).pod_anti_affinity)
 
 
@@ -105,7 +107,7 @@ def _terms_of(pod: Pod) -> _Terms | None:
         return None
     found = _known_terms.get(pod)
     if found is None:
-        near, apart = _near(pod), _apart(pod)
+        near, apart = required_affinity(pod), required_anti_affinity(pod)
         if not near and not apart:
             return None
         found = _known_terms[pod] = _Terms(pod, near, apart)
@@ -136,14 +138,14 @@ def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bo
 
 
 def _after_node_add(around: Around, pod: Pod, old: None, new: Node) -> bool:
-    return all(term.topology_key in new.labels for term in _near(pod))
+    return all(term.topology_key in new.labels for term in required_affinity(pod))
 
 
 def _after_node_label(around: Around, pod: Pod, old: Node, new: Node) -> bool:
     before, after = old.labels, new.labels
     if any(
         term.topology_key in after and before.get(term.topology_key) != after[term.topology_key]
-        for term in _near(pod)
+        for term in required_affinity(pod)
     ):
         return True
     # The node, or another one of its old domain, may have no pod left that anti-affinity forbids.
@@ -158,7 +160,9 @@ def _after_namespace(around: Around, pod: Pod, old: Any, new: Any) -> bool:
         return False
     if (old if new is None else new).metadata.name == pod.namespace:
         return True  # a term of a placed pod may have matched it by these labels
-    selectors = [t.namespace_selector for t in (*_near(pod), *_apart(pod))]
+    selectors = [
+        t.namespace_selector for t in (*required_affinity(pod), *required_anti_affinity(pod))
+    ]
     try:
         return any(
             matches_label_selector(one, before) != matches_label_selector(one, after)
