@@ -74,6 +74,7 @@ def scenarios(
     nodes: int,
     pods: int,
     sizes: Sequence[int],
+    placed: int,
     workloads: str,
     adversarial_pods: int,
 ) -> list[Callable[[], Scenario]]:
@@ -86,7 +87,7 @@ def scenarios(
             if not w.has_groups  # those are the kernel's, see "gangs"
         ]
     if "sizes" in groups:
-        found += [partial(of_workload, WORKLOADS["plain"], size, pods) for size in sizes]
+        found += [partial(of_workload, WORKLOADS["plain"], size, pods, placed) for size in sizes]
     if "openb" in groups:
         found.append(of_openb)
     if "adversarial" in groups:
@@ -196,6 +197,9 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--nodes", default=5000, show_default=True, help="Nodes of workloads and adversary.")
 @click.option("--pods", default=2000, show_default=True, help="Pods per scenario.")
 @click.option("--sizes", default="1000,5000,20000,50000", show_default=True, help="Cluster sizes.")
+@click.option(
+    "--placed", default=0, show_default=True, help="Pods on the nodes of `sizes`, all together."
+)
 @click.option("--workloads", default="all", show_default=True, help="Comma-separated, or `all`.")
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
 @click.option("--gangs", default=1000, show_default=True, help="Groups of 3 pods.")
@@ -220,6 +224,7 @@ def main(
     nodes: int,
     pods: int,
     sizes: str,
+    placed: int,
     workloads: str,
     adversarial_pods: int,
     gangs: int,
@@ -237,8 +242,8 @@ def main(
     facts = {
         "machine": describe_machine(),
         "versions": {"starsched": source_revision(), "policies": bundle.revision},
-        "settings": {"nodes": nodes, "pods": pods, "repeat": repeat, "in_process": in_process,
-                     "profiled": profile is not None},
+        "settings": {"nodes": nodes, "pods": pods, "placed": placed, "repeat": repeat,
+                     "in_process": in_process, "profiled": profile is not None},
     }  # fmt: skip
     reporter = report.Reporter()
     to_run = scenarios(
@@ -246,6 +251,7 @@ def main(
         nodes=nodes,
         pods=pods,
         sizes=[int(size) for size in sizes.split(",") if size],
+        placed=placed,
         workloads=workloads,
         adversarial_pods=adversarial_pods,
     )

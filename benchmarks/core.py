@@ -5,6 +5,7 @@ what the scheduling loop does between two pods: bring the snapshot up, decide, a
 """
 
 import gc
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -40,8 +41,8 @@ _PLURALS: Final[dict[str, tuple[str, Any]]] = {
 class Scenario:
     """A cluster and the pods to decide, in order.
 
-    `make_nodes` yields `node_count` manifests; they are not kept, so that the memory measured is
-    the scheduler's.
+    `make_nodes` yields `node_count` manifests, `make_placed` those of pods that are placed already;
+    they are not kept, so that the memory measured is the scheduler's.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Scenario:
     pods: Sequence[Manifest]
     objects: Sequence[Manifest] = ()
     needs: frozenset[str] = frozenset()
+    make_placed: Callable[[], Iterable[Manifest]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class CoreResult:
         return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()}
 
 
-def of_workload(workload: Workload, nodes: int, pods: int) -> Scenario:
-    """A workload of `make bench`, on *nodes* nodes.
+def of_workload(workload: Workload, nodes: int, pods: int, placed: int = 0) -> Scenario:
+    """A workload of `make bench`, on *nodes* nodes that hold *placed* of its pods already.
 
     Pods that the workload adds to the measured ones are decided too, evenly between them.
     """
@@ -117,7 +119,15 @@ def of_workload(workload: Workload, nodes: int, pods: int) -> Scenario:
         decided,
         existing,
         workload.plugins,
+        lambda: (_placed(workload, number, nodes) for number in range(placed)),
     )
+
+
+def _placed(workload: Workload, number: int, nodes: int) -> Manifest:
+    manifest = workload.make_pod(number)
+    manifest["metadata"]["name"] = f"placed-{number:06d}"
+    manifest["spec"]["nodeName"] = workload.make_node(number % nodes)["metadata"]["name"]
+    return manifest
 
 
 def of_openb(pods: int = 0) -> Scenario:
@@ -342,8 +352,8 @@ def _cache_of(scenario: Scenario) -> Cache:
     cache = Cache()
     for manifest in scenario.make_nodes():
         cache.add_node(Node.from_raw(msgspec.json.encode(manifest)))
-    placed: Iterable[Manifest] = (m for m in scenario.objects if m["kind"] == "Pod")
-    for number, manifest in enumerate(placed):
+    existing = (m for m in scenario.objects if m["kind"] == "Pod")
+    for number, manifest in enumerate(itertools.chain(existing, scenario.make_placed())):
         cache.add_pod(_pod_of(manifest, 10_000_000 + number))
     for manifest in scenario.objects:
         if manifest["kind"] in _PLURALS:
