@@ -95,11 +95,11 @@ class RuntimePlugin:
         then not asked again, so `reserve` may be called for a node that it was not asked about.
         """
 
-    def position(self) -> int:
+    def position(self, state: Any) -> Any:
         """Where `changed_since` goes on from."""
-        return 0
+        return None
 
-    def changed_since(self, state: Any, position: int) -> Collection[str] | None:
+    def changed_since(self, state: Any, position: Any) -> Collection[str] | None:
         """The nodes of which something else may be said than at *position*; None: of any."""
         return ()
 

@@ -31,7 +31,7 @@ class RuntimeVerdicts:
         self.codes: NDArray[np.int32] = np.empty(0, np.int32)
         self._history: object = None
         self._generation = -1
-        self._position = -1
+        self._position: Any = None
 
     def refresh(self, plugin: RuntimePlugin, state: Any, snapshot: Snapshot) -> None:
         """Forget what may have changed since the last time, at the cost of that."""
@@ -50,7 +50,7 @@ class RuntimeVerdicts:
                 self.codes = np.concatenate((self.codes, new))
             self.codes[stale] = UNKNOWN
         self._history, self._generation = snapshot.history, snapshot.generation
-        self._position = plugin.position()
+        self._position = plugin.position(state)
 
 
 class RuntimeMemo:

@@ -4,10 +4,11 @@ Owns which slices count (newest generation, reachable from the node), whether a 
 sound, and the order in which devices are tried. What is taken is `allocated.py`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
+from engine.lib.change_log import ChangeLog
 from engine.model.devices import (
     Device,
     DeviceAttribute,
@@ -27,6 +28,11 @@ DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
 PoolId = tuple[str, str]
 """Driver, pool."""
+
+K = TypeVar("K")
+
+# Changed nodes that are remembered: a driver that is updated publishes the slices of all again.
+_LOG_SIZE: Final = 4096
 
 
 class PoolDevice:
@@ -115,9 +121,18 @@ class PoolSlice:
             self.devices = []
             self.problem = f"slice {self.name}: {error}"
 
+    @property
+    def pool_id(self) -> PoolId:
+        """The pool that it is of."""
+        return self.record.spec.driver, self.record.spec.pool.name
+
     def is_made_of(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...]) -> bool:
         """Whether it is what was *published*, with the taints of *rules*."""
         return self._published is published and self._rules == rules
+
+
+def _name(of: PoolSlice) -> str:
+    return of.name
 
 
 def _node_selectors(record: ResourceSlice) -> Iterator[NodeSelector]:
@@ -158,10 +173,17 @@ class Pool:
 class SliceIndex:
     """All slices of a cluster, by node and by pool; pools by node are made when asked for.
 
+    It stays as it is: a decision may go on with it while slices change. One made of an *earlier*
+    one costs what has changed, besides a look at each slice.
+
     Args:
         records: The slices as drivers publish them.
         rules: What adds taints to their devices.
-        earlier: An index of the same cluster, of which slices that did not change are taken over.
+        earlier: The last index that was made.
+
+    Attributes:
+        changes: The nodes whose pools differed from one index to the next; of all of them.
+        position: Where `changes` ended when this one was made.
     """
 
     def __init__(
@@ -170,28 +192,68 @@ class SliceIndex:
         rules: Sequence[DeviceTaintRule] = (),
         earlier: "SliceIndex | None" = None,
     ) -> None:
-        self._slices: dict[str, PoolSlice] = {}
-        self._by_node: dict[str, list[PoolSlice]] = {}
-        self._shared: list[PoolSlice] = []
-        self._by_pool: dict[PoolId, list[PoolSlice]] = {}
+        self.changes: ChangeLog[str] = ChangeLog(_LOG_SIZE) if earlier is None else earlier.changes
+        self._slices: dict[str, PoolSlice] = {} if earlier is None else earlier._slices.copy()
+        self._by_node: dict[str, list[PoolSlice]] = (
+            {} if earlier is None else earlier._by_node.copy()
+        )
+        self._shared: list[PoolSlice] = [] if earlier is None else earlier._shared
+        self._by_pool: dict[PoolId, list[PoolSlice]] = (
+            {} if earlier is None else earlier._by_pool.copy()
+        )
+        gone = self._slices.copy()
+        changed: set[PoolId] = set()
+        for record in records:
+            known = gone.pop(record.metadata.name, None)
+            of_slice = rules_for(record, rules) if rules else ()
+            if known is None or not known.is_made_of(record, of_slice):
+                changed |= self._replace(known, PoolSlice(record, of_slice))
+        for known in gone.values():
+            changed |= self._replace(known, None)
         self._pools: dict[str, tuple[dict[str, str], tuple[Pool, ...]]] = {}
         # One answer for all nodes of the same pools: most nodes have no devices of their own.
         self._canonical: dict[tuple[int, ...], tuple[Pool, ...]] = {}
-        for record in records:
-            known = earlier._slices.get(record.metadata.name) if earlier else None
-            of_slice = rules_for(record, rules)
-            if known is None or not known.is_made_of(record, of_slice):
-                known = PoolSlice(record, of_slice)
-            self._add(known)
+        if earlier is not None:
+            self._take_over(earlier, changed)
+        self.position: Final = self.changes.end
 
-    def _add(self, made: PoolSlice) -> None:
-        spec = made.record.spec
-        self._slices[made.name] = made
-        if not spec.node_name:
-            self._shared.append(made)
-        else:
-            self._by_node.setdefault(spec.node_name, []).append(made)
-        self._by_pool.setdefault((spec.driver, spec.pool.name), []).append(made)
+    def _replace(self, old: PoolSlice | None, new: PoolSlice | None) -> set[PoolId]:
+        """Have *new* in the place of *old*; returns the pools that have changed."""
+        if old is not None:
+            del self._slices[old.name]
+            node_name = old.record.spec.node_name
+            if not node_name:
+                self._shared = [one for one in self._shared if one is not old]
+            else:
+                _take_out(self._by_node, node_name, old)
+            _take_out(self._by_pool, old.pool_id, old)
+        if new is not None:
+            self._slices[new.name] = new
+            node_name = new.record.spec.node_name
+            if not node_name:
+                self._shared = [*self._shared, new]
+            else:
+                self._by_node[node_name] = [*self._by_node.get(node_name, ()), new]
+            self._by_pool[new.pool_id] = [*self._by_pool.get(new.pool_id, ()), new]
+        return {one.pool_id for one in (old, new) if one is not None}
+
+    def _take_over(self, earlier: "SliceIndex", changed: Collection[PoolId]) -> None:
+        """Go on with the pools of nodes that none of the *changed* ones can be for."""
+        names: set[str] = set()
+        for pool in changed:
+            before, after = earlier.nodes_of(pool), self.nodes_of(pool)
+            if before is None or after is None:
+                self.changes.restart()
+                return
+            names.update(before, after)
+        self.changes.extend(names)
+        self._pools = earlier._pools.copy()
+        for name in names:
+            self._pools.pop(name, None)
+        stale = {id(one) for pool in changed for one in earlier._by_pool.get(pool, ())}
+        self._canonical = {
+            key: pools for key, pools in earlier._canonical.items() if stale.isdisjoint(key)
+        }
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
         """The pools that *node* reaches, in the order in which they are tried.
@@ -203,6 +265,7 @@ class SliceIndex:
             return known[1]
         relevant = [s for s in self._by_node.get(node.name, ()) if _is_reachable(s, node)]
         relevant += [s for s in self._shared if _is_reachable(s, node)]
+        relevant.sort(key=_name)  # not by which was published last
         key = tuple(id(s) for s in relevant)
         pools = self._canonical.get(key)
         if pools is None:
@@ -219,7 +282,7 @@ class SliceIndex:
         newest: dict[PoolId, list[PoolSlice]] = {}
         for each in relevant:
             spec = each.record.spec
-            pool_id = (spec.driver, spec.pool.name)
+            pool_id = each.pool_id
             slices = newest.get(pool_id)
             generation = slices[0].record.spec.pool.generation if slices else -1
             if slices is None or spec.pool.generation > generation:
@@ -245,7 +308,7 @@ class SliceIndex:
         generation = slices[0].record.spec.pool.generation
         whole: list[PoolSlice] = []
         if len(slices) != wanted:
-            for each in self._by_pool[pool_id]:
+            for each in sorted(self._by_pool[pool_id], key=_name):
                 other = each.record.spec.pool.generation
                 if other > generation:
                     return None
@@ -253,7 +316,16 @@ class SliceIndex:
                     whole.append(each)
             if len(whole) != wanted:
                 return Pool(pool_id, is_incomplete=True)
-        return _sound_pool(pool_id, sorted(slices, key=lambda s: s.name), whole)
+        return _sound_pool(pool_id, slices, whole)
+
+
+def _take_out(index: dict[K, list[PoolSlice]], key: K, old: PoolSlice) -> None:
+    """Leave *old* out of the slices of *key*; the list itself may be another index's, too."""
+    others = [one for one in index[key] if one is not old]
+    if others:
+        index[key] = others
+    else:
+        del index[key]
 
 
 def reaches(

@@ -220,27 +220,28 @@ class DynamicResources(RuntimePlugin):
         objects, spec = state.snapshot.objects, state.pod.manifest.spec
         containers = () if extended is None else (spec.init_containers, spec.containers)
         return (
-            objects.generation(SLICES),
-            objects.generation(TAINT_RULES),
             objects.generation(CLASSES),
             state.filter_seconds,
             msgspec.json.encode(([claim.spec for claim in state.user_claims], containers)),
         )
 
-    def position(self) -> int:
-        """The end of the log of devices."""
-        return 0 if self._claims is None else self._claims.devices.changes.end
+    def position(self, state: PodState) -> tuple[int, int]:
+        """How far the logs of devices and of slices are followed."""
+        return state.known.devices.changes.end, state.slices.position
 
-    def changed_since(self, state: PodState, position: int) -> Collection[str] | None:
-        """The nodes whose pools other devices are taken of."""
-        pools = state.known.devices.changes.since(position)
-        names: set[str] = set()
-        for pool in set(pools or ()):
+    def changed_since(self, state: PodState, position: tuple[int, int]) -> Collection[str] | None:
+        """The nodes whose pools are others, or of whose pools other devices are taken."""
+        pools = state.known.devices.changes.since(position[0])
+        changed = state.slices.changes.since(position[1])
+        if pools is None or changed is None or state.slices.position < position[1]:
+            return None
+        names = set(changed)
+        for pool in set(pools):
             of_pool = state.slices.nodes_of(pool)
             if of_pool is None:
                 return None
             names.update(of_pool)
-        return None if pools is None else names
+        return names
 
     def _extended_on(
         self, state: PodState, node: Node
