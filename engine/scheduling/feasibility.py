@@ -11,7 +11,7 @@ pods are respected and how preemption is tried out.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -263,19 +263,41 @@ class Feasibility:
 
     # --- what pods mean to late filters -----------------------------------------------------
 
+    @staticmethod
+    def late_kinds(filters: Filters) -> tuple[Hashable, ...] | None:
+        """What pods share for which the late filters say the same of each node; None: nothing.
+
+        `late_codes` has what they say.
+        """
+        kinds: list[Hashable] = []
+        for use in filters.late:
+            kind = use.plugin.kind_of(use.state) if isinstance(use, RuntimeUse) else None
+            if kind is None:
+                return None
+            kinds.append(kind)
+        return tuple(kinds)
+
     def late_codes(
         self, filters: Filters, slots: NDArray[np.int64]
     ) -> list[NDArray[np.int32]] | None:
         """By late filter and slot, the verdict about the nodes of *slots* as they are.
 
-        Pods that are not `counted` may come and go without another one. None where that is not so,
-        or if one of the filters fails: each node has to be tried then.
+        Pods that are not `counted` may come and go without another one, and all pods for what a
+        plugin says of a kind. None where that is not so, or if one of the filters fails: each node
+        has to be tried then.
         """
         is_open = np.zeros(len(filters.pod_class.codes), np.bool_)
         is_open[slots] = True
         found = []
         for use in filters.late:
-            if isinstance(use, RuntimeUse) or any(f.startswith("feasible") for f in use.fields):
+            codes = np.full(len(is_open), FITS, np.int32)
+            found.append(codes)
+            if isinstance(use, RuntimeUse):
+                has_kind = use.plugin.kind_of(use.state) is not None
+                if not has_kind or self._ask_runtime(use, slots, codes, filters.snapshot):
+                    return None
+                continue
+            if any(f.startswith("feasible") for f in use.fields):
                 return None
             projector = use.column.projector
             if projector.is_placed or projector.is_shared:
@@ -283,10 +305,8 @@ class Feasibility:
             columns = self._counter_columns(use, filters)
             if isinstance(columns, PolicyFailure):
                 return None
-            codes = np.full(len(is_open), FITS, np.int32)
             if self._counted.reject(use, columns, codes, is_open):
                 return None
-            found.append(codes)
         return found
 
     def is_counted(self, filters: Filters, slot: int, pods: Sequence[Pod]) -> bool:

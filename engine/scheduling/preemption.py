@@ -6,7 +6,7 @@ is `binding.preemptor`'s. Which node is the best is the hook `candidate_key`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,9 @@ _NOT_HELPFUL: Final = Status(
 _MOST_CLASSES: Final = 16
 # Nodes that are looked at together, at least.
 _CHUNK: Final = 64
+_Key = tuple[int, int, tuple[Hashable, ...]]
+"""The identity of a class, the priority, and what plugins know of the pods."""
+
 # Answers of `candidate_key` that are remembered.
 _MOST_KEYS: Final = 65_536
 
@@ -107,7 +110,7 @@ class Preemption:
         self._classifier = classifier
         self._feasibility = feasibility
         self._victims = VictimSelector(memo, feasibility, classifier)
-        self._trials: OrderedDict[tuple[int, int], Trials] = OrderedDict()
+        self._trials: OrderedDict[_Key, Trials] = OrderedDict()
         self._keys: dict[tuple[int, bytes], SortKey] = {}
 
     # --- candidates -------------------------------------------------------------------------
@@ -131,7 +134,7 @@ class Preemption:
         start = name_hash(pod.uid) % size if size else 0
         order = order[start : start + size]
         if filters.late:
-            trials.patterns = self._late_patterns(filters, order)
+            self._follow_late(filters, trials, order)
         # 2. Try them until there are enough, one of them without a violated budget.
         wanted = self._most_candidates(filters.profile, size)
         found = self._search(filters, trials, order, wanted, budgets)
@@ -238,21 +241,25 @@ class Preemption:
 
     def _trials_of(self, filters: Filters, budgets: Budgets) -> Trials:
         """What is known for pods like this one, with the nominations of now."""
-        pod_class = filters.pod_class
-        key = (id(pod_class), filters.pod.priority)
-        trials = None if filters.late or self._units else self._trials.get(key)
-        if trials is not None:
-            self._trials.move_to_end(key)
-        else:
-            trials = self._new_trials(filters, key)
+        kinds = self._feasibility.late_kinds(filters)
+        trials: Trials | None = None
+        if kinds is not None and not self._units:
+            key = (id(filters.pod_class), filters.pod.priority, kinds)
+            trials = self._trials.get(key)
+            if trials is not None:
+                self._trials.move_to_end(key)
+            else:
+                trials = self._new_trials(filters, key)
+        if trials is None:
+            trials = Trials(filters.pod_class)
         trials.refresh(filters.snapshot, budgets.generation)
         trials.nominate(filters.nominations)
         return trials
 
-    def _new_trials(self, filters: Filters, key: tuple[int, int]) -> Trials:
+    def _new_trials(self, filters: Filters, key: _Key) -> Trials:
         """Trials of which nothing is known; they are kept if anything of them can hold on."""
         uses = filters.pod_class.filters
-        if filters.late or self._units or look_beyond(uses) or not self._holds_on(filters.profile):
+        if look_beyond(uses) or not self._holds_on(filters.profile):
             return Trials(filters.pod_class)
         patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
         trials = self._trials[key] = Trials(filters.pod_class, patterns)
@@ -260,13 +267,13 @@ class Preemption:
             self._trials.popitem(last=False)
         return trials
 
-    def _late_patterns(self, filters: Filters, order: NDArray[np.int64]) -> TrialPatterns | None:
-        """Patterns for one pod whose filters look beyond the node; None if there are none."""
+    def _follow_late(self, filters: Filters, trials: Trials, order: NDArray[np.int64]) -> None:
+        """Take in what the filters say of the nodes of *order* that the class does not know."""
+        codes = self._feasibility.late_codes(filters, order) if len(order) else None
+        trials.follow_late(codes)
         uses = filters.pod_class.filters
-        if not len(order) or not TrialPatterns.apply_to(uses):
-            return None
-        codes = self._feasibility.late_codes(filters, order)
-        return None if codes is None else TrialPatterns(uses, codes)
+        is_applicable = codes is not None and TrialPatterns.apply_to(uses)
+        trials.patterns = TrialPatterns(uses, codes or ()) if is_applicable else None
 
     def _holds_on(self, profile: Profile) -> bool:
         """True if what the hooks say of a node's pods stays the same as long as the pods do."""

@@ -91,8 +91,9 @@ class RuntimePlugin:
     def kind_of(self, state: Any) -> Hashable | None:
         """What pods share for which `filter` says the same of each node; None: nothing is known.
 
-        It says the same as long as the node is the same and `changed_since` does not name it. It is
-        then not asked again, so `reserve` may be called for a node that it was not asked about.
+        It says the same as long as the node is the same and `changed_since` does not name it,
+        whichever pods the node has. It is then not asked again, so `reserve` may be called for a
+        node that it was not asked about.
         """
 
     def position(self, state: Any) -> Any:

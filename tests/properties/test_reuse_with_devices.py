@@ -6,6 +6,7 @@ come and go. The other scheduler asks the same plugin about every node, every ti
 """
 
 import copy
+import itertools
 from typing import Any, Final
 from unittest import mock
 
@@ -25,7 +26,7 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.decision import Decision
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.scheduling.scheduling_cycle import Scheduler
-from tests.builders import node_manifest
+from tests.builders import make_pod, node_manifest
 from tests.profiles import only
 from tests.scheduling.devices.builders import (
     DRIVER,
@@ -42,7 +43,8 @@ pytestmark = pytest.mark.slow("searches for long")
 
 NODES: Final = ("n0", "n1", "n2", "n3")
 RESOURCE, EXTENDED = "example.com/gpu", "extended"
-BUNDLE: Final = build_bundle({"profile.yaml": only("NodeResourcesFit", "DynamicResources")})
+PROFILE: Final = only("NodeResourcesFit", "DynamicResources", "DefaultPreemption")
+BUNDLE: Final = build_bundle({"profile.yaml": PROFILE})
 
 #: What pods ask for, by kind; a kind is asked for again and again.
 REQUESTS: Final[dict[str, list[Json]]] = {
@@ -94,9 +96,11 @@ class ReuseWithDevices(RuleBasedStateMachine):
         )
         self.nodes: dict[str, Node] = {}
         self.reserved: list[tuple[Any, Any, str]] = []
+        self.placed: dict[int, Pod] = {}
         self.number = 0
-        for name in NODES:
+        for number, name in enumerate(NODES):
             self.a_node_comes_or_changes(name, {})
+            self.a_pod_is_placed(number, name, "2")
             self._put(resource_slice(name, *DEVICES[2]))
         self._put(device_class(extendedResourceName=RESOURCE))
         self._put(device_class("large", 'device.attributes["gpu.example.com"].size > 1'))
@@ -164,6 +168,22 @@ class ReuseWithDevices(RuleBasedStateMachine):
             state, pod, node = self.reserved.pop(place)
             self.plugin.unreserve(state, pod, node)
 
+    @rule(
+        number=st.integers(0, 5), node=st.sampled_from(NODES), cpu=st.sampled_from(["1", "2", "4"])
+    )
+    def a_pod_is_placed(self, number: int, node: str, cpu: str) -> None:
+        self.a_placed_pod_goes(number)
+        # Of equally important pods those are spared that came first.
+        pod = make_pod(f"placed-{number}", node=node, cpu=cpu, priority=number)
+        self.placed[number] = pod
+        self.cache.add_pod(pod)
+
+    @rule(number=st.integers(0, 5))
+    def a_placed_pod_goes(self, number: int) -> None:
+        pod = self.placed.pop(number, None)
+        if pod is not None:
+            self.cache.remove_pod(pod)
+
     # --- decisions -----------------------------------------------------------------------------
 
     @rule(kind=st.sampled_from([*sorted(REQUESTS), EXTENDED]), stays=st.booleans())
@@ -187,10 +207,11 @@ class ReuseWithDevices(RuleBasedStateMachine):
 
     @invariant()
     def every_kind_of_pod_is_decided_alike(self) -> None:
-        for kind in (*REQUESTS, EXTENDED):
-            got, want = self._decided(self._pod(kind, kind))
+        for kind, cpu in itertools.product((*REQUESTS, EXTENDED), ("0", "3")):
+            got, want = self._decided(self._pod(kind, kind, cpu))
             assert (got.node, got.feasible_count) == (want.node, want.feasible_count), kind
             assert got.message() == want.message(), kind
+            assert got.eviction == want.eviction, kind
             assert not got.failures
 
     def _decided(self, pod: Pod) -> tuple[Decision, Decision]:
@@ -200,13 +221,14 @@ class ReuseWithDevices(RuleBasedStateMachine):
         with mock.patch.object(DynamicResources, "kind_of", return_value=None):
             return got, self.plain.schedule(pod, snapshot)
 
-    def _pod(self, kind: str, name: str) -> Pod:
-        """A pod of *kind*, with its claim in the cluster."""
+    def _pod(self, kind: str, name: str, cpu: str = "0") -> Pod:
+        """A pod of *kind*, with its claim in the cluster; it preempts if it asks for much."""
+        words: dict[str, Any] = {"cpu": cpu, "priority": 9}
         if kind == EXTENDED:
-            return pod_of(claiming_pod(name, requests={RESOURCE: "1"}))
+            return pod_of(claiming_pod(name, requests={RESOURCE: "1"}, **words))
         if self.cache.objects.get("resourceclaims", f"default/{name}") is None:
             self._put(claim(name, *REQUESTS[kind]))
-        return pod_of(claiming_pod(name, name))
+        return pod_of(claiming_pod(name, name, **words))
 
 
 TestReuseWithDevices = ReuseWithDevices.TestCase

@@ -29,7 +29,14 @@ pytestmark = pytest.mark.slow("searches for long")
 NODES: Final = {"n0": "x", "n1": "y", "n2": None}
 EBS: Final = "ebs.csi.aws.com"
 
-PROFILE: Final = only("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
+PROFILE: Final = only(
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "DefaultPreemption",
+)
 
 SOURCES: Final[dict[str, list[Json]]] = {
     "nothing": [],
@@ -176,17 +183,26 @@ class ReuseWithVolumes(RuleBasedStateMachine):
             self.cache.objects.delete(plural, key)
 
     @rule(
-        number=st.integers(0, 3),
+        number=st.integers(1, 4),
         source=st.sampled_from(sorted(SOURCES)),
         node=st.sampled_from(sorted(NODES)),
+        cpu=st.sampled_from(["0", "1", "3"]),
     )
-    def a_pod_is_placed(self, number: int, source: str, node: str) -> None:
+    def a_pod_is_placed(self, number: int, source: str, node: str, cpu: str = "0") -> None:
         self.a_pod_goes(number)
-        pod = make_pod(f"p{number}", uid=f"u{number}", volumes=SOURCES[source], node=node)
+        # Of equally important pods those are spared that came first, which is not told again.
+        pod = make_pod(
+            f"p{number}",
+            uid=f"u{number}",
+            volumes=SOURCES[source],
+            node=node,
+            cpu=cpu,
+            priority=number,
+        )
         self.placed[pod.uid] = pod
         self.cache.add_pod(pod)
 
-    @rule(number=st.integers(0, 3))
+    @rule(number=st.integers(1, 4))
     def a_pod_goes(self, number: int) -> None:
         pod = self.placed.pop(f"u{number}", None)
         if pod is not None:
@@ -206,10 +222,11 @@ class ReuseWithVolumes(RuleBasedStateMachine):
         snapshot = self.cache.snapshot()
         again, other = _scheduler(), self._anew(self.steps).snapshot()
         for source in SOURCES:
-            pod = make_pod("p0", uid="u0", volumes=SOURCES[source])
-            got = self.remembering.explain(pod, snapshot)
-            assert _shown(got) == _shown(again.explain(pod, other)), source
-            assert not got.decision.failures
+            for cpu in ("0", "2"):  # the second may preempt
+                pod = make_pod("p0", uid="u0", volumes=SOURCES[source], cpu=cpu, priority=9)
+                got = self.remembering.explain(pod, snapshot)
+                assert _shown(got) == _shown(again.explain(pod, other)), source
+                assert not got.decision.failures, got.decision.failures
         self.cache.check_invariants()
 
     def _anew(self, seed: int) -> Cache:
@@ -234,7 +251,9 @@ class ReuseWithVolumes(RuleBasedStateMachine):
 def _shown(explanation: Explanation) -> Any:
     rejected = {name: (s.code, s.reasons) for name, s in sorted(explanation.rejected.items())}
     decision = explanation.decision
-    return rejected, sorted(explanation.feasible), decision.node, decision.message()
+    eviction = decision.eviction
+    evicted = None if eviction is None else [victim.uid for victim in eviction.victims]
+    return rejected, sorted(explanation.feasible), decision.node, decision.message(), evicted
 
 
 TestReuseWithVolumes = ReuseWithVolumes.TestCase
