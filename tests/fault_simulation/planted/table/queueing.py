@@ -50,8 +50,8 @@ QUEUEING: Final = (
     PlantedFault(
         "event moves one of many alike",
         "engine/queueing/scheduling_queue.py",
-        "helped += [(one, is_gated, hint) for uid, one in alike.pods.items() if uid != about]",
-        "helped += [(one, is_gated, hint) for uid, one in alike.pods.items() if uid != about][:1]",
+        "helped += [(queued, is_gated, hint) for queued in pods]",
+        "helped += [(queued, is_gated, hint) for queued in pods[:1]]",
         "Of many pods of a workload, one is tried after a node was added.",
     ),
     PlantedFault(
