@@ -60,7 +60,9 @@ def _allocated(
             plugin.reserve(state, pod, info.name)
             (allocation,) = state.answers[info.name].allocations.values()
             plain = msgspec.json.decode(msgspec.json.encode(allocation))
-            return {**claim, "status": {"allocation": plain}}
+            # Objects of a list do not say what they are.
+            kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+            return {**kind, **claim, "status": {"allocation": plain}}
     raise ValueError(
         f"no node has devices for the claim {metadata['namespace']}/{metadata['name']}"
     )
