@@ -13,6 +13,7 @@ from engine.binding.event_recorder import Reference
 from engine.lib.clock import VirtualClock
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
+from engine.rollout import trial
 from engine.rollout.control import Control, NoControl
 from engine.rollout.last_good import LastGood
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
@@ -136,7 +137,7 @@ class Trials(CandidateStages):
         )
         self.is_over = asyncio.Event()
 
-    async def try_out(self, candidate: LoadedRevision, world: World) -> None:
+    async def try_out(self, candidate: LoadedRevision, world: trial.World) -> None:
         try:
             await super().try_out(candidate, world)
         finally:
