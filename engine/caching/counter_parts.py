@@ -4,12 +4,13 @@ Owns the meaning of the parts that `count_pods` and `count_terms` of a policy ma
 pod, in which topologies it counts, and how much.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from engine.caching.kind_index import asked_label
 from engine.caching.objects import ObjectStore
-from engine.caching.pod_kinds import PodKind
+from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.model.objects import (
     Affinity,
     LabelSelector,
@@ -75,6 +76,9 @@ Contribution: TypeAlias = tuple[str | None, int]
 Matcher: TypeAlias = Callable[[PodKind, ObjectStore], Sequence[Contribution]]
 
 
+Candidates: TypeAlias = Callable[[PodKinds], Iterable[int]]
+
+
 def pods_matcher(part: Mapping[str, Any]) -> Matcher:
     """Pods that match all terms, each counting *weight* in one topology."""
     terms = [
@@ -96,6 +100,18 @@ def pods_matcher(part: Mapping[str, Any]) -> Matcher:
         return contribution
 
     return match
+
+
+def candidates_of(part: Mapping[str, Any]) -> Candidates:
+    """Finds the kinds that the matcher of *part* may count: others it does not."""
+    if part["kind"] == "terms":
+        labels = part["pod"]["labels"]
+        return lambda kinds: kinds.with_terms.matching(labels)
+    asked = (asked_label(_selector(term["selector"])) for term in part["terms"])
+    label = next((one for one in asked if one is not None), None)
+    if label is None:
+        return lambda kinds: kinds.slots_of
+    return lambda kinds: kinds.having(label)
 
 
 def _existing_terms(of: str, affinity: Affinity) -> Sequence[tuple[PodAffinityTerm, int]]:

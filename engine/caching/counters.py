@@ -43,7 +43,12 @@ from engine.caching.counter_answers import (
     Layout,
     SumsLog,
 )
-from engine.caching.counter_parts import Contribution, pods_matcher, terms_matcher
+from engine.caching.counter_parts import (
+    Contribution,
+    candidates_of,
+    pods_matcher,
+    terms_matcher,
+)
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.caching.snapshot import Snapshot
@@ -95,6 +100,8 @@ class _Counter:
         self._matchers = [
             pods_matcher(part) if part["kind"] == "pods" else terms_matcher(part) for part in parts
         ]
+        # Which kinds it may count, part by part.
+        self._candidates = [candidates_of(part) for part in parts]
         # It counts terms of placed pods only: most kinds have none.
         self._is_of_terms = all(part["kind"] == "terms" for part in parts)
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
@@ -162,9 +169,10 @@ class _Counter:
             self._left_out.clear()
             self._topologies.clear()
             self._layout = None
+            found = {kind for of_part in self._candidates for kind in of_part(kinds)}
             changes = [
                 (kind, slot, count)
-                for kind in (kinds.with_terms if self._is_of_terms else kinds.slots_of)
+                for kind in sorted(found)
                 for slot, count in kinds.slots_of[kind].items()
             ]
         self.seen, self._slots = now, now[2]

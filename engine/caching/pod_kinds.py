@@ -1,14 +1,17 @@
 """The placed pods by kind and node; a kind is all pods that no counter can distinguish.
 
-Owns the kinds and the log of their changes; a counter follows the log instead of the pods.
+Owns the kinds and the log of their changes; a counter follows the log instead of the pods. Where
+each pod has a label of its own there are as many kinds as pods, so a counter that begins looks up
+those that it may count (`kind_index`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from engine.caching.kind_index import Label, LabelIndex, TermIndex
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
 from engine.model.objects import Affinity
@@ -57,7 +60,8 @@ class PodKinds:
     def __init__(self) -> None:
         self.kinds: dict[int, PodKind] = {}
         self.slots_of: dict[int, dict[int, int]] = {}  # kind -> slot -> pods
-        self.with_terms: dict[int, None] = {}  # the kinds that have affinity terms
+        self.with_terms = TermIndex()  # the kinds that have affinity terms
+        self.labeled = LabelIndex()
         # (kind, slot, pods more or less)
         self._changes: ChangeLog[tuple[int, int, int]] = ChangeLog(self._LOG_SIZE)
         self._ids: dict[tuple[Any, ...], int] = {}
@@ -76,7 +80,7 @@ class PodKinds:
         made = PodKinds()
         made.kinds, made._keys, made._ids = self.kinds.copy(), self._keys.copy(), self._ids.copy()
         made.slots_of = {kind: slots.copy() for kind, slots in self.slots_of.items()}
-        made.with_terms = self.with_terms.copy()
+        made.with_terms, made.labeled = self.with_terms.copy(), self.labeled.copy()
         made._changes = self._changes.copy()
         made._next_id, made._trim_at = self._next_id, self._trim_at
         made._pods, made._versions = self._pods.copy(), self._versions.copy()
@@ -141,6 +145,10 @@ class PodKinds:
                     if before is not None:
                         self._add(before[1], slot, -1)
 
+    def having(self, label: Label) -> Iterable[int]:
+        """The kinds with *label*."""
+        return self.labeled.having(label, ((kind, one.labels) for kind, one in self.kinds.items()))
+
     def kind_of(self, slot: int, pod: Pod) -> tuple[int | None, PodKind]:
         """The kind of a pod that is on the node of *slot*, or might be; None: a new kind."""
         known = self._pods[slot].get(pod.uid) if slot < len(self._pods) else None
@@ -159,8 +167,10 @@ class PodKinds:
             self._keys[kind] = key
             self.kinds[kind] = _pod_kind(pod, key)
             self.slots_of[kind] = {}
-            if self.kinds[kind].affinity is not None:
-                self.with_terms[kind] = None
+            self.labeled.add(kind, pod.labels)
+            affinity = self.kinds[kind].affinity
+            if affinity is not None:
+                self.with_terms.add(kind, affinity)
         return kind
 
     def _add(self, kind: int, slot: int, difference: int) -> None:
@@ -190,7 +200,8 @@ class PodKinds:
             if 2 * len(gone) > len(self.kinds):
                 # A reader may still meet a forgotten kind in the log: start the log over.
                 for kind in gone:
+                    self.labeled.remove(kind, self.kinds[kind].labels)
+                    self.with_terms.remove(kind)
                     del self.slots_of[kind], self.kinds[kind]
-                    self.with_terms.pop(kind, None)
                     del self._ids[self._keys.pop(kind)]
                 self._changes.restart()

@@ -1,0 +1,107 @@
+"""Which kinds of pods a counter may count: by a label that they have, or that their terms ask for.
+
+Owns the indexes. What is found may still not match; what is not found cannot.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from engine.model.objects import Affinity, LabelSelector, PodAffinityTerm
+
+Label = tuple[str, str]
+
+# Label keys by which kinds are filed; a cluster has few that selectors ask for.
+_MOST_KEYS: Final = 64
+
+
+class LabelIndex:
+    """Kinds by their value of each label key that was asked for lately."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, dict[str, dict[int, None]]] = {}
+
+    def copy(self) -> "LabelIndex":
+        """An index of its own; what was filed is filed again when it is asked for."""
+        return LabelIndex()
+
+    def add(self, kind: int, labels: Mapping[str, str]) -> None:
+        """File a new kind."""
+        for key, by_value in self._by_key.items():
+            if key in labels:
+                by_value.setdefault(labels[key], {})[kind] = None
+
+    def remove(self, kind: int, labels: Mapping[str, str]) -> None:
+        """Leave out a kind that is forgotten."""
+        for key, by_value in self._by_key.items():
+            if key in labels:
+                kinds = by_value[labels[key]]
+                del kinds[kind]
+                if not kinds:
+                    del by_value[labels[key]]
+
+    def having(
+        self, label: Label, labels_of: Iterable[tuple[int, Mapping[str, str]]]
+    ) -> Iterable[int]:
+        """The kinds with *label*; *labels_of* has all kinds, for a key that is new here."""
+        key, value = label
+        by_value = self._by_key.get(key)
+        if by_value is None:
+            if len(self._by_key) >= _MOST_KEYS:
+                del self._by_key[next(iter(self._by_key))]
+            by_value = self._by_key[key] = {}
+            for kind, labels in labels_of:
+                if key in labels:
+                    by_value.setdefault(labels[key], {})[kind] = None
+        return by_value.get(value, ())
+
+
+class TermIndex:
+    """Kinds with affinity terms, by a label that each of the terms asks for."""
+
+    def __init__(self) -> None:
+        self._labels: dict[int, tuple[Label | None, ...]] = {}
+        self._kinds: dict[Label | None, dict[int, None]] = {}  # None: terms that name no label
+
+    def __contains__(self, kind: int) -> bool:
+        return kind in self._labels
+
+    def copy(self) -> "TermIndex":
+        """An index of its own."""
+        made = TermIndex()
+        made._labels = self._labels.copy()
+        made._kinds = {label: kinds.copy() for label, kinds in self._kinds.items()}
+        return made
+
+    def add(self, kind: int, affinity: Affinity) -> None:
+        """File a new kind that has *affinity*."""
+        labels = dict.fromkeys(asked_label(term.label_selector) for term in _terms(affinity))
+        self._labels[kind] = tuple(labels)
+        for label in labels:
+            self._kinds.setdefault(label, {})[kind] = None
+
+    def remove(self, kind: int) -> None:
+        """Leave out a kind that is forgotten, if it is here."""
+        for label in self._labels.pop(kind, ()):
+            kinds = self._kinds[label]
+            del kinds[kind]
+            if not kinds:
+                del self._kinds[label]
+
+    def matching(self, labels: Mapping[str, str]) -> set[int]:
+        """The kinds of which a term may select a pod with *labels*."""
+        found = set(self._kinds.get(None, ()))
+        for label in labels.items():
+            found.update(self._kinds.get(label, ()))
+        return found
+
+
+def asked_label(selector: LabelSelector | None) -> Label | None:
+    """A label that all have that *selector* selects; None if it names none."""
+    return None if selector is None else next(iter(selector.match_labels.items()), None)
+
+
+def _terms(affinity: Affinity) -> Iterator[PodAffinityTerm]:
+    for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if rules is not None:
+            yield from rules.required
+            yield from (preferred.pod_affinity_term for preferred in rules.preferred)
