@@ -456,7 +456,9 @@ class Scheduler:
         )
         pod_class = self._classes.get(key)
         if pod_class is None:
-            self._pod_bytes += len(pod.raw or b"")
+            self._pod_bytes += len(pod.raw or b"") + sum(
+                len(part) for part in key if type(part) is bytes
+            )
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
                 pod_class.example = pod
