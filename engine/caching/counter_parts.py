@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from engine.caching.kind_index import asked_label
+from engine.caching.kind_index import first_label
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.model.objects import (
@@ -77,6 +77,7 @@ Matcher: TypeAlias = Callable[[PodKind, ObjectStore], Sequence[Contribution]]
 
 
 Candidates: TypeAlias = Callable[[PodKinds], Iterable[int]]
+"""Finds the kinds that may match."""
 
 
 def pods_matcher(part: Mapping[str, Any]) -> Matcher:
@@ -107,7 +108,8 @@ def candidates_of(part: Mapping[str, Any]) -> Candidates:
     if part["kind"] == "terms":
         labels = part["pod"]["labels"]
         return lambda kinds: kinds.with_terms.matching(labels)
-    asked = (asked_label(_selector(term["selector"])) for term in part["terms"])
+    selectors = [term["selector"] for term in part["terms"]]
+    asked = (first_label((plain or {}).get("labels") or {}) for plain in selectors)
     label = next((one for one in asked if one is not None), None)
     if label is None:
         return lambda kinds: kinds.slots_of

@@ -4,10 +4,11 @@ Owns the indexes. What is found may still not match; what is not found cannot.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
-from engine.model.objects import Affinity, LabelSelector, PodAffinityTerm
+from engine.model.objects import Affinity, PodAffinityTerm
 
+K = TypeVar("K")
 Label = tuple[str, str]
 
 # Label keys by which kinds are filed; a cluster has few that selectors ask for.
@@ -20,10 +21,6 @@ class LabelIndex:
     def __init__(self) -> None:
         self._by_key: dict[str, dict[str, dict[int, None]]] = {}
 
-    def copy(self) -> "LabelIndex":
-        """An index of its own; what was filed is filed again when it is asked for."""
-        return LabelIndex()
-
     def add(self, kind: int, labels: Mapping[str, str]) -> None:
         """File a new kind."""
         for key, by_value in self._by_key.items():
@@ -34,10 +31,7 @@ class LabelIndex:
         """Leave out a kind that is forgotten."""
         for key, by_value in self._by_key.items():
             if key in labels:
-                kinds = by_value[labels[key]]
-                del kinds[kind]
-                if not kinds:
-                    del by_value[labels[key]]
+                _leave_out(by_value, labels[key], kind)
 
     def having(
         self, label: Label, labels_of: Iterable[tuple[int, Mapping[str, str]]]
@@ -74,7 +68,10 @@ class TermIndex:
 
     def add(self, kind: int, affinity: Affinity) -> None:
         """File a new kind that has *affinity*."""
-        labels = dict.fromkeys(asked_label(term.label_selector) for term in _terms(affinity))
+        selectors = [term.label_selector for term in _terms(affinity)]
+        labels = dict.fromkeys(
+            None if s is None else first_label(s.match_labels) for s in selectors
+        )
         self._labels[kind] = tuple(labels)
         for label in labels:
             self._kinds.setdefault(label, {})[kind] = None
@@ -82,10 +79,7 @@ class TermIndex:
     def remove(self, kind: int) -> None:
         """Leave out a kind that is forgotten, if it is here."""
         for label in self._labels.pop(kind, ()):
-            kinds = self._kinds[label]
-            del kinds[kind]
-            if not kinds:
-                del self._kinds[label]
+            _leave_out(self._kinds, label, kind)
 
     def matching(self, labels: Mapping[str, str]) -> set[int]:
         """The kinds of which a term may select a pod with *labels*."""
@@ -95,9 +89,21 @@ class TermIndex:
         return found
 
 
-def asked_label(selector: LabelSelector | None) -> Label | None:
-    """A label that all have that *selector* selects; None if it names none."""
-    return None if selector is None else next(iter(selector.match_labels.items()), None)
+def first_label(labels: Mapping[str, str]) -> Label | None:
+    """One of the labels that a selector names, which all have that it selects; None: no label."""
+    return next(iter(labels.items()), None)
+
+
+def _asked_label(term: PodAffinityTerm) -> Label | None:
+    selector = term.label_selector
+    return None if selector is None else first_label(selector.match_labels)
+
+
+def _leave_out(index: dict[K, dict[int, None]], key: K, kind: int) -> None:
+    kinds = index[key]
+    del kinds[kind]
+    if not kinds:
+        del index[key]
 
 
 def _terms(affinity: Affinity) -> Iterator[PodAffinityTerm]:

@@ -80,7 +80,7 @@ class PodKinds:
         made = PodKinds()
         made.kinds, made._keys, made._ids = self.kinds.copy(), self._keys.copy(), self._ids.copy()
         made.slots_of = {kind: slots.copy() for kind, slots in self.slots_of.items()}
-        made.with_terms, made.labeled = self.with_terms.copy(), self.labeled.copy()
+        made.with_terms = self.with_terms.copy()  # what is `labeled` is filed when it is asked for
         made._changes = self._changes.copy()
         made._next_id, made._trim_at = self._next_id, self._trim_at
         made._pods, made._versions = self._pods.copy(), self._versions.copy()

@@ -354,14 +354,18 @@ class SchedulingQueue:
             lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate)
         ):
             obstacles, is_gated = alike.obstacles, alike.is_gated
+            is_one_by_one = is_by_label(old, new, obstacles)
             # The pod that the event is about knows it differently.
-            for pods in alike.other_than(about, one_by_one=is_by_label(old, new, obstacles)):
-                pod = pods[0].pod
-                if max_priority is not None and pod.priority > max_priority:
-                    continue
-                hint = self._hints.helped(event, pod, obstacles, old, new, is_gated=is_gated)
+            others = alike.other_than(about)
+            for first in others:
+                pod, hint = first.pod, None
+                if max_priority is None or pod.priority <= max_priority:
+                    hint = self._hints.helped(event, pod, obstacles, old, new, is_gated=is_gated)
                 if hint is not None:
+                    pods = [first] if is_one_by_one else [first, *others]
                     helped += [(queued, is_gated, hint) for queued in pods]
+                if not is_one_by_one:
+                    break
         return helped
 
     def flush(self) -> int:

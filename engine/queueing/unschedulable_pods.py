@@ -33,12 +33,9 @@ class Alike:
     is_gated: bool
     pods: dict[str, QueuedPod] = field(default_factory=dict)
 
-    def other_than(self, uid: str | None, *, one_by_one: bool = False) -> list[list[QueuedPod]]:
-        """Its pods but that of *uid*, in lists of those that an event affects in the same way."""
-        others = [queued for one, queued in self.pods.items() if one != uid]
-        if one_by_one:
-            return [[queued] for queued in others]
-        return [others] if others else []
+    def other_than(self, uid: str | None) -> Iterator[QueuedPod]:
+        """Its pods but that of *uid*."""
+        return (queued for one, queued in self.pods.items() if one != uid)
 
 
 _Key = tuple[frozenset[str], bool, bytes, Labels]

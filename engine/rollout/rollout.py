@@ -259,18 +259,21 @@ class Rollout:
         A standby examines candidates for itself, without load. The store has what the last leader
         rolled back, or kept in force while this process fell back to earlier policies.
         """
-        self.is_active = self._is_taking_over = True
-        try:
+        self.is_active = True
+        with self._taking_over():
             await self._go_on_from(await self._saved.load("what is in force stays"))
-        finally:
-            self._is_taking_over = False
         self._standing.begin(self.active)
 
     async def _take_over(self, stored: LastGood | None) -> None:
         """As `lead`, from a store that did not answer when this process began to lead."""
+        with self._taking_over():
+            await self._go_on_from(stored)
+
+    @contextlib.contextmanager
+    def _taking_over(self) -> Iterator[None]:
         self._is_taking_over = True
         try:
-            await self._go_on_from(stored)
+            yield
         finally:
             self._is_taking_over = False
 

@@ -269,11 +269,15 @@ class Preemption:
 
     def _follow_late(self, filters: Filters, trials: Trials, order: NDArray[np.int64]) -> None:
         """Take in what the filters say of the nodes of *order* that the class does not know."""
-        codes = self._feasibility.late_codes(filters, order) if len(order) else None
-        trials.follow_late(codes)
         uses = filters.pod_class.filters
-        is_applicable = codes is not None and TrialPatterns.apply_to(uses)
-        trials.patterns = TrialPatterns(uses, codes or ()) if is_applicable else None
+        has_patterns = TrialPatterns.apply_to(uses)
+        codes: Sequence[NDArray[np.int32]] | None = None
+        if len(order) and (has_patterns or self._feasibility.late_kinds(filters) is not None):
+            codes = self._feasibility.late_codes(filters, order)
+        trials.follow_late(codes)
+        trials.patterns = None
+        if codes is not None and has_patterns:
+            trials.patterns = TrialPatterns(uses, codes)
 
     def _holds_on(self, profile: Profile) -> bool:
         """True if what the hooks say of a node's pods stays the same as long as the pods do."""

@@ -192,15 +192,15 @@ class SliceIndex:
         rules: Sequence[DeviceTaintRule] = (),
         earlier: "SliceIndex | None" = None,
     ) -> None:
-        self.changes: ChangeLog[str] = ChangeLog(_LOG_SIZE) if earlier is None else earlier.changes
-        self._slices: dict[str, PoolSlice] = {} if earlier is None else earlier._slices.copy()
-        self._by_node: dict[str, list[PoolSlice]] = (
-            {} if earlier is None else earlier._by_node.copy()
-        )
-        self._shared: list[PoolSlice] = [] if earlier is None else earlier._shared
-        self._by_pool: dict[PoolId, list[PoolSlice]] = (
-            {} if earlier is None else earlier._by_pool.copy()
-        )
+        self.changes: ChangeLog[str] = ChangeLog(_LOG_SIZE)
+        self._slices: dict[str, PoolSlice] = {}
+        self._by_node: dict[str, list[PoolSlice]] = {}
+        self._shared: list[PoolSlice] = []
+        self._by_pool: dict[PoolId, list[PoolSlice]] = {}
+        if earlier is not None:
+            self.changes, self._shared = earlier.changes, earlier._shared
+            self._slices, self._by_node = earlier._slices.copy(), earlier._by_node.copy()
+            self._by_pool = earlier._by_pool.copy()
         gone = self._slices.copy()
         changed: set[PoolId] = set()
         for record in records:

@@ -85,8 +85,8 @@ ROLLOUT: Final = (
     PlantedFault(
         "take-over never ends",
         "engine/rollout/rollout.py",
-        "            self._is_taking_over = False\n        self._standing",
-        "            pass\n        self._standing",
+        "            self._is_taking_over = False\n\n",
+        "            pass\n\n",
         "A new leader lets no edit through its stages.",
     ),
 )
