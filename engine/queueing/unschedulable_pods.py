@@ -4,14 +4,14 @@ Owns the index by which an event is checked only for pods that it may concern, a
 many pods that are alike. Not a queue: nothing here has an order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
 import msgspec
 
 from engine.model.objects import Volume
 from engine.model.pod import Pod
-from engine.queueing.hints.own_labels import Labels, labels_looked_at
+from engine.queueing.hints import Label, Labels, label_waited_for, labels_looked_at
 from engine.queueing.queued_pod import QueuedPod
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -26,11 +26,13 @@ class Alike:
     Attributes:
         obstacles: The plugins that have to change their mind.
         is_gated: These gate the pods, instead of having rejected them.
+        waits_for: A label without which no placed pod helps them; None if any may.
         pods: By uid; never empty while it is in the index.
     """
 
     obstacles: frozenset[str]
     is_gated: bool
+    waits_for: Label | None
     pods: dict[str, QueuedPod] = field(default_factory=dict)
 
     def other_than(self, uid: str | None) -> Iterator[QueuedPod]:
@@ -52,7 +54,8 @@ class UnschedulablePods:
         self._pods: dict[str, QueuedPod] = {}
         self._key_of: dict[str, _Key] = {}
         self._alike: dict[_Key, Alike] = {}
-        self._by_plugin: dict[tuple[str, bool], dict[_Key, Alike]] = {}
+        # By plugin, whether it gates, and what label is waited for.
+        self._by_plugin: dict[tuple[str, bool], dict[Label | None, dict[_Key, Alike]]] = {}
         self._gated_count = 0
 
     def __len__(self) -> int:
@@ -98,9 +101,11 @@ class UnschedulablePods:
         key = (obstacles, is_gated, known[1], labels_looked_at(queued.pod, obstacles))
         alike = self._alike.get(key)
         if alike is None:
-            alike = self._alike[key] = Alike(obstacles, is_gated)
+            waits_for = label_waited_for(queued.pod, obstacles)
+            alike = self._alike[key] = Alike(obstacles, is_gated, waits_for)
             for plugin in obstacles:
-                self._by_plugin.setdefault((plugin, is_gated), {})[key] = alike
+                peers = self._by_plugin.setdefault((plugin, is_gated), {})
+                peers.setdefault(waits_for, {})[key] = alike
         alike.pods[queued.uid] = queued
         self._key_of[queued.uid] = key
 
@@ -113,23 +118,29 @@ class UnschedulablePods:
         del self._alike[key]
         for plugin in alike.obstacles:
             peers = self._by_plugin[plugin, alike.is_gated]
-            del peers[key]
+            del peers[alike.waits_for][key]
+            if not peers[alike.waits_for]:
+                del peers[alike.waits_for]
             if not peers:
                 del self._by_plugin[plugin, alike.is_gated]
 
-    def held_by(self, concerns: Callable[[str, bool], bool]) -> list[Alike]:
+    def held_by(
+        self, concerns: Callable[[str, bool], bool], offered: Set[Label] | None = None
+    ) -> list[Alike]:
         """The pods with an obstacle that *concerns* accepts, each once.
 
-        *concerns* is called with a plugin, and whether it gates pods.
+        Args:
+            concerns: Called with a plugin, and whether it gates pods.
+            offered: Without those that wait for a label that is not among these, if given.
         """
-        found = [
-            alike
-            for (plugin, is_gate), alike in self._by_plugin.items()
-            if concerns(plugin, is_gate)
-        ]
-        if len(found) == 1:
-            return list(found[0].values())
-        return list({id(one): one for alike in found for one in alike.values()}.values())
+        found: dict[int, Alike] = {}
+        for (plugin, is_gate), peers in self._by_plugin.items():
+            if not concerns(plugin, is_gate):
+                continue
+            labels = peers.keys() if offered is None else peers.keys() & {*offered, None}
+            for label in labels:
+                found.update((id(one), one) for one in peers[label].values())
+        return list(found.values())
 
     def held_since(self, moment: float) -> list[QueuedPod]:
         """The pods that have been set aside at or before *moment*; costs what it finds."""
@@ -158,8 +169,14 @@ class UnschedulablePods:
             for plugin in obstacles:
                 by_plugin.setdefault((plugin, is_gated), set()).add(uid)
         got = {
-            plugin: {uid for one in alike.values() for uid in one.pods}
-            for plugin, alike in self._by_plugin.items()
+            plugin: {
+                uid
+                for label, alike in peers.items()
+                for one in alike.values()
+                for uid, queued in one.pods.items()
+                if label_waited_for(queued.pod, self.obstacles(queued)) == label
+            }
+            for plugin, peers in self._by_plugin.items()
         }
         assert got == by_plugin, "index is wrong"
         assert all(one.pods for one in self._alike.values()), (

@@ -1,9 +1,11 @@
 """Which pods an event reaches: those that are alike, those in flight, up to a priority."""
 
+import random
 from typing import Any
 
 import pytest
 
+from engine.model.event_kinds import ASSIGNED_POD
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.queueing.events import (
@@ -11,6 +13,7 @@ from engine.queueing.events import (
     ASSIGNED_POD_DELETE,
     ASSIGNED_POD_UPDATE,
     NODE_ADD,
+    ClusterEvent,
 )
 from engine.queueing.hints import Hints, labels_looked_at
 from engine.queueing.queued_pod import QueuedPod
@@ -139,6 +142,79 @@ def test_a_pod_that_kept_away_from_a_label_frees_those_that_have_it() -> None:
         True,
         False,
     ]
+
+
+def test_a_placed_pod_is_judged_by_the_pods_that_wait_for_its_labels_alone() -> None:
+    hints = CountingHints()
+    bench = Bench(hints=hints)
+    for i in range(50):
+        affinity = {"podAffinity": near(app=f"a{i}")}
+        bench.reject(make_pod(f"p{i}", affinity=affinity), AFFINITY)
+    hints.asked = 0
+    placed = make_pod("x", node="n", labels={"app": "a7", "tier": "web"})
+    assert bench.queue.move(ASSIGNED_POD_ADD, None, placed) == 1
+    assert bench.place(make_pod("p7")) == "backoff"
+    assert hints.asked == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_event_helps_the_pods_that_it_helps_when_each_is_asked(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def some(**more: Any) -> dict[str, Any]:
+        # One in four selectors is malformed, and what it selects unknown.
+        operator = rng.choice(["In", "Exists", "NotIn", "Odd"])
+        values = ["a"] if operator in ("In", "NotIn") else []
+        expression = {"key": "app", "operator": operator, "values": values}
+        selector = rng.choice(
+            [{"matchLabels": {"app": rng.choice("abc")}}, {"matchExpressions": [expression]}]
+        )
+        return {"topologyKey": "z", "labelSelector": selector, **more}
+
+    def affinity() -> dict[str, Any]:
+        sides = rng.sample(["podAffinity", "podAntiAffinity"], rng.randint(0, 2))
+        return {
+            side: {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    some() for _ in range(rng.randint(1, 2))
+                ]
+            }
+            for side in sides
+        }
+
+    def labels() -> dict[str, str]:
+        return {key: rng.choice("abc") for key in rng.sample(["app", "tier"], rng.randint(0, 2))}
+
+    hints = Hints()
+    for turn in range(40):
+        bench = Bench(hints=hints)
+        waiting = {
+            f"p{i}": make_pod(f"p{i}", labels=labels(), affinity=affinity()) for i in range(30)
+        }
+        rejectors = {
+            name: rng.choice([AFFINITY, AFFINITY, AFFINITY | SPREADING, FIT]) for name in waiting
+        }
+        for name, pod in waiting.items():
+            bench.reject(pod, rejectors[name])
+        old, new = (
+            make_pod("x", uid="x", node="n", labels=labels(), affinity=affinity()) for _ in "on"
+        )
+        event, before, after = rng.choice(
+            [
+                (ASSIGNED_POD_ADD, None, new),
+                (ASSIGNED_POD_DELETE, old, None),
+                (ClusterEvent(ASSIGNED_POD, "UpdatePodLabel"), old, new),
+            ]
+        )
+        wanted = {
+            name
+            for name, pod in waiting.items()
+            if hints.helped(event, pod, rejectors[name], before, after) is not None
+        }
+        bench.queue.move(event, before, after)
+        bench.queue.check_invariants()
+        moved = {name for name, pod in waiting.items() if bench.place(pod) == "backoff"}
+        assert moved == wanted, turn
 
 
 def test_a_claim_that_is_named_after_its_pod_makes_a_difference() -> None:

@@ -8,6 +8,23 @@ from the fields that they read (`derived`, `view_events`). Moving pods is the qu
 
 from engine.queueing.hints.either import EitherHints
 from engine.queueing.hints.hints import INTERESTS, Hints
-from engine.queueing.hints.own_labels import is_by_label, labels_looked_at
+from engine.queueing.hints.own_labels import (
+    Label,
+    Labels,
+    is_by_label,
+    label_waited_for,
+    labels_looked_at,
+    labels_offered,
+)
 
-__all__ = ["INTERESTS", "EitherHints", "Hints", "is_by_label", "labels_looked_at"]
+__all__ = [
+    "INTERESTS",
+    "EitherHints",
+    "Hints",
+    "Label",
+    "Labels",
+    "is_by_label",
+    "label_waited_for",
+    "labels_looked_at",
+    "labels_offered",
+]

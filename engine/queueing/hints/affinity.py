@@ -130,7 +130,9 @@ def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bo
                 return True  # as the first pod that matches, it satisfies its own terms again
             if before & ~after & terms.apart:
                 return True
-        gone = _terms_of(old) if old is not None and new is None else None
+        if old is None or new is not None or not required_anti_affinity(old):
+            return False
+        gone = _terms_of(old)
         # Its anti-affinity may have rejected this pod.
         return gone is not None and bool(gone.matching(pod, around) & gone.apart)
     except SelectorError:

@@ -34,6 +34,10 @@ class EitherHints(Hints):
         """As `Hints.is_known`."""
         return any(one.is_known(plugin) for one in self._both)
 
+    def is_derived(self, plugin: str, *, is_gate: bool = False) -> bool:
+        """As `Hints.is_derived`."""
+        return any(one.is_derived(plugin, is_gate=is_gate) for one in self._both)
+
     def is_of_interest(self, event: ClusterEvent) -> bool:
         """As `Hints.is_of_interest`."""
         return any(one.is_of_interest(event) for one in self._both)

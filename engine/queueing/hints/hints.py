@@ -110,6 +110,10 @@ class Hints:
         """False if what *plugin* reads is unknown."""
         return plugin in INTERESTS or plugin in self._filters
 
+    def is_derived(self, plugin: str, *, is_gate: bool = False) -> bool:
+        """Whether the hint of *plugin* comes from what its hooks read, instead of from a table."""
+        return self._derived(plugin, is_gate=is_gate) is not None
+
     def is_of_interest(self, event: ClusterEvent) -> bool:
         """Whether events of this kind can change the mind of a plugin that is known."""
         known = self._of_interest.get(event)
