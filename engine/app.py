@@ -74,6 +74,7 @@ from engine.pulled_metrics import (
     show_cache,
     show_facts,
     show_in_flight,
+    show_oldest,
     show_pod_groups,
     show_policies,
     show_queue,
@@ -92,7 +93,13 @@ from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.state_dump import dump
-from engine.telemetry.component_metrics import EMULATES, RequestMetrics, language, show_build
+from engine.telemetry.component_metrics import (
+    EMULATES,
+    RequestMetrics,
+    language,
+    show_build,
+    show_concurrency,
+)
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.watching.informer import Handler
@@ -206,6 +213,7 @@ class App:
         GCCollector(registry=self.registry)
         self.metrics = Metrics(self.registry)
         show_build(self.registry, self.settings.version)
+        show_concurrency(self.registry)
         reviewers = review_clients or ReviewClients(client, client)
         requests = RequestMetrics(self.registry, client.host)
         for one in {client, reviewers.authentication, reviewers.authorization}:
@@ -244,7 +252,12 @@ class App:
         fenced = client.fenced(self._may_act)
         plugins = make_plugins(
             self.cache.objects,
-            volumes=VolumeBinder(fenced, self.cache, clock=self._clock),
+            volumes=VolumeBinder(
+                fenced,
+                self.cache,
+                clock=self._clock,
+                stopwatch=self.metrics.volume_seconds.labels("bind"),
+            ),
             claims=DeviceClaimWriter(
                 fenced,
                 self.cache,
@@ -827,6 +840,7 @@ class App:
         metrics = self.metrics
         show_queue(metrics, self.queue, self.kernel.entities)
         show_waiting(metrics, self.kernel.waiting_reasons)
+        show_oldest(metrics, self._waiting_ages)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(
@@ -838,6 +852,12 @@ class App:
         show_pod_groups(metrics, lambda: self._pod_groups)
         if self.decision_log is not None:
             show_recording(metrics, self.decision_log)
+
+    def _waiting_ages(self) -> dict[tuple[str, str, str], float]:
+        if not self.leading.is_set():
+            return {}  # a standby has tried none of the pods that it sees wait
+        now = self._clock.now()
+        return {key: now - at for key, at in self.kernel.oldest_waiting().items()}
 
     def _restarts(self) -> int:
         restarts = self._sandbox_restarts

@@ -90,6 +90,17 @@ def show_waiting(
     )
 
 
+def show_oldest(metrics: Metrics, ages: Callable[[], Mapping[tuple[str, str, str], float]]) -> None:
+    """Export how old the oldest pod is that waits for each reason; *ages* has the seconds."""
+    metrics.pull_labelled_gauges(
+        "starsched_oldest_waiting_pod_age_seconds",
+        "Seconds since the creation of the oldest pod that waits, by its dominant reason and the "
+        "policy that it comes from; of the leader alone.",
+        ("reason", "policy", "profile"),
+        lambda: sorted(ages().items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS],
+    )
+
+
 def show_cache(metrics: Metrics, cache: Cache) -> None:
     """Export the sizes of the cache."""
     metrics.pull_gauges(
@@ -221,6 +232,13 @@ def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
         "How often a source of facts could not be queried or failed, by source.",
         ("source",),
         lambda: [((source,), number) for source, number in facts.failures().items()],
+    )
+    metrics.pull_gauges(
+        "starsched_fact_age_seconds",
+        "Seconds since the newest reading of a source was measured; if it has none, since the "
+        "source was started.",
+        "source",
+        facts.ages,
     )
 
 

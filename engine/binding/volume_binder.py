@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
+from prometheus_client import Histogram
 
 from engine.binding.binder import Backoff
 from engine.binding.waiting import waiting_for_others, why_in_vain
@@ -58,12 +59,21 @@ class VolumeBinder:
         client: The API server.
         cache: What the watches have brought.
         clock: Measures how long a binding has been waited for.
+        stopwatch: Observes how long each took, in seconds; None: nothing does.
     """
 
-    def __init__(self, client: ApiClient, cache: Cache, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        cache: Cache,
+        *,
+        clock: Clock,
+        stopwatch: Histogram | None = None,
+    ) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
+        self._stopwatch = stopwatch
         self._rng = client.rng
         self._waiting: dict[str, set[asyncio.Event]] = {}  # by the key of a claim or volume
         for kind in (VOLUMES, CLAIMS):
@@ -79,6 +89,7 @@ class VolumeBinder:
 
         Raises `PreBindError` with the reason if that is impossible or takes too long.
         """
+        began_at = self._clock.monotonic()
         try:
             written = await self._write(plan)
         except ApiError as error:
@@ -87,6 +98,8 @@ class VolumeBinder:
             await self._wait(pod, node_name, written, seconds)
         except _Failed as error:
             raise PreBindError(f"binding volumes: {error}") from error
+        if self._stopwatch is not None:
+            self._stopwatch.observe(self._clock.monotonic() - began_at)
 
     # --- writing ---------------------------------------------------------------------------
 

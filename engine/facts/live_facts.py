@@ -28,7 +28,13 @@ from engine.lib.clock import Clock
 from engine.model.fact import NO_FACTS
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.policy.fact_config import AnnotationFacts, FactsConfig, FactSource
+from engine.policy.fact_config import (
+    AnnotationFacts,
+    FactsConfig,
+    FactSource,
+    PodDemand,
+    PodOutcomes,
+)
 from engine.watching.informer import Handlers
 
 log = structlog.get_logger(component="facts")
@@ -48,13 +54,14 @@ _REPORT_SECONDS: Final = 0.1
 class _Running:
     """A source of the configuration: its entry, its place, and the task that follows it.
 
-    `place` is None as long as it is only prepared.
+    `place` is None as long as it is only prepared; `started_at` is in seconds since the epoch.
     """
 
     config: FactSource
     place: int | None
     source: Source | None = None
     task: asyncio.Task[None] | None = None
+    started_at: float = 0.0
     readings: dict[Subject, Readings] = field(default_factory=dict)
     reported: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -277,6 +284,7 @@ class LiveFacts:
         assert self._is_started, "without a loop nothing follows the sources"
         for running in sources:
             if running.task is None and not isinstance(running.config, AnnotationFacts):
+                running.started_at = self._clock.now()
                 running.source = self._make_source(running.config, config)
                 running.task = asyncio.ensure_future(self._follow(running, running.source))
 
@@ -348,6 +356,30 @@ class LiveFacts:
                 name = running.source.name
                 total[name] = total.get(name, 0) + running.source.failures
         return total
+
+    def ages(self) -> dict[str, float]:
+        """By source, seconds since its newest reading was measured.
+
+        Of a source that has reported nothing, seconds since it was started. Sources whose readings
+        have no time are left out, and so is what is learned: it is never out of date.
+        """
+        now, ages = self._clock.now(), dict[str, float]()
+        for running in self._running:
+            config = running.config
+            if isinstance(config, PodOutcomes | PodDemand):
+                continue
+            if isinstance(config, AnnotationFacts):
+                name, since = f"annotations:{config.of}", None
+            elif running.source is not None:
+                name = running.source.name
+                since = None if running.readings else running.started_at
+            else:
+                continue
+            if running.place is not None and since is None:
+                since = self._store.newest(running.place)
+            if since is not None:
+                ages[name] = max(0.0, now - since, ages.get(name, 0.0))
+        return ages
 
     def describe(self) -> dict[str, object]:
         """By source, how often it reported and about how many subjects, for the status page.

@@ -87,6 +87,12 @@ class FactStore:
         )
         return sum(1 for age in ages if age is not None and age > most)
 
+    def newest(self, source: int) -> float | None:
+        """When the newest reading of *source* was measured; None if no reading says when."""
+        readings = self._sources.get(source, {}).values()
+        times = (one.measured_at for about in readings for one in about.values())
+        return max((at for at in times if at is not None), default=None)
+
     # --- what policies see -------------------------------------------------------------------
 
     def node(self, name: str, now: float) -> NodeFacts:

@@ -231,6 +231,14 @@ class Kernel:
             found[reason.token, reason.policy, queued.pod.scheduler_name] += 1
         return found
 
+    def oldest_waiting(self) -> dict[tuple[str, str, str], float]:
+        """When the oldest of them was created (epoch seconds), by the same."""
+        found = self.queue.oldest_waiting()
+        for queued, reason in self.permits.waiting():
+            key = reason.token, reason.policy, queued.pod.scheduler_name
+            found[key] = min(queued.pod.created_at, found.get(key, math.inf))
+        return found
+
     # --- events ------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> list[Instruction]:

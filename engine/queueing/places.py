@@ -4,6 +4,7 @@ Owns the structures that hold pods by place, and that every move is an entry of 
 `transitions.py`. Which move is made when is the scheduling queue's.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -205,6 +206,24 @@ class Places:
                 found[reason.token, reason.policy, profile] += tally[0]
         return found
 
+    def oldest(self) -> dict[tuple[str, str, str], float]:
+        """When the oldest of them was created (epoch seconds), by the same.
+
+        Costs a look at every pod that waits: for metrics, not for decisions.
+        """
+        created: dict[int, float] = {}  # by the identity of a tally: a key costs more to hash
+        for queued in self.waiting():
+            tally = id(queued.tally)
+            at = queued.pod.created_at
+            if at < created.get(tally, math.inf):
+                created[tally] = at
+        found: dict[tuple[str, str, str], float] = {}
+        for (reason, profile), one in self._tallies.items():
+            if (at := created.get(id(one), math.inf)) != math.inf:
+                key = reason.token, reason.policy, profile
+                found[key] = min(at, found.get(key, math.inf))
+        return found
+
     def counts(self) -> dict[str, int]:
         """How many pods are in each place."""
         gated = self.unschedulable.gated_count
@@ -260,4 +279,5 @@ class Places:
             (one.reason.token, one.reason.policy, one.pod.scheduler_name) for one in self.waiting()
         )
         assert self.waiting_reasons() == counted, "pods are counted under other reasons"
+        assert self.oldest().keys() == counted.keys(), "a reason has pods and no oldest one"
         assert len(self._uid_of) == len(self._known), "a name is kept of an unknown pod"

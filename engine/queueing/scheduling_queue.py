@@ -575,6 +575,13 @@ class SchedulingQueue:
         """How many pods wait for the same reason, by (token, policy, scheduler name)."""
         return self._places.waiting_reasons()
 
+    def oldest_waiting(self) -> dict[tuple[str, str, str], float]:
+        """When the oldest of them was created (epoch seconds), by the same.
+
+        Costs a look at every pod that waits: for metrics, not for decisions.
+        """
+        return self._places.oldest()
+
     def rejections(self) -> Counter[tuple[str, str]]:
         """How many pods each plugin rejected or gates, by (plugin, scheduler name).
 

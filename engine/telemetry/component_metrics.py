@@ -1,11 +1,14 @@
 """Metrics that every component of Kubernetes has, whatever it does.
 
 Owns their names and labels, which dashboards and alerts for clusters expect: the build, the
-features, and the requests to the API server.
+features, what runs at the same time, and the requests to the API server.
 """
 
+import asyncio
+import contextlib
 import platform
 import sys
+import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,6 +81,23 @@ def show_build(registry: CollectorRegistry, version: str) -> None:
     )
     for name, (stage, is_built_in) in FEATURES.items():
         features.labels(name, stage).set(is_built_in)
+
+
+def show_concurrency(registry: CollectorRegistry) -> None:
+    """Show how much runs at the same time, where dashboards of components look for a leak of it."""
+
+    def count() -> int:
+        running = threading.active_count()
+        with contextlib.suppress(RuntimeError):  # read where no event loop is
+            running += len(asyncio.all_tasks())
+        return running
+
+    concurrency = Gauge(
+        "go_goroutines",
+        "Tasks of the event loop and threads: what goroutines are to components written in Go.",
+        registry=registry,
+    )
+    concurrency.set_function(count)
 
 
 class RequestMetrics(Collector):

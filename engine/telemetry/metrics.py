@@ -6,6 +6,7 @@ they cost nothing in between.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -16,6 +17,8 @@ SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
 RESULTS: Final = (SCHEDULED, UNSCHEDULABLE, ERROR)
+#: What becomes of a candidate.
+RELOADS: Final = ("accepted", "rejected", "unchanged", "rolled_back")
 
 _MOST_ATTEMPTS_LABEL: Final = 15
 
@@ -70,6 +73,30 @@ class _Pulled(Collector):
             yield family
 
 
+class _Renamed(Collector):
+    """A histogram under a second name: it costs nothing but a longer scrape."""
+
+    def __init__(
+        self, name: str, text: str, histogram: Histogram, registry: CollectorRegistry
+    ) -> None:
+        self._name = name
+        self._text = text
+        self._histogram = histogram
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._histogram.collect():
+            renamed = Metric(self._name, self._text, metric.type)
+            renamed.samples = [
+                one._replace(name=self._name + one.name.removeprefix(metric.name))
+                for one in metric.samples
+            ]
+            yield renamed
+
+
 class Metrics:
     """All metrics of a scheduler process, registered in *registry*."""
 
@@ -80,6 +107,7 @@ class Metrics:
         self._pulled = _Pulled()
         self._define_scheduler_metrics(registry)
         self._define_own_metrics(registry)
+        self._define_former_metrics(registry)
         registry.register(self._pulled)
 
     def _define_scheduler_metrics(self, registry: CollectorRegistry) -> None:
@@ -298,6 +326,9 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+        # An increase is seen only in a series that was there before: alerts wait for the first.
+        for result in RELOADS:
+            self.policy_reloads.labels(result)
         self.last_reload_success = Gauge(
             "starsched_policy_last_reload_success_timestamp_seconds",
             "When the policies in force were accepted (Unix time).",
@@ -308,6 +339,8 @@ class Metrics:
             "1 if the newest policies are in force, 0 if the last candidate was rejected.",
             registry=registry,
         )
+        # Policies that are chosen at the start are no candidates: nothing was rejected so far.
+        self.last_reload_ok.set(1)
         self.reload_seconds = Histogram(
             "starsched_policy_reload_duration_seconds",
             "Seconds to check, test and try one candidate.",
@@ -321,6 +354,8 @@ class Metrics:
             ["stage", "outcome"],
             registry=registry,
         )
+        for stage, outcome in product(("shadow", "canary"), ("pass", "fail", "inconclusive")):
+            self.rollout_verdicts.labels(stage, outcome)
         self.decision_pauses = Histogram(
             "starsched_decision_pause_seconds",
             "From one decision to the next, or from a pod's arrival if nothing was to be decided.",
@@ -361,6 +396,29 @@ class Metrics:
             "Seconds in which nothing was decided because a hook ran into a limit.",
             ["policy", "profile"],
             registry=registry,
+        )
+
+    def _define_former_metrics(self, registry: CollectorRegistry) -> None:
+        """What kube-scheduler had once, and dashboards and rules of clusters ask for still."""
+        self.volume_seconds = Histogram(
+            "scheduler_volume_scheduling_duration_seconds",
+            "Seconds to bind the volumes of a pod that has a node, provisioning included.",
+            ["operation"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
+        self.volume_seconds.labels("bind")
+        _Renamed(
+            "scheduler_e2e_scheduling_duration_seconds",
+            "The former name of scheduler_scheduling_attempt_duration_seconds.",
+            self.attempt_seconds,
+            registry,
+        )
+        _Renamed(
+            "scheduler_binding_duration_seconds",
+            "The name in kube-scheduler of starsched_binding_duration_seconds.",
+            self.binding_seconds,
+            registry,
         )
 
     def profile(self, name: str) -> ProfileMetrics:

@@ -117,7 +117,7 @@ class WatchCounts:
 
     lists: int = 0  # completed
     watches: int = 0  # opened
-    failures: int = 0  # of lists and watches, answered or not
+    failures: int = 0  # of lists and watches, answered or not; not of what is not served
     expirations: int = 0  # 410s
     events: int = 0  # of watches, without bookmarks
     bookmarks: int = 0
@@ -348,12 +348,12 @@ class Reflector:
         return count
 
     async def _after_failed_list(self, error: ApiError) -> None:
-        self.counts.failures += 1
         is_missing = isinstance(error, NotFound)
         weight = _REFUSAL_WITH_ROLES if self._has_read_roles else 1
         self._refusals = self._refusals + weight if isinstance(error, Forbidden) else 0
         is_absent = is_missing or self._refusals >= _MOST_REFUSALS
         if not self._options.optional or not is_absent:
+            self.counts.failures += 1
             await self._wait(error, "Could not list")
             return
         self._serves(None)

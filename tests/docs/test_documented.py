@@ -28,7 +28,7 @@ DOCUMENTS = [
 ]
 
 _PREFIXES = (
-    "(scheduler|starsched|leader_election|dynamic_resource_allocation|kubernetes|rest_client)_"
+    "(scheduler|starsched|leader_election|dynamic_resource_allocation|kubernetes|rest_client|go)_"
 )
 _METRIC = re.compile(rf"^{_PREFIXES}[a-z0-9_]+$")
 

@@ -1,6 +1,7 @@
 """Policies that come into force find the facts that they bring the sources of."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +20,7 @@ from engine.kernel.kernel import Kernel
 from engine.lib.clock import SystemClock
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.policy.fact_config import FactsConfig, FactSource, FileFacts
+from engine.policy.fact_config import AnnotationFacts, FactsConfig, FactSource, FileFacts
 from engine.telemetry.metrics import Metrics
 from tests.app.harness import (
     condition,
@@ -256,6 +257,28 @@ async def test_nodes_that_there_are_not_do_not_count_as_known() -> None:
         bench.cache.add_node(make_node("b"))
         found = bench.facts.describe()
         assert (found["subjects"], found["nodes"]) == (1, 0)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_age_of_a_source_is_that_of_its_newest_reading() -> None:
+    bench = Bench()
+    silent, spoken = FileFacts("silent"), FileFacts("said")
+    annotated = AnnotationFacts(of="nodes", keys={"heat": "heat"})
+    sources = (silent, spoken, annotated)
+    bench.facts.configure(FactsConfig(sources=sources), reads_ages=False)
+    running = asyncio.ensure_future(bench.facts.run())
+    try:
+        await eventually(lambda: "said" in bench.shown())
+        ages = bench.facts.ages()
+        assert ages.keys() == {"silent", "said"}  # no node has the annotation
+        assert 0 <= ages["silent"] < 60  # since it was started
+        assert ages["said"] > 1e9  # measured at the beginning of 1970
+        for time in (100.0, 200.0, None):
+            value = json.dumps({"value": 1, "time": time})
+            bench.facts.of_nodes.on_add(make_node(f"n{time}", annotations={"heat": value}))
+        assert abs(bench.facts.ages()["annotations:nodes"] - (ages["said"] - 199)) < 60
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

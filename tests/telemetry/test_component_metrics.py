@@ -1,5 +1,7 @@
 """What every component of Kubernetes shows, in the form that dashboards read."""
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,12 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.kube.errors import ApiError, ConnectionLost
 from engine.kube.resources import PODS
-from engine.telemetry.component_metrics import EMULATES, RequestMetrics, show_build
+from engine.telemetry.component_metrics import (
+    EMULATES,
+    RequestMetrics,
+    show_build,
+    show_concurrency,
+)
 
 PINNED = Path(__file__).parents[2] / "controlplane"
 
@@ -90,3 +97,28 @@ def test_the_build_names_the_kubernetes_that_it_behaves_like() -> None:
     text = shown(registry)
     assert f'git_version="v{EMULATES}.0+starsched.0.1.0"' in text
     assert 'kubernetes_feature_enabled{name="DynamicResourceAllocation",stage=""} 1.0' in text
+
+
+async def test_a_task_and_a_thread_more_are_shown() -> None:
+    registry = CollectorRegistry()
+    show_concurrency(registry)
+
+    def count() -> float:
+        return registry.get_sample_value("go_goroutines") or 0.0
+
+    before, ended = count(), threading.Event()
+    task = asyncio.ensure_future(asyncio.Event().wait())
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    assert count() == before + 2
+    ended.set()
+    thread.join()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert count() == before
+
+
+def test_threads_are_shown_without_an_event_loop() -> None:
+    registry = CollectorRegistry()
+    show_concurrency(registry)
+    assert registry.get_sample_value("go_goroutines") == threading.active_count()

@@ -58,3 +58,47 @@ def test_sizes_are_read_when_they_are_scraped() -> None:
 
 def test_exponential_counts_its_bounds() -> None:
     assert exponential(1, 2, 5) == [1, 2, 4, 8, 16]
+
+
+def test_a_start_is_no_rejection() -> None:
+    """A scheduler that was just started looked as if its policies had been rejected."""
+    metrics = Metrics(CollectorRegistry())
+    value = metrics.registry.get_sample_value
+    assert value("starsched_policy_last_reload_successful") == 1
+
+
+def test_what_alerts_watch_for_is_there_before_it_happens() -> None:
+    """The increase of a counter that appears with its first event is 0."""
+    metrics = Metrics(CollectorRegistry())
+    value = metrics.registry.get_sample_value
+    assert value("starsched_policy_reloads_total", {"result": "rolled_back"}) == 0
+    stage = {"stage": "canary", "outcome": "inconclusive"}
+    assert value("starsched_rollout_verdicts_total", stage) == 0
+
+
+def test_former_names_show_the_same_numbers() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.profile("p").observe("scheduled", 0.003)
+    metrics.binding_seconds.labels("bound").observe(0.003)
+    value = metrics.registry.get_sample_value
+    for former, name, labels in (
+        (
+            "scheduler_e2e_scheduling_duration_seconds",
+            "scheduler_scheduling_attempt_duration_seconds",
+            {"result": "scheduled", "profile": "p"},
+        ),
+        (
+            "scheduler_binding_duration_seconds",
+            "starsched_binding_duration_seconds",
+            {"result": "bound"},
+        ),
+    ):
+        for part, bucket in (("_count", {}), ("_sum", {}), ("_bucket", {"le": "0.004"})):
+            got = value(former + part, labels | bucket)
+            assert got == value(name + part, labels | bucket)
+            assert got is not None
+            assert got > 0
+    assert (
+        "# TYPE scheduler_binding_duration_seconds histogram"
+        in generate_latest(metrics.registry).decode()
+    )

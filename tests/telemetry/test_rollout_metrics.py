@@ -17,7 +17,7 @@ def _scraped(status: RolloutStatus) -> dict[str, Any]:
         " ".join((one.name.removeprefix("starsched_rollout_"), *one.labels.values())): one.value
         for family in registry.collect()
         for one in family.samples
-        if one.name.startswith("starsched_rollout_")
+        if one.name.startswith("starsched_rollout_") and not one.name.endswith("_created")
     }
 
 

@@ -5,7 +5,10 @@ from collections import Counter
 from prometheus_client import CollectorRegistry
 
 from engine.lib.clock import VirtualClock
-from engine.pulled_metrics import show_waiting
+from engine.model.pod import Pod
+from engine.model.times import epoch_seconds
+from engine.pulled_metrics import show_oldest, show_waiting
+from engine.queueing.places import Gate
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
@@ -61,3 +64,38 @@ def test_a_scrape_looks_at_reasons_and_not_at_pods() -> None:
         queue.add(make_pod(f"p{number}", uid=f"u{number}"))
     queue._places._known = _Uncountable(queue._places._known)
     assert queue.waiting_reasons() == {("NotYetTried", "", "default-scheduler"): 100}
+
+
+def test_the_oldest_pod_of_a_reason_is_known() -> None:
+
+    def gate(pod: Pod) -> Gate | None:
+        return None if pod.name != "gated" else Gate("quota", "full", "QuotaReached")
+
+    queue = SchedulingQueue(VirtualClock(), key_of=lambda pod: ((0, 0),), pre_enqueue=gate)
+    made = {
+        name: make_pod(name, uid=name, created=f"2026-01-{day}T00:00:00Z")
+        for name, day in (("b", "02"), ("a", "01"), ("gated", "03"))
+    }
+    for name in made:
+        queue.add(made[name])
+    first = epoch_seconds("2026-01-01T00:00:00Z")
+    assert first is not None
+    not_tried = ("NotYetTried", "", "default-scheduler")
+    gated = ("QuotaReached", "quota", "default-scheduler")
+    assert queue.oldest_waiting() == {not_tried: first, gated: first + 2 * 86_400}
+    queue.delete(made["a"])
+    queue.delete(made["gated"])
+    assert queue.oldest_waiting() == {not_tried: first + 86_400}
+
+
+def test_a_scrape_has_the_oldest_pods_of_the_most_urgent_reasons() -> None:
+    registry = CollectorRegistry()
+    ages = {(f"Made{n}", "teams", "a"): float(n) for n in range(2_000)}
+    show_oldest(Metrics(registry), lambda: ages)
+    got = [
+        one.value
+        for family in registry.collect()
+        for one in family.samples
+        if one.name == "starsched_oldest_waiting_pod_age_seconds"
+    ]
+    assert got == [float(n) for n in range(1_999, 1_499, -1)]
