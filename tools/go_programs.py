@@ -47,6 +47,13 @@ PROGRAMS: Final = {
         tags="remove_all_sd",
         takes="some minutes",
     ),
+    # Checks and tests the alerts; of the same module as the server that evaluates them.
+    "promtool": GoProgram(
+        ROOT / "tools" / "prometheus",
+        "github.com/prometheus/prometheus/cmd/promtool",
+        tags="remove_all_sd",
+        takes="a minute after Prometheus",
+    ),
     # kube-scheduler's own plugins, asked for their answers. In the control plane's versions, so
     # that compiled packages are reused.
     "oracle": GoProgram(ROOT / "tests" / "oracle", takes="seconds after the control plane"),
