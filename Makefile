@@ -6,6 +6,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # The supported minor versions of Kubernetes, oldest first: one folder each.
 MINORS := $(sort $(patsubst controlplane/%/go.mod,%,$(wildcard controlplane/*/go.mod)))
 ON_EVERY_MINOR := tests/contract tests/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
@@ -17,12 +18,14 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium lock docs image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium lock docs site site-release image clean
+
+##@ Start
 
 help: ## show this list
 	@echo "usage: make TARGET"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) \
-	  | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
+	@awk -F ':[^#]*## ' '/^##@ / { print "\n" substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## install everything into .venv; the command is .venv/bin/starsched
 
@@ -33,7 +36,9 @@ $(STAMP): requirements-dev.lock pyproject.toml tools/setup.sh
 demo: setup ## place an example cluster's pods, edit a policy live (KEEP=1 leaves it running)
 	@$(BIN)/starsched demo $(if $(KEEP),--keep)
 
-lint: setup
+##@ Check
+
+lint: setup ## format, lint, types, imports and policies, no tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -64,6 +69,8 @@ test-versions: setup ## the tests of the API server and of parity on every suppo
 	done
 	KUBERNETES=$(lastword $(MINORS)) $(PYTEST) -q -p tests.no_skips $(OVER_MINORS)
 
+##@ Measure
+
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
 	$(BIN)/python -m benchmarks.bench $(ARGS)
 
@@ -88,11 +95,10 @@ bench-live: setup controlplane ## what live answers take, and what they cost dec
 bench-rollout: setup controlplane ## edits, good and bad, rolled out under load: no bad one decides for many
 	$(BIN)/python -m benchmarks.bench_rollout $(ARGS)
 
-chaos: setup controlplane ## faults of network and processes on the real control plane for 20 minutes, then checks
-	$(BIN)/python -m benchmarks.chaos $(ARGS)
-
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)
+
+##@ Build what tests run on
 
 controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, Prometheus, basedpyright (cached outside)
 	$(BIN)/python controlplane/build.py
@@ -104,6 +110,11 @@ oracle: controlplane ## build the program that answers with kube-scheduler's own
 
 chromium: setup ## install the browser that tests of the page drive (cached too)
 	$(BIN)/python tools/chromium/build.py
+
+##@ Look for faults
+
+chaos: setup controlplane ## faults of network and processes on the real control plane for 20 minutes, then checks
+	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 fuzz: setup ## inputs that are mutated for coverage, for each reader of input (TARGET=name MINUTES=n)
 	$(BIN)/python -m tests.fuzzing $(TARGET) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(INPUT),--input $(INPUT)) $(ARGS)
@@ -117,16 +128,29 @@ simulate-planted: setup ## a hundred planted faults, each looked for in simulate
 fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
+##@ Maintain
+
 lock: ## write the lock files from pyproject.toml (UPGRADE=1 moves every version)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
 
 docs: setup ## write the pages of the commands (docs/commands) from their --help
 	@$(BIN)/python tools/command_pages.py
 
+# The theme reports its own end of life with every build.
+site site-release: export NO_MKDOCS_2_WARNING = 1
+
+site: setup ## build the site of the documents into site/, strictly
+	$(BIN)/mkdocs build
+
+# Readers choose between the versions; a link into the repository leads to the version's tag.
+site-release: setup ## add the site of this version, as the latest, to the local branch gh-pages
+	REVISION=v$(VERSION) PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	$(BIN)/mike set-default latest
+
 image: ## build the container image (needs docker)
 	docker build --tag starsched:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) .
 
 clean: ## remove what setup and the tools wrote into the checkout
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache benchmarks/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

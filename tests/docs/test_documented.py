@@ -24,7 +24,16 @@ AUTHORING = (ROOT / "docs" / "authoring.md").read_text()
 COMMANDS_DOC = "".join(p.read_text() for p in sorted((ROOT / "docs" / "commands").glob("*.md")))
 DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CHANGELOG.md",
+            "CODE_OF_CONDUCT.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+        )
+    ),
 ]
 
 _PREFIXES = (
@@ -223,8 +232,13 @@ def test_every_make_target_says_what_it_does() -> None:
     ).stdout
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony is not None
-    for target in set(phony[1].split()) - {"lint"}:
+    for target in phony[1].split():
         assert re.search(rf"^  {target} +\S", shown, re.MULTILINE), target
+    # After the usage, each group of targets has a title.
+    groups = shown.split("\n\n")[1:]
+    assert len(groups) > 4
+    for group in groups:
+        assert re.match(r"[A-Z][a-z ]+\n  \w", group), group
 
 
 def links() -> Iterator[tuple[Path, str]]:
@@ -250,6 +264,19 @@ def test_links_lead_somewhere() -> None:
     found = [*links()]
     assert len(found) > 50
     assert [f"{d.name}: {t}" for d, t in found if not leads_somewhere(d, t)] == []
+
+
+def test_every_decision_is_listed_with_its_status() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(
+        r"^\| \[(.+)\]\((\d.+\.md)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    want = []
+    for page in sorted(folder.glob("0*.md")):
+        lines = page.read_text().splitlines()
+        status = lines[2].removeprefix("Status: ").removesuffix(".")
+        want.append((lines[0].removeprefix("# "), page.name, status))
+    assert listed == want
 
 
 def test_every_path_in_the_readme_s_map_exists() -> None:
