@@ -40,6 +40,8 @@ PROGRAMS: Final = {
         "sigs.k8s.io/kustomize/kustomize/v5",
         takes="half a minute",
     ),
+    # Renders and installs the chart, `deploy/helm`.
+    "helm": GoProgram(ROOT / "tools" / "helm", "helm.sh/helm/v4/cmd/helm", takes="some minutes"),
     # Scrapes and answers queries in tests of facts; service discovery is most of its code.
     "prometheus": GoProgram(
         ROOT / "tools" / "prometheus",

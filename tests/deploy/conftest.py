@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.chart import helm_binary
 from tests.deploy.image import Image, build
 from tests.deploy.rendering import kustomize_binary
 
@@ -16,6 +17,12 @@ from tests.deploy.rendering import kustomize_binary
 def kustomize() -> Path:
     """The real kustomize. Tests that render name it, so that quick runs leave them out."""
     return kustomize_binary()
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The real helm; see `kustomize`."""
+    return helm_binary()
 
 
 @pytest.fixture(scope="session")

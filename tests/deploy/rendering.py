@@ -26,6 +26,9 @@ _PATHS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "Secret": "/api/v1/namespaces/{namespace}/secrets",
+    "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/{namespace}/podmonitors",
+    "PrometheusRule": "/apis/monitoring.coreos.com/v1/namespaces/{namespace}/prometheusrules",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 }
 

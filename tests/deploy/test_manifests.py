@@ -311,7 +311,9 @@ async def test_authors_cannot_skip_stages_and_operators_cannot_edit_policies(
 _ROLE_FILES = [
     path
     for path in sorted(DEPLOY.rglob("*.yaml"))
-    if re.search(r"^rules:$", path.read_text(), re.M)
+    # The chart has copies of these files, and a template that reads them.
+    if "helm" not in path.relative_to(DEPLOY).parts
+    and re.search(r"^rules:$", path.read_text(), re.M)
 ]
 
 

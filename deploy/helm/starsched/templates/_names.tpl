@@ -1,0 +1,76 @@
+{{/* Names, labels and the lease. */}}
+
+{{- define "starsched.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Of the objects in the release's namespace. Longer names are made from it: 40 characters leave space for them. */}}
+{{- define "starsched.fullname" -}}
+{{- $name := include "starsched.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Of the objects elsewhere, where releases of one name in two namespaces must not meet. */}}
+{{- define "starsched.clusterName" -}}
+{{- $fullname := include "starsched.fullname" . }}
+{{- if eq $fullname .Release.Namespace }}
+{{- $fullname }}
+{{- else }}
+{{- printf "%s-%s" .Release.Namespace $fullname }}
+{{- end }}
+{{- end }}
+
+{{- define "starsched.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "starsched.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMap of policies. */}}
+{{- define "starsched.policies" -}}
+{{- default (printf "%s-policies" (include "starsched.fullname" .)) .Values.existingConfigMap }}
+{{- end }}
+
+{{- define "starsched.leaseName" -}}
+{{- if eq .Values.mode "replace" }}kube-scheduler
+{{- else }}{{ default (include "starsched.fullname" .) .Values.leaderElection.name }}
+{{- end }}
+{{- end }}
+
+{{- define "starsched.leaseNamespace" -}}
+{{- if eq .Values.mode "replace" }}kube-system
+{{- else }}{{ default .Release.Namespace .Values.leaderElection.namespace }}
+{{- end }}
+{{- end }}
+
+{{- define "starsched.selectorLabels" -}}
+app.kubernetes.io/name: starsched
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "starsched.labels" -}}
+{{ include "starsched.selectorLabels" . }}
+app.kubernetes.io/component: scheduler
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The YAML documents of a text, as a JSON list. */}}
+{{- define "starsched.documents" -}}
+{{- $found := list }}
+{{- range regexSplit "(?m)^---\\s*$" . -1 }}
+{{- with fromYaml . }}
+{{- $found = append $found . }}
+{{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
