@@ -17,7 +17,7 @@ RUN python -m venv /opt/build \
     && /opt/build/bin/python -m pip install \
         --require-hashes --only-binary :all: --requirement requirements-build.lock
 
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY engine engine
 COPY policies policies
 RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .

@@ -52,6 +52,8 @@ def test_only_what_the_image_is_made_of_is_sent_to_the_engine() -> None:
         "policies",
         "pyproject.toml",
         "README.md",
+        "LICENSE",
+        "NOTICE",
         "requirements.lock",
         "requirements-build.lock",
     }

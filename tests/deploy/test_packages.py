@@ -65,3 +65,14 @@ def test_the_wheel_brings_every_module_and_no_test(image: Image) -> None:
     assert modules(packages) == modules(ROOT)
     for name in ("tests", "benchmarks", "tools", "controlplane"):
         assert not (packages / name).exists()
+
+
+def test_the_wheel_says_its_licence_and_brings_the_texts(image: Image) -> None:
+    """Those of the files of others too, which NOTICE lists."""
+    (folder,) = (image.tree / "opt/starsched/lib").glob("python*/site-packages/starsched-*-info")
+    metadata = (folder / "METADATA").read_text(encoding="utf-8")
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    licences = folder / "licenses"
+    got = {path.relative_to(licences).as_posix() for path in licences.rglob("*") if path.is_file()}
+    others = {path.relative_to(ROOT).as_posix() for path in (ROOT / "engine").rglob("*.LICENSE")}
+    assert got == {"LICENSE", "NOTICE"} | others
