@@ -95,6 +95,8 @@ class DeviceClaimWriter:
                 "generateName": meta.generate_name,
                 "namespace": meta.namespace,
                 "annotations": meta.annotations,
+                # It is allocated next, and would get it in a request of its own.
+                "finalizers": [CLAIM_FINALIZER],
                 "ownerReferences": _plain(meta.owner_references),
             },
             "spec": _plain(claim.spec),

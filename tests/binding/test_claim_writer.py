@@ -369,7 +369,17 @@ async def test_devices_that_are_never_prepared_time_out(site: Site) -> None:
         await site.plugin.pre_bind(state, pod, site.node)
 
 
-async def test_extended_resources_get_a_claim_of_their_own(site: Site) -> None:
+async def test_extended_resources_get_a_claim_of_their_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched: list[str] = []
+    patch = site.client.patch
+
+    def noted(resource: Resource, *args: Any, **words: Any) -> Any:
+        patched.append(resource.plural)
+        return patch(resource, *args, **words)
+
+    monkeypatch.setattr(site.client, "patch", noted)
     resource = f"{site.namespace}.example.com/gpu"
     await site.devices("g0", "g1", extendedResourceName=resource)
     pod = await site.pod("p", requests={resource: "2"}, limits={resource: "2"})
@@ -390,7 +400,10 @@ async def test_extended_resources_get_a_claim_of_their_own(site: Site) -> None:
     assert got.allocation is not None
     assert [r.device for r in got.allocation.devices.results] == ["g0", "g1"]
     assert got.is_reserved_for(pod.uid)
+    assert got.metadata.finalizers == ["resource.kubernetes.io/delete-protection"]
     assert [o.uid for o in got.metadata.owner_references] == [pod.uid]
+    # As few requests as can be: each is one more that a pod waits for.
+    assert sorted(patched) == ["pods", "resourceclaims"]
     assert site.created("success") == 1
 
     site.plugin.unreserve(state, pod, site.node)
