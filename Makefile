@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE ?= starsched:$(VERSION)
+OUTPUT ?= type=docker
 # The supported minor versions of Kubernetes, oldest first: one folder each.
 MINORS := $(sort $(patsubst controlplane/%/go.mod,%,$(wildcard controlplane/*/go.mod)))
 ON_EVERY_MINOR := tests/contract tests/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
@@ -18,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium lock docs chart site site-release image clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium wheels lock docs chart site site-release image image-digests clean
 
 ##@ Start
 
@@ -56,7 +58,7 @@ check: lint ## format, lint, types, imports, policies and all quick tests (a few
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
 # plane can drop out unseen.
-test: lint controlplane oracle chromium ## everything: check's linters and every test, the real control plane included
+test: lint controlplane oracle chromium wheels ## everything: check's linters and every test, the real control plane included
 	$(PYTEST) -p tests.no_skips
 
 # What talks to the API server, and what kube-scheduler answers, on every supported minor.
@@ -111,6 +113,9 @@ oracle: controlplane ## build the program that answers with kube-scheduler's own
 chromium: setup ## install the browser that tests of the page drive (cached too)
 	$(BIN)/python tools/chromium/build.py
 
+wheels: setup ## fetch the wheels of the image for each of its platforms (cached too)
+	$(BIN)/python tools/wheels.py
+
 ##@ Look for faults
 
 chaos: setup controlplane ## faults of network and processes on the real control plane for 20 minutes, then checks
@@ -150,8 +155,16 @@ site-release: setup ## add the site of this version, as the latest, to the local
 	REVISION=v$(VERSION) PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
 	$(BIN)/mike set-default latest
 
-image: ## build the container image (needs docker)
-	docker build --tag starsched:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) .
+# The same commit gives the same layers: BuildKit sets their times to the commit's.
+image: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+image: ## build the container image (needs docker; PLATFORMS=linux/amd64,linux/arm64 IMAGE=name:tag OUTPUT=type=...)
+	docker buildx build --tag $(IMAGE) $(if $(PLATFORMS),--platform $(PLATFORMS)) --provenance=false \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+	  --build-arg CREATED=$$(date --utc --date @$$SOURCE_DATE_EPOCH +%Y-%m-%dT%H:%M:%SZ) \
+	  --output $(OUTPUT),rewrite-timestamp=true $(ARGS) .
+
+image-digests: ## pin the image's base by the digest that its registry has now (ARGS=--check compares)
+	python3 tools/image_digests.py $(ARGS)
 
 clean: ## remove what setup and the tools wrote into the checkout
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,12 +5,21 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.deploy.chart import helm_binary
 from tests.deploy.image import Image, build
 from tests.deploy.rendering import kustomize_binary
+
+#: What `make image` gives, each value another than the default.
+ARGUMENTS: Final = {
+    "SOURCE_DATE_EPOCH": "1700000000",
+    "VERSION": "1.2.3",
+    "REVISION": "0123456789abcdef0123456789abcdef01234567",
+    "CREATED": "2023-11-14T22:13:20Z",
+}
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +40,7 @@ def image() -> Iterator[Image]:
     workspace = Path(tempfile.mkdtemp(prefix="starsched-image-"))
     try:
         workspace.chmod(0o755)
-        built = build(workspace)
+        built = build(workspace, arguments=ARGUMENTS)
         subprocess.run(["chmod", "-R", "a-w,a+rX", str(built.tree)], check=True)
         # The one folder that a volume is mounted at.
         (built.tree / "var/lib/starsched").chmod(0o700)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -24,6 +24,30 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: What a base image's standard library comes without, and what we would copy in vain.
 _LEFT_OUT = ("site-packages", "test", "tests", "idlelib", "tkinter", "__pycache__", "config-*")
+
+#: What a base image says of its Debian packages.
+_DEBIAN = {
+    "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nVERSION_ID="13"\nID=debian\n',
+    "var/lib/dpkg/status": """\
+Package: libc6
+Status: install ok installed
+Architecture: amd64
+Multi-Arch: same
+Version: 2.41-12+deb13u1
+Description: GNU C Library: Shared libraries
+ Contains the standard libraries that are used by nearly all programs.
+
+Package: libstdc++6
+Status: install ok installed
+Architecture: amd64
+Version: 14.2.0-19
+
+Package: vim
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 2:9.1.1230-2
+""",
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +64,7 @@ class Stage:
 
     base: str
     name: str
+    arguments: dict[str, str] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
 
     def last(self, name: str) -> str:
@@ -56,6 +81,7 @@ class Image:
     entrypoint: list[str]
     user: int
     group: int
+    labels: dict[str, str] = field(default_factory=dict)
 
     def command(self, *arguments: str) -> list[str]:
         """The start command of a container with *arguments*, as a path of this machine."""
@@ -72,7 +98,7 @@ def parse(text: str) -> tuple[dict[str, str], list[Stage]]:
     for instruction in _instructions(text):
         if instruction.name == "FROM":
             base, _, name = instruction.text.partition(" AS ")
-            stages.append(Stage(_expand(base, arguments), name))
+            stages.append(Stage(_expand(base, arguments), name, arguments))
         elif stages:
             stages[-1].instructions.append(instruction)
         else:
@@ -82,24 +108,27 @@ def parse(text: str) -> tuple[dict[str, str], list[Stage]]:
     return arguments, stages
 
 
-def build(workspace: Path, context: Path = ROOT) -> Image:
-    """Build the last stage under *workspace* and return it."""
+def build(
+    workspace: Path, context: Path = ROOT, arguments: Mapping[str, str] | None = None
+) -> Image:
+    """Build the last stage under *workspace* with *arguments* and return it."""
     _, stages = parse((context / "Dockerfile").read_text())
     base = workspace / "base"
-    _make_base(base)
+    if not base.is_dir():
+        _make_base(base)
     # Every stage is built in the same place and then moved: an environment knows its own path, and
     # in the image that is the same path in every stage too.
     tree = workspace / "image"
     done: dict[str, Path] = {}
     for stage in stages:
         shutil.copytree(base, tree, symlinks=True, copy_function=os.link)
-        builder = _Builder(tree, stage, done, context)
+        builder = _Builder(tree, stage, done, context, arguments or {})
         builder.run()
         if stage is not stages[-1]:
             done[stage.name] = tree.rename(workspace / f"stage-{stage.name}")
     user, _, group = stages[-1].last("USER").partition(":")
     entrypoint = _json_list(stages[-1].last("ENTRYPOINT"))
-    return Image(tree, builder.environment, entrypoint, int(user), int(group))
+    return Image(tree, builder.environment, entrypoint, int(user), int(group), builder.labels)
 
 
 def sent_to_the_engine(context: Path) -> Iterator[str]:
@@ -135,14 +164,24 @@ def _is_ignored(path: str, patterns: list[str]) -> bool:
 class _Builder:
     """Runs the instructions of one stage in the folder *tree*."""
 
-    def __init__(self, tree: Path, stage: Stage, done: dict[str, Path], context: Path) -> None:
+    def __init__(
+        self,
+        tree: Path,
+        stage: Stage,
+        done: dict[str, Path],
+        context: Path,
+        given: Mapping[str, str],
+    ) -> None:
         self._tree = tree
+        self._given = given
         self._stage = stage
         self._done = done
         self._context = context
         self._workdir = tree
         # As a base image has it, then what a build needs of ours: a proxy, pip's own settings.
         self.environment = {"PATH": f"{tree}/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        self._arguments: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
 
     def run(self) -> None:
         for instruction in self._stage.instructions:
@@ -151,6 +190,11 @@ class _Builder:
     def _do_workdir(self, text: str) -> None:
         self._workdir = Path(self._inside(text))
         self._workdir.mkdir(parents=True, exist_ok=True)
+
+    def _do_arg(self, text: str) -> None:
+        name, _, default = text.partition("=")
+        before = self._stage.arguments.get(name, default)
+        self._arguments[name] = self._given.get(name, before)
 
     def _do_env(self, text: str) -> None:
         for pair in shlex.split(text):
@@ -189,7 +233,12 @@ class _Builder:
             ["/bin/sh", "-euc", command],
             cwd=self._workdir,
             # The cache of pip is no file of the image: it is only why this takes seconds.
-            env={**_network_settings(), **self.environment, "PIP_NO_CACHE_DIR": ""},
+            env={
+                **_network_settings(),
+                **self._arguments,
+                **self.environment,
+                "PIP_NO_CACHE_DIR": "",
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -197,9 +246,14 @@ class _Builder:
         assert result.returncode == 0, f"RUN {text}\n{result.stdout}\n{result.stderr}"
 
     def _do_label(self, text: str) -> None:
-        """Labels leave no files."""
+        for pair in shlex.split(text):
+            name, _, value = pair.partition("=")
+            self.labels[name] = _expand(value, self._arguments)
 
-    _do_user = _do_expose = _do_entrypoint = _do_cmd = _do_label
+    def _do_user(self, text: str) -> None:
+        """Leaves no files."""
+
+    _do_expose = _do_entrypoint = _do_cmd = _do_user
 
     def _inside(self, text: str) -> str:
         """*text* with every absolute path moved into the tree."""
@@ -207,7 +261,10 @@ class _Builder:
 
 
 def _make_base(target: Path) -> None:
-    """A stand-in for the base image: Python and pip under `usr/local`, and nothing else."""
+    """A stand-in for the base image: Python and pip under `usr/local`, and dpkg's list."""
+    for name, text in _DEBIAN.items():
+        (target / name).parent.mkdir(parents=True)
+        (target / name).write_text(text)
     lib = target / "usr/local/lib"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     shutil.copytree(

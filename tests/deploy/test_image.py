@@ -9,6 +9,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from tests.deploy.conftest import ARGUMENTS
 from tests.deploy.image import Image, parse, sent_to_the_engine
 from tests.deploy.locks import locked
 from tests.deploy.rendering import ROOT
@@ -16,19 +17,42 @@ from tests.deploy.scheduler_process import as_user
 
 _DOCKERFILE = (ROOT / "Dockerfile").read_text()
 _STAGES = parse(_DOCKERFILE)[1]
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_last_of_two_stages_runs_nothing_but_the_state_directory_s_making() -> None:
     build_stage, last = _STAGES
     assert build_stage.base == last.base, "an environment is valid for the Python it was made with"
-    assert ":" in last.base
-    assert not last.base.endswith(":latest")
     assert [i.text for i in last.instructions if i.name == "RUN"] == [
         "install -d -m 0750 -o 65532 -g 65532 /var/lib/starsched"
     ]
     assert [i.text for i in last.instructions if i.name == "COPY"] == [
         "--from=build /opt/starsched /opt/starsched"
     ]
+
+
+def test_the_base_is_named_by_its_full_version_and_its_digest() -> None:
+    assert re.fullmatch(
+        r"docker\.io/library/python:\d+\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", _STAGES[-1].base
+    )
+
+
+def test_the_labels_say_what_the_image_is_of(image: Image) -> None:
+    base, _, digest = _STAGES[-1].base.partition("@")
+    got = {
+        name.removeprefix("org.opencontainers.image."): image.labels[name] for name in image.labels
+    }
+    assert got == {
+        "title": "starsched",
+        "description": _PROJECT["description"],
+        "licenses": "Apache-2.0",
+        "source": "https://github.com/starsched/starsched",
+        "version": ARGUMENTS["VERSION"],
+        "revision": ARGUMENTS["REVISION"],
+        "created": ARGUMENTS["CREATED"],
+        "base.name": base,
+        "base.digest": digest,
+    }
 
 
 def test_the_user_is_a_number_and_not_root() -> None:
@@ -56,7 +80,9 @@ def test_only_what_the_image_is_made_of_is_sent_to_the_engine() -> None:
         "NOTICE",
         "requirements.lock",
         "requirements-build.lock",
+        "tools",
     }
+    assert [name for name in sent if name.startswith("tools/")] == ["tools/sbom.py"]
     assert not [name for name in sent if "__pycache__" in name]
 
 
@@ -90,7 +116,7 @@ def test_by_kube_schedulers_name_it_takes_kube_schedulers_flags(image: Image) ->
 
 def test_the_image_of_a_static_pod_differs_in_its_user_alone() -> None:
     text = (ROOT / "deploy/static-pod/Dockerfile").read_text()
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = _PROJECT["version"]
     assert [line for line in text.splitlines() if line and not line.startswith("#")] == [
         f"ARG STARSCHED_IMAGE=starsched:{version}",
         "FROM ${STARSCHED_IMAGE}",
@@ -126,15 +152,22 @@ def test_there_is_no_compiler_no_pip_and_no_cache(image: Image) -> None:
     assert not (image.tree / "src").exists()
 
 
-def test_every_module_is_compiled(image: Image) -> None:
+def test_every_module_is_compiled_and_no_start_compares_it_with_its_source(image: Image) -> None:
     """The container cannot write bytecode, so what is missing is compiled at every start."""
     (package,) = (image.tree / "opt/starsched/lib").glob("python*/site-packages/engine")
-    missing = [
+    for path in package.rglob("*.py"):
+        (compiled,) = (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")
+        # PEP 552: bit 0 is "by hash", bit 1 "compare the hash".
+        assert int.from_bytes(compiled.read_bytes()[4:8], "little") == 1, path
+
+
+def test_nothing_in_it_is_newer_than_its_commit(image: Image) -> None:
+    late = [
         path
-        for path in package.rglob("*.py")
-        if not list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))
+        for path in (image.tree / "opt/starsched").rglob("*")
+        if path.lstat().st_mtime != int(ARGUMENTS["SOURCE_DATE_EPOCH"])
     ]
-    assert missing == []
+    assert late == []
 
 
 def test_nothing_but_the_state_directory_can_be_written(image: Image) -> None:
