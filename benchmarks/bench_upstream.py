@@ -3,7 +3,8 @@
 Reads the definitions of test/integration/scheduler_perf of the Kubernetes that the control plane is
 built from, and runs them against a real etcd and kube-apiserver, one scheduler after the other: by
 default the largest workload of each test case. Gates are set on servers and kube-scheduler as
-defined, and are at their defaults otherwise. Afterwards no node holds more than it offers, and no
+defined, and are at their defaults otherwise. `ceiling` binds as it comes, and decides nothing: more
+than it does the API server does not allow. Afterwards no node holds more than it offers, and no
 device has two claims. Exits with 1 if a run was given up or a check failed.
 
 \b
@@ -11,6 +12,7 @@ Examples:
   make bench-upstream
   make bench-upstream ARGS="--filter SchedulingCSIPVs --repeat 3"
   make bench-upstream ARGS="--filter '^SchedulingBasic/500Nodes$'"
+  make bench-upstream ARGS="--filter ClaimTemplate --schedulers starsched,ceiling"
   make bench-upstream ARGS="--scale 0.1 --output json build/upstream.json"
   make bench-upstream ARGS="--list"
 """
@@ -25,7 +27,7 @@ import click
 from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.running import json_path, named, output_options, run_to_end
-from benchmarks.subjects import KubeScheduler, Starsched
+from benchmarks.subjects import Ceiling, KubeScheduler, Starsched
 from benchmarks.upstream.definitions import Workload, largest, matching, read
 from benchmarks.upstream.operations import Patience
 from benchmarks.upstream.run import Outcome, measure, reason_not_to_run, subject_of
@@ -210,7 +212,7 @@ def main(
     chart: str | None,
 ) -> None:
     output_path = json_path(output, file)
-    chosen_schedulers = named(schedulers, _SCHEDULERS)
+    chosen_schedulers = named(schedulers, (*_SCHEDULERS, Ceiling.name))
     sources: Path = script("controlplane/build.py").sources(kubernetes_minor())
     everything = read(sources, scale)
     chosen = largest(everything) if pattern is None else matching(everything, pattern)

@@ -1,102 +1,240 @@
-"""The ceiling: binds pods round robin without looking at anything, as fast as it can.
+"""The ceiling: binds pods round robin without deciding anything, as fast as it can.
 
-The costs without any deciding: a watch of pending pods, a binding and an event per pod.
+The costs without any deciding: a watch of pending pods, a binding and an event per pod, and what
+is written of its claims. Not what is written for extended resources and volumes.
 No scheduler can be faster on the same machine with the same API server, give or take how cheap its
 client is. Runs as a process of its own: `python -m benchmarks.ceiling URL CA_FILE TOKEN`.
 """
 
 import asyncio
+import itertools
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import uvloop
 
 from benchmarks.load import follow, version_now
 from benchmarks.objects import Manifest
-from benchmarks.wire import METADATA_ONLY, WatchedName, Wire, WireError
+from benchmarks.wire import Wire, WireError
 from engine.kube.config import Endpoint
+from engine.model.devices import CLAIM_FINALIZER, ResourceClaim
+from engine.model.objects import ObjectMeta
 
 READY: Final = "ready"
 _IN_FLIGHT: Final = 48
+_POLL_SECONDS: Final = 0.5
 _PENDING: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D&allowWatchBookmarks=true"
+_CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
-_decode_event = msgspec.json.Decoder(WatchedName).decode
+
+class _Named(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    scheduling_gates: list[_Named] = []
+    resource_claims: list[_Named] = []
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
+    resource_claim_statuses: list[_Named] = []
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    def claims(self) -> Iterator[str | None]:
+        """The names of its claims; None for one that is not made yet."""
+        made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses}
+        for one in self.spec.resource_claims:
+            yield one.resource_claim_name or made.get(one.name)
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_claim = msgspec.json.Decoder(ResourceClaim).decode
 
 
 class _Work(NamedTuple):
-    """One thing to send; bindings (rank 0) go before events (rank 1)."""
+    """A pod to bind (rank 0) or to write an event about (rank 1), in this order."""
 
     rank: int
     number: int
-    namespace: str
-    pod: str
-    node: str
+    pod: _Pod
+    claims: Sequence[ResourceClaim]
+    node: str = ""
+
+
+class _Ceiling:
+    """The pods that are to be bound, and their claims as they were last seen."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._nodes: list[str] = []
+        self._listing = asyncio.Lock()
+        self._taken: set[str] = set()
+        self._claims: dict[tuple[str, str], ResourceClaim] = {}
+        self._allocated: set[str] = set()
+        self._waiting: dict[tuple[str, str], list[_Pod]] = {}
+        self._devices = itertools.count()
+        self._work: asyncio.PriorityQueue[_Work] = asyncio.PriorityQueue()
+
+    def see_pod(self, pod: _Pod) -> None:
+        """Bind *pod*, once it has no gates and its claims are there."""
+        meta = pod.metadata
+        if meta.uid in self._taken or pod.spec.scheduling_gates:
+            return
+        claims = []
+        for name in pod.claims():
+            if name is None:
+                return  # its status will change
+            key = (meta.namespace, name)
+            claim = self._claims.get(key)
+            if claim is None:
+                self._waiting.setdefault(key, []).append(pod)
+                return
+            claims.append(claim)
+        self._taken.add(meta.uid)
+        self._work.put_nowait(_Work(0, len(self._taken), pod, claims))
+
+    def see_claim(self, claim: ResourceClaim) -> None:
+        """Take *claim* for the pods that wait for it."""
+        key = (claim.metadata.namespace, claim.metadata.name)
+        self._claims[key] = claim
+        for pod in self._waiting.pop(key, ()):
+            self.see_pod(pod)
+
+    async def send(self) -> None:
+        """Do what is to be done, forever."""
+        while True:
+            item = await self._work.get()
+            if item.rank == 0:
+                item = item._replace(node=await self._node(item.number))
+                for claim in item.claims:
+                    await self._reserve(item.pod, claim, item.node)
+                await self._send("POST", *_binding(item))
+                self._work.put_nowait(item._replace(rank=1))
+            else:
+                await self._send("POST", *_event(item))
+
+    async def _node(self, number: int) -> str:
+        """The one that is next in its turn, of those that there are when the first pod comes."""
+        async with self._listing:
+            while not self._nodes:
+                found = await self._wire.list_all("/api/v1/nodes")
+                self._nodes = [node["metadata"]["name"] for node in found]
+                if not found:
+                    await asyncio.sleep(_POLL_SECONDS)
+        return self._nodes[number % len(self._nodes)]
+
+    async def _reserve(self, pod: _Pod, claim: ResourceClaim, node: str) -> None:
+        """The requests with which a scheduler gives a claim devices."""
+        meta = claim.metadata
+        path = f"/apis/resource.k8s.io/v1/namespaces/{meta.namespace}/resourceclaims/{meta.name}"
+        user = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        status: dict[str, Any] = {"reservedFor": [user]}
+        if claim.allocation is None and meta.uid not in self._allocated:
+            self._allocated.add(meta.uid)
+            finalizers = {"metadata": {"finalizers": [CLAIM_FINALIZER]}}
+            await self._send("PATCH", path, finalizers, _MERGE_PATCH)
+            status["allocation"] = {"devices": {"results": self._results(claim, node)}}
+        await self._send("PATCH", f"{path}/status", {"status": status}, _STRATEGIC_PATCH)
+
+    def _results(self, claim: ResourceClaim, node: str) -> list[Manifest]:
+        found = []
+        for request in claim.spec.devices.requests:
+            name = request.name
+            if request.first_available:
+                name += f"/{request.first_available[0].name}"
+            device = f"device-{next(self._devices)}"
+            found.append(
+                {"request": name, "driver": "ceiling.example.com", "pool": node, "device": device}
+            )
+        return found
+
+    async def _send(
+        self, method: str, path: str, body: Manifest, content_type: str = "application/json"
+    ) -> None:
+        request = self._wire.encode(method, path, body, content_type=content_type)
+        answer = await self._wire.send(request)
+        if answer.status >= 300 and answer.status != 409:
+            raise WireError(f"{method} {path}: {answer.status} {answer.body[:300]!r}")
 
 
 async def bind_everything(endpoint: Endpoint) -> None:
     """Bind every pod that comes, forever."""
     async with Wire(endpoint, in_flight=_IN_FLIGHT) as wire:
-        nodes = [node["metadata"]["name"] for node in await wire.list_all("/api/v1/nodes")]
         version = await version_now(wire)
         print(READY, flush=True)
-        work: asyncio.PriorityQueue[_Work] = asyncio.PriorityQueue()
+        ceiling = _Ceiling(wire)
         async with asyncio.TaskGroup() as group:
             for _ in range(_IN_FLIGHT):
-                group.create_task(_send(wire, work))
-            number = 0
-            async for namespace, name in _pending(wire, version):
-                work.put_nowait(_Work(0, number, namespace, name, nodes[number % len(nodes)]))
-                number += 1
+                group.create_task(ceiling.send())
+            if await _has_claims(wire):
+                group.create_task(_watch_claims(wire, version, ceiling))
+            async for line in follow(wire, _PENDING, version):
+                event = _decode_event(line)
+                if event.type in ("ADDED", "MODIFIED"):
+                    ceiling.see_pod(_decode_pod(event.object))
 
 
-async def _pending(wire: Wire, version: str) -> AsyncIterator[tuple[str, str]]:
-    async for line in follow(wire, _PENDING, version, accept=METADATA_ONLY):
+async def _has_claims(wire: Wire) -> bool:
+    try:
+        await wire.get(f"{_CLAIMS}?limit=1")
+    except WireError:
+        return False
+    return True
+
+
+async def _watch_claims(wire: Wire, version: str, ceiling: _Ceiling) -> None:
+    async for line in follow(wire, f"{_CLAIMS}?watch=1&allowWatchBookmarks=true", version):
         event = _decode_event(line)
-        if event.type == "ADDED":
-            yield event.object.metadata.namespace, event.object.metadata.name
-
-
-async def _send(wire: Wire, work: "asyncio.PriorityQueue[_Work]") -> None:
-    while True:
-        item = await work.get()
-        path, body = _binding(item) if item.rank == 0 else _event(item)
-        answer = await wire.send(wire.encode("POST", path, body))
-        if answer.status >= 300 and answer.status != 409:
-            raise WireError(f"POST {path}: {answer.status}")
-        if item.rank == 0:
-            work.put_nowait(item._replace(rank=1))
+        if event.type in ("ADDED", "MODIFIED"):
+            ceiling.see_claim(_decode_claim(event.object))
 
 
 def _binding(item: _Work) -> tuple[str, Manifest]:
+    meta = item.pod.metadata
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": item.pod, "namespace": item.namespace},
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
         "target": {"apiVersion": "v1", "kind": "Node", "name": item.node},
     }
-    return f"/api/v1/namespaces/{item.namespace}/pods/{item.pod}/binding", body
+    return f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/binding", body
 
 
 def _event(item: _Work) -> tuple[str, Manifest]:
+    meta = item.pod.metadata
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    about = {"apiVersion": "v1", "kind": "Pod", "name": item.pod, "namespace": item.namespace}
+    about = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace}
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{item.pod}.ceiling", "namespace": item.namespace},
+        "metadata": {"name": f"{meta.name}.ceiling", "namespace": meta.namespace},
         "eventTime": now,
         "type": "Normal",
         "reason": "Scheduled",
         "action": "Binding",
-        "note": f"Successfully assigned {item.namespace}/{item.pod} to {item.node}",
+        "note": f"Successfully assigned {meta.namespace}/{meta.name} to {item.node}",
         "regarding": about,
         "reportingController": "ceiling",
         "reportingInstance": "ceiling",
     }
-    return f"/apis/events.k8s.io/v1/namespaces/{item.namespace}/events", body
+    return f"/apis/events.k8s.io/v1/namespaces/{meta.namespace}/events", body
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from benchmarks.measure import count_events
 from benchmarks.objects import Manifest
 from benchmarks.placement_check import over_capacity
 from benchmarks.processes import usage_of
-from benchmarks.subjects import KubeScheduler, Starsched, Subject, SubjectError
+from benchmarks.subjects import Ceiling, KubeScheduler, Starsched, Subject, SubjectError
 from benchmarks.upstream.collecting import Collected
 from benchmarks.upstream.definitions import Workload
 from benchmarks.upstream.operations import Cluster, GivenUpError, Patience
@@ -70,6 +70,8 @@ def subject_of(name: str, workload: Workload) -> Subject:
     """The scheduler *name* with the features and the configuration of *workload*."""
     if name == KubeScheduler.name:
         return KubeScheduler(_gates_flag(workload), config=workload.config)
+    if name == Ceiling.name:
+        return Ceiling()
     own = () if workload.config is None else (f"--config={workload.config}",)
     return Starsched(arguments=own)
 
@@ -115,7 +117,8 @@ async def measure(
             finally:
                 subject.stop()
             outcome.events = await count_events(side)
-            outcome.problems += await _broken_rules(side, workload)
+            if not isinstance(subject, Ceiling):  # which keeps no rules
+                outcome.problems += await _broken_rules(side, workload)
     outcome.seconds = time.monotonic() - started
     return outcome
 

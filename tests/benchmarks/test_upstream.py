@@ -167,17 +167,18 @@ def test_templates_know_their_index_and_what_they_are_given(tmp_path: Path) -> N
 
 @pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(600)
-def test_small_workloads_run_on_both_schedulers(tmp_path: Path) -> None:
+def test_small_workloads_run_on_both_schedulers_and_without_any_decision(tmp_path: Path) -> None:
     output = tmp_path / "upstream.json"
     chosen = ("SchedulingCSIPVs/5Nodes", "SchedulingWithResourceClaimTemplate/fast")
     arguments = ["--filter", "|".join(f"^{one}$" for one in chosen), "--output", "json"]
+    arguments += ["--schedulers", "kube-scheduler,starsched,ceiling"]
     result = CliRunner().invoke(bench_upstream.main, [*arguments, str(output)])
     assert result.exit_code == 0, result.output
     rows = json.loads(output.read_text())["rows"]
     assert [(row["workload"], row["scheduler"]) for row in rows] == [
         (one, scheduler)
         for one in sorted(chosen, reverse=True)
-        for scheduler in ("kube-scheduler", "starsched")
+        for scheduler in ("kube-scheduler", "starsched", "ceiling")
     ]
     for row in rows:
         assert row["median"][""]["pods"] == 10
