@@ -80,6 +80,7 @@ from engine.pulled_metrics import (
     show_queue,
     show_recording,
     show_rollout,
+    show_tracing,
     show_waiting,
     show_watches,
 )
@@ -100,8 +101,10 @@ from engine.telemetry.component_metrics import (
     show_build,
     show_concurrency,
 )
+from engine.telemetry.exemplars import ExemplarHistogram
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
+from engine.tracing.pod_traces import Ask, Tracing
 from engine.watching.informer import Handler
 
 log = structlog.get_logger(component="app")
@@ -115,6 +118,7 @@ LONG_SECONDS: Final = 0.25
 REST_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 5.0
+FLUSH_SPANS_SECONDS: Final = 2.0
 #: A new leader waits so long for events that show what happened before it took over, before it
 #: lists; in a large cluster that is busy they come sooner than a list is read.
 CATCH_UP_SECONDS: Final = 1.0
@@ -175,6 +179,7 @@ class App:
         review_clients: Who knows the callers of the endpoints; None: *client*.
         control: How edits are rolled out.
         shadow: Compares candidates; None: one with a thread of its own.
+        tracing: Traces pods; closed here.
     """
 
     def __init__(
@@ -191,6 +196,7 @@ class App:
         review_clients: ReviewClients | None = None,
         control: RolloutControl | None = None,
         shadow: Shadow | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
@@ -211,7 +217,10 @@ class App:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self.metrics = Metrics(self.registry)
+        self.tracing = tracing
+        self.metrics = (
+            Metrics(self.registry) if tracing is None else Metrics(self.registry, ExemplarHistogram)
+        )
         show_build(self.registry, self.settings.version)
         show_concurrency(self.registry)
         reviewers = review_clients or ReviewClients(client, client)
@@ -302,6 +311,11 @@ class App:
             may_act=self._may_act,
         )
         self._carriers = self._make_carriers()
+        self._ask_extenders: Ask = self.extenders.answer
+        if tracing is not None:
+            self._carriers = tracing.traced(self._carriers, self.queue)
+            self._ask_extenders = tracing.timed(self.extenders.answer)
+            stages.evaluations.on_round_trip = tracing.round_trip
         # 5. The policies.
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = stages.evaluations
@@ -500,6 +514,9 @@ class App:
         await asyncio.to_thread(self.shadow.close)
         await self.rollout.stop()
         await self.extenders.close()
+        # 6. Spans, those of the last writes included.
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close, FLUSH_SPANS_SECONDS)
 
     # --- scheduling ------------------------------------------------------------------------
 
@@ -528,8 +545,7 @@ class App:
                 self.shadow.deciding(kernel)
                 decision = kernel.decide(now)
                 if kernel.asks_extenders:
-                    ask = self.extenders.answer
-                    instructions = await decided_asking(decision, ask, monotonic)
+                    instructions = await decided_asking(decision, self._ask_extenders, monotonic)
                 else:
                     instructions = decided(decision)
                 if self.decision_log is not None:
@@ -852,6 +868,8 @@ class App:
         show_pod_groups(metrics, lambda: self._pod_groups)
         if self.decision_log is not None:
             show_recording(metrics, self.decision_log)
+        if self.tracing is not None:
+            show_tracing(metrics, self.tracing)
 
     def _waiting_ages(self) -> dict[tuple[str, str, str], float]:
         if not self.leading.is_set():

@@ -40,6 +40,7 @@ from engine.scheduling.extenders import (
     Question,
 )
 from engine.telemetry.metrics import Metrics
+from engine.telemetry.spans import step
 
 log = structlog.get_logger(component="extenders")
 
@@ -202,16 +203,17 @@ class ExtenderCalls:
         for extender in self._interested(pod, lambda e: e.bind_verb):
             try:
                 body = messages.bind_request(pod, node_name)
-                error = await self._ask(
-                    extender,
-                    extender.bind_verb,
-                    "bind",
-                    body,
-                    messages.binding_result,
-                    repeatable=False,
-                )
-                if error:
-                    raise ExtenderError(error)
+                with step("extender bind"):
+                    error = await self._ask(
+                        extender,
+                        extender.bind_verb,
+                        "bind",
+                        body,
+                        messages.binding_result,
+                        repeatable=False,
+                    )
+                    if error:
+                        raise ExtenderError(error)
             except ExtenderError as error:
                 if not extender.ignorable:
                     raise

@@ -20,6 +20,7 @@ from engine.recording.recorder import Recorder
 from engine.rollout.measures import KINDS, ShadowMeasures
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 from engine.telemetry.metrics import Metrics
+from engine.tracing.pod_traces import Tracing
 from engine.watching.informer import Informer
 
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
@@ -287,4 +288,27 @@ def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]]) -> None:
             for informer in informers
             for kind in _WATCH_KINDS
         ],
+    )
+
+
+def show_tracing(metrics: Metrics, tracing: Tracing) -> None:
+    """Export which pods are traced, and what becomes of their spans."""
+    metrics.pull_counter(
+        "starsched_traces_total",
+        "Pods that were traced, for the sampling `rate` or for a sampled `parent`, and parents "
+        "that were not followed: too many of them (`limited`), or `invalid`.",
+        ("cause",),
+        lambda: [((cause,), count) for cause, count in tracing.sampler.chosen.items()],
+    )
+    metrics.pull_counter(
+        "starsched_trace_spans_total",
+        "Spans by outcome: `exported`, or dropped because the collector took none (`failed`), too "
+        "many waited for it (`full`) or the process ended (`shutdown`).",
+        ("outcome",),
+        lambda: [((outcome,), count) for outcome, count in tracing.sink.outcomes.items()],
+    )
+    metrics.pull_gauge(
+        "starsched_traces_in_flight",
+        "Pods whose traces are under way.",
+        lambda: tracing.live,
     )

@@ -20,6 +20,7 @@ from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.scheduling.placement import Placement, PreBindError
 from engine.telemetry.metrics import Metrics
+from engine.telemetry.spans import step
 
 log = structlog.get_logger(component="binding_cycle")
 
@@ -194,7 +195,8 @@ class BindingCycle:
 
     async def _guard(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
         try:
-            await action()
+            with step("plugin action"):
+                await action()
         except Exception:
             # The pod is in the queue already and is tried again in any case.
             log.exception("Action of a plugin for an unschedulable pod failed", pod=pod.key)
@@ -334,7 +336,8 @@ async def _pre_bind(placement: Placement, begun: list[str]) -> None:
     for plugin, state in placement.reserves:
         begun.append(plugin.name)
         try:
-            await plugin.pre_bind(state, placement.pod, placement.node)
+            with step(f"PreBind {plugin.name}"):
+                await plugin.pre_bind(state, placement.pod, placement.node)
         except PreBindError as error:
             raise PreBindError(_failed_in(plugin.name, error)) from error
 

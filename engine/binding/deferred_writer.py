@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from engine.lib.clock import Clock
+from engine.telemetry import spans
 
 log = structlog.get_logger(component="deferred_writer")
 
@@ -24,6 +25,9 @@ PATIENCE: Final = 10.0
 CONCURRENCY: Final = 16
 CAPACITY: Final = 50_000
 _POLL_SECONDS: Final = 0.02
+
+#: When it was queued, the write, and the span that it is a part of.
+_Waiting = tuple[float, Write, spans.Span | None]
 
 
 class DeferredWriter:
@@ -48,8 +52,8 @@ class DeferredWriter:
         self._is_busy = is_busy
         self._capacity = capacity
         self._sleep = sleep
-        self._urgent: deque[tuple[float, Write]] = deque()
-        self._waiting: deque[tuple[float, Write]] = deque()
+        self._urgent: deque[_Waiting] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._has_ended = asyncio.Event()
@@ -70,7 +74,8 @@ class DeferredWriter:
         """
         if len(self) >= self._capacity:
             return False
-        (self._urgent if urgent else self._waiting).append((self._clock.monotonic(), write))
+        waiting = self._clock.monotonic(), write, spans.current.get()
+        (self._urgent if urgent else self._waiting).append(waiting)
         self._arrived.set()
         return True
 
@@ -117,8 +122,8 @@ class DeferredWriter:
         return self._clock.monotonic() - min(heads)
 
     def _send_next(self) -> None:
-        _, write = (self._urgent or self._waiting).popleft()
-        task = asyncio.ensure_future(self._guard(write))
+        _, write, span = (self._urgent or self._waiting).popleft()
+        task = asyncio.ensure_future(self._guard(write, span))
         self._in_flight.add(task)
         task.add_done_callback(self._ended)
 
@@ -126,7 +131,9 @@ class DeferredWriter:
         self._in_flight.discard(task)
         self._has_ended.set()
 
-    async def _guard(self, write: Write) -> None:
+    async def _guard(self, write: Write, span: spans.Span | None) -> None:
+        if span is not None:
+            spans.current.set(span)
         try:
             await write()
         except Exception:

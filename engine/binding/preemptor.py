@@ -24,6 +24,7 @@ from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
+from engine.telemetry.spans import step
 
 log = structlog.get_logger(component="preemptor")
 
@@ -141,7 +142,8 @@ class Preemptor:
         end, evicted = PreemptionEnd.DONE, list[Pod]()
         has_failed = False
         try:
-            end = await self._carry_out(evict.victims, cause, evicted)
+            with step("preemption"):
+                end = await self._carry_out(evict.victims, cause, evicted)
         except _NotWanted:
             log.info("Spared victims: the preemptor is gone", pod=preemptor.key, node=node)
         except (ApiError, _NotLeading) as error:

@@ -63,6 +63,9 @@ from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages
 from engine.telemetry.logs import configure_logging
+from engine.tracing.configuration import TracingConfiguration, decode_tracing_configuration
+from engine.tracing.pod_traces import Tracing
+from engine.tracing.sampling import Sampler
 
 log = structlog.get_logger(component="run")
 
@@ -142,6 +145,12 @@ _GC_PATIENCE: Final = 120.0
     show_default=True,
     help="Compress the decision log.",
 )
+@click.option(
+    "--tracing-config-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A TracingConfiguration (apiserver.config.k8s.io/v1): trace pods by it. Read once.",
+)
 @logging_options("-1 only warnings, 0 one line per outcome, 4 every step")
 @click.version_option(version(), "--version", message="starsched %(version)s")
 @click.pass_context
@@ -166,11 +175,13 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     secure = chosen_secure(options)
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
+    tracing = read_tracing_configuration(options["tracing_config_file"])
     _allow_open_files(options["max_bindings_in_flight"])
     gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
-    raise SystemExit(event_loop.run(_serve(options, config_text, secure, shown_flags(ctx))))
+    serving = _serve(options, config_text, secure, tracing, shown_flags(ctx))
+    raise SystemExit(event_loop.run(serving))
 
 
 def _allow_open_files(bindings: int) -> None:
@@ -191,6 +202,7 @@ async def _serve(
     options: dict[str, Any],
     config_text: str | None,
     secure: SecureSettings | None,
+    tracing: TracingConfiguration | None,
     flags: dict[str, str],
 ) -> int:
     try:
@@ -217,6 +229,7 @@ async def _serve(
         decision_log=recorder,
         review_clients=parts.review_clients,
         control=parts.control,
+        tracing=None if tracing is None else make_tracing(tracing, parts.client, parts.settings),
     )
     handle_signals(app.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)
@@ -320,6 +333,32 @@ async def _choose_parts(
         learned_store,
         choose_control(options["policies"], client),
         settings,
+    )
+
+
+def read_tracing_configuration(path: Path | None) -> TracingConfiguration | None:
+    """What the file at *path* says; None: no file. Raises `UsageError` for what is wrong."""
+    if path is None:
+        return None
+    try:
+        return decode_tracing_configuration(read_config(path), str(path))
+    except PolicyErrors as errors:
+        raise click.UsageError(str(errors)) from errors
+
+
+def make_tracing(
+    configuration: TracingConfiguration, client: ApiClient, settings: Settings
+) -> Tracing:
+    """What traces pods by *configuration*; `Tracing.close` ends it."""
+    # OpenTelemetry and gRPC take 30 MB and half a second, which only those pay who trace.
+    from engine.tracing.export import SpanSender
+
+    service = {"service.version": settings.version, "service.instance.id": settings.identity}
+    return Tracing(
+        Sampler(configuration.sampling_rate_per_million),
+        SpanSender(configuration.endpoint, service),
+        clock=client.clock,
+        rng=client.rng,
     )
 
 

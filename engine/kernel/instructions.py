@@ -153,7 +153,8 @@ class ReportDecision(msgspec.Struct, frozen=True):
 
     `answers` are those of extenders, in order. `seconds` is how long it took in all, `own_seconds`
     without the time of extenders; `failures` are those of policies, `lost` those that lost time.
-    `is_member`: the pod is tried with others of its group.
+    `is_member`: the pod is tried with others of its group. `started_at` is when it began (monotonic
+    seconds).
     """
 
     pod: Pod
@@ -164,6 +165,7 @@ class ReportDecision(msgspec.Struct, frozen=True):
     failures: Sequence[PolicyFailure]
     lost: Sequence[PolicyFailure]
     is_member: bool = False
+    started_at: float = 0.0
 
 
 class ReportFault(msgspec.Struct, frozen=True):

@@ -533,7 +533,15 @@ class Kernel:
             self.throttle.succeeded(Work.ATTEMPT, pod)
         self._out.append(
             ReportDecision(
-                pod, decision, answers, seconds, seconds - waited, failures, lost, is_member
+                pod,
+                decision,
+                answers,
+                seconds,
+                seconds - waited,
+                failures,
+                lost,
+                is_member,
+                started_at,
             )
         )
 

@@ -38,6 +38,7 @@ from engine.kube.resources import PODS, Resource
 from engine.kube.transport import JSON, READS, Observer, Request, Transport, user_agent
 from engine.lib.clock import Clock, SystemClock
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
+from engine.telemetry.spans import request_span
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -215,11 +216,15 @@ class ApiClient:
             request.may_send = self._may_write
         await self._authorize(request)
         try:
-            return await self._transport.send(request)
+            return await self._send(request)
         except Unauthorized:
             # Nothing was carried out. Try again if there is a fresher credential.
             if not await self._has_new_credential(request):
                 raise
+        return await self._send(request)
+
+    async def _send(self, request: Request) -> bytes:
+        request.span = request_span(request.method, request.target)
         return await self._transport.send(request)
 
     async def _authorize(self, request: Request) -> None:
@@ -358,6 +363,7 @@ class ApiClient:
         request = _binding(namespace, name, uid, node, annotations, timeout)
         request.authorization = self._credentials.header
         request.may_send = self._may_write
+        request.span = request_span(request.method, request.target)
         return self._transport.send_now(request)
 
     # --- lists and watches --------------------------------------------------------------------

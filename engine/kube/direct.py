@@ -15,6 +15,7 @@ from engine.kube.connection import Exchange, Stream
 from engine.kube.errors import KubeConfigError
 from engine.kube.pool import Pool, PoolTiming
 from engine.kube.transport import READS, Observer, Pieces, Request, user_agent
+from engine.telemetry.spans import answered
 
 
 class DirectTransport:
@@ -99,9 +100,9 @@ class DirectTransport:
             stream=stream,
             may_send=request.may_send,
         )
-        if self.observer is not None:
+        if self.observer is not None or request.span is not None:
             report = partial(
-                _report, self.observer, request.method, exchange, asyncio.get_running_loop().time()
+                _report, self.observer, request, exchange, asyncio.get_running_loop().time()
             )
             exchange.answer.add_done_callback(report)
         self._pool.send(exchange)
@@ -111,6 +112,8 @@ class DirectTransport:
         if request.authorization != self._authorization:
             self._authorize(request.authorization)
         head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._head_end}"
+        if request.span is not None:
+            head += f"traceparent: {request.span.traceparent}\r\n"
         body = request.body
         if body is None:
             if request.method in READS:
@@ -129,14 +132,17 @@ class DirectTransport:
 
 
 def _report(
-    observer: Observer,
-    method: str,
+    observer: Observer | None,
+    request: Request,
     exchange: Exchange,
     began: float,
     answer: "asyncio.Future[bytes]",
 ) -> None:
-    if not answer.cancelled():
-        observer(method, exchange.status, asyncio.get_running_loop().time() - began)
+    if request.span is not None:
+        error = asyncio.CancelledError("given up") if answer.cancelled() else answer.exception()
+        answered(request.span, exchange.status, error)
+    if observer is not None and not answer.cancelled():
+        observer(request.method, exchange.status, asyncio.get_running_loop().time() - began)
 
 
 async def _pieces(stream: Stream) -> AsyncIterator[bytes]:

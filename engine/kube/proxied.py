@@ -17,6 +17,7 @@ from engine.kube.config import Credentials, TlsContext
 from engine.kube.errors import ConnectionLost, TimedOut, error_from_answer
 from engine.kube.pool import KEEPALIVE_SECONDS
 from engine.kube.transport import JSON, Observer, Pieces, Request, user_agent
+from engine.telemetry.spans import answered
 
 _ERRORS_OF_CONNECTING: Final = (
     aiohttp.ClientConnectorError,  # refused, unreachable, unknown host, bad certificate
@@ -84,8 +85,16 @@ class ProxiedTransport:
 
     async def send(self, request: Request) -> bytes:
         """The body of the answer to *request*."""
-        async with self._exchange(request) as answer:
-            return await answer.read()
+        try:
+            async with self._exchange(request) as answer:
+                body = await answer.read()
+        except BaseException as error:
+            if request.span is not None:
+                answered(request.span, getattr(error, "status", 0), error)
+            raise
+        if request.span is not None:
+            answered(request.span, answer.status, None)
+        return body
 
     def send_now(self, request: Request) -> "asyncio.Future[bytes] | None":
         """None: requests through a proxy need a task."""
@@ -108,6 +117,8 @@ class ProxiedTransport:
         headers = {"Content-Type": request.content_type} if request.body is not None else {}
         if request.authorization is not None:
             headers["Authorization"] = request.authorization
+        if request.span is not None:
+            headers["traceparent"] = request.span.traceparent
         if self._tls is not None:
             self._tls.follow(self._credentials.endpoint)
         session = self._open_session()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Final, Protocol
 
+from engine.telemetry.spans import Span
+
 JSON: Final = "application/json"
 #: Methods that change nothing.
 READS: Final = frozenset({"GET", "HEAD"})
@@ -39,6 +41,7 @@ class Request:
         authorization: The header's value, or None.
         may_send: Asked once more just before the request is written, however long it has waited for
             a connection; if it says no, the request fails as not sent. None: it always may.
+        span: Ends with the answer; the server gets its context. None: it is not traced.
     """
 
     method: str
@@ -48,6 +51,7 @@ class Request:
     content_type: str = JSON
     authorization: str | None = None
     may_send: Callable[[], bool] | None = None
+    span: Span | None = None
 
     @property
     def label(self) -> str:

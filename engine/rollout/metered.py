@@ -22,11 +22,17 @@ class Stopwatch(Protocol):
 
 
 class Evaluations:
-    """Evaluations by (plugin, extension point, profile), and their durations."""
+    """Evaluations by (plugin, extension point, profile), and their durations.
+
+    Attributes:
+        stopwatch: Takes the duration of each round trip.
+        on_round_trip: Is called after each, in its thread, with the seconds and the calls.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.stopwatch: Stopwatch | None = None
+        self.on_round_trip: Callable[[float, Sequence[Call]], None] | None = None
 
 
 class MeteredEvaluator:
@@ -55,9 +61,11 @@ class MeteredEvaluator:
         """One list of verdicts per call, in the order of *calls*."""
         started = self._monotonic()
         answers = self._evaluator.evaluate(calls)
-        stopwatch = self._evaluations.stopwatch
-        if stopwatch is not None:
-            stopwatch.observe(self._monotonic() - started)
+        evaluations = self._evaluations
+        if evaluations.stopwatch is not None:
+            evaluations.stopwatch.observe(self._monotonic() - started)
+        if evaluations.on_round_trip is not None:
+            evaluations.on_round_trip(self._monotonic() - started, calls)
         self._count(calls)
         return answers
 

@@ -98,19 +98,21 @@ class _Renamed(Collector):
 
 
 class Metrics:
-    """All metrics of a scheduler process, registered in *registry*."""
+    """All metrics of a scheduler process, registered in *registry*; *histogram* makes its own."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, histogram: type[Histogram] = Histogram) -> None:
         self.registry = registry
         self._profiles: dict[str, ProfileMetrics] = {}
         self._points: dict[tuple[str, str, str], Histogram] = {}
         self._pulled = _Pulled()
-        self._define_scheduler_metrics(registry)
-        self._define_own_metrics(registry)
+        self._define_scheduler_metrics(registry, histogram)
+        self._define_own_metrics(registry, histogram)
         self._define_former_metrics(registry)
         registry.register(self._pulled)
 
-    def _define_scheduler_metrics(self, registry: CollectorRegistry) -> None:
+    def _define_scheduler_metrics(
+        self, registry: CollectorRegistry, histogram: type[Histogram]
+    ) -> None:
         self.schedule_attempts = Counter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result: `scheduled`, `unschedulable` "
@@ -118,20 +120,20 @@ class Metrics:
             ["result", "profile"],
             registry=registry,
         )
-        self.attempt_seconds = Histogram(
+        self.attempt_seconds = histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (decision and binding).",
             ["result", "profile"],
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
-        self.algorithm_seconds = Histogram(
+        self.algorithm_seconds = histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Latency of the decision alone in seconds.",
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
-        self.sli_seconds = Histogram(
+        self.sli_seconds = histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Seconds from a pod's first attempt to its binding, by the number of attempts.",
             ["attempts"],
@@ -142,7 +144,7 @@ class Metrics:
             self.sli_seconds.labels(str(n) if n < _MOST_ATTEMPTS_LABEL else f"{n}+")
             for n in range(1, _MOST_ATTEMPTS_LABEL + 1)
         ]
-        self.pod_attempts = Histogram(
+        self.pod_attempts = histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts it took to schedule a pod.",
             buckets=exponential(1, 2, 5),
@@ -154,7 +156,7 @@ class Metrics:
             "for too long.",
             registry=registry,
         )
-        self.extension_point_seconds = Histogram(
+        self.extension_point_seconds = histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency of an extension point that runs by itself: PreEnqueue, PodGroupPostFilter, "
             "Permit, Bind. Those of a decision are answered together: see "
@@ -163,14 +165,14 @@ class Metrics:
             buckets=exponential(0.0001, 2, 12),
             registry=registry,
         )
-        self.event_handling_seconds = Histogram(
+        self.event_handling_seconds = histogram(
             "scheduler_event_handling_duration_seconds",
             "Latency of handling one change of an object (a sample of the changes).",
             ["event"],
             buckets=exponential(0.0001, 2, 12),
             registry=registry,
         )
-        self.permit_wait_seconds = Histogram(
+        self.permit_wait_seconds = histogram(
             "scheduler_permit_wait_duration_seconds",
             "Seconds that pods waited in permit.",
             ["result"],
@@ -189,14 +191,14 @@ class Metrics:
             ["result", "profile"],
             registry=registry,
         )
-        self.podgroup_attempt_seconds = Histogram(
+        self.podgroup_attempt_seconds = histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Latency of an attempt to schedule a pod group in seconds.",
             ["result", "profile"],
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
-        self.podgroup_algorithm_seconds = Histogram(
+        self.podgroup_algorithm_seconds = histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Latency of choosing nodes for a pod group in seconds, without preemption.",
             buckets=exponential(0.001, 2, 15),
@@ -208,27 +210,27 @@ class Metrics:
             ["result"],
             registry=registry,
         )
-        self.workload_preemption_victims = Histogram(
+        self.workload_preemption_victims = histogram(
             "scheduler_workload_preemption_victims",
             "Number of victims of one preemption for a pod group.",
             buckets=exponential(1, 2, 11),
             registry=registry,
         )
-        self.preemption_workload_disruptions = Histogram(
+        self.preemption_workload_disruptions = histogram(
             "scheduler_preemption_workload_disruptions",
             "Number of groups that one preemption evicts as a whole, if there are some.",
             ["preemptor"],
             buckets=exponential(1, 2, 11),
             registry=registry,
         )
-        self.preemption_evaluation_seconds = Histogram(
+        self.preemption_evaluation_seconds = histogram(
             "scheduler_preemption_evaluation_duration_seconds",
             "Seconds that it took to find the victims of a preemption for a pod group, by result.",
             ["preemptor", "result"],
             buckets=exponential(0.001, 2, 16),
             registry=registry,
         )
-        self.preemption_execution_seconds = Histogram(
+        self.preemption_execution_seconds = histogram(
             "scheduler_preemption_execution_duration_seconds",
             "Seconds that it took to evict the victims of one preemption for a `pod` or a "
             "`podgroup`: `success` or `error`.",
@@ -242,13 +244,13 @@ class Metrics:
             ["preemptor"],
             registry=registry,
         )
-        self.preemption_victims = Histogram(
+        self.preemption_victims = histogram(
             "scheduler_preemption_victims",
             "Number of victims of one preemption.",
             buckets=exponential(1, 2, 7),
             registry=registry,
         )
-        self.preemption_seconds = Histogram(
+        self.preemption_seconds = histogram(
             "scheduler_preemption_goroutines_duration_seconds",
             "Seconds that it took to evict the victims of one preemption: `success` or `error`.",
             ["result"],
@@ -275,8 +277,8 @@ class Metrics:
             registry=registry,
         )
 
-    def _define_own_metrics(self, registry: CollectorRegistry) -> None:
-        self.binding_seconds = Histogram(
+    def _define_own_metrics(self, registry: CollectorRegistry, histogram: type[Histogram]) -> None:
+        self.binding_seconds = histogram(
             "starsched_binding_duration_seconds",
             "Seconds from sending a binding to knowing its outcome, retries included.",
             ["result"],
@@ -341,7 +343,7 @@ class Metrics:
         )
         # Policies that are chosen at the start are no candidates: nothing was rejected so far.
         self.last_reload_ok.set(1)
-        self.reload_seconds = Histogram(
+        self.reload_seconds = histogram(
             "starsched_policy_reload_duration_seconds",
             "Seconds to check, test and try one candidate.",
             buckets=exponential(0.01, 2, 12),
@@ -356,19 +358,19 @@ class Metrics:
         )
         for stage, outcome in product(("shadow", "canary"), ("pass", "fail", "inconclusive")):
             self.rollout_verdicts.labels(stage, outcome)
-        self.decision_pauses = Histogram(
+        self.decision_pauses = histogram(
             "starsched_decision_pause_seconds",
             "From one decision to the next, or from a pod's arrival if nothing was to be decided.",
             buckets=(0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5),
             registry=registry,
         )
-        self.evaluation_seconds = Histogram(
+        self.evaluation_seconds = histogram(
             "starsched_evaluation_duration_seconds",
             "Round trips to the sandbox, each for all evaluations without a kept verdict.",
             buckets=exponential(0.00005, 2, 16),
             registry=registry,
         )
-        self.extender_seconds = Histogram(
+        self.extender_seconds = histogram(
             "starsched_extender_request_duration_seconds",
             "Seconds that an extender took to answer, by its urlPrefix, verb (`filter`, "
             "`prioritize`, `preempt`, `bind`) and result: `success` or `error`.",
@@ -376,7 +378,7 @@ class Metrics:
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
-        self.extender_served_seconds = Histogram(
+        self.extender_served_seconds = histogram(
             "starsched_extender_served_duration_seconds",
             "Seconds to answer kube-scheduler as an extender, by verb and result: `success`, "
             "`error`, or `refused` for an invalid request.",

@@ -18,6 +18,7 @@ from engine.rollout.control import SUFFIX, ConfigMapControl, NoControl, RolloutC
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.sources import BuiltinSource, ConfigMapSource, PolicySource
 from engine.rollout.trial import CandidateStages
+from engine.tracing.pod_traces import Tracing
 
 NAMESPACE = "starsched"
 NAME = "policies"
@@ -61,6 +62,7 @@ async def scheduler_at(
     learned_store: Callable[[ApiClient], LearnedStore] | None = None,
     stages: CandidateStages | None = None,
     decision_log: Recorder | None = None,
+    tracing: Tracing | None = None,
     wait: bool = True,
     **settings: Any,
 ) -> AsyncIterator[App]:
@@ -80,6 +82,7 @@ async def scheduler_at(
             settings=dataclasses.replace(Settings(), **settings),
             decision_log=decision_log,
             control=control,
+            tracing=tracing,
         )
         running = asyncio.ensure_future(app.run())
         try:

@@ -1,0 +1,67 @@
+"""`starsched run --tracing-config-file`."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.devcluster import DevCluster, make_pod
+from tests.app.harness import placements
+from tests.app.test_devices import node
+from tests.cli.test_run_command import Process, run
+from tests.tracing.receiver import collecting
+from tests.waiting import eventually
+
+HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
+
+
+def test_a_mistake_is_a_usage_error_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "tracing.yaml"
+    file.write_text(f"{HEAD}samplingRatePerMillion: 2000000\n")
+    result = run(f"--tracing-config-file={file}")
+    assert result.exit_code == 2
+    assert f"{file}:3:25: samplingRatePerMillion: want an int in 0..1000000" in result.output
+
+
+def test_a_file_that_is_missing_is_a_usage_error() -> None:
+    result = run("--tracing-config-file=/does/not/exist")
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
+
+
+def test_a_file_that_is_no_text_is_a_usage_error(tmp_path: Path) -> None:
+    file = tmp_path / "tracing.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    result = run(f"--tracing-config-file={file}")
+    assert result.exit_code == 2
+    assert str(file) in result.output
+
+
+@pytest.mark.slow("starts programs")
+async def test_a_process_sends_its_spans_before_it_ends(tmp_path: Path) -> None:
+    with collecting() as collector:
+        file = tmp_path / "tracing.yaml"
+        file.write_text(f"{HEAD}endpoint: {collector.endpoint}\nsamplingRatePerMillion: 1000000\n")
+        async with DevCluster() as cluster:
+            cluster.create(node("a"))
+            kubeconfig = tmp_path / "kubeconfig"
+            kubeconfig.write_text(
+                yaml.safe_dump(
+                    {
+                        "clusters": [{"name": "a", "cluster": {"server": cluster.url}}],
+                        "users": [{"name": "a", "user": {}}],
+                        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+                        "current-context": "a",
+                    }
+                )
+            )
+            with Process(
+                f"--kubeconfig={kubeconfig}", "--no-leader-elect", f"--tracing-config-file={file}"
+            ) as process:
+                cluster.create(make_pod("p"))
+                await eventually(lambda: placements(cluster), seconds=60.0)
+                assert await asyncio.to_thread(process.stop) == 0
+    spans = collector.of_pod("p")
+    assert spans["schedule pod"][0].resource["service.version"]
+    assert {"attempt", "POST pods/binding", "POST events"} <= set(spans)
