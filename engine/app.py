@@ -69,6 +69,8 @@ from engine.page.routes import page_routes, root_route
 from engine.page.streams import Streams
 from engine.policy.analysis import reads_ages
 from engine.policy.bundle import Bundle
+from engine.policy.config import DEFAULT_SCHEDULER_NAME
+from engine.policy.evaluator import Files
 from engine.policy.verdicts import VerdictMemo
 from engine.pulled_metrics import (
     show_cache,
@@ -88,6 +90,7 @@ from engine.recording.recorder import Recorder
 from engine.rollout.comparing import LiveComparing
 from engine.rollout.control import NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
+from engine.rollout.last_resort import last_resort
 from engine.rollout.rollout import Rollout
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.sources import PolicySource
@@ -141,6 +144,9 @@ class Settings:
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         bindings: Most bindings in flight.
+        last_resort: The `schedulerName` that the built-in policies decide for at a start without
+            usable policies, if those that are offered do not say; None where the stages have a
+            configuration of their own.
         configuration: What `/configz` shows.
         flags: What `/flagz` shows.
         version: Of the program.
@@ -155,6 +161,7 @@ class Settings:
     max_backoff: float = 10.0
     max_unschedulable: float = 300.0
     bindings: int = MOST_IN_FLIGHT
+    last_resort: str | None = DEFAULT_SCHEDULER_NAME
     configuration: dict[str, Any] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
@@ -335,6 +342,7 @@ class App:
             clock=self._clock,
             comparing=self.comparing,
             control=self.control,
+            last_resort=self._last_resort,
             may_save=self._may_act,
         )
         # 6. The informers.
@@ -713,6 +721,10 @@ class App:
         control, about = self.control.current, self.control.reference
         if control.problems and about is not None:
             self.rollout.report_control(about, control)
+
+    def _last_resort(self, offered: Files | None) -> Files:
+        name = self.settings.last_resort
+        return {} if name is None else last_resort(offered, name)
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act

@@ -50,6 +50,7 @@ from engine.lib.listening import CannotListen
 from engine.lib.open_files import allow_open_files
 from engine.policy.config import (
     API_VERSION,
+    DEFAULT_SCHEDULER_NAME,
     KIND,
     KubeSchedulerConfiguration,
     decode_configuration,
@@ -319,6 +320,7 @@ async def _choose_parts(
         max_backoff=config.pod_max_backoff_seconds,
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
         bindings=options["max_bindings_in_flight"],
+        last_resort=None if config_text is not None else last_resort_name(lease),
         configuration=shown_configuration(config, lease),
         flags=flags,
         version=version(),
@@ -360,6 +362,17 @@ def make_tracing(
         clock=client.clock,
         rng=client.rng,
     )
+
+
+def last_resort_name(lease: LeaseSettings | None) -> str:
+    """Whose pods the built-in policies may decide for where no policies say.
+
+    Those of kube-scheduler only if no other process can lead at the same time: its own lease, or
+    none. Next to it, a name that its pods do not give.
+    """
+    if lease is None or (lease.namespace, lease.name) == ("kube-system", KUBE_SCHEDULER):
+        return DEFAULT_SCHEDULER_NAME
+    return lease.name
 
 
 def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder | None:

@@ -23,6 +23,7 @@ from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
+from engine.policy.evaluator import Files
 from engine.policy.shadowed_policies import without_shadowed
 from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import Control, NoControl, RolloutControl
@@ -76,6 +77,8 @@ class Rollout:
         metrics, clock: Measure.
         comparing: Compares a candidate with what is in force; None: this process decides nothing.
         control: Who may skip stages wants this.
+        last_resort: The files to start with where those that the source offers, and the last good
+            ones, are not usable; they hold no policies.
         may_save: False once another replica may lead, by the clock: also before this one knows.
         save_timeout, load_timeout: Seconds for which a new leader waits for *store*.
         sleep: Waits between two looks at the source, the store and an edit on probation.
@@ -94,6 +97,7 @@ class Rollout:
         clock: Clock,
         comparing: Comparing | None = None,
         control: RolloutControl | None = None,
+        last_resort: Callable[[Files | None], Files] = lambda _offered: {},
         may_save: Callable[[], bool] = yes,
         save_timeout: float = SAVE_TIMEOUT,
         load_timeout: float = LOAD_TIMEOUT,
@@ -126,6 +130,7 @@ class Rollout:
         )
         self._control = control if control is not None else NoControl()
         self._comparing = comparing if comparing is not None else NoComparing()
+        self._last_resort = last_resort
         self._standing = Standing(self._comparing, lambda: self.is_active)
         self._staging = Staging(
             comparing=self._comparing,
@@ -213,7 +218,9 @@ class Rollout:
                 self._close([chosen])
                 chosen = last_good
                 self.offers.repeat()
-        loaded = chosen or await self._prepare_last_good() or await self._built_in_at_last()
+        loaded = chosen or await self._prepare_last_good()
+        if loaded is None:
+            loaded = await self._built_in_at_last(None if offer is None else offer.files)
         self._switch(loaded)
         return loaded
 
@@ -503,21 +510,26 @@ class Rollout:
         log.warning("Running the last good policies", revision=bundle.revision)
         return loaded
 
-    async def _prepare_builtin(self) -> LoadedRevision:
-        bundle = await self._built({})
-        loaded = await self._load_as("builtin", bundle, {})
+    async def _prepare_builtin(self, offered: Files | None) -> LoadedRevision:
+        files: Files = {}
+        # A fault in reading what is offered must not keep the built-in ones from a start.
+        with contextlib.suppress(Rejected), _faults_reject():
+            files = self._last_resort(offered)
+        bundle = await self._built(files)
+        loaded = await self._load_as("builtin", bundle, files)
         log.error(
             "No usable policies: running the built-in ones alone",
             source=self.source_name,
             revision=bundle.revision,
+            profiles=", ".join(profile.scheduler_name for profile in bundle.profiles),
         )
         return loaded
 
-    async def _built_in_at_last(self) -> LoadedRevision:
+    async def _built_in_at_last(self, offered: Files | None) -> LoadedRevision:
         """The built-in policies, however often their sandbox dies: nothing else could decide."""
         while True:
             try:
-                return await self._prepare_builtin()
+                return await self._prepare_builtin(offered)
             except Rejected as rejection:
                 log.error("Not even the built-in policies load", reason=rejection.note())
             self.offers.repeat()  # may load, too, when these do
@@ -574,7 +586,7 @@ class Rollout:
         if self._saved.revision not in (None, first.bundle.revision):
             loaded = await self._prepare_last_good()
         try:
-            loaded = loaded or await self._prepare_builtin()
+            loaded = loaded or await self._prepare_builtin(first.files)
         except Rejected as rejection:
             # A machine without memory for a sandbox, say. What decides now, has one.
             log.error(

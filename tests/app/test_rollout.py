@@ -380,6 +380,30 @@ async def test_a_bad_start_without_last_good_runs_the_builtin_policies(
         await eventually(lambda: rejections(cluster))
 
 
+@pytest.mark.slow("runs a whole scheduler")
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_bad_start_next_to_kube_scheduler_leaves_its_pods_alone(
+    cluster: DevCluster, is_there: bool
+) -> None:
+    """Two schedulers placed the same pods where the first policies were bad, or were missing."""
+    if is_there:
+        profile = "profiles: [{schedulerName: ours}, {schedulerName: others}]"
+        head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        edit(cluster, {"bad.star": "def score(pod, node:\n", "profile.yaml": head + profile})
+    async with scheduler(cluster, from_config_map=True, last_resort="ours") as app:
+        assert app.rollout.describe()["active"]["origin"] == "builtin"
+        cluster.create(make_pod("theirs"))
+        names = ["ours", "others"] if is_there else ["ours"]
+        for name in names:
+            cluster.create(make_pod(name, scheduler_name=name))
+        for name in names:
+            await eventually(lambda name=name: node_of(cluster, name))  # type: ignore[misc]
+        assert node_of(cluster, "theirs") == ""
+        # And what is right is in force as soon as it is there.
+        edit(cluster, files(prefer("node-2")))
+        await eventually(lambda: node_of(cluster, "theirs") == "node-2")
+
+
 @pytest.mark.parametrize("has_last_good", [True, False])
 async def test_a_fault_of_ours_in_examining_policies_does_not_end_the_start(
     cluster: DevCluster, tmp_path: Path, has_last_good: bool
