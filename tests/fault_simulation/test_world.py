@@ -19,7 +19,9 @@ from engine.fault_simulation.reached import possible
 from engine.fault_simulation.world import Outcome, Plan, World
 from engine.lib.clock import SystemClock
 
-#: Seconds of faults in each world of `test_fixed_seeds_hold`.
+#: The worlds of `test_fixed_seeds_hold`, and the seconds of faults in each: all kinds of faults and
+#: all features, in three minutes of two cores.
+SEEDS = (1, 2, 3, 4, 8, 9, 10, 11)
 SECONDS = 120.0
 PLAN = Plan(5, 120.0, features=frozenset(FEATURES), faults=frozenset(all_kinds()), every=2.0)
 
@@ -49,7 +51,7 @@ def digest(seed: int, hash_seed: str) -> str:
 
 @pytest.mark.slow("runs the world of one seed twice")
 def test_the_same_seed_sends_the_same_bytes_at_the_same_moments() -> None:
-    assert digest(3, "1") == digest(3, "2")
+    assert digest(10, "1") == digest(10, "2")
 
 
 @pytest.mark.slow("runs the worlds of two seeds")
@@ -64,7 +66,7 @@ def test_another_seed_is_another_world_and_none_asks_for_the_real_time(
 
     monkeypatch.setattr(SystemClock, "monotonic", ask)
     monkeypatch.setattr(SystemClock, "now", ask)
-    one, other = (World(replace(PLAN, seed=seed, seconds=20.0)).run() for seed in (1, 2))
+    one, other = (World(replace(PLAN, seed=seed, seconds=8.0)).run() for seed in (1, 2))
     assert one.digest != other.digest
     assert not asked, asked[0]
 
@@ -72,7 +74,7 @@ def test_another_seed_is_another_world_and_none_asks_for_the_real_time(
 # --- what must hold ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.slow("simulates minutes of a cluster full of faults")
 def test_fixed_seeds_hold(seed: int) -> None:
     # In a process of its own, as users run it: what other worlds left in caches decides nothing.
@@ -114,6 +116,12 @@ def test_a_world_that_fails_is_printed_as_json() -> None:
 def test_a_plan_survives_being_written() -> None:
     for seed in range(50):
         assert decode(encode(plan_of(seed))) == plan_of(seed)
+
+
+def test_the_fixed_seeds_have_every_kind_of_fault_and_every_feature() -> None:
+    plans = [plan_of(seed) for seed in SEEDS]
+    assert frozenset.union(*(plan.faults for plan in plans)) == frozenset(all_kinds())
+    assert frozenset.union(*(plan.features for plan in plans)) == frozenset(FEATURES)
 
 
 def test_seeds_choose_different_faults_and_features() -> None:
