@@ -20,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium wheels lock docs chart site site-release image image-digests clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium wheels lock docs monitoring chart site site-release image image-digests clean
 
 ##@ Start
 
@@ -102,9 +102,9 @@ bench-core: setup ## decisions per second of the core alone, no control plane
 
 ##@ Build what tests run on
 
-controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, helm, Prometheus, basedpyright (cached outside)
+controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, helm, Prometheus, promtool, basedpyright (cached outside)
 	$(BIN)/python controlplane/build.py
-	$(BIN)/python tools/go_programs.py kustomize helm kubectl prometheus
+	$(BIN)/python tools/go_programs.py kustomize helm kubectl prometheus promtool
 	$(BIN)/python tools/basedpyright/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
@@ -140,6 +140,9 @@ lock: ## write the lock files from pyproject.toml (UPGRADE=1 moves every version
 
 docs: setup ## write the pages of the commands (docs/commands) from their --help
 	@$(BIN)/python tools/command_pages.py
+
+monitoring: setup ## write dashboards and the PrometheusRule (deploy/monitoring) from their sources
+	@$(BIN)/python tools/monitoring.py
 
 chart: setup ## write the chart's copies, versions and README (deploy/helm) from their sources
 	@$(BIN)/python tools/chart.py

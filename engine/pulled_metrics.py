@@ -18,6 +18,7 @@ from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
 from engine.rollout.measures import KINDS, ShadowMeasures
+from engine.rollout.shadow.shadow import BUSY
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 from engine.telemetry.metrics import Metrics
 from engine.tracing.pod_traces import Tracing
@@ -216,7 +217,8 @@ def show_rollout(metrics: Metrics, status: Callable[[], RolloutStatus]) -> None:
         "starsched_rollout_skipped_total",
         "Decisions that the shadow of the last edit has not compared, by reason.",
         ("reason",),
-        lambda: [((reason,), number) for reason, number in shadow().skipped.items()],
+        # A thread that has no time is the reason to be looked for, also before it is one.
+        lambda: [((reason,), n) for reason, n in ({BUSY: 0} | shadow().skipped).items()],
     )
 
 

@@ -278,6 +278,8 @@ class Metrics:
         )
 
     def _define_own_metrics(self, registry: CollectorRegistry, histogram: type[Histogram]) -> None:
+        # Where alerts and dashboards look for the first time that something happens, its label is
+        # named here: an increase is seen only in a series that was there before.
         self.binding_seconds = histogram(
             "starsched_binding_duration_seconds",
             "Seconds from sending a binding to knowing its outcome, retries included.",
@@ -297,6 +299,8 @@ class Metrics:
             ["cause"],
             registry=registry,
         )
+        for cause in ("full", "rejected", "failed", "shutdown"):
+            self.events_dropped.labels(cause)
         self.status_patches = Counter(
             "starsched_pod_status_patches_total",
             "Patches of conditions of pods and PodGroups by result: `written`, `superseded`, "
@@ -328,7 +332,6 @@ class Metrics:
             ["result"],
             registry=registry,
         )
-        # An increase is seen only in a series that was there before: alerts wait for the first.
         for result in RELOADS:
             self.policy_reloads.labels(result)
         self.last_reload_success = Gauge(

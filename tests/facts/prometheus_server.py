@@ -1,12 +1,14 @@
 """A real Prometheus that scrapes one target of the test's own."""
 
 import contextlib
+import json
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import yaml
@@ -32,14 +34,22 @@ def free_port() -> int:
 class Prometheus:
     """One server process; `stop` and `start` again for what happens without it."""
 
-    def __init__(self, folder: Path, target: str, token_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        target: str,
+        token_file: Path | None = None,
+        *,
+        job: str = "test",
+        rules: Mapping[str, Any] | None = None,
+    ) -> None:
         self._folder = folder
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         config = folder / "prometheus.yml"
-        job: dict[str, Any] = {"job_name": "test", "static_configs": [{"targets": [target]}]}
+        scrape: dict[str, Any] = {"job_name": job, "static_configs": [{"targets": [target]}]}
         if token_file is not None:
-            job |= {
+            scrape |= {
                 "scheme": "https",
                 "tls_config": {"insecure_skip_verify": True},
                 "authorization": {"credentials_file": str(token_file)},
@@ -47,7 +57,14 @@ class Prometheus:
                 "scrape_interval": "5s",
             }
         times = {"scrape_interval": "200ms", "scrape_timeout": "200ms"}
-        config.write_text(yaml.safe_dump({"global": times, "scrape_configs": [job]}))
+        given: dict[str, Any] = {"global": times, "scrape_configs": [scrape]}
+        if rules is not None:
+            # A scrape is larger than those of other tests, and rules are evaluated as often.
+            every = "500ms"
+            given["global"] = dict.fromkeys((*times, "evaluation_interval"), every)
+            given["rule_files"] = [str(folder / "rules.yml")]
+            (folder / "rules.yml").write_text(yaml.safe_dump(rules))
+        config.write_text(yaml.safe_dump(given))
 
     @property
     def url(self) -> str:
@@ -76,6 +93,20 @@ class Prometheus:
         ):
             return True
         return False
+
+    def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
+        """The series of an instant query, each with `metric` and `value`, now or at a time.
+
+        Raises `AssertionError` with what the server says if it does not understand.
+        """
+        words = {"query": expression} | ({} if at is None else {"time": str(at)})
+        try:
+            with urlopen(f"{self.url}/api/v1/query?{urlencode(words)}", timeout=10) as answer:
+                found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        except HTTPError as error:
+            with error:
+                raise AssertionError(f"{expression}: {error.read().decode()}") from None
+        return found
 
     def stop(self) -> None:
         """Stop, and wait until it has ended."""
