@@ -1,16 +1,21 @@
 """`starsched run --tracing-config-file`."""
 
 import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from engine.app import FLUSH_SPANS_SECONDS
 from engine.devcluster import DevCluster, make_pod
 from tests.app.harness import placements
 from tests.app.test_devices import node
 from tests.cli.test_run_command import Process, run
-from tests.tracing.receiver import collecting
+from tests.tracing.receiver import Collector, collecting
 from tests.waiting import eventually
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
@@ -38,30 +43,46 @@ def test_a_file_that_is_no_text_is_a_usage_error(tmp_path: Path) -> None:
     assert str(file) in result.output
 
 
+@contextlib.asynccontextmanager
+async def running(collector: Collector, directory: Path) -> AsyncIterator[Process]:
+    """A process that traces every pod to *collector* and has bound one, `p`."""
+    file, kubeconfig = directory / "tracing.yaml", directory / "kubeconfig"
+    file.write_text(f"{HEAD}endpoint: {collector.endpoint}\nsamplingRatePerMillion: 1000000\n")
+    async with DevCluster() as cluster:
+        cluster.create(node("a"))
+        config = {
+            "clusters": [{"name": "a", "cluster": {"server": cluster.url}}],
+            "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "current-context": "a",
+        }
+        kubeconfig.write_text(yaml.safe_dump(config))
+        with Process(
+            f"--kubeconfig={kubeconfig}", "--no-leader-elect", f"--tracing-config-file={file}"
+        ) as process:
+            cluster.create(make_pod("p"))
+            await eventually(lambda: placements(cluster), seconds=60.0)
+            yield process
+
+
 @pytest.mark.slow("starts programs")
 async def test_a_process_sends_its_spans_before_it_ends(tmp_path: Path) -> None:
     with collecting() as collector:
-        file = tmp_path / "tracing.yaml"
-        file.write_text(f"{HEAD}endpoint: {collector.endpoint}\nsamplingRatePerMillion: 1000000\n")
-        async with DevCluster() as cluster:
-            cluster.create(node("a"))
-            kubeconfig = tmp_path / "kubeconfig"
-            kubeconfig.write_text(
-                yaml.safe_dump(
-                    {
-                        "clusters": [{"name": "a", "cluster": {"server": cluster.url}}],
-                        "users": [{"name": "a", "user": {}}],
-                        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-                        "current-context": "a",
-                    }
-                )
-            )
-            with Process(
-                f"--kubeconfig={kubeconfig}", "--no-leader-elect", f"--tracing-config-file={file}"
-            ) as process:
-                cluster.create(make_pod("p"))
-                await eventually(lambda: placements(cluster), seconds=60.0)
-                assert await asyncio.to_thread(process.stop) == 0
+        async with running(collector, tmp_path) as process:
+            assert await asyncio.to_thread(process.stop) == 0
     spans = collector.of_pod("p")
     assert spans["schedule pod"][0].resource["service.version"]
     assert {"attempt", "POST pods/binding", "POST events"} <= set(spans)
+
+
+@pytest.mark.slow("starts programs")
+async def test_a_collector_that_does_not_answer_does_not_keep_the_process(tmp_path: Path) -> None:
+    with collecting() as collector:
+        collector.gate = threading.Event()
+        async with running(collector, tmp_path) as process:
+            await eventually(lambda: collector.requests)
+            began = time.monotonic()
+            assert await asyncio.to_thread(process.stop) == 0
+            assert time.monotonic() - began < 2 * FLUSH_SPANS_SECONDS + 5.0
+    # Every line of the log is JSON: libraries in C write none of their own.
+    assert "Spans dropped at shutdown" in [line["message"] for line in process.lines]
