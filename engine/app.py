@@ -107,7 +107,7 @@ from engine.telemetry.component_metrics import (
 from engine.telemetry.exemplars import ExemplarHistogram
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
-from engine.tracing.pod_traces import Ask, Tracing
+from engine.tracing.pod_traces import Tracing
 from engine.watching.informer import Handler
 
 log = structlog.get_logger(component="app")
@@ -318,10 +318,9 @@ class App:
             may_act=self._may_act,
         )
         self._carriers = self._make_carriers()
-        self._ask_extenders: Ask = self.extenders.answer
         if tracing is not None:
             self._carriers = tracing.traced(self._carriers, self.queue)
-            self._ask_extenders = tracing.timed(self.extenders.answer)
+            self.extenders.on_answer = tracing.extender_answered
             stages.evaluations.on_round_trip = tracing.round_trip
         # 5. The policies.
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
@@ -553,7 +552,8 @@ class App:
                 self.shadow.deciding(kernel)
                 decision = kernel.decide(now)
                 if kernel.asks_extenders:
-                    instructions = await decided_asking(decision, self._ask_extenders, monotonic)
+                    ask = self.extenders.answer
+                    instructions = await decided_asking(decision, ask, monotonic)
                 else:
                     instructions = decided(decision)
                 if self.decision_log is not None:

@@ -74,6 +74,10 @@ class ExtenderCalls:
 
     Args:
         metrics, clock: Record the duration and the result of each call.
+
+    Attributes:
+        on_answer: Is called after each request of a decision, with the extender's name, the verb,
+            the seconds, and the error if there was one.
     """
 
     def __init__(self, *, metrics: Metrics, clock: Clock) -> None:
@@ -84,6 +88,7 @@ class ExtenderCalls:
         self._is_candidates: Callable[[Pod], bool] = _is_nobodys
         self._clients: dict[Extender, ExtenderClient | _Broken] = {}
         self._texts = messages.NodeTexts()
+        self.on_answer: Callable[[str, str, float, str], None] | None = None
 
     def use(
         self,
@@ -250,7 +255,7 @@ class ExtenderCalls:
     ) -> T:
         """Send *body* and decode the answer with *read*. Raises `ExtenderError`."""
         started = self._clock.monotonic()
-        result = "error"
+        result, failure = "error", ""
         client = self._clients.get(extender)
         if client is None:  # its policies were replaced during this attempt
             client = _make_client(extender)
@@ -262,10 +267,14 @@ class ExtenderCalls:
             answer = read(await client.send(verb, body, repeatable=repeatable))
             result = "success"
             return answer
+        except ExtenderError as error:
+            failure = str(error)
+            raise
         finally:
-            self._metrics.extender_seconds.labels(extender.name, what, result).observe(
-                self._clock.monotonic() - started
-            )
+            seconds = self._clock.monotonic() - started
+            self._metrics.extender_seconds.labels(extender.name, what, result).observe(seconds)
+            if self.on_answer is not None and what != "bind":
+                self.on_answer(extender.name, what, seconds, failure)
 
 
 def _make_client(extender: Extender) -> ExtenderClient | _Broken:

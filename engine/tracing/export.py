@@ -64,7 +64,8 @@ class SpanSender:
             export_timeout_millis=_TIMEOUT_SECONDS * 1000,
         )
         own = Resource.create({"service.name": "starsched", **service})
-        self._resource = own.merge(OTELResourceDetector().detect())
+        merged = own.merge(OTELResourceDetector().detect())
+        self._resource = _OneResource(merged.attributes, merged.schema_url)
         self._taken = 0
         self._full = 0
         self._late = 0
@@ -106,6 +107,16 @@ class SpanSender:
     @property
     def _waiting(self) -> int:
         return self._taken - self._exporter.exported - self._exporter.failed
+
+
+class _OneResource(Resource):
+    """A resource that is equal only to itself: there is one.
+
+    The library's own writes itself as JSON to get its hash, for each span.
+    """
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 class _CountingExporter(SpanExporter):

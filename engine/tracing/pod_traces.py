@@ -4,7 +4,7 @@
       queue                            a wait for an attempt, with the moves in between
       attempt                          profile, revision, result, node, what rejected it
         decision                       choosing a node
-          sandbox, extender            round trips of the decision
+          sandbox, extender filter     round trips of the decision
         permit                         waiting for the approval of policies
         binding cycle
           PreBind NAME                 a plugin that writes claims or volumes, or waits for them
@@ -20,7 +20,7 @@ how it came there.
 import random
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -30,7 +30,6 @@ from engine.model.pod import Pod
 from engine.policy.evaluator import Call
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.transitions import Move, Place
-from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Placement
 from engine.telemetry.spans import Span, within
 from engine.tracing.sampling import Context, Sampler
@@ -44,7 +43,6 @@ _MOST_MESSAGE: Final = 1024
 _SHORTEST_PERMIT: Final = 0.01
 
 Carrier = Callable[[Any], None]
-Ask = Callable[[Question], Awaitable[Answer]]
 
 
 class Sink(Protocol):
@@ -207,20 +205,11 @@ class Tracing:
         }
         self._trips.append(_Trip("sandbox", ended - seconds, ended, attributes, ""))
 
-    def timed(self, ask: Ask) -> Ask:
-        """*ask*, whose questions to extenders are spans of the decision."""
-
-        async def asked(question: Question) -> Answer:
-            began = self.clock.monotonic()
-            answer = await ask(question)
-            asks = type(question).__name__.removeprefix("Extender").lower()
-            failure = getattr(answer, "failure", None)
-            error = "" if failure is None else str(failure)
-            trip = _Trip("extender", began, self.clock.monotonic(), {"starsched.verb": asks}, error)
-            self._trips.append(trip)
-            return answer
-
-        return asked
+    def extender_answered(self, extender: str, verb: str, seconds: float, error: str) -> None:
+        """Remember a request of a decision to *extender* that ends now; *error*: how it failed."""
+        ended = self.clock.monotonic()
+        attributes = {"starsched.extender": extender}
+        self._trips.append(_Trip(f"extender {verb}", ended - seconds, ended, attributes, error))
 
     def close(self, seconds: float) -> None:
         """End the traces under way, and send what is left for *seconds* at most; blocks."""

@@ -11,14 +11,20 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from engine.app import App
 from engine.devcluster import DevCluster, make_pod
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.tracing.export import SpanSender
 from engine.tracing.pod_traces import Tracing
 from engine.tracing.sampling import ANNOTATION, Sampler
-from tests.app.harness import placements, scheduler
+from tests.app.harness import edit, namespace, placements, scheduler
 from tests.app.test_devices import make_claim, node
 from tests.app.test_devices import manifest as claiming
+from tests.app.test_extenders import configuration, verbs
+from tests.live import LiveCluster, pod
+from tests.live import node as live_node
 from tests.scheduling.devices.builders import device_class, resource_slice
+from tests.small_extender import SmallExtender, names_asked
 from tests.tracing.receiver import Collector, Received, collecting
 from tests.waiting import eventually
 
@@ -181,3 +187,44 @@ async def test_a_collector_that_is_away_holds_nothing_up() -> None:
     outcomes = tracing.sink.outcomes
     assert outcomes["exported"] == 0
     assert outcomes["failed"] + outcomes["shutdown"] > 20 * 4
+
+
+async def test_evictions_for_a_pod_are_in_its_trace(collector: Collector) -> None:
+    async with DevCluster() as server, ApiClient(Endpoint(server=server.url)) as client:
+        cluster = LiveCluster(client)
+        await cluster.prepare()
+        await cluster.create(live_node("n", cpu="2"), pod("low", on="n", cpu="2", priority="low"))
+        async with scheduler(server, tracing=tracing_to(collector)):
+            await cluster.create(pod("urgent", cpu="2", priority="high"))
+
+            async def is_going() -> bool:
+                return "deletionTimestamp" in (await cluster.pod("low"))["metadata"]
+
+            await eventually(is_going)
+            await cluster.end_pod("low")
+            await eventually(lambda: placements(server).get("urgent") == "n")
+    got = collector.of_pod("urgent")
+    (preemption,) = got["preemption"]
+    assert parent_of(got, preemption) == "attempt"
+    (eviction,) = got["DELETE pods"]
+    assert parent_of(got, eviction) == "preemption"
+    assert eviction.attributes["url.path"].endswith("/pods/low")
+    first = got["attempt"][0]
+    assert first.attributes["starsched.nominated_node"] == "n"
+
+
+async def test_what_extenders_are_asked_is_in_the_trace(collector: Collector) -> None:
+    def all_of_them(body: dict[str, Any]) -> Any:
+        return {"NodeNames": names_asked(body)}
+
+    async with DevCluster() as cluster, SmallExtender(filter=all_of_them) as extender:
+        cluster.create(namespace(), node("a"), node("b"))
+        edit(cluster, configuration(verbs(extender, "filter")))
+        async with scheduler(cluster, from_config_map=True, tracing=tracing_to(collector)):
+            cluster.create(make_pod("p"))
+            await eventually(lambda: placements(cluster))
+    got = collector.of_pod("p")
+    (asked,) = got["extender filter"]
+    assert parent_of(got, asked) == "decision"
+    assert asked.attributes == {"starsched.extender": extender.url}
+    assert "extender prioritize" not in got
