@@ -16,6 +16,7 @@ Examples:
 """
 
 import itertools
+import logging
 import os
 import sys
 import time
@@ -115,6 +116,8 @@ def main(
         for name in all_kinds():
             click.echo(name)
         return
+    # The API server would print each request that a fault has garbled.
+    logging.getLogger("aiohttp").addHandler(logging.NullHandler())
     plans: Iterator[Plan]
     steering = Steering(seconds)
     if plan_file is not None:
