@@ -20,6 +20,7 @@ from engine.binding.binding_cycle import MOST_IN_FLIGHT, BindingCycle
 from engine.binding.claim_writer import DeviceClaimWriter
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import CONTROLLER, NORMAL, EventRecorder, Reference
+from engine.binding.other_binders import OtherBinders
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_group_status import PodGroupStatusUpdater
 from engine.binding.pod_status import PodStatusUpdater
@@ -108,7 +109,7 @@ from engine.telemetry.exemplars import ExemplarHistogram
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.tracing.pod_traces import Tracing
-from engine.watching.informer import Handler
+from engine.watching.informer import Handler, Handlers
 
 log = structlog.get_logger(component="app")
 
@@ -355,10 +356,19 @@ class App:
             on_age=self._facts_aged,
             objects=self._known_objects,
         )
+        others = Handlers(
+            on_update=OtherBinders(
+                is_to_place=self._is_to_place,
+                is_counted=lambda uid: self.cache.get_pod(uid) is not None,
+                counter=self.metrics.pods_bound_by_others,
+                clock=self._clock,
+            ).see
+        )
         self._informers = make_informers(
             client,
             nodes=[self.facts.of_nodes, self._handler_of(resources.NODES)],
-            pods=[self.facts.of_pods, self._handler_of(resources.PODS)],
+            # The last one counts a pod where it is; those before see what was decided.
+            pods=[self.facts.of_pods, others, self._handler_of(resources.PODS)],
             others=self._handler_of,
             on_served=self._pod_groups_served,
         )
@@ -728,6 +738,12 @@ class App:
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
+
+    def _is_to_place(self, pod: Pod) -> bool:
+        """True if this process leads and has a profile for the pod."""
+        scheduler = self.kernel.scheduler
+        is_ours = scheduler is not None and scheduler.profile_of(pod) is not None
+        return is_ours and self.leading.is_set()
 
     def _may_report(self) -> bool:
         # The lease is given back first, so that a standby goes on at once.

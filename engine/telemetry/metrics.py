@@ -293,6 +293,11 @@ class Metrics:
             ["cause"],
             registry=registry,
         )
+        self.pods_bound_by_others = Counter(
+            "starsched_pods_bound_by_others_total",
+            "Pods of this scheduler's profiles that another process bound while it led.",
+            registry=registry,
+        )
         self.events_dropped = Counter(
             "starsched_events_dropped_total",
             "Events that were not written, by reason: `full`, `rejected`, `failed`, `shutdown`.",
