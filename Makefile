@@ -143,6 +143,7 @@ docs: setup ## write the pages of the commands (docs/commands) from their --help
 
 monitoring: setup ## write dashboards and the PrometheusRule (deploy/monitoring) from their sources
 	@$(BIN)/python tools/monitoring.py
+	@$(BIN)/python tools/chart.py
 
 chart: setup ## write the chart's copies, versions and README (deploy/helm) from their sources
 	@$(BIN)/python tools/chart.py

@@ -24,6 +24,8 @@ SOURCES: Final = (
     "deploy/authentication/role-binding.yaml",
     "deploy/overlays/replace/lease-role.yaml",
     "deploy/examples/*/profile.yaml",
+    "deploy/monitoring/alerts.yaml",
+    "deploy/monitoring/dashboards/*.json",
     "policies/examples/*.star",
     "policies/examples/profile.yaml",
 )

@@ -3,8 +3,10 @@
 import copy
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +16,15 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import KubeSchedulerConfiguration, decode_documents
 from engine.policy.shipped import PACKS
 from tests.deploy.chart import CHART, given, refusal, render_chart, run_helm
-from tests.deploy.rendering import ROOT, Manifest, container, pick, policies, render
+from tests.deploy.rendering import DEPLOY, ROOT, Manifest, container, pick, policies, render
 from tests.scripts import script
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 
-#: Labels that kustomize's objects lack: they say which release an object is of.
+#: Labels that kustomize's objects lack, or some of them: they say which release an object is of.
 _OF_THE_RELEASE = (
+    "app.kubernetes.io/component",
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
     "app.kubernetes.io/version",
@@ -30,7 +33,9 @@ _OF_THE_RELEASE = (
 #: Everything that is off by default.
 OPTIONS: dict[str, Any] = {
     "namespace": {"create": True},
-    "podMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "prometheus"}},
+    "podMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboards": {"enabled": True},
 }
 
 needs_helm = pytest.mark.usefixtures("helm")
@@ -68,15 +73,22 @@ def with_parsed_profile(manifest: Manifest) -> Manifest:
 @needs_helm
 @pytest.mark.parametrize("mode", ["beside", "replace"])
 @pytest.mark.usefixtures("kustomize")
-def test_the_objects_are_those_of_kustomize(mode: str) -> None:
-    got = by_name(render_chart({"mode": mode, "namespace": {"create": True}}))
-    want = by_name(render(f"overlays/{mode}"))
+def test_the_objects_are_those_of_kustomize(mode: str, tmp_path: Path) -> None:
+    lines = (
+        f"resources: [{os.path.relpath(DEPLOY / 'overlays' / mode, tmp_path)}]",
+        f"components: [{os.path.relpath(DEPLOY / 'monitoring', tmp_path)}]",
+    )
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    # The job has the name that the component gives it, in both modes.
+    options = {**OPTIONS, "podMonitor": {"enabled": True, "jobName": "starsched"}}
+    got = by_name(render_chart({"mode": mode, **options}))
+    want = by_name(render(str(tmp_path)))
     # Of a release it is the namespace of others' things as well: helm must not delete it.
     assert got["Namespace", "", "starsched"]["metadata"].pop("annotations")
     assert got.keys() == want.keys()
     for key, manifest in want.items():
         ours = with_parsed_profile(without_release(got[key]))
-        assert ours == with_parsed_profile(manifest), key
+        assert ours == with_parsed_profile(without_release(manifest)), key
 
 
 @needs_helm
@@ -499,8 +511,6 @@ def test_objects_can_be_switched_off(values: dict[str, Any], gone: set[str]) -> 
 @needs_helm
 def test_metrics_are_read_by_an_account_that_may() -> None:
     objects = render_chart(OPTIONS, release="batch", namespace="team")
-    monitor = pick(objects, "PodMonitor")
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
     binding = pick(objects, "ClusterRoleBinding", "team-batch-starsched-metrics")
     role = pick(objects, "ClusterRole", binding["roleRef"]["name"])
     (subject,) = binding["subjects"]
@@ -508,13 +518,53 @@ def test_metrics_are_read_by_an_account_that_may() -> None:
     account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
     assert (subject["namespace"], subject["name"]) == ("team", account)
     pick(objects, "ServiceAccount", account)
-    paths = set()
-    for endpoint in monitor["spec"]["podMetricsEndpoints"]:
-        assert endpoint["port"] in {port["name"] for port in container(objects)["ports"]}
-        assert endpoint["authorization"]["credentials"]["name"] == secret["metadata"]["name"]
-        assert (endpoint["scheme"], endpoint["interval"]) == ("https", "30s")
-        paths.add(endpoint["path"])
-    assert paths == {path for rule in role["rules"] for path in rule["nonResourceURLs"]}
+    (endpoint,) = pick(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"]["credentials"]["name"] == secret["metadata"]["name"]
+    assert endpoint["path"] in {path for rule in role["rules"] for path in rule["nonResourceURLs"]}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ({}, "batch-starsched"),
+        ({"mode": "replace"}, "kube-scheduler"),
+        ({"podMonitor": {"jobName": "mine"}}, "mine"),
+    ],
+    ids=["beside", "replace", "given"],
+)
+def test_the_job_is_named_after_what_it_stands_for(values: dict[str, Any], want: str) -> None:
+    monitor = {"podMonitor": {"enabled": True, **values.get("podMonitor", {})}}
+    objects = render_chart({**values, **monitor}, release="batch")
+    (endpoint,) = pick(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": want}]
+
+
+@needs_helm
+def test_what_watches_it_can_be_labelled_for_who_selects_it() -> None:
+    labelled = {"enabled": True, "labels": {"team": "a"}}
+    names = {
+        "podMonitor": "PodMonitor",
+        "prometheusRule": "PrometheusRule",
+        "dashboards": "ConfigMap",
+    }
+    objects = render_chart(dict.fromkeys(names, labelled))
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert pick(objects, kind)["metadata"]["labels"]["team"] == "a"
+    dashboards = pick(objects, "ConfigMap", "starsched-dashboards")
+    assert dashboards["metadata"]["labels"]["team"] == "a"
+
+
+@needs_helm
+def test_a_packaged_chart_renders_the_same(tmp_path: Path) -> None:
+    result = run_helm("package", CHART, "-d", tmp_path)
+    assert result.returncode == 0, result.stderr
+    (archive,) = tmp_path.glob("*.tgz")
+    texts = [
+        run_helm("template", "x", chart, *given({"packs": ["gpu"], **OPTIONS})).stdout
+        for chart in (CHART, archive)
+    ]
+    assert texts[0] == texts[1] != ""
 
 
 # --- what is refused -----------------------------------------------------------------------------
