@@ -297,10 +297,11 @@ def show_tracing(metrics: Metrics, tracing: Tracing) -> None:
     """Export which pods are traced, and what becomes of their spans."""
     metrics.pull_counter(
         "starsched_traces_total",
-        "Pods that were traced, for the sampling `rate` or for a sampled `parent`, and parents "
-        "that were not followed: too many of them (`limited`), or `invalid`.",
+        "Pods that were traced, for the sampling `rate` or for a sampled `parent`; parents that "
+        "were not followed, because too many ask (`limited`) or `invalid`; pods that were not "
+        "traced because too many are (`full`).",
         ("cause",),
-        lambda: [((cause,), count) for cause, count in tracing.sampler.chosen.items()],
+        lambda: [((cause,), count) for cause, count in tracing.causes.items()],
     )
     metrics.pull_counter(
         "starsched_trace_spans_total",

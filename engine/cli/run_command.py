@@ -220,6 +220,14 @@ async def _serve(
     except OSError as error:
         await parts.close()
         raise click.UsageError(f"--record {options['record']}: {error.strerror}") from error
+    try:
+        traces = None if tracing is None else make_tracing(tracing, parts)
+    except Exception as error:  # of the library, about its part of the environment
+        await parts.close()
+        if recorder is not None:
+            recorder.close()
+        text = f"{type(error).__name__}: {error}"
+        raise click.UsageError(f"cannot trace: {text}\nhint: look at OTEL_... variables") from error
     app = App(
         parts.client,
         source=parts.source,
@@ -230,7 +238,7 @@ async def _serve(
         decision_log=recorder,
         review_clients=parts.review_clients,
         control=parts.control,
-        tracing=None if tracing is None else make_tracing(tracing, parts.client, parts.settings),
+        tracing=traces,
     )
     handle_signals(app.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)
@@ -348,13 +356,12 @@ def read_tracing_configuration(path: Path | None) -> TracingConfiguration | None
         raise click.UsageError(str(errors)) from errors
 
 
-def make_tracing(
-    configuration: TracingConfiguration, client: ApiClient, settings: Settings
-) -> Tracing:
+def make_tracing(configuration: TracingConfiguration, parts: _Parts) -> Tracing:
     """What traces pods by *configuration*; `Tracing.close` ends it."""
     # OpenTelemetry and gRPC take 30 MB and half a second, which only those pay who trace.
     from engine.tracing.export import SpanSender
 
+    settings, client = parts.settings, parts.client
     service = {"service.version": settings.version, "service.instance.id": settings.identity}
     return Tracing(
         Sampler(configuration.sampling_rate_per_million),

@@ -2,7 +2,8 @@
 
 Owns the set-up, verbosity, and the guarantee that no secret is written. What is logged, and when,
 is each module's own business; the keys are shared: `pod`, `node`, `profile`, `policy`,
-`extension_point`, `attempts`, `reason`, `duration_ms`, `revision`; `component` names the part.
+`extension_point`, `attempts`, `reason`, `duration_ms`, `revision`; `component` names the part, and
+`trace_id` and `span_id` the span of a pod that is traced.
 """
 
 import contextlib
@@ -17,6 +18,8 @@ from typing import Any, BinaryIO, Final, Literal, cast
 
 import msgspec
 import structlog
+
+from engine.telemetry import spans
 
 LogFormat = Literal["json", "text"]
 
@@ -52,6 +55,15 @@ def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
 def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     second, millis = divmod(time.time_ns() // 1_000_000, 1000)
     event["time"] = f"{_second(second)}.{millis:03d}Z"
+    return event
+
+
+def _locate(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    span = spans.current.get()
+    if span is not None:
+        event.update(span.exemplar)
     return event
 
 
@@ -155,6 +167,7 @@ def configure_logging(
     processors: list[Any] = [
         structlog.processors.add_log_level,
         _stamp,
+        _locate,
         structlog.processors.format_exc_info,
         redact,
     ]

@@ -122,7 +122,7 @@ class Span:
 
     @property
     def exemplar(self) -> Mapping[str, str]:
-        """What points from a measurement to this span."""
+        """What points from a measurement, or a line of the log, to this span."""
         return {"trace_id": f"{self.trace.trace_id:032x}", "span_id": f"{self.span_id:016x}"}
 
 

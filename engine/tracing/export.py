@@ -8,7 +8,7 @@ collector is away or slow they are dropped and counted, and nothing waits for it
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -37,6 +37,7 @@ SHUTDOWN: Final = "shutdown"
 
 _SCOPE: Final = InstrumentationScope("starsched")
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_UNSET: Final = Status(StatusCode.UNSET)
 _NANOS: Final = 1_000_000_000
 
 
@@ -185,23 +186,41 @@ def readable(span: Span, resource: Resource) -> ReadableSpan:
     parent = None
     if span.parent_id:
         parent = SpanContext(trace.trace_id, span.parent_id, False, _SAMPLED)
-    status = Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET)
-    attributes = span.attributes
+    status = _UNSET
+    if span.error:
+        status = Status(StatusCode.ERROR, _encodable(span.error))
+    attributes = {name: _encodable(value) for name, value in span.attributes.items()}
     if span.error_type:
-        attributes = {**attributes, "error.type": span.error_type}
+        attributes["error.type"] = span.error_type
     return ReadableSpan(
         span.name,
         context=SpanContext(trace.trace_id, span.span_id, False, _SAMPLED),
         parent=parent,
         resource=resource,
         attributes=attributes,
-        events=[Event(name, fields, _nanos(at, trace.epoch)) for name, at, fields in span.events],
+        events=[
+            Event(
+                name,
+                {key: _encodable(value) for key, value in fields.items()},
+                _nanos(at, trace.epoch),
+            )
+            for name, at, fields in span.events
+        ],
         kind=SpanKind.CLIENT if span.is_request else SpanKind.INTERNAL,
         status=status,
         start_time=_nanos(span.began, trace.epoch),
         end_time=_nanos(span.ended_at, trace.epoch),
         instrumentation_scope=_SCOPE,
     )
+
+
+def _encodable(value: Any) -> Any:
+    """*value* with what UTF-8 cannot say replaced: one such text would cost its whole batch."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    return value
 
 
 def _nanos(at: float, epoch: float) -> int:

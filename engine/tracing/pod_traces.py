@@ -34,6 +34,11 @@ from engine.scheduling.placement import Placement
 from engine.telemetry.spans import Span, within
 from engine.tracing.sampling import Context, Sampler
 
+# Why a pod is traced, or is not though it was sampled, as metrics name it.
+RATE: Final = "rate"
+PARENT: Final = "parent"
+FULL: Final = "full"
+
 #: Pods whose traces are under way at once; of more pods none is begun.
 MOST_LIVE: Final = 10_000
 #: Round trips that are remembered until the decision that they belong to is reported.
@@ -149,11 +154,17 @@ class Tracing:
         self._live: dict[str, _PodTrace] = {}
         self._trips: deque[_Trip] = deque(maxlen=_MOST_TRIPS)
         self._thread = threading.get_ident()
+        self._begun = {RATE: 0, PARENT: 0, FULL: 0}
 
     @property
     def live(self) -> int:
         """Pods whose traces are under way."""
         return len(self._live)
+
+    @property
+    def causes(self) -> Mapping[str, int]:
+        """How often a pod was traced, or a parent not followed, by the cause."""
+        return {**self._begun, **self.sampler.ignored}
 
     def new_span_id(self) -> int:
         """A random id."""
@@ -260,8 +271,12 @@ class Tracing:
     def _begin(self, pod: Pod, context: Context, decided_at: float) -> _PodTrace | None:
         """The trace of a pod that was just decided; None if it is gone, or too many are live."""
         queued = self._queued(pod)
-        if queued is None or len(self._live) >= MOST_LIVE:
+        if queued is None:
             return None
+        if len(self._live) >= MOST_LIVE:
+            self._begun[FULL] += 1
+            return None
+        self._begun[PARENT if context.span_id else RATE] += 1
         first = [decided_at, *(move.at for move in queued.moves[:1])]
         if queued.initial_attempt_at is not None:
             first.append(queued.initial_attempt_at)

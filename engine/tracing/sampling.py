@@ -32,9 +32,7 @@ _SAMPLED: Final = 1
 ASKED_PER_SECOND: Final = 10.0
 MOST_ASKED_AT_ONCE: Final = 100.0
 
-# How a choice was made, as metrics name it.
-RATE: Final = "rate"
-PARENT: Final = "parent"
+# Why a parent was not followed, as metrics name it.
 LIMITED: Final = "limited"
 INVALID: Final = "invalid"
 
@@ -76,15 +74,15 @@ class Sampler:
         per_million: How many of a million.
 
     Attributes:
-        chosen: How often a pod was traced for the `rate` or for its `parent`; how often a parent
-            was ignored because too many ask (`limited`) or because it is `invalid`.
+        ignored: How often a pod's parent was not followed because too many ask (`limited`) or
+            because it is `invalid`.
     """
 
     def __init__(self, per_million: int) -> None:
         self._bound = (per_million << 32) // MILLION
         self._tokens = MOST_ASKED_AT_ONCE
         self._refilled_at: float | None = None
-        self.chosen = dict.fromkeys((RATE, PARENT, LIMITED, INVALID), 0)
+        self.ignored = {LIMITED: 0, INVALID: 0}
 
     def choose(self, pod: Pod, monotonic: Callable[[], float]) -> Context | None:
         """Where the trace of *pod* belongs; None: it is not traced.
@@ -95,18 +93,16 @@ class Sampler:
         if said is not None:
             parent = context_of(said)
             if parent is None:
-                self.chosen[INVALID] += 1
+                self.ignored[INVALID] += 1
             elif not parent.is_sampled:
                 return None
             elif self._is_granted(monotonic()):
-                self.chosen[PARENT] += 1
                 return parent
             else:
-                self.chosen[LIMITED] += 1
+                self.ignored[LIMITED] += 1
         # Most pods get here and no further: a checksum of a random uid is as good as a hash of it.
         if zlib.crc32(pod.uid.encode(errors="surrogatepass")) >= self._bound:
             return None
-        self.chosen[RATE] += 1
         return Context(trace_id_of(pod.uid), 0, True)
 
     def _is_granted(self, now: float) -> bool:

@@ -161,11 +161,12 @@ async def test_only_the_pods_that_are_sampled_are_traced(collector: Collector) -
                 cluster.create(made)
             await eventually(lambda: len(placements(cluster)) == 3)
             assert app.tracing is not None
-            assert app.tracing.sampler.chosen == {
+            assert app.tracing.causes == {
                 "rate": 0,
                 "parent": 1,
                 "limited": 0,
                 "invalid": 1,
+                "full": 0,
             }
     assert {one.trace_id for one in collector.spans} == {f"{0xABC:032x}"}
     assert collector.of_pod("asks")["schedule pod"][0].parent_id == f"{0xDEF:016x}"

@@ -14,9 +14,11 @@ from engine.app import FLUSH_SPANS_SECONDS
 from engine.devcluster import DevCluster, make_pod
 from tests.app.harness import placements
 from tests.app.test_devices import node
-from tests.cli.test_run_command import Process, run
+from tests.cli.test_run_command import Process, kubeconfig, run
 from tests.tracing.receiver import Collector, collecting
 from tests.waiting import eventually
+
+__all__ = ["kubeconfig"]
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
 
@@ -41,6 +43,18 @@ def test_a_file_that_is_no_text_is_a_usage_error(tmp_path: Path) -> None:
     result = run(f"--tracing-config-file={file}")
     assert result.exit_code == 2
     assert str(file) in result.output
+
+
+def test_an_environment_that_opentelemetry_rejects_is_a_usage_error(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tracing.yaml"
+    file.write_text(HEAD)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon")
+    result = run(f"--kubeconfig={kubeconfig}", f"--tracing-config-file={file}")
+    assert result.exit_code == 2
+    assert "cannot trace: ValueError" in result.output
+    assert "hint: look at OTEL_... variables" in result.output
 
 
 @contextlib.asynccontextmanager

@@ -13,8 +13,10 @@ from aiohttp import web
 
 from engine.devcluster import DevCluster
 from engine.telemetry.logs import configure_logging, level_of
+from engine.telemetry.spans import Span, within
 from tests.app.harness import config_map, namespace, node_of, scheduler
 from tests.builders import node_manifest, pod_manifest
+from tests.tracing.kept import KeptTrace
 from tests.waiting import eventually
 
 
@@ -38,6 +40,17 @@ def test_a_line_is_one_json_object_with_time_level_and_message_first(stream: io.
     (line,) = lines(stream)
     assert list(line)[:3] == ["time", "level", "message"]
     assert (line["message"], line["pod"], line["attempts"]) == ("Bound pod", "default/web", 3)
+
+
+def test_a_line_about_a_traced_pod_names_its_span(stream: io.BytesIO) -> None:
+    configure_logging(stream=stream)
+    span = Span(KeptTrace(), "attempt", 0)
+    with within(span):
+        structlog.get_logger().info("Bound pod")
+    structlog.get_logger().info("Bound pod")
+    one, other = lines(stream)
+    assert (one["trace_id"], one["span_id"]) == (f"{0xABC:032x}", f"{span.span_id:016x}")
+    assert "trace_id" not in other
 
 
 @pytest.mark.parametrize(

@@ -12,32 +12,15 @@ from structlog.testing import capture_logs
 from engine.telemetry.spans import Span
 from engine.tracing import export
 from engine.tracing.export import MOST_WAITING, SpanSender
+from tests.tracing.kept import KeptTrace
 from tests.tracing.receiver import Collector, collecting
 from tests.waiting import wait_until
 
 
-class Trace:
-    """A trace of one span."""
-
-    trace_id = 0xABC
-    epoch = 1_700_000_000.0
-
-    def __init__(self) -> None:
-        self.last_id = 0
-
-    def now(self) -> float:
-        return 5.0
-
-    def new_span_id(self) -> int:
-        self.last_id += 1
-        return self.last_id
-
-    def ended(self, span: Span) -> None:
-        raise AssertionError("not used here")
-
-
 def span(name: str = "step") -> Span:
-    return Span(Trace(), name, 7, began=1.5, attributes={"text": "a", "list": ["b"], "number": 3})
+    return Span(
+        KeptTrace(), name, 7, began=1.5, attributes={"text": "a", "list": ["b"], "number": 3}
+    )
 
 
 @pytest.fixture

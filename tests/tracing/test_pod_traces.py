@@ -287,6 +287,8 @@ def test_no_more_traces_are_under_way_than_that(monkeypatch: pytest.MonkeyPatch)
         world.add(make_pod(f"p{i}", cpu=8))
     world.decide_all()
     assert world.live == 2
+    assert world.tracing is not None
+    assert world.tracing.causes == {"rate": 2, "parent": 0, "full": 3, "limited": 0, "invalid": 0}
 
 
 def test_traces_under_way_end_with_the_process() -> None:

@@ -14,29 +14,8 @@ from engine.lib.clock import VirtualClock
 from engine.telemetry import spans
 from engine.telemetry.spans import Span, request_span, step, within
 from tests.kube.faulty_server import FaultyServer, answer, drop, hang, refuse
+from tests.tracing.kept import KeptTrace
 from tests.waiting import eventually
-
-
-class Trace:
-    """A trace that keeps its spans."""
-
-    trace_id = 0xABC
-    epoch = 0.0
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self._last_id = 0
-
-    def now(self) -> float:
-        return 1.0
-
-    def new_span_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
-    def ended(self, span: Span) -> None:
-        self.spans.append(span)
-
 
 Client = Callable[[FaultyServer], ApiClient]
 
@@ -50,12 +29,12 @@ def proxied(server: FaultyServer) -> ApiClient:
 
 
 @pytest.fixture
-def trace() -> Trace:
-    return Trace()
+def trace() -> KeptTrace:
+    return KeptTrace()
 
 
 @pytest.fixture
-def root(trace: Trace) -> Span:
+def root(trace: KeptTrace) -> Span:
     return Span(trace, "root", 0)
 
 
@@ -64,7 +43,7 @@ EITHER_WAY = pytest.mark.parametrize("client_of", [direct, proxied])
 
 @EITHER_WAY
 async def test_a_request_is_a_span_and_brings_its_context(
-    client_of: Client, trace: Trace, root: Span
+    client_of: Client, trace: KeptTrace, root: Span
 ) -> None:
     async with FaultyServer(answer(201), answer()) as server, client_of(server) as client:
         with within(root):
@@ -79,7 +58,7 @@ async def test_a_request_is_a_span_and_brings_its_context(
 
 @EITHER_WAY
 async def test_a_request_that_fails_is_an_error(
-    client_of: Client, trace: Trace, root: Span
+    client_of: Client, trace: KeptTrace, root: Span
 ) -> None:
     async with (
         FaultyServer(refuse(409, "Conflict", "changed"), drop()) as server,
@@ -98,7 +77,7 @@ async def test_a_request_that_fails_is_an_error(
 
 @EITHER_WAY
 async def test_a_request_that_is_given_up_ends_its_span(
-    client_of: Client, trace: Trace, root: Span
+    client_of: Client, trace: KeptTrace, root: Span
 ) -> None:
     async with FaultyServer(hang()) as server, client_of(server) as client:
         with within(root):
@@ -111,14 +90,14 @@ async def test_a_request_that_is_given_up_ends_its_span(
     assert trace.spans[0].error_type == "CancelledError"
 
 
-async def test_each_try_with_another_credential_is_a_span(trace: Trace, root: Span) -> None:
+async def test_each_try_with_another_credential_is_a_span(trace: KeptTrace, root: Span) -> None:
     async with FaultyServer(refuse(401, "Unauthorized")) as server, server.client() as client:
         with within(root), pytest.raises(ApiError):
             await client.get(PODS, "p", "default")
     assert [span.attributes["http.response.status_code"] for span in trace.spans] == [401]
 
 
-async def test_a_binding_without_a_task_is_a_span(trace: Trace, root: Span) -> None:
+async def test_a_binding_without_a_task_is_a_span(trace: KeptTrace, root: Span) -> None:
     async with FaultyServer(answer(201)) as server, server.client() as client:
         with within(root):
             sent = client.bind_now("default", "p", "uid", "node")
@@ -130,7 +109,7 @@ async def test_a_binding_without_a_task_is_a_span(trace: Trace, root: Span) -> N
 
 
 async def test_a_deferred_write_belongs_to_the_span_in_which_it_was_queued(
-    trace: Trace, root: Span
+    trace: KeptTrace, root: Span
 ) -> None:
     writer = DeferredWriter(clock=VirtualClock(), is_busy=lambda: False)
     written: list[str] = []
@@ -149,7 +128,7 @@ async def test_a_deferred_write_belongs_to_the_span_in_which_it_was_queued(
     assert written == ["root", ""]
 
 
-def test_a_step_is_a_span_with_its_error(trace: Trace) -> None:
+def test_a_step_is_a_span_with_its_error(trace: KeptTrace) -> None:
     root = Span(trace, "root", 0)
     with step("nobody asks"):
         pass
@@ -174,7 +153,7 @@ def test_a_step_is_a_span_with_its_error(trace: Trace) -> None:
         ("/version", "GET "),
     ],
 )
-def test_the_name_of_a_request_is_without_names(trace: Trace, target: str, want: str) -> None:
+def test_the_name_of_a_request_is_without_names(trace: KeptTrace, target: str, want: str) -> None:
     with within(Span(trace, "root", 0)):
         span = request_span("GET", target)
     assert span is not None
