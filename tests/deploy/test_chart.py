@@ -301,6 +301,16 @@ def test_an_account_that_is_there_is_bound_and_used() -> None:
     assert all(one == [robot] for one in subjects)
 
 
+@needs_helm
+def test_names_that_look_like_numbers_stay_names() -> None:
+    values = {"fullnameOverride": "1e3", **OPTIONS, "podMonitor": {"enabled": True, "jobName": "7"}}
+    for manifest in render_chart(values, release="0.5", namespace="12"):
+        assert isinstance(manifest["metadata"]["name"], str)
+        assert manifest["metadata"].get("namespace", "12") in ("12", "kube-system")
+        for subject in manifest.get("subjects", ()):
+            assert (subject["name"], subject["namespace"]) in {("1e3", "12"), ("1e3-metrics", "12")}
+
+
 # --- policies ------------------------------------------------------------------------------------
 
 
@@ -567,6 +577,19 @@ def test_a_packaged_chart_renders_the_same(tmp_path: Path) -> None:
     assert texts[0] == texts[1] != ""
 
 
+@needs_helm
+def test_what_is_left_empty_is_left_out() -> None:
+    """As in a file with `configuration:` and nothing after it, and to get rid of a default."""
+    empty = ("configuration", "policyFiles", "policyRuntime", "packs", "tolerations", "affinity")
+    security = {"podSecurityContext": {"fsGroup": None, "runAsUser": None}, "resources": None}
+    objects = render_chart({**dict.fromkeys(empty), **security})
+    pod = pick(objects, "Deployment")["spec"]["template"]["spec"]
+    assert {"fsGroup", "runAsUser"} & pod["securityContext"].keys() == set()
+    assert "tolerations" not in pod
+    assert "resources" not in container(objects)
+    assert policies(objects) == policies(render_chart())
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 _CONFIGURATION = (ROOT / "deploy/examples/gpu/profile.yaml").read_text()
@@ -616,6 +639,11 @@ _RUNTIME = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
             {"policyFiles": {"profile.yaml": "a: b"}},
             ['policyFiles["profile.yaml"]: the chart writes a file of this name itself'],
             id="a name that is taken",
+        ),
+        pytest.param(
+            {"policyFiles": {"a.yaml": "a: {", "b.json": "[]", "c_test.yaml": "kind: x"}},
+            ['policyFiles["a.yaml"]: error converting YAML', 'policyFiles["b.json"]: '],
+            id="no YAML",
         ),
         pytest.param(
             {"packs": ["gpu", "gpus"]},
@@ -742,6 +770,8 @@ def test_values_that_contradict_each_other_are_refused_with_their_paths(
         ({"podMonitor": {"enabled": "yes"}}, "at '/podMonitor/enabled': got string, want boolean"),
         ({"existingConfigMap": "team/policies"}, "at '/existingConfigMap'"),
         ({"image": {"digest": "abc"}}, "at '/image/digest'"),
+        ({"image": {"repository": None}}, "at '/image': missing property 'repository'"),
+        ({"podMonitor": None}, "at '': missing property 'podMonitor'"),
     ],
     ids=lambda one: json.dumps(one) if isinstance(one, dict) else "",
 )

@@ -3,6 +3,8 @@
 {{- define "starsched.checks" -}}
 {{- $problems := list }}
 {{- $values := .Values }}
+{{- $policyFiles := default dict $values.policyFiles }}
+{{- $configuration := default dict $values.configuration }}
 {{- /* 1. Values that contradict each other. */}}
 {{- if $values.existingConfigMap }}
 {{- range $path := list "packs" "policyFiles" "configuration" "policyRuntime" "schedulerName" }}
@@ -11,7 +13,7 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- $configured := include "starsched.ofKind" (dict "files" $values.policyFiles "kind" "KubeSchedulerConfiguration") }}
+{{- $configured := include "starsched.ofKind" (dict "files" $policyFiles "kind" "KubeSchedulerConfiguration") }}
 {{- if $configured }}
 {{- range $path := list "packs" "configuration" "schedulerName" }}
 {{- if get $values $path }}
@@ -19,14 +21,17 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- $runtime := include "starsched.ofKind" (dict "files" $values.policyFiles "kind" "PolicyRuntime") }}
+{{- $runtime := include "starsched.ofKind" (dict "files" $policyFiles "kind" "PolicyRuntime") }}
 {{- if and $runtime (or $values.policyRuntime $values.packs) }}
 {{- $problems = append $problems (printf "policyFiles[%q]: want no PolicyRuntime with `policyRuntime` or `packs`, which bring one" $runtime) }}
 {{- end }}
 {{- range $file := list "profile.yaml" "runtime.yaml" }}
-{{- if and (hasKey $values.policyFiles $file) (ne $file $configured) (ne $file $runtime) }}
+{{- if and (hasKey $policyFiles $file) (ne $file $configured) (ne $file $runtime) }}
 {{- $problems = append $problems (printf "policyFiles[%q]: the chart writes a file of this name itself, want another one" $file) }}
 {{- end }}
+{{- end }}
+{{- range $problem := include "starsched.unreadable" $policyFiles | fromJsonArray }}
+{{- $problems = append $problems (printf "policyFiles%s" $problem) }}
 {{- end }}
 {{- range $index, $pack := $values.packs }}
 {{- if not ($.Files.Get (printf "files/deploy/examples/%s/profile.yaml" $pack)) }}
@@ -37,7 +42,7 @@
 {{- $problems = append $problems (printf "packs[%d]: no pack `%s`, want one of %s" $index $pack (join ", " $known)) }}
 {{- end }}
 {{- end }}
-{{- $profiles := default list $values.configuration.profiles }}
+{{- $profiles := default list $configuration.profiles }}
 {{- if and $profiles $values.schedulerName }}
 {{- $problems = append $problems "schedulerName: want none with `configuration.profiles`, which have names of their own" }}
 {{- end }}
@@ -49,7 +54,7 @@
 {{- end }}
 {{- end }}
 {{- range $name, $flag := dict "leaderElect" "replicas" "resourceName" "leaderElection.name" "resourceNamespace" "leaderElection.namespace" }}
-{{- if hasKey (default dict $values.configuration.leaderElection) $name }}
+{{- if hasKey (default dict $configuration.leaderElection) $name }}
 {{- $problems = append $problems (printf "configuration.leaderElection.%s: want none, the chart sets it by `%s`" $name $flag) }}
 {{- end }}
 {{- end }}
@@ -87,6 +92,9 @@
 {{- else if $isInCluster }}
 {{- with lookup "v1" "ConfigMap" .Release.Namespace $values.existingConfigMap }}
 {{- $files = default dict .data }}
+{{- range $problem := include "starsched.unreadable" $files | fromJsonArray }}
+{{- $problems = append $problems (printf "existingConfigMap: data%s" $problem) }}
+{{- end }}
 {{- else }}
 {{- $problems = append $problems (printf "existingConfigMap: no ConfigMap `%s` in namespace `%s`" $values.existingConfigMap .Release.Namespace) }}
 {{- end }}

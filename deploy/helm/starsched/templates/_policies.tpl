@@ -7,9 +7,9 @@
 
 {{/* The data of the ConfigMap, as JSON. */}}
 {{- define "starsched.policyData" -}}
-{{- $data := deepCopy .Values.policyFiles }}
-{{- $configuration := deepCopy .Values.configuration }}
-{{- $runtime := deepCopy .Values.policyRuntime }}
+{{- $data := deepCopy (default dict .Values.policyFiles) }}
+{{- $configuration := deepCopy (default dict .Values.configuration) }}
+{{- $runtime := deepCopy (default dict .Values.policyRuntime) }}
 {{- /* 1. Without anything else, the examples, as kustomize has them. */}}
 {{- if not (or $data .Values.packs $configuration) }}
 {{- range $path, $content := .Files.Glob "files/policies/examples/*.star" }}
@@ -66,6 +66,21 @@
 {{- if include "starsched.ofKind" (dict "files" . "kind" "KubeSchedulerConfiguration") }}yes{{ end }}
 {{- end }}
 
+{{/* What is no YAML among the files of a map, as a JSON list. */}}
+{{- define "starsched.unreadable" -}}
+{{- $found := list }}
+{{- range $file, $text := . }}
+{{- if regexMatch "\\.(yaml|yml|json)$" $file }}
+{{- range include "starsched.documents" $text | fromJsonArray }}
+{{- if and (hasKey . "Error") (not .kind) }}
+{{- $found = append $found (printf "[%q]: %s" $file .Error) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
 {{/* The first file of `files` that holds a document of `kind`; nothing if none does. */}}
 {{- define "starsched.ofKind" -}}
 {{- $found := "" }}
@@ -85,7 +100,7 @@
 {{- define "starsched.madeProfile" -}}
 {{- $builtIn := splitList "\n" (.Files.Get "files/built-in.txt") }}
 {{- $enabled := list }}
-{{- range $file := keys .Values.policyFiles | sortAlpha }}
+{{- range $file := keys (default dict .Values.policyFiles) | sortAlpha }}
 {{- $stem := trimSuffix ".star" $file }}
 {{- if and (hasSuffix ".star" $file) (not (hasSuffix "_test" $stem)) (not (has $stem $builtIn)) }}
 {{- $enabled = append $enabled (dict "name" $stem) }}
