@@ -1,6 +1,7 @@
 """TracingConfiguration: the file that Kubernetes components take with `--tracing-config-file`.
 
-Owns its fields, defaults and rules. A file that works for kube-apiserver works here.
+Owns its fields, defaults and rules. A file that works for kube-apiserver works here, unless its
+endpoint is an abstract socket, or says which server resolves its name.
 """
 
 import re
@@ -19,7 +20,7 @@ DEFAULT_ENDPOINT: Final = "localhost:4317"
 MILLION: Final = 1_000_000
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5})")
-_SOCKET: Final = re.compile(r"unix:///[^\x00-\x20]+")
+_SOCKET: Final = re.compile(r"unix:///[^\x00-\x20?#%]+")
 _WANT_ENDPOINT: Final = "want `HOST:PORT`, `dns:///HOST:PORT` or `unix:///PATH`"
 _HTTP: Final = "spans are sent by OTLP over gRPC, without TLS; a collector listens for it on 4317"
 

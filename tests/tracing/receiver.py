@@ -56,15 +56,11 @@ class Collector:
         gate: If it is set, requests wait for it.
     """
 
-    port: int
+    endpoint: str
     spans: list[Received] = field(default_factory=list)
     requests: int = 0
     refuses: grpc.StatusCode | None = None
     gate: Event | None = None
-
-    @property
-    def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     def named(self, name: str) -> list[Received]:
         return [span for span in self.spans if span.name == name]
@@ -100,10 +96,11 @@ class _Service(trace_service_pb2_grpc.TraceServiceServicer):
 
 
 @contextlib.contextmanager
-def collecting(port: int = 0) -> Iterator[Collector]:
-    """A collector that listens until the block ends."""
+def collecting(endpoint: str = "127.0.0.1:0") -> Iterator[Collector]:
+    """A collector that listens at *endpoint* until the block ends."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
-    collector = Collector(server.add_insecure_port(f"127.0.0.1:{port}"))
+    port = server.add_insecure_port(endpoint)
+    collector = Collector(f"127.0.0.1:{port}" if endpoint.endswith(":0") else endpoint)
     add_service = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
     add_service(_Service(collector), server)  # type: ignore[no-untyped-call]  # made code
     server.start()

@@ -96,6 +96,7 @@ def test_what_kube_apiserver_takes_is_taken(text: str, want: TracingConfiguratio
             "4317",
             id="HTTP",
         ),
+        pytest.param(f"{HEAD}endpoint: unix://otel.sock\n", "got ", id="relative socket"),
         pytest.param(f"{HEAD}endpoint: otel\n", 'got "otel"', id="no port"),
         pytest.param(f"{HEAD}endpoint: otel:70000\n", 'got "otel:70000"', id="port"),
         pytest.param(f"{HEAD}endpoint: otel:0\n", 'got "otel:0"', id="port 0"),

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 
 from engine.telemetry.spans import Span
 from engine.tracing import export
+from engine.tracing.configuration import decode_tracing_configuration
 from engine.tracing.export import MOST_WAITING, SpanSender
 from tests.tracing.kept import KeptTrace
 from tests.tracing.receiver import Collector, collecting
@@ -59,6 +61,17 @@ def test_a_span_arrives_as_it_was(collector: Collector) -> None:
     assert sender.outcomes == {"exported": 1, "failed": 0, "full": 0, "shutdown": 0}
 
 
+def test_a_collector_may_listen_at_a_socket(tmp_path: Path) -> None:
+    said = f"unix://{tmp_path}/otel.sock"
+    text = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
+    endpoint = decode_tracing_configuration(f"{text}endpoint: {said}\n").endpoint
+    with collecting(said) as collector:
+        sender = SpanSender(endpoint, {})
+        sender.emit(span())
+        sender.close(5.0)
+    assert [one.name for one in collector.spans] == ["step"]
+
+
 def test_the_environment_says_more_about_the_service(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +96,7 @@ def test_spans_for_a_collector_that_is_away_are_dropped_and_counted() -> None:
         sender.emit(span())
         wait_until(lambda: sender.outcomes["failed"] == 4)
         # It comes back, and nothing has to be restarted.
-        with collecting(gone.port) as back:
+        with collecting(gone.endpoint) as back:
             sender.emit(span("late"))
             wait_until(lambda: back.spans or _again(sender))
             sender.close(5.0)
@@ -91,7 +104,7 @@ def test_spans_for_a_collector_that_is_away_are_dropped_and_counted() -> None:
     warnings = [line for line in logs if line["event"] == "Cannot send spans; they are dropped"]
     assert len(warnings) == 1, "once, not for each"
     assert warnings[0]["endpoint"] == gone.endpoint
-    assert "UNAVAILABLE" in warnings[0]["reason"]
+    assert "Failed to export traces" in warnings[0]["reason"]
     assert "Spans are sent again" in [line["event"] for line in logs]
 
 
@@ -111,6 +124,19 @@ def test_a_refusal_is_a_failure(collector: Collector) -> None:
     sender.emit(span())
     sender.close(5.0)
     assert sender.outcomes["exported"] == 1
+
+
+def test_half_a_character_costs_no_more_than_itself(collector: Collector) -> None:
+    sender = SpanSender(collector.endpoint, {})
+    bad = span()
+    bad.attributes = {"text": "a\ud800é", "list": ["\udfff"]}
+    bad.events.append(("something", 2.0, {"why": "\ud800"}))
+    bad.fail("because of \ud800")
+    sender.emit(bad)
+    sender.close(5.0)
+    (got,) = collector.spans
+    assert got.attributes == {"text": "a?é", "list": ["?"]}
+    assert got.error == "because of ?"
 
 
 def test_spans_that_cannot_be_encoded_do_not_end_the_sending(collector: Collector) -> None:
