@@ -702,8 +702,10 @@ class App:
         if self.decision_log is not None:
             self.decision_log.policies(new.bundle.revision, new.files)
         self.extenders.use(new.bundle.extenders)
+        # Those of *new* are counted from now on only: it may come back from a roll-back.
+        self._sandbox_restarts -= _restarts_of(new)
         if old is not None:
-            self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
+            self._sandbox_restarts += _restarts_of(old)
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
         new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
@@ -908,7 +910,7 @@ class App:
     def _restarts(self) -> int:
         restarts = self._sandbox_restarts
         with contextlib.suppress(LookupError):
-            restarts += getattr(self.rollout.active.evaluator, "restarts", 0)
+            restarts += _restarts_of(self.rollout.active)
         return restarts
 
     def _memo(self) -> VerdictMemo | None:
@@ -916,6 +918,12 @@ class App:
             return self.rollout.active.scheduler.memo
         except LookupError:
             return None
+
+
+def _restarts_of(loaded: LoadedRevision) -> int:
+    """How often the sandbox of a revision was restarted; 0 if it has none."""
+    restarts: int = getattr(loaded.evaluator, "restarts", 0)
+    return restarts
 
 
 def _reads_ages(loaded: LoadedRevision) -> bool:

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import math
+import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, LastGood, Store
 from engine.rollout.sources import Offer
@@ -487,6 +490,27 @@ async def test_a_revision_that_fails_in_force_is_rolled_back_and_not_tried_again
         assert app.rollout.active.bundle.revision == good
         await eventually(lambda: app.rollout.describe()["last_rejected"])
         assert app.rollout.describe()["last_rejected"]["stage"] == "rolled_back"
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_roll_back_counts_no_restart_of_a_sandbox_again(cluster: DevCluster) -> None:
+    """Those of the revision that came back were added a second time, and an alert fired."""
+    edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
+    async with scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        good = app.rollout.active
+        assert isinstance(good.evaluator, SandboxEvaluator)
+        assert good.evaluator.pid is not None
+        os.kill(good.evaluator.pid, signal.SIGKILL)
+        cluster.create(make_pod("before"))
+        await eventually(lambda: node_of(cluster, "before"))
+        assert metric(app, "starsched_sandbox_restarts_total") == 1
+        edit(cluster, files(_TRAP, runtime__yaml=_RUNTIME))
+        await eventually(lambda: app.rollout.active is not good)
+        assert metric(app, "starsched_sandbox_restarts_total") == 1
+        cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
+        await eventually(lambda: app.rollout.active is good)
+        assert metric(app, "starsched_sandbox_restarts_total") == 1
 
 
 @pytest.mark.parametrize(

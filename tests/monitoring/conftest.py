@@ -10,7 +10,7 @@ from tests.monitoring.world import World, run
 
 
 @pytest.fixture(scope="package")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """What Prometheus knows of a scheduler that has seen every trouble; the scheduler is gone."""
     folder: Path = tmp_path_factory.mktemp("monitoring")
     world = World(folder)

@@ -22,28 +22,28 @@ NAMES = [one["alert"] for one in alerts()]
 
 @SLOW
 @pytest.mark.parametrize("name", NAMES)
-def test_the_alert_fires_on_a_real_scheduler(world: World, name: str) -> None:
-    assert name in world.fired
+def test_the_alert_fires_on_a_real_scheduler(monitored: World, name: str) -> None:
+    assert name in monitored.fired
 
 
 @SLOW
-def test_no_alert_fires_while_all_is_well(world: World) -> None:
-    assert world.when_healthy == set()
+def test_no_alert_fires_while_all_is_well(monitored: World) -> None:
+    assert monitored.when_healthy == set()
 
 
 @SLOW
-def test_labels_of_alerts_say_what_they_are_about(world: World) -> None:
+def test_labels_of_alerts_say_what_they_are_about(monitored: World) -> None:
     wanted = {
         "StarschedNoLeader": {"name": "starsched"},
         "StarschedPolicyFailing": {"policy": "mine", "hook": "filter"},
         "StarschedPodsThrottled": {"profile": "slow"},
         "StarschedWatchFailing": {"resource": "nodes"},
-        "StarschedFactsStale": {"source": f"file:{world.folder / 'facts.json'}"},
+        "StarschedFactsStale": {"source": f"file:{monitored.folder / 'facts.json'}"},
     }
     for name, labels in wanted.items():
-        assert any(labels.items() <= one.items() for one in world.fired[name])
+        assert any(labels.items() <= one.items() for one in monitored.fired[name])
     # The pods that were an hour old, and not those that came a moment ago.
-    (old,) = world.fired["StarschedPodsWaitingTooLong"]
+    (old,) = monitored.fired["StarschedPodsWaitingTooLong"]
     assert (old["reason"], old["profile"]) == ("InsufficientResources", "default-scheduler")
 
 

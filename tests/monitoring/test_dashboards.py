@@ -40,21 +40,21 @@ EXPRESSIONS = [
 
 @SLOW
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_no_panel_is_empty(world: World, expression: str) -> None:
-    assert has_data(world.prometheus.query(expression, world.ended_at)), expression
+def test_no_panel_is_empty(monitored: World, expression: str) -> None:
+    assert has_data(monitored.prometheus.query(expression, monitored.ended_at)), expression
 
 
 @SLOW
-def test_edits_are_marked_and_variables_have_values(world: World) -> None:
+def test_edits_are_marked_and_variables_have_values(monitored: World) -> None:
     for made in MADE:
         (edits,) = made["annotations"]["list"]
-        assert has_data(world.prometheus.query(chosen(edits["expr"]), world.ended_at))
+        assert has_data(monitored.prometheus.query(chosen(edits["expr"]), monitored.ended_at))
         labels = {
             variable["definition"].rpartition(", ")[2].rstrip(")")
             for variable in made["templating"]["list"]
             if variable["type"] == "query"
         }
-        (series,) = world.prometheus.query(monitoring.KNOWN_BY, world.ended_at)
+        (series,) = monitored.prometheus.query(monitoring.KNOWN_BY, monitored.ended_at)
         assert labels - {"cluster"} <= series["metric"].keys()
 
 

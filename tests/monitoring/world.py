@@ -157,6 +157,19 @@ class World:
 
         await self._until(is_shown, expression)
 
+    async def until_settled(self) -> None:
+        """Set `ended_at` to a time of which all is known, the troubles at the end too."""
+        # A rate takes two scrapes.
+        newest = "rate(starsched_binding_retries_total[1m])"
+        expression = f'up{{job="{JOB}"}} == 1 and on (instance) {newest}'
+
+        async def is_settled() -> bool:
+            # A scrape that fails is known when its time-out is over, and is dated to its beginning.
+            self.ended_at = time.time() - 2.0
+            return bool(await asyncio.to_thread(self.prometheus.query, expression, self.ended_at))
+
+        await self._until(is_settled, "a scrape after all troubles")
+
     async def _until(self, is_so: Callable[[], Awaitable[bool]], what: str) -> None:
         await eventually(is_so, seconds=SECONDS, what=what, longest_pause=0.25)
 
@@ -262,7 +275,7 @@ async def run(world: World) -> None:
             await all_is_well(world, app)
             # 3. Nothing is.
             await troubles(world, app)
-            world.ended_at = time.time()
+            await world.until_settled()
 
 
 async def all_is_well(world: World, app: App) -> None:
