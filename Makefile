@@ -35,8 +35,8 @@ $(STAMP): requirements-dev.lock pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(VENV)
 	@touch $@
 
-demo: setup ## place an example cluster's pods, edit a policy live (KEEP=1 leaves it running)
-	@$(BIN)/starsched demo $(if $(KEEP),--keep)
+demo: setup ## place an example cluster's pods, edit a policy live (KEEP=1 leaves it running; SCENARIO=gpu, ...)
+	@$(BIN)/starsched demo $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(KEEP),--keep)
 
 ##@ Check
 

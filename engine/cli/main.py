@@ -22,7 +22,7 @@ from engine.lib import garbage
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "run": ("engine.cli.run_command", "run_command", "Schedule the pods of a cluster."),
-    "demo": ("engine.cli.demo_command", "demo_command", "Show everything on a cluster in memory."),
+    "demo": ("engine.cli.demo.command", "demo_command", "Show everything on a cluster in memory."),
     "extender": (
         "engine.cli.extender_command",
         "extender_command",

@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from engine.app import App, Settings
-from engine.cli.demo_command import AFTER, BEFORE, BROKEN, CONFIG_MAP, NAMESPACE
+from engine.cli.demo.edit import AFTER, BEFORE, BROKEN
+from engine.cli.demo.stage import CONFIG_MAP, NAMESPACE
 from engine.devcluster import example_cluster, make_pod
 from engine.kube.client import ApiClient
 from engine.rollout.assembly import make_stages

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
-from engine.cli.demo_command import AFTER, BEFORE, BROKEN
+from engine.cli.demo.edit import AFTER, BEFORE, BROKEN
+from engine.cli.demo.scenarios import SCENARIOS
+from engine.cli.main import main
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from tests.waiting import wait_until
@@ -117,6 +120,80 @@ def _queue_with(page: str, counts: dict[str, int]) -> Any:
     """The queue of the page if it has these counts, or None."""
     queue = _json(page + "queue")
     return queue if queue["counts"].items() >= counts.items() else None
+
+
+@pytest.mark.slow("starts programs")
+def test_pods_that_are_spread_leave_no_capacity_for_a_large_one_and_packed_ones_do() -> None:
+    story = told("gpu")
+    before, after = story["before"], story["after"]
+    assert before["free_in_all"] == after["free_in_all"] == 48 - sum(story["load"])
+    assert before["largest_free"] < 8 <= before["free_in_all"]
+    assert after["largest_free"] == 8
+    assert story["waits"]["reason"] == "InsufficientResources"
+    assert "Insufficient alibabacloud.com/gpu-count" in story["waits"]["message"]
+    assert after["free"][story["placed"]["train-8"]] == 8
+
+
+@pytest.mark.slow("starts programs")
+def test_a_group_that_does_not_fit_takes_nothing_and_is_placed_whole_later() -> None:
+    story = told("gangs")
+    waits, placements = story["waits"], story["placements"]
+    assert (waits["pods"], waits["would_fit"], waits["placed"]) == (4, 2, 0)
+    assert waits["reason"] == "GroupDoesNotFit"
+    assert placements["errand"] not in placements["first"].values()
+    assert len(set(placements["second"].values())) == 4
+
+
+@pytest.mark.slow("starts programs")
+def test_groups_are_tried_by_their_priority_and_small_ones_are_held() -> None:
+    story = told("riya")
+    kinds = [name.rpartition("-")[0] for name in story["order"]]
+    assert kinds[:20] == ["red"] * 10 + ["yellow"] * 10
+    assert set(kinds[20:35]) == {"green", "white-pusheen"}
+    assert kinds[35:] == ["gray-pusheen"] * 5 + ["black-pusheen"] * 5
+    assert story["held"]["message"].endswith("pods in group (2) < minAvailable (3)")
+    assert {"nginx-01", "nginx-02", "nginx-03"} <= story["placements"].keys()
+
+
+def told(scenario: str) -> Any:
+    """The facts of a scenario, which must end well."""
+    result = demo("--scenario", scenario, "--output", "json")
+    assert result.returncode == 0, result.stderr
+    story = json.loads(result.stdout)
+    assert story["scenario"] == scenario
+    return story
+
+
+@pytest.mark.slow("starts programs")
+def test_a_story_that_does_not_come_true_fails() -> None:
+    """Without the policy that orders the queue, pods are tried as they arrived."""
+    changed = """if True:
+        from dataclasses import replace
+        from engine.cli.demo import riya, scenarios
+        from engine.cli.demo.command import demo_command
+        profile = riya.SCENARIO.policies["profile.yaml"].partition("    plugins:")[0]
+        scenarios.SCENARIOS["riya"] = replace(riya.SCENARIO, policies={"profile.yaml": profile})
+        demo_command(["--scenario", "riya", "--output", "json"])
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", changed], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 1
+    assert "demo failed: want pods tried by priority" in result.stderr
+    assert "Bound pod" in result.stderr, "the log of the scheduler is shown"
+    assert result.stdout == ""
+
+
+def test_an_unknown_scenario_is_named() -> None:
+    result = CliRunner().invoke(main, ["demo", "--scenario", "gpus"])
+    assert result.exit_code == 2
+    assert "'gpus' is not one of 'edit', 'gpu', 'gangs'" in result.output
+
+
+def test_the_help_has_a_line_for_each_scenario() -> None:
+    shown = CliRunner().invoke(main, ["demo", "--help"]).output
+    for name, scenario in SCENARIOS.items():
+        assert re.search(rf"^ +{name} +{re.escape(scenario.summary)}$", shown, re.MULTILINE)
 
 
 def test_its_policies_are_what_it_says() -> None:

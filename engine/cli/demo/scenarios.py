@@ -1,0 +1,11 @@
+"""The stories that there are: one line each."""
+
+from typing import Final
+
+from engine.cli.demo import edit, gangs, gpu, riya
+from engine.cli.demo.stage import Scenario
+
+#: By the name of `--scenario`, in the order of the help; the first one is the default.
+SCENARIOS: Final[dict[str, Scenario]] = {
+    one.SCENARIO.name: one.SCENARIO for one in (edit, gpu, gangs, riya)
+}
