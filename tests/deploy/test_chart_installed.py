@@ -287,3 +287,34 @@ def test_a_config_map_of_ones_own_has_to_be_there_and_to_fit(cluster: Cluster) -
     cluster.install("x", "team", values)
     refused = cluster.refusal("y", "team", {"schedulerName": "gpu"})
     assert "schedulerName: `gpu` is taken by the Deployment `x-starsched`" in refused
+
+
+def test_who_administers_one_namespace_installs_what_is_in_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The roles are made by who may; what such a user cannot look up, the chart is told not to."""
+    plane = cluster.plane
+    token = plane.service_account_token("team", "installer")
+    subject = {"kind": "ServiceAccount", "name": "installer", "namespace": "team"}
+    group = "rbac.authorization.k8s.io"
+    metadata = {"metadata": {"name": "installer"}}
+    everything: dict[str, Any] = {key: ["*"] for key in ("apiGroups", "resources", "verbs")}
+    reference = {"apiGroup": group, "kind": "Role", "name": "installer"}
+    path = f"/apis/{group}/v1/namespaces/team"
+    plane.create_if_missing(f"{path}/roles", {**metadata, "rules": [everything]})
+    plane.create_if_missing(
+        f"{path}/rolebindings", {**metadata, "roleRef": reference, "subjects": [subject]}
+    )
+    installer = Cluster(plane, plane.kubeconfig(tmp_path / "installer", token))
+    account = {"serviceAccount": {"create": False, "name": "ours"}, "rbac": {"create": False}}
+    refused = installer.refusal("x", "team", account)
+    assert 'namespaces "kube-system" is forbidden' in refused
+    wait_until(
+        lambda: installer.run("list", "-n", "team").returncode == 0,
+        what="the rights to be in force",
+    )
+    installer.helm("install", "x", CHART, "-n", "team", values={**account, "lookups": False})
+    kinds = {one["kind"] for one in cluster.objects_of("x", "team")}
+    assert kinds == {
+        *("ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"),
+    }
