@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.rendering import DEPLOY, Manifest
+from tests.deploy.rendering import DEPLOY, ROOT, Manifest
 from tests.scripts import go_program
 
 CHART = DEPLOY / "helm" / "starsched"
@@ -23,13 +23,14 @@ def helm_binary() -> Path:
 
 
 def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run helm with *arguments*; what it prints and its exit code."""
+    """Run helm with *arguments*, in the project's folder; what it prints and its exit code."""
     with tempfile.TemporaryDirectory(prefix="starsched-helm-") as home:
         folders = {f"HELM_{name}_HOME": home for name in ("CACHE", "CONFIG", "DATA")}
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         return subprocess.run(
             [helm_binary(), *arguments],
             env={**kept, **folders, "HOME": home},
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,25 @@ def test_policies_from_files_are_enabled_and_can_take_the_place_of_a_plugin() ->
     assert {"picky", "NodeName"} <= enabled(bundle)
     assert {"keep_off_maintenance", "picky_test"} & set(bundle.policies) == set()
     assert bundle.tests == ("picky_test.star",)
+
+
+@needs_helm
+def test_values_can_be_given_as_the_readme_gives_them(tmp_path: Path) -> None:
+    """By `--set`, by `--set-file`, and in a file of values."""
+    readme = (CHART / "README.md").read_text()
+    (packs,) = re.findall(r"`--set '(packs=.*?)'`", readme)
+    (file,) = re.findall(r"`--set-file '(policyFiles\..*?=).*?'`, for", readme)
+    (values,) = re.findall(r"```yaml\n(.*?)```", readme, re.S)
+    (tmp_path / "my_policy.star").write_text(_POLICY)
+    (tmp_path / "values.yaml").write_text(textwrap.dedent(values))
+    by_file = ("--set", packs, "--set-file", f"{file}{tmp_path / 'my_policy.star'}")
+    result = run_helm("template", "x", CHART, *by_file, "-f", tmp_path / "values.yaml")
+    assert result.returncode == 0, result.stderr
+    objects = [one for one in yaml.safe_load_all(result.stdout) if one is not None]
+    bundle = build_bundle(pick(objects, "ConfigMap", "x-starsched-policies")["data"])
+    assert [profile.scheduler_name for profile in bundle.profiles] == ["batch"]
+    assert {"my_policy", "FGDScore", "TargetLoadPacking"} <= enabled(bundle)
+    assert bundle.runtime.limits.deadline == 0.5
 
 
 @needs_helm

@@ -6,6 +6,8 @@ with the arguments and policies of the release.
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -235,6 +237,19 @@ def _is_refused(plane: ControlPlane, name: str) -> bool:
     return any("not n2" in condition.get("message", "") for condition in conditions)
 
 
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/install.md", "deploy/helm/starsched/README.md"]
+)
+def test_the_commands_of_the_documents_install_it(cluster: Cluster, document: str) -> None:
+    text = (ROOT / document).read_text().replace("\\\n", " ")
+    (command,) = re.findall(r"^ *(helm install .*)$", text, re.M)
+    cluster.helm(*shlex.split(command)[1:])
+    (deployment,) = cluster.plane.request("GET", "/apis/apps/v1/deployments")["items"]
+    assert deployment["metadata"]["name"] == "starsched"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("my-registry/starsched:")
+
+
 # --- what is in the cluster already --------------------------------------------------------------
 
 
@@ -252,7 +267,8 @@ def test_a_second_release_has_its_own_pods_or_is_refused(cluster: Cluster) -> No
     assert taken in cluster.refusal("b", "team-b", as_before, "upgrade")
     cluster.install("starsched", "third", {"schedulerName": "third"})
     # In the place of kube-scheduler, only one.
-    cluster.install("main", "main", {"mode": "replace"})
+    cluster.install("main", "main", {"schedulerName": "main"})
+    cluster.helm("upgrade", "main", CHART, "-n", "main", values={"mode": "replace"})
     refused = cluster.refusal("again", "again", {"mode": "replace"})
     assert "`default-scheduler` is taken by the Deployment `main-starsched`" in refused
     cluster.install("again", "again", {"mode": "replace", "lookups": False})
