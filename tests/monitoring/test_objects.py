@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.deploy.chart import render_chart
 from tests.deploy.rendering import DEPLOY, container, pick, render
 from tools import monitoring
 
@@ -54,6 +55,15 @@ def test_the_monitor_reads_as_an_account_that_may_read_metrics(
         assert endpoint["path"] in rule["nonResourceURLs"]
     # All are where the operator looks for the token: next to the monitor.
     assert {o["metadata"]["namespace"] for o in (monitor, secret)} == {"starsched"}
+
+
+def test_the_chart_scrapes_in_the_same_way(objects: list[dict[str, Any]]) -> None:
+    """A real API server that knows the kind has accepted the chart's."""
+    values = {"mode": "beside", "podMonitor": {"enabled": True}}
+    chart = render_chart(values, release="starsched", namespace="starsched")
+    got, want = (pick(one, "PodMonitor")["spec"] for one in (objects, chart))
+    assert got["podMetricsEndpoints"] == want["podMetricsEndpoints"]
+    assert pick(objects, "Secret")["metadata"]["name"] == pick(chart, "Secret")["metadata"]["name"]
 
 
 def test_rules_and_dashboards_are_those_of_the_folder(objects: list[dict[str, Any]]) -> None:

@@ -31,7 +31,7 @@ from tests.waiting import eventually, pace
 
 ROOT: Final = Path(__file__).parents[2]
 ALERTS: Final = ROOT / "deploy" / "monitoring" / "alerts.yaml"
-#: As in `docs/operations.md`, and as kubernetes-mixin selects.
+#: What kubernetes-mixin selects.
 JOB: Final = "kube-scheduler"
 HOUR: Final = 3600.0
 SECONDS: Final = 60.0
