@@ -102,9 +102,9 @@ bench-core: setup ## decisions per second of the core alone, no control plane
 
 ##@ Build what tests run on
 
-controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, helm, Prometheus, promtool, basedpyright (cached outside)
+controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, helm, kwok, Prometheus, promtool, basedpyright (cached outside)
 	$(BIN)/python controlplane/build.py
-	$(BIN)/python tools/go_programs.py kustomize helm kubectl prometheus promtool
+	$(BIN)/python tools/go_programs.py kustomize helm kubectl kwok prometheus promtool
 	$(BIN)/python tools/basedpyright/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)

@@ -42,6 +42,8 @@ PROGRAMS: Final = {
     ),
     # Renders and installs the chart, `deploy/helm`.
     "helm": GoProgram(ROOT / "tools" / "helm", "helm.sh/helm/v4/cmd/helm", takes="some minutes"),
+    # Plays kubelets in the walk-through of `deploy/kwok`.
+    "kwok": GoProgram(ROOT / "tools" / "kwok", "sigs.k8s.io/kwok/cmd/kwok", takes="some minutes"),
     # Scrapes and answers queries in tests of facts; service discovery is most of its code.
     "prometheus": GoProgram(
         ROOT / "tools" / "prometheus",

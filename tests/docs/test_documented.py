@@ -24,6 +24,7 @@ AUTHORING = (ROOT / "docs" / "authoring.md").read_text()
 COMMANDS_DOC = "".join(p.read_text() for p in sorted((ROOT / "docs" / "commands").glob("*.md")))
 DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "deploy").glob("*/README.md")),
     *(
         ROOT / name
         for name in (
