@@ -20,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium wheels lock docs monitoring chart site site-release image image-digests clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
 
 ##@ Start
 
@@ -104,7 +104,7 @@ bench-core: setup ## decisions per second of the core alone, no control plane
 
 controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, helm, kwok, Prometheus, promtool, basedpyright (cached outside)
 	$(BIN)/python controlplane/build.py
-	$(BIN)/python tools/go_programs.py kustomize helm kubectl kwok prometheus promtool
+	$(BIN)/python tools/go_programs.py actionlint kustomize helm krew kubectl kwok prometheus promtool
 	$(BIN)/python tools/basedpyright/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
@@ -169,6 +169,12 @@ image: ## build the container image (needs docker; PLATFORMS=linux/amd64,linux/a
 
 image-digests: ## pin the image's base by the digest that its registry has now (ARGS=--check compares)
 	python3 tools/image_digests.py $(ARGS)
+
+release: setup ## make what a release has, of the commit that is checked out, in dist/
+	$(BIN)/python tools/release.py $(ARGS)
+
+version: ## write the version of pyproject.toml into the other files that name it (ARGS=--show prints it)
+	@python3 tools/version.py $(ARGS)
 
 clean: ## remove what setup and the tools wrote into the checkout
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -32,6 +32,14 @@ class GoProgram:
 
 
 PROGRAMS: Final = {
+    # Reads the workflow files of `.github`, which nothing here runs.
+    "actionlint": GoProgram(
+        ROOT / "tools" / "actionlint",
+        "github.com/rhysd/actionlint/cmd/actionlint",
+        takes="half a minute",
+    ),
+    # Installs the plugin of kubectl from a release's own manifest and archive.
+    "krew": GoProgram(ROOT / "tools" / "krew", "sigs.k8s.io/krew/cmd/krew", takes="half a minute"),
     # Runs the commands of the tutorial as they are written, in its test.
     "kubectl": GoProgram(ROOT / "tools" / "kubectl"),
     # Renders `deploy/` exactly as an operator's does.

@@ -107,28 +107,30 @@ def document(
 
 def of_wheels(folder: Path) -> Iterator[Package]:
     """The wheels in *folder* as packages."""
-    for path in sorted(folder.glob("*.whl")):
-        with zipfile.ZipFile(path) as archive:
-            (inside,) = (
-                name
-                for name in archive.namelist()
-                if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
-            )
-            metadata = email.message_from_bytes(archive.read(inside))
-        name, version = normalized(metadata["Name"]), metadata["Version"]
-        said = (metadata["License"] or "").strip()
-        yield Package(
-            name,
-            version,
-            f"pkg:pypi/{name}@{quote(version)}",
-            metadata["License-Expression"] or (said if said in _LICENCES else UNKNOWN),
-            hashlib.sha256(path.read_bytes()).hexdigest(),
-            tuple(
-                normalized(re.split(r"[^\w.-]", text, maxsplit=1)[0])
-                for text in metadata.get_all("Requires-Dist") or ()
-                if "extra ==" not in text
-            ),
+    return map(of_wheel, sorted(folder.glob("*.whl")))
+
+
+def of_wheel(path: Path) -> Package:
+    """The wheel at *path* as a package."""
+    with zipfile.ZipFile(path) as archive:
+        (inside,) = (
+            name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
         )
+        metadata = email.message_from_bytes(archive.read(inside))
+    name, version = normalized(metadata["Name"]), metadata["Version"]
+    said = (metadata["License"] or "").strip()
+    return Package(
+        name,
+        version,
+        f"pkg:pypi/{name}@{quote(version)}",
+        metadata["License-Expression"] or (said if said in _LICENCES else UNKNOWN),
+        hashlib.sha256(path.read_bytes()).hexdigest(),
+        tuple(
+            normalized(re.split(r"[^\w.-]", text, maxsplit=1)[0])
+            for text in metadata.get_all("Requires-Dist") or ()
+            if "extra ==" not in text
+        ),
+    )
 
 
 def of_debian(status: Path, os_release: Path) -> Iterator[Package]:

@@ -143,7 +143,9 @@ main.add_command(_rollout)
 def _become(command: str, arguments: Sequence[str]) -> None:
     """Replace this process by another command of ours, which may fork before it has threads."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "engine.cli.main", command, *arguments])
+    # -P: a folder `engine` where the user happens to be is not ours.
+    module = ["-P", "-m", "engine.cli.main"]
+    os.execv(sys.executable, [sys.executable, *module, command, *arguments])
 
 
 def _print(options: dict[str, Any], answer: msgspec.Struct, as_text: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.deploy.chart import helm_binary
 from tests.deploy.image import Image, build
 from tests.deploy.rendering import kustomize_binary
+from tests.scripts import script
 
 #: What `make image` gives, each value another than the default.
 ARGUMENTS: Final = {
@@ -32,6 +33,14 @@ def kustomize() -> Path:
 def helm() -> Path:
     """The real helm; see `kustomize`."""
     return helm_binary()
+
+
+@pytest.fixture(scope="session")
+def made_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the release of the commit that is checked out."""
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    script("tools/release.py").release(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
