@@ -610,6 +610,25 @@ def test_what_is_left_empty_is_left_out() -> None:
     assert policies(objects) == policies(render_chart())
 
 
+@needs_helm
+@pytest.mark.parametrize(
+    ("release", "values", "want"),
+    [
+        ("starsched", {}, "starsched queue -A\n"),
+        ("b", {"localPort": 11}, "queue -A --lease starsched/b-starsched --leader-port 11\n"),
+        ("b", {"schedulerName": "mine"}, "\n  schedulerName: mine\n"),
+        ("b", {"existingConfigMap": "ours"}, "-n starsched edit configmap ours\n"),
+        ("b", {"mode": "replace"}, "the lease kube-system/kube-scheduler says"),
+    ],
+    ids=["default", "another", "named", "existing", "replace"],
+)
+def test_the_notes_say_how_to_go_on(release: str, values: dict[str, Any], want: str) -> None:
+    dry = ("--dry-run=client", "-n", "starsched")
+    result = run_helm("install", release, CHART, *dry, *given(values))
+    assert result.returncode == 0, result.stderr
+    assert want in result.stdout.partition("NOTES:")[2]
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 _CONFIGURATION = (ROOT / "deploy/examples/gpu/profile.yaml").read_text()
