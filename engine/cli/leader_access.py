@@ -32,7 +32,9 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 #: Where a Lease is looked for: where the manifests of `deploy/` put it, and where it is without
 #: any options.
-_LEASES: Final = ("starsched/starsched", "kube-system/starsched")
+_LEASES: Final = ("starsched/starsched", "kube-system/starsched", "kube-system/kube-scheduler")
+#: Where the pods are, by a Lease in another namespace: the manifests that replace kube-scheduler.
+_POD_NAMESPACES: Final = {"kube-system/kube-scheduler": "starsched"}
 #: What the manifests of `deploy/` set.
 LOCAL_PORT: Final = 10260
 _SECONDS: Final = 15.0
@@ -63,6 +65,7 @@ class LeaderAt:
         kubeconfig, context: The cluster.
         server: URL of its endpoints; "" to go through the API server.
         lease: `namespace/name`; "" for where it usually is.
+        namespace: Of its pod; "" for that of the manifests.
         port: The local port of its pod.
     """
 
@@ -70,11 +73,12 @@ class LeaderAt:
     context: str | None = None
     server: str = ""
     lease: str = ""
+    namespace: str = ""
     port: int = LOCAL_PORT
 
 
 def leader_options(function: Command) -> Command:
-    """Add `--server`, `--lease` and `--leader-port` to a command."""
+    """Add `--server`, `--lease`, `--leader-namespace` and `--leader-port` to a command."""
     function = click.option(
         "--leader-port",
         type=click.IntRange(1, 65535),
@@ -83,11 +87,18 @@ def leader_options(function: Command) -> Command:
         help="The leader's --local-port.",
     )(function)
     function = click.option(
+        "--leader-namespace",
+        default="",
+        metavar="NAMESPACE",
+        help="The namespace of the leader's pod. Default: the Lease's; for kube-scheduler's, "
+        f"{_POD_NAMESPACES['kube-system/kube-scheduler']}.",
+    )(function)
+    function = click.option(
         "--lease",
         default="",
         metavar="NAMESPACE/NAME",
         help="The scheduler's Lease, which names the leader's pod. Default: "
-        f"{' or '.join(_LEASES)}.",
+        f"the first there is of {', '.join(_LEASES)}.",
     )(function)
     return click.option(
         "--server",
@@ -105,6 +116,7 @@ def leader_at(options: Mapping[str, Any]) -> LeaderAt:
         options["context"],
         options["server"].rstrip("/"),
         options["lease"],
+        options["leader_namespace"],
         options["leader_port"],
     )
 
@@ -185,20 +197,26 @@ async def _asked(where: LeaderAt, target: str) -> tuple[int, bytes]:
         ):
             return answer.status, await answer.read()
     async with await connect(where.kubeconfig, where.context) as client:
-        namespace, pod = await _leader_pod(client, where.lease)
+        namespace, pod = await _leader_pod(client, where)
         sent = (
             f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
             "Connection: close\r\n\r\n"
         )
-        received = await exchange_with_pod(
-            client, namespace, pod, where.port, sent.encode(), seconds=_SECONDS
-        )
+        try:
+            received = await exchange_with_pod(
+                client, namespace, pod, where.port, sent.encode(), seconds=_SECONDS
+            )
+        except NotFound as error:
+            raise CannotAsk(
+                f"the Lease names `{pod}`, and that is no pod of namespace `{namespace}`: another "
+                "scheduler leads, or --leader-namespace is to be given"
+            ) from error
         return _parsed(received)
 
 
-async def _leader_pod(client: ApiClient, lease: str) -> tuple[str, str]:
+async def _leader_pod(client: ApiClient, where: LeaderAt) -> tuple[str, str]:
     """The namespace and name of the leader's pod. Raises `CannotAsk` if no Lease names one."""
-    tried = (lease,) if lease else _LEASES
+    tried = (where.lease,) if where.lease else _LEASES
     for one in tried:
         namespace, _, name = one.rpartition("/")
         try:
@@ -209,7 +227,8 @@ async def _leader_pod(client: ApiClient, lease: str) -> tuple[str, str]:
         pod = _UUID.sub("", holder)
         if not holder or pod == holder:
             raise CannotAsk(f"the Lease `{one}` names no pod: its holder is `{holder}`")
-        return namespace or "kube-system", pod
+        named = f"{namespace or 'kube-system'}/{name}"
+        return where.namespace or _POD_NAMESPACES.get(named, namespace or "kube-system"), pod
     raise CannotAsk(f"no Lease {' or '.join(f'`{one}`' for one in tried)}: no scheduler leads")
 
 

@@ -619,8 +619,14 @@ def test_what_is_left_empty_is_left_out() -> None:
         ("b", {"schedulerName": "mine"}, "\n  schedulerName: mine\n"),
         ("b", {"existingConfigMap": "ours"}, "-n starsched edit configmap ours\n"),
         ("b", {"mode": "replace"}, "the lease kube-system/kube-scheduler says"),
+        ("b", {"mode": "replace"}, "starsched queue -A\n"),
+        (
+            "b",
+            {"leaderElection": {"name": "mine", "namespace": "leases"}},
+            "queue -A --lease leases/mine --leader-namespace starsched\n",
+        ),
     ],
-    ids=["default", "another", "named", "existing", "replace"],
+    ids=["default", "another", "named", "existing", "replace", "asked in its place", "elsewhere"],
 )
 def test_the_notes_say_how_to_go_on(release: str, values: dict[str, Any], want: str) -> None:
     dry = ("--dry-run=client", "-n", "starsched")

@@ -65,10 +65,17 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def api_server_with_kubelets(behind: str, port: int) -> AsyncIterator[str]:
-    """The API server *behind* with port-forwarding to *port*; gives its URL."""
+async def api_server_with_kubelets(
+    behind: str, port: int, namespace: str = ""
+) -> AsyncIterator[str]:
+    """The API server *behind* with port-forwarding to *port*; gives its URL.
+
+    There are pods in *namespace* alone, if one is given.
+    """
 
     async def forwarded(request: web.Request) -> web.StreamResponse:
+        if namespace and request.match_info["namespace"] != namespace:
+            raise web.HTTPNotFound
         return await forward(request, port)
 
     async def passed_on(request: web.Request) -> web.StreamResponse:

@@ -140,6 +140,29 @@ async def test_what_the_scheduler_refuses_is_said(cluster: Cluster) -> None:
     assert "no Lease `kube-system/other`: no scheduler leads" in result.output
 
 
+@pytest.mark.parametrize("namespace", ["starsched", "main"])
+async def test_in_place_of_kube_scheduler_the_pod_is_not_where_the_lease_is(
+    tmp_path: Path, namespace: str
+) -> None:
+    """The leader was looked for in `kube-system`, so it could not be asked."""
+    async with DevCluster() as running:
+        running.create(node("n", cpu="1"))
+        lease = LeaseSettings(name="kube-scheduler")
+        async with scheduler(running, local_port=0, lease=lease) as app:
+            port = app.endpoints.local_port
+            async with api_server_with_kubelets(running.url, port, namespace) as server:
+                cluster = Cluster(write_kubeconfig(tmp_path / "kubeconfig", server), "")
+                by_default = await cluster.plugin("policies")
+                named = await cluster.plugin("policies", f"--leader-namespace={namespace}")
+                other = await cluster.plugin("policies", "--leader-namespace=other")
+    assert "in_force" in named.output
+    if namespace == "starsched":
+        assert by_default.output == named.output
+    else:
+        assert "is no pod of namespace `starsched`: another scheduler leads" in by_default.output
+    assert "is no pod of namespace `other`" in other.output
+
+
 async def test_without_an_answer_a_copy_is_explained_and_said_so(
     tmp_path: Path,
 ) -> None:
