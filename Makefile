@@ -156,7 +156,7 @@ site: setup ## build the site of the documents into site/, strictly
 
 # Readers choose between the versions; a link into the repository leads to the version's tag.
 site-release: setup ## add the site of this version, as the latest, to the local branch gh-pages
-	REVISION=v$(VERSION) PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	SITE_REVISION=v$(VERSION) PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
 	$(BIN)/mike set-default latest
 
 # The same commit gives the same layers: BuildKit sets their times to the commit's.

@@ -21,7 +21,11 @@ from tests.browser import running_browser, visiting
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
-ENVIRONMENT = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+#: Without the repository of a git that runs the tests, such as one in a hook.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SITE_"))},
+    "NO_MKDOCS_2_WARNING": "1",
+}
 
 pytestmark = pytest.mark.slow("builds the site")
 
