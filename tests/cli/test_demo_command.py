@@ -155,6 +155,22 @@ def test_groups_are_tried_by_their_priority_and_small_ones_are_held() -> None:
     assert {"nginx-01", "nginx-02", "nginx-03"} <= story["placements"].keys()
 
 
+@pytest.mark.slow("starts programs")
+def test_bad_edits_are_stopped_by_their_gates_and_a_good_one_comes_into_force() -> None:
+    story = told("rollout")
+    rejecting, good, moving = story["edits"]
+    placed_by = story["placed_by"]
+    ends = [(edit["result"], edit["steps"][-1]["stage"]) for edit in story["edits"]]
+    assert ends == [("failed", "canary 20%"), ("promoted", "canary 50%"), ("failed", "shadow")]
+    assert "maxNewlyPending" in rejecting["headline"]
+    assert "maxMoved" in moving["headline"]
+    assert 0 < story["asked_rejecting"] < rejecting["pods"]
+    assert placed_by[rejecting["revision"]] == placed_by[moving["revision"]] == 0
+    assert placed_by[good["revision"]] > 0
+    assert sum(placed_by.values()) == story["pods"]
+    assert story["revisions"]["after"] == good["revision"]
+
+
 def told(scenario: str) -> Any:
     """The facts of a scenario, which must end well."""
     result = demo("--scenario", scenario, "--output", "json")

@@ -30,6 +30,8 @@ from engine.lib import event_loop
 from engine.telemetry.logs import configure_logging
 
 _PIPE_WIDTH: Final = 100
+#: Of the end of the log, shown when a story fails.
+_LOG_LINES: Final = 100
 _DEFAULT: Final = next(iter(SCENARIOS))
 _WIDEST: Final = max(map(len, SCENARIOS))
 _LISTED: Final = "\n".join(
@@ -80,7 +82,8 @@ def demo_command(scenario: str, keep: bool, output: str) -> None:
                 story = event_loop.run(told)
             except StoryFailed as failure:
                 console.print(f"demo failed: {failure}", style="bold red", markup=False)
-                console.print(log_file.read_text(encoding="utf-8"), markup=False)
+                lines = log_file.read_text(encoding="utf-8").splitlines()
+                console.print("\n".join(lines[-_LOG_LINES:]), markup=False)
                 raise SystemExit(1) from failure
             except (KeyboardInterrupt, asyncio.CancelledError):
                 console.print("stopped")

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from engine.cli.demo import edit, gangs, gpu, riya
+from engine.cli.demo import edit, gangs, gpu, riya, rollout
 from engine.cli.demo.stage import Scenario
 
 #: By the name of `--scenario`, in the order of the help; the first one is the default.
 SCENARIOS: Final[dict[str, Scenario]] = {
-    one.SCENARIO.name: one.SCENARIO for one in (edit, gpu, gangs, riya)
+    one.SCENARIO.name: one.SCENARIO for one in (edit, gpu, gangs, rollout, riya)
 }
