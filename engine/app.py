@@ -8,6 +8,7 @@ instruction to the component that carries it out, which reports the result.
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -72,7 +73,6 @@ from engine.policy.analysis import reads_ages
 from engine.policy.bundle import Bundle
 from engine.policy.config import DEFAULT_SCHEDULER_NAME
 from engine.policy.evaluator import Files
-from engine.policy.verdicts import VerdictMemo
 from engine.pulled_metrics import (
     show_cache,
     show_facts,
@@ -217,7 +217,7 @@ class App:
         self._has_given_lease_back = False
         self.synced = asyncio.Event()
         self.leading = asyncio.Event()
-        self._sandbox_restarts = 0
+        self._counted_before = Counter[str]()  # by policies that were in force
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
         # 1. Metrics.
@@ -702,10 +702,11 @@ class App:
         if self.decision_log is not None:
             self.decision_log.policies(new.bundle.revision, new.files)
         self.extenders.use(new.bundle.extenders)
-        # Those of *new* are counted from now on only: it may come back from a roll-back.
-        self._sandbox_restarts -= _restarts_of(new)
+        # What *new* has counted before is in the sum already: it goes on from the counts of *old*,
+        # or comes back from a roll-back.
+        self._counted_before.subtract(_counts_of(new))
         if old is not None:
-            self._sandbox_restarts += _restarts_of(old)
+            self._counted_before.update(_counts_of(old))
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
         new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
@@ -889,9 +890,7 @@ class App:
         show_oldest(metrics, self._waiting_ages)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
-        show_policies(
-            metrics, restarts=self._restarts, memo=self._memo, evaluations=self._evaluations.counts
-        )
+        show_policies(metrics, counts=self._policy_counts, evaluations=self._evaluations.counts)
         show_rollout(metrics, lambda: self.rollout.status)
         show_facts(metrics, self.facts)
         show_watches(metrics, self._informers)
@@ -907,23 +906,21 @@ class App:
         now = self._clock.now()
         return {key: now - at for key, at in self.kernel.oldest_waiting().items()}
 
-    def _restarts(self) -> int:
-        restarts = self._sandbox_restarts
+    def _policy_counts(self) -> Counter[str]:
+        counts = self._counted_before.copy()
         with contextlib.suppress(LookupError):
-            restarts += _restarts_of(self.rollout.active)
-        return restarts
-
-    def _memo(self) -> VerdictMemo | None:
-        try:
-            return self.rollout.active.scheduler.memo
-        except LookupError:
-            return None
+            counts.update(_counts_of(self.rollout.active))
+        return counts
 
 
-def _restarts_of(loaded: LoadedRevision) -> int:
-    """How often the sandbox of a revision was restarted; 0 if it has none."""
-    restarts: int = getattr(loaded.evaluator, "restarts", 0)
-    return restarts
+def _counts_of(loaded: LoadedRevision) -> dict[str, int]:
+    """What a revision counts, for metrics: restarts of its sandbox (if it has one), verdicts."""
+    memo = loaded.scheduler.memo
+    return {
+        "restarts": getattr(loaded.evaluator, "restarts", 0),
+        "asked": memo.asked,
+        "answered": memo.answered,
+    }
 
 
 def _reads_ages(loaded: LoadedRevision) -> bool:

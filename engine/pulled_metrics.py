@@ -14,7 +14,6 @@ from engine.caching.cache import Cache
 from engine.facts.live_facts import LiveFacts
 from engine.kernel.entities import Entities
 from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
-from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
 from engine.rollout.measures import KINDS, ShadowMeasures
@@ -141,24 +140,25 @@ def show_in_flight(
 def show_policies(
     metrics: Metrics,
     *,
-    restarts: Callable[[], int],
-    memo: Callable[[], VerdictMemo | None],
+    counts: Callable[[], Mapping[str, int]],
     evaluations: Mapping[tuple[str, str, str], int],
 ) -> None:
-    """Export the evaluations of policies; *memo* is that of the policies in force, None without."""
+    """Export the evaluations of policies.
+
+    *counts* has `restarts` of sandboxes, and the verdicts that were `asked` for and `answered` over
+    all policies that were in force.
+    """
 
     def verdicts() -> list[tuple[tuple[str, ...], float]]:
-        asked = memo()
-        if asked is None:
-            return []
-        reused = max(0, asked.answered - asked.asked)
-        return [(("evaluated",), asked.asked), (("reused",), reused)]
+        found = counts()
+        reused = max(0, found["answered"] - found["asked"])
+        return [(("evaluated",), found["asked"]), (("reused",), reused)]
 
     metrics.pull_counter(
         "starsched_sandbox_restarts_total",
         "Sandboxes that were killed or exited and were restarted.",
         (),
-        lambda: [((), restarts())],
+        lambda: [((), counts()["restarts"])],
     )
     metrics.pull_counter(
         "starsched_verdicts_total",

@@ -23,8 +23,8 @@ _PACKAGES: Final = ("engine", "tests", "benchmarks")
 #: Folders whose tests are elsewhere, or nowhere near an import.
 _TESTS_OF: Final = {
     "policies": ("tests/policies", "tests/packs"),
-    "docs": ("tests/docs",),
-    "deploy": ("tests/deploy",),
+    "docs": ("tests/docs", "tests/monitoring"),
+    "deploy": ("tests/deploy", "tests/monitoring"),
     "controlplane": ("tests/controlplane_build",),
     "benchmarks": ("tests/benchmarks",),
     "engine/live": ("tests/live_answers",),

@@ -493,8 +493,10 @@ async def test_a_revision_that_fails_in_force_is_rolled_back_and_not_tried_again
 
 
 @pytest.mark.slow("runs a whole scheduler")
-async def test_a_roll_back_counts_no_restart_of_a_sandbox_again(cluster: DevCluster) -> None:
-    """Those of the revision that came back were added a second time, and an alert fired."""
+async def test_a_roll_back_counts_nothing_again(cluster: DevCluster) -> None:
+    """Restarts of sandboxes of the revision that came back were added a second time, and an alert
+    fired; verdicts were those at its end, and so fewer than before.
+    """
     edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
     async with scheduler(cluster, from_config_map=True) as app:
         await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
@@ -505,12 +507,23 @@ async def test_a_roll_back_counts_no_restart_of_a_sandbox_again(cluster: DevClus
         cluster.create(make_pod("before"))
         await eventually(lambda: node_of(cluster, "before"))
         assert metric(app, "starsched_sandbox_restarts_total") == 1
+        verdicts = _verdicts(app)
         edit(cluster, files(_TRAP, runtime__yaml=_RUNTIME))
         await eventually(lambda: app.rollout.active is not good)
         assert metric(app, "starsched_sandbox_restarts_total") == 1
+        assert _verdicts(app) >= verdicts
         cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
+        bad = app.rollout.active
+        await eventually(lambda: bad.scheduler.memo.asked > 0)
+        verdicts = _verdicts(app)
         await eventually(lambda: app.rollout.active is good)
+        assert _verdicts(app) >= verdicts
         assert metric(app, "starsched_sandbox_restarts_total") == 1
+
+
+def _verdicts(app: App) -> float:
+    sources = ("evaluated", "reused")
+    return sum(metric(app, "starsched_verdicts_total", source=source) for source in sources)
 
 
 @pytest.mark.parametrize(
