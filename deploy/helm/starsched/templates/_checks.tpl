@@ -71,7 +71,7 @@
 {{- end }}
 {{- end }}
 {{- if and $values.podDisruptionBudget.enabled (ge (int $values.podDisruptionBudget.minAvailable) (int $values.replicas)) }}
-{{- $problems = append $problems (printf "podDisruptionBudget.minAvailable: want less than `replicas`, which is %d, or no drain can ever go on" (int $values.replicas)) }}
+{{- $problems = append $problems (printf "podDisruptionBudget.minAvailable: want less than `replicas`, which is %d, or `podDisruptionBudget.enabled=false`: no drain could ever go on" (int $values.replicas)) }}
 {{- end }}
 {{- if and (not $values.serviceAccount.create) (not $values.serviceAccount.name) }}
 {{- $problems = append $problems "serviceAccount.name: want the name of an account, because `serviceAccount.create` is false" }}
