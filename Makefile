@@ -171,6 +171,7 @@ image-digests: ## pin the image's base by the digest that its registry has now (
 	python3 tools/image_digests.py $(ARGS)
 
 release: setup ## make what a release has, of the commit that is checked out, in dist/
+	rm -rf dist
 	$(BIN)/python tools/release.py $(ARGS)
 
 version: ## write the version of pyproject.toml into the other files that name it (ARGS=--show prints it)
