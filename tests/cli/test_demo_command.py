@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,8 +123,12 @@ def _queue_with(page: str, counts: dict[str, int]) -> Any:
 
 
 @pytest.mark.slow("starts programs")
-def test_pods_that_are_spread_leave_no_capacity_for_a_large_one_and_packed_ones_do() -> None:
-    story = told("gpu")
+def test_pods_that_are_spread_leave_no_capacity_for_a_large_one_and_packed_ones_do(
+    tmp_path: Path,
+) -> None:
+    story = told(
+        "gpu", tmp_path, lambda page: page["totals"]["alibabacloud.com/gpu-count"]["free"] == 6
+    )
     before, after = story["before"], story["after"]
     assert before["free_in_all"] == after["free_in_all"] == 48 - sum(story["load"])
     assert before["largest_free"] < 8 <= before["free_in_all"]
@@ -135,8 +139,10 @@ def test_pods_that_are_spread_leave_no_capacity_for_a_large_one_and_packed_ones_
 
 
 @pytest.mark.slow("starts programs")
-def test_a_group_that_does_not_fit_takes_nothing_and_is_placed_whole_later() -> None:
-    story = told("gangs")
+def test_a_group_that_does_not_fit_takes_nothing_and_is_placed_whole_later(tmp_path: Path) -> None:
+    story = told(
+        "gangs", tmp_path, lambda page: _waits(page, "default/third-1", "InsufficientResources")
+    )
     waits, placements = story["waits"], story["placements"]
     assert (waits["pods"], waits["would_fit"], waits["placed"]) == (4, 2, 0)
     assert waits["reason"] == "GroupDoesNotFit"
@@ -145,8 +151,8 @@ def test_a_group_that_does_not_fit_takes_nothing_and_is_placed_whole_later() -> 
 
 
 @pytest.mark.slow("starts programs")
-def test_groups_are_tried_by_their_priority_and_small_ones_are_held() -> None:
-    story = told("riya")
+def test_groups_are_tried_by_their_priority_and_small_ones_are_held(tmp_path: Path) -> None:
+    story = told("riya", tmp_path, lambda page: _waits(page, "default/too-few-01", "GatedByPolicy"))
     kinds = [name.rpartition("-")[0] for name in story["order"]]
     assert kinds[:20] == ["red"] * 10 + ["yellow"] * 10
     assert set(kinds[20:35]) == {"green", "white-pusheen"}
@@ -156,8 +162,14 @@ def test_groups_are_tried_by_their_priority_and_small_ones_are_held() -> None:
 
 
 @pytest.mark.slow("starts programs")
-def test_bad_edits_are_stopped_by_their_gates_and_a_good_one_comes_into_force() -> None:
-    story = told("rollout")
+def test_bad_edits_are_stopped_by_their_gates_and_a_good_one_comes_into_force(
+    tmp_path: Path,
+) -> None:
+    story = told(
+        "rollout",
+        tmp_path,
+        lambda page: (page["result"], page["verdict"]["outcome"]) == ("failed", "fail"),
+    )
     rejecting, good, moving = story["edits"]
     placed_by = story["placed_by"]
     ends = [(edit["result"], edit["steps"][-1]["stage"]) for edit in story["edits"]]
@@ -171,13 +183,43 @@ def test_bad_edits_are_stopped_by_their_gates_and_a_good_one_comes_into_force() 
     assert story["revisions"]["after"] == good["revision"]
 
 
-def told(scenario: str) -> Any:
-    """The facts of a scenario, which must end well."""
-    result = demo("--scenario", scenario, "--output", "json")
-    assert result.returncode == 0, result.stderr
-    story = json.loads(result.stdout)
+def told(scenario: str, directory: Path, is_shown: Callable[[Any], bool]) -> Any:
+    """The facts of a scenario, whose kept page must come to show what *is_shown* wants."""
+    command = [sys.executable, "-m", "engine.cli.main", "demo", "--scenario", scenario]
+    text = directory / "told"
+    with (
+        text.open("wb") as file,
+        subprocess.Popen(
+            [*command, "--keep", "--output", "json"],
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            lines = list(_until_line("}\n", process.stdout))
+            assert lines, text.read_text()
+            page = wait_until(lambda: re.search(PAGE + r"\S*", text.read_text()))
+            wait_until(lambda: is_shown(_json(page[0])))
+        finally:
+            process.terminate()
+            process.stdout.read()
+    story = json.loads("".join(lines))
     assert story["scenario"] == scenario
     return story
+
+
+def _until_line(last: str, lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield line
+        if line == last:
+            return
+
+
+def _waits(page: Any, pod: str, reason: str) -> bool:
+    """True if *pod* is the example of a row of the queue, and waits for *reason*."""
+    return any((row["example"], row["reason"]) == (pod, reason) for row in page["rows"])
 
 
 @pytest.mark.slow("starts programs")

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.console import Console
@@ -78,8 +78,8 @@ def demo_command(scenario: str, keep: bool, output: str) -> None:
         with log_file.open("ab", buffering=0) as log:
             configure_logging(log_format="text", stream=log, colors=False)
             try:
-                told = _tell(SCENARIOS[scenario], console, Path(directory), keep)
-                story = event_loop.run(told)
+                kept_in = Path(directory) if keep else None
+                event_loop.run(_tell(SCENARIOS[scenario], console, output == "json", kept_in))
             except StoryFailed as failure:
                 console.print(f"demo failed: {failure}", style="bold red", markup=False)
                 lines = log_file.read_text(encoding="utf-8").splitlines()
@@ -87,14 +87,10 @@ def demo_command(scenario: str, keep: bool, output: str) -> None:
                 raise SystemExit(1) from failure
             except (KeyboardInterrupt, asyncio.CancelledError):
                 console.print("stopped")
-                return
-    if output == "json":
-        print_json(story)
 
 
-async def _tell(
-    scenario: Scenario, console: Console, directory: Path, keep: bool
-) -> dict[str, Any]:
+async def _tell(scenario: Scenario, console: Console, as_json: bool, kept_in: Path | None) -> None:
+    """Tell a story and print its facts; keep what it ran on, with its files in *kept_in*."""
     _end_as_by_ctrl_c()
     started = time.monotonic()
     async with stage_of(scenario, console) as stage:
@@ -104,9 +100,10 @@ async def _tell(
         facts = await scenario.tell(stage)
         seconds = round(time.monotonic() - started, 2)
         stage.say(f"\nDone in {seconds} s.")
-        if keep:
-            await _keep(stage, scenario, directory)
-    return {"scenario": scenario.name, "nodes": nodes, **facts, "seconds": seconds}
+        if as_json:
+            print_json({"scenario": scenario.name, "nodes": nodes, **facts, "seconds": seconds})
+        if kept_in is not None:
+            await _keep(stage, scenario, kept_in)
 
 
 def _end_as_by_ctrl_c() -> None:

@@ -80,7 +80,7 @@ async def tell(stage: Stage) -> dict[str, Any]:
     stage.edit(BROKEN)
     rejection = await stage.until(lambda: stage.message("PolicyRejected"), "the rejection")
     stage.say("What is in force stays, and the ConfigMap has an event:")
-    stage.show_text("Warning  PolicyRejected", str(rejection))
+    stage.show_text("Warning  PolicyRejected", rejection)
     if stage.revision != second:
         raise StoryFailed(f"want revision {second} in force after a bad edit")
     still = await stage.place(_pods("still"))

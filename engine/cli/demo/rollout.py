@@ -216,7 +216,6 @@ async def _make(
         return status if status.result != RUNNING else None
 
     status = await stage.until(follow, "an edit to be promoted or rejected")
-    assert status is not None
     if status.result == "promoted":
         await stage.until(lambda: stage.revision == status.candidate, "the edit to be in force")
     told = _ended(steps, status)

@@ -162,13 +162,10 @@ class Stage:
             if event["reason"] == "Scheduled"
         }
 
-    def message(self, reason: str, since: int = 0) -> str | None:
-        """The message of the first event about the policies with this *reason*, if there is one.
-
-        Only of those that were written after the resourceVersion *since*.
-        """
+    def message(self, reason: str) -> str | None:
+        """The message of an event about the policies with this *reason*, if there is one."""
         for event in self.cluster.list("events", NAMESPACE):
-            if event["reason"] == reason and int(event["metadata"]["resourceVersion"]) > since:
+            if event["reason"] == reason:
                 return str(event["message"])
         return None
 
@@ -179,10 +176,10 @@ class Stage:
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    async def until(self, found: Callable[[], _Found], what: str) -> _Found:
+    async def until(self, found: Callable[[], _Found | None], what: str) -> _Found:
         """Wait until *found* returns something true, and return it. Raises `StoryFailed`."""
 
-        async def asked() -> _Found:
+        async def asked() -> _Found | None:
             return found()
 
         return await _until(asked, what)
@@ -190,12 +187,12 @@ class Stage:
     async def until_answer(self, path: str, found: Callable[[Json], Any], what: str) -> Json:
         """Ask until *found* is true of the answer, and return that. Raises `StoryFailed`."""
 
-        async def asked() -> Json:
+        async def asked() -> Json | None:
             try:
                 answer = await self.ask(path)
             except ApiError:
-                return {}  # not known yet, or too busy to answer
-            return answer if found(answer) else {}
+                return None  # not known yet, or too busy to answer
+            return answer if found(answer) else None
 
         return await _until(asked, what)
 
@@ -265,10 +262,10 @@ async def _running(app: App) -> AsyncIterator[None]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _until(found: Callable[[], Awaitable[_Found]], what: str) -> _Found:
+async def _until(found: Callable[[], Awaitable[_Found | None]], what: str) -> _Found:
     try:
         async with asyncio.timeout(STEP_SECONDS):
-            while not (value := await found()):  # noqa: ASYNC110  # state of a cluster
+            while not (value := await found()):  # noqa: ASYNC110  # others change it
                 await asyncio.sleep(0.02)
             return value
     except TimeoutError as error:
