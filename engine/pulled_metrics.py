@@ -238,8 +238,8 @@ def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
     )
     metrics.pull_gauges(
         "starsched_fact_age_seconds",
-        "Seconds since the newest reading of a source was measured; if it has none, since the "
-        "source was started.",
+        "Seconds since the newest reading of a source was measured; if it has none and fails, "
+        "since it does.",
         "source",
         facts.ages,
     )

@@ -46,6 +46,8 @@ _RESTART_SECONDS: Final = 5.0
 # A Prometheus server takes a second at worst; an absent one must keep no pod waiting.
 _FIRST_REPORT_SECONDS: Final = 2.0
 _READING_TICK: Final = 0.02
+# While a server hangs, every other report comes before the time-out of its queries.
+_CLEAN_REPORTS: Final = 2
 # Nodes are annotated one after the other; the queue need not look at each by itself.
 _REPORT_SECONDS: Final = 0.1
 
@@ -54,14 +56,18 @@ _REPORT_SECONDS: Final = 0.1
 class _Running:
     """A source of the configuration: its entry, its place, and the task that follows it.
 
-    `place` is None as long as it is only prepared; `started_at` is in seconds since the epoch.
+    `place` is None as long as it is only prepared. `silent_since` (seconds since the epoch) is when
+    it was started, or began to fail again; None once `_CLEAN_REPORTS` in a row, so many as
+    `clean_reports`, came without a failure.
     """
 
     config: FactSource
     place: int | None
     source: Source | None = None
     task: asyncio.Task[None] | None = None
-    started_at: float = 0.0
+    silent_since: float | None = None
+    failures: int = 0
+    clean_reports: int = 0
     readings: dict[Subject, Readings] = field(default_factory=dict)
     reported: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -284,7 +290,7 @@ class LiveFacts:
         assert self._is_started, "without a loop nothing follows the sources"
         for running in sources:
             if running.task is None and not isinstance(running.config, AnnotationFacts):
-                running.started_at = self._clock.now()
+                running.silent_since = self._clock.now()
                 running.source = self._make_source(running.config, config)
                 running.task = asyncio.ensure_future(self._follow(running, running.source))
 
@@ -304,6 +310,13 @@ class LiveFacts:
     ) -> None:
         self.report_counts[source.name] = self.report_counts.get(source.name, 0) + 1
         running.readings = dict(readings)
+        is_clean = source.failures == running.failures
+        running.failures = source.failures
+        running.clean_reports = running.clean_reports + 1 if is_clean else 0
+        if running.clean_reports >= _CLEAN_REPORTS:
+            running.silent_since = None
+        elif not is_clean and running.silent_since is None:
+            running.silent_since = self._clock.now()
         running.reported.set()
         changed = self._put(running)
         if changed:
@@ -360,8 +373,9 @@ class LiveFacts:
     def ages(self) -> dict[str, float]:
         """By source, seconds since its newest reading was measured.
 
-        Of a source that has reported nothing, seconds since it was started. Sources whose readings
-        have no time are left out, and so is what is learned: it is never out of date.
+        Of a source that has no readings because it fails, seconds since it does. One that has none
+        and works is left out, as are sources whose readings have no time, and what is learned: it
+        is never out of date.
         """
         now, ages = self._clock.now(), dict[str, float]()
         for running in self._running:
@@ -372,7 +386,7 @@ class LiveFacts:
                 name, since = f"annotations:{config.of}", None
             elif running.source is not None:
                 name = running.source.name
-                since = None if running.readings else running.started_at
+                since = None if running.readings else running.silent_since
             else:
                 continue
             if running.place is not None and since is None:

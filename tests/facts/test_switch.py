@@ -118,9 +118,10 @@ class Said:
         assert isinstance(config, FileFacts)
         self.name = config.path
         self.is_running = False
+        self.report: Report | None = None
 
     async def run(self, report: Report) -> None:
-        self.is_running = True
+        self.is_running, self.report = True, report
         try:
             if self.name != "silent":
                 report({("node", "a"): {self.name: Reading(40.0, "40", 1.0)}})
@@ -279,6 +280,31 @@ async def test_the_age_of_a_source_is_that_of_its_newest_reading() -> None:
             value = json.dumps({"value": 1, "time": time})
             bench.facts.of_nodes.on_add(make_node(f"n{time}", annotations={"heat": value}))
         assert abs(bench.facts.ages()["annotations:nodes"] - (ages["said"] - 199)) < 60
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_source_that_works_and_has_nothing_to_say_has_no_age() -> None:
+    """A query that no series matches is no failure, and not out of date."""
+    bench = Bench()
+    bench.facts.configure(config("silent"), reads_ages=False)
+    running = asyncio.ensure_future(bench.facts.run())
+    try:
+        await eventually(lambda: bench.running() == ["silent"])
+        (source,) = bench.made
+        assert source.report is not None
+        assert bench.facts.ages().keys() == {"silent"}
+        source.failures = 1
+        source.report({})
+        assert bench.facts.ages().keys() == {"silent"}  # it fails, and has nothing from before
+        source.report({})
+        assert bench.facts.ages().keys() == {"silent"}  # a query may still be hanging
+        source.report({})
+        assert bench.facts.ages() == {}
+        source.failures = 2
+        source.report({})
+        assert bench.facts.ages()["silent"] < 60
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
