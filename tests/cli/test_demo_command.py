@@ -176,7 +176,7 @@ def test_bad_edits_are_stopped_by_their_gates_and_a_good_one_comes_into_force(
     assert ends == [("failed", "canary 20%"), ("promoted", "canary 50%"), ("failed", "shadow")]
     assert "maxNewlyPending" in rejecting["headline"]
     assert "maxMoved" in moving["headline"]
-    assert 0 < story["asked_rejecting"] < rejecting["pods"]
+    assert 0 < rejecting["steps"][-1]["pods"] < rejecting["pods"]
     assert placed_by[rejecting["revision"]] == placed_by[moving["revision"]] == 0
     assert placed_by[good["revision"]] > 0
     assert sum(placed_by.values()) == story["pods"]

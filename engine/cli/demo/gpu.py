@@ -128,7 +128,7 @@ async def tell(stage: Stage) -> dict[str, Any]:
     stage.show_text("profile.yaml", _profile(), "yaml")
     await stage.edit_and_wait({"profile.yaml": _profile()})
     # 4. The same again.
-    stage.say("The same pods once more, on the empty nodes, and then the large one.")
+    stage.say("The same pods again, on empty nodes, and then the large one.")
     await stage.clear()
     after = await _state(stage, await stage.place(_load()))
     large = (await stage.place([_pod(_LARGE, _GPUS_OF_NODE)]))[_LARGE]

@@ -84,9 +84,17 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A stage that an edit came to: what was measured, and what it came to."""
+    """A stage that an edit came to.
+
+    Attributes:
+        stage: As in `/rollout`, with its share.
+        pods: How many pods it decided for.
+        measured: What there is to judge by, in words.
+        verdict, why: What it came to.
+    """
 
     stage: str
+    pods: int
     measured: str
     verdict: str
     why: str
@@ -150,9 +158,11 @@ async def tell(stage: Stage) -> dict[str, Any]:
         # 1. One that shows what it does once it decides.
         stage.say("\nA bad edit: it wants a label that no pod has.")
         rejecting = await _make(stage, stream, _FIRST, _REJECTING)
-        asked = _canary_owners(stage.app.rollout.status)
         _want(rejecting, "failed", CANARY, "maxNewlyPending")
-        stage.say(f"{asked} pods of the {rejecting.pods} that came meanwhile asked it.")
+        stage.say(
+            f"It decided for {rejecting.steps[-1].pods} of {rejecting.pods} pods that came "
+            "meanwhile; the policies in force decide for them now."
+        )
         # 2. A good edit.
         stage.say("\nA good edit: batch work goes to slower disks, and edits go through a shadow.")
         good = await _make(stage, stream, _FIRST, _IN_FORCE)
@@ -185,7 +195,6 @@ async def tell(stage: Stage) -> dict[str, Any]:
     return {
         "edits": [msgspec.to_builtins(edit) for edit in (rejecting, good, moving)],
         "pods": len(made),
-        "asked_rejecting": asked,
         "placed_by": {revision: placed_by[revision] for revision in policies},
         "revisions": {"before": first, "after": stage.revision},
     }
@@ -237,16 +246,16 @@ def _step(status: RolloutStatus) -> _Step | None:
     if status.stage is None:
         return None
     stage, verdict = status.stages[status.stage], status.verdict
-    name, measured = stage.name, ""
+    name, pods, measured = stage.name, 0, ""
     if stage.name == SHADOW and status.shadow is not None:
         moved = status.shadow.counts.get(MOVED, 0)
         measured = f"{status.shadow.compared} decisions compared, {moved} moved"
-    if stage.name == CANARY:
+    if stage.name == CANARY and status.canary is not None:
         name = f"{stage.name} {stage.share:.0%}"
-        if status.canary is not None:
-            measured = f"{_canary_owners(status)} pods asked it, {status.canary.bound} placed by it"
-    outcome = "" if verdict is None else verdict.outcome
-    return _Step(name, measured, outcome, "" if verdict is None else verdict.why)
+        pods = status.canary.owners  # each pod is its own
+        measured = f"decided for {pods} pods, placed {status.canary.bound}"
+    outcome, why = ("", "") if verdict is None else (verdict.outcome, verdict.why)
+    return _Step(name, pods, measured, outcome, why)
 
 
 def _ended(steps: dict[str, _Step], status: RolloutStatus) -> list[_Step]:
@@ -257,11 +266,6 @@ def _ended(steps: dict[str, _Step], status: RolloutStatus) -> list[_Step]:
         *(msgspec.structs.replace(step, verdict="pass", why="") for step in passed),
         msgspec.structs.replace(last, verdict=end, why=last.why if end == "fail" else ""),
     ]
-
-
-def _canary_owners(status: RolloutStatus) -> int:
-    """Pods that the candidate was asked about: each is its own owner."""
-    return 0 if status.canary is None else status.canary.owners
 
 
 def _diff(before: dict[str, str], after: dict[str, str]) -> str:

@@ -215,7 +215,7 @@ class Stage:
         """Print a text in a box, highlighted if there are colours."""
         # Starlark looks well as Python.
         is_plain = not (language and self.console.is_terminal)
-        body = Text(text.rstrip()) if is_plain else Syntax(text.rstrip(), language)
+        body = Text(text.rstrip()) if is_plain else Syntax(text.rstrip(), language, word_wrap=True)
         self.console.print(Panel(body, title=title, title_align="left", expand=False))
 
 
