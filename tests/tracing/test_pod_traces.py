@@ -1,6 +1,7 @@
 """What the trace of a pod looks like, by the instructions of a real kernel."""
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from engine.kernel import instructions as to_do
 from engine.kernel.events import BindingFailed, Bound
 from engine.kernel.instructions import Instruction
+from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.telemetry import spans
 from engine.telemetry.spans import Span
 from engine.tracing import pod_traces
@@ -203,7 +205,36 @@ def test_a_binding_that_fails_is_an_error_and_the_trace_goes_on() -> None:
     world.decide_all()
     world.report(Bound(world.bindings.pop()))
     assert [one.error for one in world.spans_of("a")["attempt"]] == ["binding rejected: no", ""]
+    assert [event[0] for event in world.spans_of("a")["queue"][1].events] == ["backoff", "active"]
     assert world.live == 0
+
+
+def test_a_round_trip_is_a_part_of_its_decision_and_of_no_other() -> None:
+    world = world_with_node()
+    assert world.tracing is not None
+    evaluations = Evaluations()
+    evaluations.on_round_trip = world.tracing.round_trip
+    world.evaluator = MeteredEvaluator(  # type: ignore[assignment]  # it evaluates
+        world.evaluator, world.bundle, evaluations, lambda: 0.0
+    )
+    world.switch()
+    # Not of this pod: before its decision, and in a thread that tries other policies.
+    world.tracing.round_trip(0.0, [])
+    world.clock.advance(1.0)
+    elsewhere = threading.Thread(target=world.tracing.round_trip, args=(0.0, []))
+    elsewhere.start()
+    elsewhere.join()
+    for name in ("a", "b"):
+        world.add(make_pod(name, uid=name, cpu=1))
+    world.turns(1)
+    world.clock.advance(1.0)
+    world.decide_all()
+    for uid in ("a", "b"):
+        (decision,) = world.spans_of(uid)["decision"]
+        trips = world.spans_of(uid)["sandbox"]
+        assert {trip.parent_id for trip in trips} == {decision.span_id}
+        assert {trip.began for trip in trips} == {decision.began}
+        assert all(trip.attributes["starsched.hooks"] for trip in trips)
 
 
 def test_a_policy_that_fails_is_an_error_of_the_decision() -> None:
