@@ -324,6 +324,7 @@ class App:
             self.extenders.on_answer = tracing.extender_answered
             stages.evaluations.on_round_trip = tracing.round_trip
         # 5. The policies.
+        stages.evaluations.monotonic = self._clock.monotonic
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = stages.evaluations
         self.control = control if control is not None else NoControl()

@@ -3,6 +3,7 @@
 Owns the counts only; they outlive the evaluators, so that counters never go back.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -25,11 +26,13 @@ class Evaluations:
     """Evaluations by (plugin, extension point, profile), and their durations.
 
     Attributes:
+        monotonic: Measures; seconds since any moment.
         stopwatch: Takes the duration of each round trip.
         on_round_trip: Is called after each, in its thread, with the seconds and the calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.perf_counter) -> None:
+        self.monotonic = monotonic
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.stopwatch: Stopwatch | None = None
         self.on_round_trip: Callable[[float, Sequence[Call]], None] | None = None
@@ -47,11 +50,9 @@ class MeteredEvaluator:
         evaluator: Evaluator,
         bundle: Bundle,
         evaluations: Evaluations,
-        monotonic: Callable[[], float],
     ) -> None:
         self._evaluator = evaluator
         self._evaluations = evaluations
-        self._monotonic = monotonic
         self._instances = bundle.program.instances
         self._profile_of = _profile_by_instance(bundle.profiles)
         self._default = bundle.profiles[0].scheduler_name if bundle.profiles else ""
@@ -59,13 +60,14 @@ class MeteredEvaluator:
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
-        started = self._monotonic()
-        answers = self._evaluator.evaluate(calls)
         evaluations = self._evaluations
+        started = evaluations.monotonic()
+        answers = self._evaluator.evaluate(calls)
+        seconds = evaluations.monotonic() - started
         if evaluations.stopwatch is not None:
-            evaluations.stopwatch.observe(self._monotonic() - started)
+            evaluations.stopwatch.observe(seconds)
         if evaluations.on_round_trip is not None:
-            evaluations.on_round_trip(self._monotonic() - started, calls)
+            evaluations.on_round_trip(seconds, calls)
         self._count(calls)
         return answers
 

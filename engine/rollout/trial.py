@@ -10,7 +10,6 @@ import contextlib
 import copy
 import hashlib
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -243,7 +242,7 @@ class CandidateStages:
                 if delay is None or not isinstance(errors, SandboxDied):
                     raise Rejected("load", errors.problems, bundle.revision) from errors
             await self._sleep(delay)
-        metered = MeteredEvaluator(evaluator, bundle, self.evaluations, time.perf_counter)
+        metered = MeteredEvaluator(evaluator, bundle, self.evaluations)
         return LoadedRevision(bundle, files, evaluator, Scheduler(bundle, metered))
 
     async def try_out(self, candidate: LoadedRevision, world: World) -> None:

@@ -327,7 +327,7 @@ class Tracing:
         ends_at = made.started_at + made.seconds
         for trip in self._trips:
             is_later = trip.ended > ends_at  # policies were asked for their approval
-            if trip.ended < made.started_at or (is_later and made.is_member):
+            if trip.began < made.started_at or (is_later and made.is_member):
                 continue
             part = (attempt if is_later else span).child(
                 trip.name, began=trip.began, attributes=trip.attributes, is_request=True

@@ -15,6 +15,6 @@ def test_who_counts_is_counted_with_the_counters() -> None:
     names = [instance.policy for instance in bundle.program.instances]
     index = names.index("PodTopologySpread")
     evaluations = Evaluations()
-    metered = MeteredEvaluator(InProcessEvaluator(bundle.program), bundle, evaluations, lambda: 0.0)
+    metered = MeteredEvaluator(InProcessEvaluator(bundle.program), bundle, evaluations)
     metered.evaluate([Call(index, "among_taints", b"{}", [b"{}", b"{}"])])
     assert evaluations.counts == {("PodTopologySpread", "PreFilter", "default-scheduler"): 2}

@@ -212,10 +212,10 @@ def test_a_binding_that_fails_is_an_error_and_the_trace_goes_on() -> None:
 def test_a_round_trip_is_a_part_of_its_decision_and_of_no_other() -> None:
     world = world_with_node()
     assert world.tracing is not None
-    evaluations = Evaluations()
+    evaluations = Evaluations(world.clock.monotonic)
     evaluations.on_round_trip = world.tracing.round_trip
     world.evaluator = MeteredEvaluator(  # type: ignore[assignment]  # it evaluates
-        world.evaluator, world.bundle, evaluations, lambda: 0.0
+        world.evaluator, world.bundle, evaluations
     )
     world.switch()
     # Not of this pod: before its decision, and in a thread that tries other policies.
