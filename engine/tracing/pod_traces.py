@@ -464,7 +464,7 @@ def _moves_before_last_pop(queued: QueuedPod) -> list[Move]:
     return found[::-1]
 
 
-#: Whom an instruction is about; of other kinds it is their `pod`.
+#: The uid of the pod that an instruction is about; other kinds have a `pod`.
 _UIDS: Final[Mapping[type[Any], Callable[[Any], str]]] = {
     to_do.Bind: attrgetter("placement.queued.pod.uid"),
     to_do.ReportBound: attrgetter("placement.queued.pod.uid"),

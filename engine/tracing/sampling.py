@@ -27,8 +27,8 @@ _TRACEPARENT: Final = re.compile(
 _MOST_CHARACTERS: Final = 512
 _SAMPLED: Final = 1
 
-#: Whoever creates a pod can ask for its trace. So many a second, and so many at once, are granted:
-#: pods of a workload that asks for each of its thousand pods must not cost the others' decisions.
+#: Every creator of a pod can ask for its trace. So many a second, and so many at once, are granted:
+#: a workload that asks for each of its thousand pods must not cost the decisions about others.
 ASKED_PER_SECOND: Final = 10.0
 MOST_ASKED_AT_ONCE: Final = 100.0
 

@@ -130,7 +130,7 @@ async def test_a_deferred_write_belongs_to_the_span_in_which_it_was_queued(
 
 def test_a_step_is_a_span_with_its_error(trace: KeptTrace) -> None:
     root = Span(trace, "root", 0)
-    with step("nobody asks"):
+    with step("not traced"):
         pass
     with within(root), pytest.raises(ValueError, match="no"), step("fails"), step("inner"):
         raise ValueError("no")

@@ -1,4 +1,4 @@
-"""Which pods are traced: a pure choice, of values that anybody can write."""
+"""Which pods are traced: a pure choice, of values that any creator of a pod can write."""
 
 import random
 import uuid
@@ -125,7 +125,7 @@ def test_pods_that_ask_for_their_trace_are_limited() -> None:
 
 
 def test_pods_beyond_the_limit_are_sampled_by_their_own_id() -> None:
-    """Not by the id in the annotation: whoever writes it could choose one that is sampled."""
+    """Not by the id in the annotation: its writer could choose one that is sampled."""
     sampler = Sampler(10_000)
     chosen = [
         sampler.choose(pod(f"pod-{i}", f"00-{1:032x}-{SPAN}-01"), lambda: 0.0) for i in range(5_000)
