@@ -50,7 +50,8 @@ RUN python sbom.py --wheels /wheels --dpkg /var/lib/dpkg/status --os-release /et
         --output /opt/starsched/share/sbom/starsched.spdx.json
 # Compiled here, because the running container cannot write beside its files; and told by no time of
 # the source, so that the bytes are the same in every build and no start compares them.
-RUN /opt/starsched/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/starsched/lib
+# All of it (-f): pip has imported some packages while it installed others, and left their bytecode.
+RUN /opt/starsched/bin/python -m compileall -qf --invalidation-mode unchecked-hash /opt/starsched/lib
 RUN find /opt/starsched -exec touch --no-dereference --date @${SOURCE_DATE_EPOCH} {} +
 
 # --- run: no compiler, no pip cache, no root -----------------------------------------------------

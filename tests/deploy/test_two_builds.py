@@ -13,8 +13,9 @@ from tests.deploy.conftest import ARGUMENTS
 from tests.deploy.image import build, sent_to_the_engine
 from tests.deploy.rendering import ROOT
 
-#: What the builds install instead of everything: pure Python, and one with compiled modules.
-_FEW = ("click", "msgspec")
+#: What the builds install instead of everything: pure Python, one with compiled modules, and one
+#: that pip itself imports where it is installed.
+_FEW = ("attrs", "click", "msgspec")
 
 
 def context(folder: Path, mode: int, changed_at: float) -> Path:
