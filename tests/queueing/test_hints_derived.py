@@ -22,7 +22,7 @@ from engine.queueing.events import (
     UNSCHEDULED_POD_ADD,
     ClusterEvent,
 )
-from engine.queueing.hints import Hints
+from engine.queueing.hints import EitherHints, Hints
 from engine.queueing.hints.view_events import ANYTHING, resources_behind
 from tests.builders import make_node, make_pod, node_manifest, taint
 from tests.queueing.hinting import namespace, plain, worth
@@ -387,3 +387,31 @@ def test_what_changes_a_part_of_a_node_is_a_reason_to_retry(name: str) -> None:
 
 def test_a_field_that_no_view_has_counts_as_one_that_anything_changes() -> None:
     assert resources_behind("node", frozenset({"unknown"})) == {ANYTHING}
+
+
+# --- two versions that both decide -------------------------------------------------------------
+
+_WITH_FILTER = 'def filter(pod, node):\n    return None if node.labels.get("a") else "no"\n'
+_WITHOUT = "def score(pod, node):\n    return node.pod_count\n"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param((_WITH_FILTER, _WITHOUT), id="rejects no more"),
+        pytest.param((_WITHOUT, _WITH_FILTER), id="begins to reject"),
+    ],
+)
+def test_a_version_that_rejects_nothing_makes_no_event_worth_a_retry(texts: Any) -> None:
+    either = EitherHints(*(hints_of(text) for text in texts))
+    pod, placed = make_pod("p", "mine", uid="u"), make_pod("x", node="n")
+    assert not worth("mine", ASSIGNED_POD_ADD, pod, None, placed, either)
+    assert not either.is_interested("mine", ASSIGNED_POD_ADD)
+    before, after = make_node("n"), make_node("n", labels={"a": "b"})
+    assert worth("mine", NODE_LABEL, pod, before, after, either)
+
+
+def test_a_policy_that_no_version_knows_is_retried_on_everything() -> None:
+    either = EitherHints(hints_of(_WITHOUT), hints_of(_WITHOUT))
+    placed = make_pod("x", node="n")
+    assert worth("gone", ASSIGNED_POD_ADD, make_pod("p", uid="u"), None, placed, either)

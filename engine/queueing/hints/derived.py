@@ -50,6 +50,9 @@ class DerivedHint:
         hooks: What each hook of the policy reads. Without one that can reject, nothing is known,
             and everything that a policy could see counts.
         at_gate: For pods that its `pre_enqueue` keeps out.
+
+    Attributes:
+        can_reject: It has a hook by which a pod may wait.
     """
 
     def __init__(self, hooks: Mapping[str, Reads], *, at_gate: bool) -> None:
@@ -61,7 +64,7 @@ class DerivedHint:
         ]
         victims = hooks.get(_KEEPS)
         keeps = victims is not None and victims.keeps_pods and not at_gate
-        self._is_known = bool(read) or keeps
+        self.can_reject = bool(read) or keeps
         paths = {v: frozenset[str]().union(*(one.of(v) for one in read)) for v in VIEWS}
         fields = {view: fields_of(view, found) for view, found in paths.items()}
         self._resources = frozenset[str]().union(
@@ -97,7 +100,7 @@ class DerivedHint:
         resource, action = event.resource, event.action
         if action == AGE:  # every few seconds: only for policies known to read ages
             return self._reads_ages
-        if not self._is_known or ANYTHING in self._resources:
+        if not self.can_reject or ANYTHING in self._resources:
             return True
         if resource == NODE:
             if action == ADD:
@@ -112,7 +115,7 @@ class DerivedHint:
     @property
     def looks_at_pod(self) -> bool:
         """Whether a change of the rejected pod itself can help."""
-        return not self._is_known or ANYTHING in self._resources or self._looks_at_pod
+        return not self.can_reject or ANYTHING in self._resources or self._looks_at_pod
 
     def is_worth(
         self, event: ClusterEvent, resource: str, around: Around, pod: Pod, old: Any, new: Any
@@ -127,7 +130,7 @@ class DerivedHint:
             old: The object before the event; None if it is new.
             new: The object after the event; None if it is gone.
         """
-        if not self._is_known or ANYTHING in self._resources:
+        if not self.can_reject or ANYTHING in self._resources:
             return _could_be_seen(event, resource, old, new)
         if resource == TARGET_POD:
             if self._is_grouped and is_meaningful_pod_change(old, new):

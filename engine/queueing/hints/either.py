@@ -3,7 +3,7 @@
 Owns nothing but the union.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.model.pod import Pod
@@ -24,11 +24,16 @@ class EitherHints(Hints):
 
     def is_interested(self, plugin: str, event: ClusterEvent, *, is_gate: bool = False) -> bool:
         """As `Hints.is_interested`."""
-        return any(one.is_interested(plugin, event, is_gate=is_gate) for one in self._both)
+        asked = self._asked(plugin, is_gate=is_gate)
+        return any(one.is_interested(plugin, event, is_gate=is_gate) for one in asked)
 
     def looks_at_pod(self, plugin: str) -> bool:
         """As `Hints.looks_at_pod`."""
-        return any(one.looks_at_pod(plugin) for one in self._both)
+        return any(one.looks_at_pod(plugin) for one in self._asked(plugin))
+
+    def can_reject(self, plugin: str, *, is_gate: bool = False) -> bool:
+        """As `Hints.can_reject`."""
+        return any(one.can_reject(plugin, is_gate=is_gate) for one in self._both)
 
     def is_known(self, plugin: str) -> bool:
         """As `Hints.is_known`."""
@@ -53,9 +58,14 @@ class EitherHints(Hints):
         is_gated: bool = False,
     ) -> str | None:
         """As `Hints.helped`."""
-        rejectors = tuple(rejectors)
-        for one in self._both:
-            plugin = one.helped(event, pod, rejectors, old, new, is_gated=is_gated)
-            if plugin is not None:
-                return plugin
+        for plugin in sorted(rejectors):
+            for one in self._asked(plugin, is_gate=is_gated):
+                found = one.helped(event, pod, (plugin,), old, new, is_gated=is_gated)
+                if found is not None:
+                    return found
         return None
+
+    def _asked(self, plugin: str, *, is_gate: bool = False) -> Sequence[Hints]:
+        """Those that may have rejected by *plugin*; what is in one version alone is not unknown."""
+        found = [one for one in self._both if one.can_reject(plugin, is_gate=is_gate)]
+        return found or self._both

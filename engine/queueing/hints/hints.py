@@ -110,6 +110,11 @@ class Hints:
         """False if what *plugin* reads is unknown."""
         return plugin in INTERESTS or plugin in self._filters
 
+    def can_reject(self, plugin: str, *, is_gate: bool = False) -> bool:
+        """Whether *plugin* has a hook by which a pod may wait."""
+        derived = self._derived(plugin, is_gate=is_gate)
+        return derived is None or derived.can_reject
+
     def is_derived(self, plugin: str, *, is_gate: bool = False) -> bool:
         """Whether the hint of *plugin* comes from what its hooks read, instead of from a table."""
         return self._derived(plugin, is_gate=is_gate) is not None
