@@ -187,9 +187,12 @@ def test_a_scheduler_that_cannot_be_asked_is_told_with_the_way_round(log: Path) 
 
 
 def test_the_plugin_becomes_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Policies are run in a process of their own, which is forked before there are threads."""
+    """Policies are run in a process of their own, which is forked before there are threads.
+
+    `-P`: nothing of the current directory is taken for our code.
+    """
     became: list[Any] = []
-    monkeypatch.setattr("os.execv", lambda _path, words: became.append(words[2:]))
+    monkeypatch.setattr("os.execv", lambda _path, words: became.append(words[1:]))
     words = ["rollout", "report", "--log", "x", "--help"]
     CliRunner().invoke(kubectl_plugin.main, words)
-    assert became == [["engine.cli.main", *words]]
+    assert became == [["-P", "-m", "engine.cli.main", *words]]
