@@ -217,6 +217,8 @@ class App:
         self._has_given_lease_back = False
         self.synced = asyncio.Event()
         self.leading = asyncio.Event()
+        self._has_decided = asyncio.Event()
+        self._has_decided.set()
         self._counted_before = Counter[str]()  # by policies that were in force
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
@@ -563,8 +565,12 @@ class App:
                 self.shadow.deciding(kernel)
                 decision = kernel.decide(now)
                 if kernel.asks_extenders:
-                    ask = self.extenders.answer
-                    instructions = await decided_asking(decision, ask, monotonic)
+                    self._has_decided.clear()
+                    try:
+                        ask = self.extenders.answer
+                        instructions = await decided_asking(decision, ask, monotonic)
+                    finally:
+                        self._has_decided.set()
                 else:
                     instructions = decided(decision)
                 if self.decision_log is not None:
@@ -791,6 +797,10 @@ class App:
     async def prepare(self, bundle: Bundle) -> None:
         """Wait until the fact sources that *bundle* adds have reported for the first time."""
         await self.facts.prepare(bundle.runtime.facts)
+
+    async def until_decided(self) -> None:
+        """Return when no decision waits for an extender: other tasks see no others begun."""
+        await self._has_decided.wait()
 
     async def until_idle(self) -> None:
         """Return when no pod waits to be decided, or after some seconds."""

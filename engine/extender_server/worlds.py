@@ -67,6 +67,9 @@ class _RequestedPods:
     async def until_idle(self) -> None:
         """Return at once: nothing announces the next request of kube-scheduler."""
 
+    async def until_decided(self) -> None:
+        """Return at once: a request is answered without a pause."""
+
 
 class RequestWorld(_RequestedPods):
     """The nodes of the request and nothing else: no pods on them, no other objects.

@@ -254,9 +254,13 @@ class Rollout:
     def _close(self, unneeded: Iterable[LoadedRevision]) -> None:
         """Close revisions in threads: a sandbox may take its time to end."""
         for loaded in unneeded:
-            task = asyncio.ensure_future(asyncio.to_thread(loaded.close))
+            task = asyncio.ensure_future(self._close_unused(loaded))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    async def _close_unused(self, loaded: LoadedRevision) -> None:
+        await self._world.until_decided()
+        await asyncio.to_thread(loaded.close)
 
     # --- leading -------------------------------------------------------------------------------
 

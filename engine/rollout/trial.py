@@ -149,6 +149,10 @@ class World(Protocol):
         """Return when no pod waits to be decided, or after some seconds."""
         ...
 
+    async def until_decided(self) -> None:
+        """Return when no decision is under way: one may ask the policies that were in force."""
+        ...
+
 
 def digest(files: Mapping[str, str]) -> str:
     """A short name for a set of files that need not make a bundle."""

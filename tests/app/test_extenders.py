@@ -27,6 +27,10 @@ from tests.waiting import eventually
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
+SCORE = '"""Likes all."""\n\ndef score(pod, node):\n    return 0\n'
+SHORT_PROBATION = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nfallback: {window: 100ms}\n"
+
+
 def configuration(*extenders: Mapping[str, Any]) -> dict[str, str]:
     return {"config.yaml": HEAD + f"extenders: {json.dumps(list(extenders))}\n"}
 
@@ -259,6 +263,42 @@ async def test_changes_while_an_extender_thinks_do_not_reach_into_the_decision(
     assert "node-1" in ranked[0]
     assert "new" in ranked[1]
     assert set(placements(cluster).values()) == {"node-4"}
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_policies_that_are_replaced_stay_until_the_decision_that_asks_them_has_ended(
+    cluster: DevCluster,
+) -> None:
+    may_answer = asyncio.Event()
+
+    async def slowly(body: dict[str, Any]) -> Any:
+        await may_answer.wait()
+        return {"NodeNames": names_asked(body)}
+
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "both", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    member: dict[str, Any] = {"schedulingGroup": {"podGroupName": "both"}}
+    async with SmallExtender(filter=slowly) as extender:
+        files = configuration(verbs(extender, "filter", httpTimeout="100s"))
+        edit(cluster, files)
+        async with scheduler(cluster, from_config_map=True) as app:
+            # The policies are asked about the second pod, which is of another class, afterwards.
+            cluster.create(
+                group, make_pod("a", cpu="1", **member), make_pod("b", cpu="2", **member)
+            )
+            await asyncio.wait_for(extender.waiting.wait(), 20)
+            before = app.rollout.active.bundle.revision
+            edit(cluster, files | {"mine.star": SCORE, "runtime.yaml": SHORT_PROBATION})
+            await eventually(lambda: app.rollout.active.bundle.revision != before)
+            await eventually(lambda: not app.rollout.describe()["active"]["on_probation"])
+            may_answer.set()
+            await eventually(lambda: len(placements(cluster)) == 2)
+    notes = [one["note"] for one in events(cluster, "FailedScheduling")]
+    assert not [note for note in notes if "waiting for minCount pods" not in note]
 
 
 @pytest.mark.slow("runs a whole scheduler")

@@ -107,6 +107,9 @@ class World:
     async def until_idle(self) -> None:
         await self.is_idle.wait()
 
+    async def until_decided(self) -> None:
+        pass
+
 
 class Slow(Kept):
     """A store that is read once *is_answering* is set."""
