@@ -145,7 +145,7 @@ monitoring: setup ## write dashboards and the PrometheusRule (deploy/monitoring)
 	@$(BIN)/python tools/monitoring.py
 	@$(BIN)/python tools/chart.py
 
-chart: setup ## write the chart's copies, versions and README (deploy/helm) from their sources
+chart: setup ## write the chart's copies and README (deploy/helm) from their sources
 	@$(BIN)/python tools/chart.py
 
 # The theme reports its own end of life with every build.

@@ -1,7 +1,7 @@
 """Writes the parts of the Helm chart that have their source elsewhere, and its README.
 
 Copies below `files/` keep the path of their source: a chart may read only what is inside it. The
-versions are the project's. The README's tables are the comments of `values.yaml`.
+README's tables are the comments of `values.yaml`.
 
 Run it after a change of any source; `make chart` does.
 """
@@ -43,7 +43,6 @@ def texts() -> dict[Path, str]:
     return {
         **copies,
         CHART / "files" / "built-in.txt": _built_in(),
-        CHART / "Chart.yaml": _with_versions((CHART / "Chart.yaml").read_text(encoding="utf-8")),
         CHART / "README.md": _with_tables((CHART / "README.md").read_text(encoding="utf-8")),
     }
 
@@ -58,13 +57,6 @@ def _built_in() -> str:
     """The stem of every policy that stands for a plugin of kube-scheduler, one a line."""
     stems = {path.stem for path in (ROOT / "policies" / "kubernetes").glob("*.star")}
     return "".join(f"{stem}\n" for stem in sorted(stems) if not stem.endswith("_test"))
-
-
-def _with_versions(chart: str) -> str:
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    found = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
-    assert found is not None
-    return re.sub(r"^(version|appVersion): .*$", rf"\1: {found[1]}", chart, flags=re.MULTILINE)
 
 
 # --- README --------------------------------------------------------------------------------------

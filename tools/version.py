@@ -1,7 +1,6 @@
 """Writes the version of `pyproject.toml` into the other files that name it.
 
-Run it with `make version` after an edit of the version there; a test compares. The chart's own
-files are `make chart`'s.
+Run it with `make version` after an edit of the version there; a test compares.
 """
 
 import argparse
@@ -16,6 +15,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PLACES: Final = {
     "engine/__init__.py": ['__version__ = "{}"'],
     "deploy/base/kustomization.yaml": ["newTag: {}"],
+    "deploy/helm/starsched/Chart.yaml": ["version: {}", "appVersion: {}"],
     "deploy/examples/extender/kustomization.yaml": ["newTag: {}"],
     "deploy/kind/README.md": ["starsched:{}"],
     "deploy/static-pod/Dockerfile": ["starsched:{}"],
