@@ -68,10 +68,7 @@ class TermIndex:
 
     def add(self, kind: int, affinity: Affinity) -> None:
         """File a new kind that has *affinity*."""
-        selectors = [term.label_selector for term in _terms(affinity)]
-        labels = dict.fromkeys(
-            None if s is None else first_label(s.match_labels) for s in selectors
-        )
+        labels = dict.fromkeys(map(_asked_label, _terms(affinity)))
         self._labels[kind] = tuple(labels)
         for label in labels:
             self._kinds.setdefault(label, {})[kind] = None

@@ -14,7 +14,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator
-from engine.policy.file_names import DOCUMENT_SUFFIXES, STARLARK_SUFFIX, TEST_DATA_SUFFIXES
+from engine.policy.file_names import STARLARK_SUFFIX, is_document
 from engine.policy.sandbox.process import SandboxEvaluator
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -73,7 +73,7 @@ def is_among(config: Path, files: PolicyFiles) -> bool:
     name, inside = config.name, files.directory / config.name
     if name not in files.texts or inside.resolve() != config.resolve():
         return False
-    if not name.endswith(DOCUMENT_SUFFIXES) or name.endswith(TEST_DATA_SUFFIXES):
+    if not is_document(name):
         return False  # no profile is looked for in it
     found = decode_documents({name: files.texts[name]})
     return found.configuration is not None or bool(found.problems)

@@ -27,8 +27,8 @@ from engine.policy.fact_config import FactsConfig
 from engine.policy.file_names import (
     DOCUMENT_SUFFIXES,
     STARLARK_SUFFIX,
-    TEST_DATA_SUFFIXES,
     TEST_SUFFIX,
+    is_document,
 )
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.rollout_config import profile_problems
@@ -132,13 +132,7 @@ def build_bundle(
 def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | None) -> Bundle:
     problems: list[Problem] = []
     # 1. What the texts say, each file by itself and with what it loads.
-    documents = decode_documents(
-        {
-            f: t
-            for f, t in user_files.items()
-            if f.endswith(DOCUMENT_SUFFIXES) and not f.endswith(TEST_DATA_SUFFIXES)
-        }
-    )
+    documents = decode_documents({f: t for f, t in user_files.items() if is_document(f)})
     problems += documents.problems
     problems += _file_names(user_files)
     files = _files(user_files)

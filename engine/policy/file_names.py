@@ -14,3 +14,8 @@ DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
 TEST_DATA_SUFFIXES: Final = ("_test.yaml", "_test.yml", "_test.json")
 #: Of every file that is one of a set of policies.
 SUFFIXES: Final = (STARLARK_SUFFIX, *DOCUMENT_SUFFIXES)
+
+
+def is_document(name: str) -> bool:
+    """True for the name of a document that may configure something."""
+    return name.endswith(DOCUMENT_SUFFIXES) and not name.endswith(TEST_DATA_SUFFIXES)

@@ -10,7 +10,7 @@ from typing import Final
 import yaml
 
 from engine.policy.config import API_VERSION, DEFAULT_SCHEDULER_NAME, KIND, decode_documents
-from engine.policy.file_names import DOCUMENT_SUFFIXES, TEST_DATA_SUFFIXES
+from engine.policy.file_names import is_document
 
 _FILE: Final = "profile.yaml"
 
@@ -31,13 +31,7 @@ def last_resort(offered: Mapping[str, str] | None, otherwise: str) -> dict[str, 
 
 def _names(files: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the profiles in *files*; none where something about them cannot be read."""
-    documents = decode_documents(
-        {
-            file: text
-            for file, text in files.items()
-            if file.endswith(DOCUMENT_SUFFIXES) and not file.endswith(TEST_DATA_SUFFIXES)
-        }
-    )
+    documents = decode_documents({f: text for f, text in files.items() if is_document(f)})
     if documents.configuration is None:
         return ()
     names = (profile.scheduler_name for profile in documents.configuration.profiles)
