@@ -24,7 +24,7 @@ from engine.queueing.events import (
     is_meaningful_pod_change,
     pod_update_events,
 )
-from engine.queueing.hints import Hints, is_by_label, labels_offered
+from engine.queueing.hints import Hints, is_by_label
 from engine.queueing.in_flight import RecordedEvent
 from engine.queueing.nominator import Nominator
 from engine.queueing.places import SET_ASIDE, WAITING, Gate, Places
@@ -350,12 +350,9 @@ class SchedulingQueue:
         subject = old if new is None else new
         about = subject.uid if isinstance(subject, Pod) else None
         helped: list[tuple[QueuedPod, bool, str]] = []
-        offered = labels_offered(event, old, new)
-        if offered is not None and self._hints.is_derived("InterPodAffinity"):
-            offered = None
         for alike in self._places.unschedulable.held_by(
             lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate),
-            offered,
+            self._hints.labels_offered(event, old, new),
         ):
             obstacles, is_gated = alike.obstacles, alike.is_gated
             is_one_by_one = is_by_label(old, new, obstacles)

@@ -14,7 +14,6 @@ from engine.queueing.hints.own_labels import (
     is_by_label,
     label_waited_for,
     labels_looked_at,
-    labels_offered,
 )
 
 __all__ = [
@@ -26,5 +25,4 @@ __all__ = [
     "is_by_label",
     "label_waited_for",
     "labels_looked_at",
-    "labels_offered",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from engine.model.pod import Pod
 from engine.queueing.events import ClusterEvent
 from engine.queueing.hints.hints import Hints
+from engine.queueing.hints.own_labels import Label
 
 
 class EitherHints(Hints):
@@ -39,9 +40,10 @@ class EitherHints(Hints):
         """As `Hints.is_known`."""
         return any(one.is_known(plugin) for one in self._both)
 
-    def is_derived(self, plugin: str, *, is_gate: bool = False) -> bool:
-        """As `Hints.is_derived`."""
-        return any(one.is_derived(plugin, is_gate=is_gate) for one in self._both)
+    def labels_offered(self, event: ClusterEvent, old: Any, new: Any) -> frozenset[Label] | None:
+        """As `Hints.labels_offered`."""
+        first, second = (one.labels_offered(event, old, new) for one in self._both)
+        return None if second is None else first
 
     def is_of_interest(self, event: ClusterEvent) -> bool:
         """As `Hints.is_of_interest`."""

@@ -21,6 +21,7 @@ from engine.queueing.events import ClusterEvent
 from engine.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
 from engine.queueing.hints.derived import DerivedHint
 from engine.queueing.hints.interest import Around, Interest, Table, resource_for
+from engine.queueing.hints.own_labels import Label, labels_offered
 
 INTERESTS: Final[Table] = MappingProxyType(
     {
@@ -115,9 +116,13 @@ class Hints:
         derived = self._derived(plugin, is_gate=is_gate)
         return derived is None or derived.can_reject
 
-    def is_derived(self, plugin: str, *, is_gate: bool = False) -> bool:
-        """Whether the hint of *plugin* comes from what its hooks read, instead of from a table."""
-        return self._derived(plugin, is_gate=is_gate) is not None
+    def labels_offered(self, event: ClusterEvent, old: Any, new: Any) -> frozenset[Label] | None:
+        """Without one of these the event does not help pods that wait for a label; None: it may.
+
+        See `own_labels.label_waited_for`; a policy of users may read anything else.
+        """
+        is_ours = self._derived("InterPodAffinity", is_gate=False) is None
+        return labels_offered(event, old, new) if is_ours else None
 
     def is_of_interest(self, event: ClusterEvent) -> bool:
         """Whether events of this kind can change the mind of a plugin that is known."""
