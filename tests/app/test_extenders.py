@@ -52,6 +52,14 @@ def only(*names: str) -> Any:
     return lambda body: {"NodeNames": [name for name in names_asked(body) if name in names]}
 
 
+def all_after(may_answer: asyncio.Event) -> Any:
+    async def slowly(body: dict[str, Any]) -> Any:
+        await may_answer.wait()
+        return {"NodeNames": names_asked(body)}
+
+    return slowly
+
+
 def prefer(name: str) -> Any:
     return lambda body: [{"Host": n, "Score": 10 * (n == name)} for n in names_asked(body)]
 
@@ -238,12 +246,7 @@ async def test_changes_while_an_extender_thinks_do_not_reach_into_the_decision(
 ) -> None:
     """Nodes come and go and pods are keyed while the answer is awaited; the decision stands."""
     may_answer = asyncio.Event()
-
-    async def slowly(body: dict[str, Any]) -> Any:
-        await may_answer.wait()
-        return {"NodeNames": names_asked(body)}
-
-    async with SmallExtender(filter=slowly, prioritize=prefer("node-4")) as extender:
+    async with SmallExtender(filter=all_after(may_answer), prioritize=prefer("node-4")) as extender:
         edit(cluster, configuration(verbs(extender, "filter", "prioritize")))
         async with scheduler(cluster, from_config_map=True) as app:
             cluster.create(make_pod("web"))
@@ -270,11 +273,6 @@ async def test_policies_that_are_replaced_stay_until_the_decision_that_asks_them
     cluster: DevCluster,
 ) -> None:
     may_answer = asyncio.Event()
-
-    async def slowly(body: dict[str, Any]) -> Any:
-        await may_answer.wait()
-        return {"NodeNames": names_asked(body)}
-
     group = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
@@ -282,7 +280,7 @@ async def test_policies_that_are_replaced_stay_until_the_decision_that_asks_them
         "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
     }
     member: dict[str, Any] = {"schedulingGroup": {"podGroupName": "both"}}
-    async with SmallExtender(filter=slowly) as extender:
+    async with SmallExtender(filter=all_after(may_answer)) as extender:
         files = configuration(verbs(extender, "filter", httpTimeout="100s"))
         edit(cluster, files)
         async with scheduler(cluster, from_config_map=True) as app:

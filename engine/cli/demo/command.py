@@ -79,7 +79,7 @@ def demo_command(scenario: str, keep: bool, output: str) -> None:
             configure_logging(log_format="text", stream=log, colors=False)
             try:
                 kept_in = Path(directory) if keep else None
-                event_loop.run(_tell(SCENARIOS[scenario], console, output == "json", kept_in))
+                event_loop.run(_run(SCENARIOS[scenario], console, output == "json", kept_in))
             except StoryFailed as failure:
                 console.print(f"demo failed: {failure}", style="bold red", markup=False)
                 lines = log_file.read_text(encoding="utf-8").splitlines()
@@ -89,15 +89,15 @@ def demo_command(scenario: str, keep: bool, output: str) -> None:
                 console.print("stopped")
 
 
-async def _tell(scenario: Scenario, console: Console, as_json: bool, kept_in: Path | None) -> None:
-    """Tell a story and print its facts; keep what it ran on, with its files in *kept_in*."""
+async def _run(scenario: Scenario, console: Console, as_json: bool, kept_in: Path | None) -> None:
+    """Run a story and print its facts; keep what it ran on, with its files in *kept_in*."""
     _end_as_by_ctrl_c()
     started = time.monotonic()
     async with stage_of(scenario, console) as stage:
         nodes = len(stage.cluster.list("nodes"))
         took = time.monotonic() - started
         stage.say(f"A cluster of {nodes} nodes in memory, and the scheduler: up in {took:.1f} s.")
-        facts = await scenario.tell(stage)
+        facts = await scenario.run(stage)
         seconds = round(time.monotonic() - started, 2)
         stage.say(f"\nDone in {seconds} s.")
         if as_json:

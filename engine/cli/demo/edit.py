@@ -60,7 +60,7 @@ BROKEN: Final = AFTER | {
 }
 
 
-async def tell(stage: Stage) -> dict[str, Any]:
+async def run(stage: Stage) -> dict[str, Any]:
     """Place pods, edit the policy, place pods by it, and make a bad edit."""
     # 1. The policies as they are at first.
     stage.say(f"Its policies are the ConfigMap {NAMESPACE}/{CONFIG_MAP}; one of them:")
@@ -145,7 +145,7 @@ SCENARIO: Final = Scenario(
     summary="a policy is edited live; a bad edit changes nothing and says why",
     policies=BEFORE,
     objects=example_cluster,
-    tell=tell,
+    run=run,
     page="",
     shows="what waits, and why",
     leave=_leave,

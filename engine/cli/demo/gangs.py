@@ -31,7 +31,7 @@ def _members(name: str, size: int) -> list[str]:
     return [f"{name}-{i + 1}" for i in range(size)]
 
 
-async def tell(stage: Stage) -> dict[str, Any]:
+async def run(stage: Stage) -> dict[str, Any]:
     """Place a group; let another one wait for it, take nothing, and be placed whole."""
     first, second = _members("first", _NODES // 2), _members("second", _NODES)
     # 1. One that fits.
@@ -131,7 +131,7 @@ SCENARIO: Final = Scenario(
     summary="groups of pods are placed whole or not at all, and hold nothing meanwhile",
     policies={},
     objects=_nodes,
-    tell=tell,
+    run=run,
     page="queue",
     shows="a third group that waits, and why",
     leave=_leave,

@@ -102,7 +102,7 @@ async def _state(stage: Stage, placements: dict[str, str]) -> _State:
     return _State(placements, free, total["free"], total["largest_free"])
 
 
-async def tell(stage: Stage) -> dict[str, Any]:
+async def run(stage: Stage) -> dict[str, Any]:
     """Place a load by the default policies and by the pack's, and a large pod after it."""
     # 1. Spread.
     stage.say(
@@ -194,7 +194,7 @@ SCENARIO: Final = Scenario(
     summary="fragmented GPUs: a pod with 8 fits nowhere, and fits with the pack `gpu`",
     policies={},
     objects=_nodes,
-    tell=tell,
+    run=run,
     page="nodes",
     shows="the GPUs of each node, and the largest free piece",
     leave=_leave,

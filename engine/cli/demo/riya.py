@@ -101,7 +101,7 @@ class _Bindings:
             self.order.append(name)
 
 
-async def tell(stage: Stage) -> dict[str, Any]:
+async def run(stage: Stage) -> dict[str, Any]:
     """Watch in what order groups are tried, and a group that is too small."""
     total = sum(pods.size for pods in _WORKLOADS)
     stage.say(
@@ -176,7 +176,7 @@ SCENARIO: Final = Scenario(
     summary="the queue by the priority of groups; a group that is too small is held",
     policies={"profile.yaml": _PROFILE},
     objects=_objects,
-    tell=tell,
+    run=run,
     page="queue",
     shows="a group that is too small",
     leave=_leave,

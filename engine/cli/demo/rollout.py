@@ -147,7 +147,7 @@ class _Stream:
                 await running
 
 
-async def tell(stage: Stage) -> dict[str, Any]:
+async def run(stage: Stage) -> dict[str, Any]:
     """Make three edits, of which one should come into force."""
     stage.say("Its policies ask for stages: an edit decides for a few pods before it does for all.")
     stage.show_text("runtime.yaml", _CANARY_ALONE, "yaml")
@@ -227,8 +227,8 @@ async def _make(
     status = await stage.until(follow, "an edit to be promoted or rejected")
     if status.result == "promoted":
         await stage.until(lambda: stage.revision == status.candidate, "the edit to be in force")
-    told = _ended(steps, status)
-    rows = [(step.stage, step.measured, step.verdict) for step in told]
+    ended = _ended(steps, status)
+    rows = [(step.stage, step.measured, step.verdict) for step in ended]
     stage.show(f"The stages of {status.candidate}", ("stage", "measured", "verdict"), rows)
     headline = str((await stage.ask("rollout"))["headline"])
     stage.say(headline)
@@ -236,7 +236,7 @@ async def _make(
         revision=status.candidate,
         result=status.result,
         headline=headline,
-        steps=told,
+        steps=ended,
         pods=len(stream.made) - pods,
     )
 
@@ -294,7 +294,7 @@ SCENARIO: Final = Scenario(
     summary="edits go through shadow and canary; bad ones are stopped by their gates",
     policies=_FIRST,
     objects=_nodes,
-    tell=tell,
+    run=run,
     page="rollout",
     shows="the edit that failed in the shadow, with its gates as bars and its differences",
 )

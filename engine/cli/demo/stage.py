@@ -54,8 +54,8 @@ class Scenario:
         summary: What it shows, in one line.
         policies: The files of the policies' ConfigMap at the beginning.
         objects: Makes what the cluster has before the scheduler starts: nodes, and perhaps pods.
-        tell: Tells it; returns its facts for programs. Raises `StoryFailed`.
-        page: What to open of the page once it has been told, without the leading slash.
+        run: Lets it happen and prints it; returns its facts for programs. Raises `StoryFailed`.
+        page: What to open of the page at the end, without the leading slash.
         shows: What is to be seen there, as the end of "the page shows ...".
         leave: Adds to the cluster what a page that is kept shows.
         settings: Of the scheduler.
@@ -65,7 +65,7 @@ class Scenario:
     summary: str
     policies: Mapping[str, str]
     objects: Callable[[], Sequence[Json]]
-    tell: Callable[["Stage"], Awaitable[Json]]
+    run: Callable[["Stage"], Awaitable[Json]]
     page: str
     shows: str
     leave: Callable[["Stage"], None] = lambda _: None
@@ -79,7 +79,7 @@ class Stage:
     Attributes:
         cluster: The cluster, without HTTP.
         app: The scheduler.
-        console: What the story is told on.
+        console: Where the story is printed.
         asking: Asks the scheduler's endpoints.
     """
 
