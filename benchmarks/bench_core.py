@@ -1,8 +1,8 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
-Five groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
-the openb trace; an adversary in which no two nodes or pods are alike; and groups of pods, which are
-placed all or not at all. Every node is scored.
+Six groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+the openb trace; an adversary in which no two nodes or pods are alike; groups of pods, which are
+placed all or not at all; and pods with claims for devices. Every node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -26,15 +26,14 @@ from benchmarks.core import (
     of_workload,
     run_scenario,
 )
-from benchmarks.gangs import Gangs, run_gangs
-from benchmarks.gangs import scenarios as gang_scenarios
+from benchmarks.kernel_decisions import Decisions, of_claims, of_groups, run_decisions
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
 from benchmarks.running import json_path, named, output_options
 from benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import Bundle, build_bundle
 
-GROUPS: Final = ("workloads", "sizes", "openb", "adversarial", "gangs")
+GROUPS: Final = ("workloads", "sizes", "openb", "adversarial", "gangs", "claims")
 _COLUMNS: Final = (
     "scenario",
     "nodes",
@@ -54,8 +53,8 @@ _COLUMNS: Final = (
     "peak MB",
     "others %",
 )
-_GANG_COLUMNS: Final = (
-    "groups",
+_KERNEL_COLUMNS: Final = (
+    "decisions",
     "nodes",
     "number",
     "pods",
@@ -143,8 +142,8 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
             report.OUT.print(f"{row['title']}: not supported yet: {plugins}", highlight=False)
 
 
-def print_gangs(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The table of groups; a decision is about a whole group."""
+def print_kernel(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of the kernel's decisions; one is about a whole group."""
     cells = [
         [
             row["title"] + (f" ({row['failed']} failed!)" if row["failed"] else ""),
@@ -160,7 +159,7 @@ def print_gangs(rows: Sequence[Mapping[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    report.print_table("Groups, all or nothing", _GANG_COLUMNS, cells)
+    report.print_table("Kernel: groups, all or nothing, and claims", _KERNEL_COLUMNS, cells)
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
@@ -264,21 +263,22 @@ def main(
             with reporter.part(report.titled(title, number, repeat)):
                 runs.append(_run(scenario, bundle, reporter, profile, in_process=in_process))
     rows = [median_row(runs) for runs in rounds]
-    to_group = gang_scenarios(nodes, gangs, members) if "gangs" in chosen else []
-    gang_rows = [_run_gangs(one, repeat, reporter, profile) for one in to_group]
+    by_kernel = of_groups(nodes, gangs, members) if "gangs" in chosen else []
+    by_kernel += of_claims(nodes, pods) if "claims" in chosen else []
+    kernel_rows = [_run_decisions(one, repeat, reporter, profile) for one in by_kernel]
     if output_path is not None:
-        results = {"rows": rows, "gangs": gang_rows}
+        results = {"rows": rows, "kernel": kernel_rows}
         report.write_json({"benchmark": "bench-core", **facts, **results}, output_path)
     if output_path != "-":
         report.print_facts(facts)
         if rows:
             print_rows(rows)
-        if gang_rows:
-            print_gangs(gang_rows)
+        if kernel_rows:
+            print_kernel(kernel_rows)
         print_stages(rows)
     if chart:
         draw(rows, chart)
-    sys.exit(1 if any(row.get("failed") for row in (*rows, *gang_rows)) else 0)
+    sys.exit(1 if any(row.get("failed") for row in (*rows, *kernel_rows)) else 0)
 
 
 def _run(
@@ -313,18 +313,20 @@ def _run(
     return row
 
 
-def _run_gangs(
-    gangs: Gangs, repeat: int, reporter: report.Reporter, profile: str | None
+def _run_decisions(
+    scenario: Decisions, repeat: int, reporter: report.Reporter, profile: str | None
 ) -> dict[str, Any]:
-    """*repeat* runs of *gangs*: the medians of their figures."""
+    """*repeat* runs of *scenario*: the medians of their figures."""
     runs = []
     for number in range(repeat):
         profiler = cProfile.Profile() if profile is not None else None
-        with reporter.part(report.titled(f"{gangs.name}, {gangs.nodes} nodes", number, repeat)):
-            result = run_gangs(gangs, around=_profiled(profiler))
+        with reporter.part(
+            report.titled(f"{scenario.name}, {scenario.nodes} nodes", number, repeat)
+        ):
+            result = run_decisions(scenario, around=_profiled(profiler))
         runs.append(result.as_dict())
         if profiler is not None and profile is not None:
-            _save_profile(profiler, Path(profile), f"{gangs.name}-{gangs.nodes}")
+            _save_profile(profiler, Path(profile), f"{scenario.name}-{scenario.nodes}")
     return median_row(runs)
 
 

@@ -138,3 +138,75 @@ def pod_group(name: str, min_count: int) -> Manifest:
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
     }
+
+
+# --- devices -----------------------------------------------------------------------------------
+
+DRIVER: Final = "gpu.example.com"
+DEVICES_PER_NODE: Final = 8
+#: Claims of so many kinds follow each other: for one device, for one by its memory, for two.
+CLAIM_KINDS: Final = 3
+_DEVICES: Final = "resource.k8s.io/v1"
+_DEVICE_CLASS: Final = "gpu"
+
+
+def device_class() -> Manifest:
+    """The class of all devices, by a selector, as drivers' classes are."""
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    return {
+        "apiVersion": _DEVICES,
+        "kind": "DeviceClass",
+        "metadata": {"name": _DEVICE_CLASS},
+        "spec": {"selectors": [selector]},
+    }
+
+
+def resource_slice(number: int) -> Manifest:
+    """The devices of `node`'s node with *number*, as its driver publishes them."""
+    name = f"node-{number:05d}"
+    return {
+        "apiVersion": _DEVICES,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{name}-{DRIVER}"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": name,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [
+                {
+                    "name": f"gpu-{device}",
+                    "attributes": {
+                        "model": {"string": f"model-{number % 4}"},
+                        "uuid": {"string": f"gpu-{number:05d}-{device}"},
+                        "numaNode": {"int": device // 4},
+                    },
+                    "capacity": {"memory": {"value": "40Gi" if number % 2 else "80Gi"}},
+                }
+                for device in range(DEVICES_PER_NODE)
+            ],
+        },
+    }
+
+
+def claim_name(number: int) -> str:
+    """The name of `claim`'s claim with *number*."""
+    return f"claim-{number:06d}"
+
+
+def claim(number: int) -> Manifest:
+    """The claim with *number*, of one of `CLAIM_KINDS` kinds."""
+    kind = number % CLAIM_KINDS
+    request: Manifest = {"deviceClassName": _DEVICE_CLASS, "count": 2 if kind == 2 else 1}
+    if kind == 1:
+        large = f"device.capacity['{DRIVER}'].memory.isGreaterThan(quantity('60Gi'))"
+        request["selectors"] = [{"cel": {"expression": large}}]
+    return {
+        "apiVersion": _DEVICES,
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": claim_name(number),
+            "namespace": NAMESPACE,
+            "uid": f"00000000-0000-4000-9000-{number:012d}",
+        },
+        "spec": {"devices": {"requests": [{"name": "devices", "exactly": request}]}},
+    }

@@ -79,10 +79,22 @@ def test_groups_are_placed_by_podgroup_and_by_label() -> None:
          "--repeat", "1", "--output", "json"],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    rows = json.loads(result.stdout)["gangs"]
+    rows = json.loads(result.stdout)["kernel"]
     assert [(row["scenario"], row["groups"], row["pods"], row["failed"]) for row in rows] == [
         ("gang", 1, 10, 0), ("gangs", 3, 9, 0), ("label-gangs", 3, 9, 0),
     ]  # fmt: skip
+
+
+def test_pods_with_claims_for_devices_are_placed_until_no_device_is_left() -> None:
+    arguments = ["--groups", "claims", "--nodes", "4", "--repeat", "1", "--output", "json"]
+    # Of three pods, two take a device each and one takes two; one wants one of the larger half.
+    result = CliRunner().invoke(bench_core.main, [*arguments, "--pods", "15"])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["kernel"]
+    assert (row["scenario"], row["pods"], row["failed"]) == ("claims", 15, 0)
+    result = CliRunner().invoke(bench_core.main, [*arguments, "--pods", "27"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["kernel"][0]["failed"] > 0
 
 
 @pytest.mark.slow("places the pods of all kinds of groups")
