@@ -1,8 +1,9 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
-Six groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+Seven groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
 the openb trace; an adversary in which no two nodes or pods are alike; groups of pods, which are
-placed all or not at all; and pods with claims for devices. Every node is scored.
+placed all or not at all; pods with claims for devices; and clusters that are hard on a scheduler,
+with ordinary pods in between. Every node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from benchmarks import report
+from benchmarks import hostile, report
 from benchmarks.bench import choose_workloads
 from benchmarks.core import (
     Scenario,
@@ -33,7 +34,7 @@ from benchmarks.running import json_path, named, output_options
 from benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import Bundle, build_bundle
 
-GROUPS: Final = ("workloads", "sizes", "openb", "adversarial", "gangs", "claims")
+GROUPS: Final = ("workloads", "sizes", "openb", "adversarial", "gangs", "claims", "hostile")
 _COLUMNS: Final = (
     "scenario",
     "nodes",
@@ -64,6 +65,20 @@ _KERNEL_COLUMNS: Final = (
     "p99 ms",
     "CPU/pod ms",
     "others %",
+)
+_HOSTILE_COLUMNS: Final = (
+    "cluster",
+    "nodes",
+    "events",
+    "event p50 ms",
+    "p99 ms",
+    "worst ms",
+    "ordinary pods",
+    "p50 ms",
+    "p99 ms",
+    "worst ms",
+    "own placed",
+    "waiting",
 )
 
 
@@ -162,6 +177,28 @@ def print_kernel(rows: Sequence[Mapping[str, Any]]) -> None:
     report.print_table("Kernel: groups, all or nothing, and claims", _KERNEL_COLUMNS, cells)
 
 
+def print_hostile(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of clusters that are hard on a scheduler."""
+    cells = [
+        [
+            row["title"] + (f" ({row['starved']} starved!)" if row["starved"] else ""),
+            f"{row['nodes']}",
+            f"{row['events']}",
+            f"{row['event_p50_ms']:.3f}",
+            f"{row['event_p99_ms']:.3f}",
+            f"{row['event_worst_ms']:.1f}",
+            f"{row['ordinary']}",
+            f"{row['ordinary_p50_ms']:.2f}",
+            f"{row['ordinary_p99_ms']:.2f}",
+            f"{row['ordinary_worst_ms']:.1f}",
+            f"{row['placed']}",
+            f"{row['waiting']}",
+        ]
+        for row in rows
+    ]
+    report.print_table("Hostile clusters, and ordinary pods", _HOSTILE_COLUMNS, cells)
+
+
 def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Cost per pod over cluster size, for plain requests."""
     measured = [r for r in rows if r["scenario"] == "plain" and not r["missing_plugins"]]
@@ -203,6 +240,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
 @click.option("--gangs", default=1000, show_default=True, help="Groups of 3 pods.")
 @click.option("--members", default=500, show_default=True, help="Pods of the large group.")
+@click.option("--rounds", default=200, show_default=True, help="Rounds of hostile clusters.")
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -228,6 +266,7 @@ def main(
     adversarial_pods: int,
     gangs: int,
     members: int,
+    rounds: int,
     repeat: int,
     in_process: bool,
     output: str,
@@ -254,20 +293,25 @@ def main(
         workloads=workloads,
         adversarial_pods=adversarial_pods,
     )
-    rounds: list[list[dict[str, Any]]] = [[] for _ in to_run]
+    runs_of: list[list[dict[str, Any]]] = [[] for _ in to_run]
     # Round by round, so that other load of the machine affects every scenario alike.
     for number in range(repeat):
-        for build, runs in zip(to_run, rounds, strict=True):
+        for build, runs in zip(to_run, runs_of, strict=True):
             scenario = build()
             title = f"{scenario.name}, {scenario.node_count} nodes"
             with reporter.part(report.titled(title, number, repeat)):
                 runs.append(_run(scenario, bundle, reporter, profile, in_process=in_process))
-    rows = [median_row(runs) for runs in rounds]
+    rows = [median_row(runs) for runs in runs_of]
     by_kernel = of_groups(nodes, gangs, members) if "gangs" in chosen else []
     by_kernel += of_claims(nodes, pods) if "claims" in chosen else []
     kernel_rows = [_run_decisions(one, repeat, reporter, profile) for one in by_kernel]
+    hostile_rows = []
+    for hard in hostile.SCENARIOS if "hostile" in chosen else ():
+        with reporter.part(f"{hard.name}, {nodes} nodes"):
+            found = hostile.run_scenario(hard, nodes, rounds, reporter.step)
+        hostile_rows.append(found.as_dict())
     if output_path is not None:
-        results = {"rows": rows, "kernel": kernel_rows}
+        results = {"rows": rows, "kernel": kernel_rows, "hostile": hostile_rows}
         report.write_json({"benchmark": "bench-core", **facts, **results}, output_path)
     if output_path != "-":
         report.print_facts(facts)
@@ -275,10 +319,13 @@ def main(
             print_rows(rows)
         if kernel_rows:
             print_kernel(kernel_rows)
+        if hostile_rows:
+            print_hostile(hostile_rows)
         print_stages(rows)
     if chart:
         draw(rows, chart)
-    sys.exit(1 if any(row.get("failed") for row in (*rows, *kernel_rows)) else 0)
+    lost = [row.get("failed") or row.get("starved") for row in (*rows, *kernel_rows, *hostile_rows)]
+    sys.exit(1 if any(lost) else 0)
 
 
 def _run(

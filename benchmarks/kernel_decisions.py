@@ -8,8 +8,8 @@ one after the other, and all let through or all put back.
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -142,15 +142,13 @@ def of_claims(nodes: int, pods: int) -> list[Decisions]:
     return [Decisions("claims", title, nodes, pods, 1, pod, others, objects.CLAIM_KINDS)]
 
 
-def run_decisions(
-    scenario: Decisions, *, around: Callable[[], AbstractContextManager[Any]] = nullcontext
-) -> Result:
-    """Make all decisions and measure them; *around* is entered around them."""
-    bundle = build_bundle(scenario.configuration, None)
+@contextmanager
+def kernel_on(nodes: int, configuration: Mapping[str, str] | None = None) -> Iterator[Kernel]:
+    """A kernel that leads on *nodes* nodes, by the shipped policies in a sandbox of their own."""
+    bundle = build_bundle(configuration or {}, None)
     cache = Cache()
-    for number in range(scenario.nodes):
+    for number in range(nodes):
         cache.add_node(Node.from_raw(msgspec.json.encode(objects.node(number))))
-    pods = [_pod(scenario, number) for number in range(scenario.groups * scenario.size)]
     evaluator = SandboxEvaluator(bundle.program)
     try:
         evaluator.wait_until_ready()
@@ -158,16 +156,46 @@ def run_decisions(
         kernel = Kernel(cache, plugins, metrics=Metrics(CollectorRegistry()))
         kernel.handle(RevisionSwitched(Scheduler(bundle, evaluator, plugins=plugins)), 0.0)
         kernel.handle(LeadershipAcquired(), 0.0)
-        for manifest in scenario.others():
-            plural, record = _RECORDS[manifest["kind"]]
-            kernel.handle(ObjectChanged(plural, None, msgspec.convert(manifest, record)), 0.0)
-        gc.collect()
-        gc.freeze()
-        with garbage.thresholds(*garbage.WHILE_DECIDING), around():
-            return _decide(scenario, kernel, pods)
+        yield kernel
+    finally:
+        evaluator.close()
+
+
+@contextmanager
+def collecting_as_deciding() -> Iterator[None]:
+    """Collect garbage as the scheduler's process does after its first lists."""
+    gc.collect()
+    gc.freeze()
+    try:
+        with garbage.thresholds(*garbage.WHILE_DECIDING):
+            yield
     finally:
         gc.unfreeze()
-        evaluator.close()
+
+
+def read(manifest: Manifest) -> tuple[str, Any]:
+    """The resource name and the record of an object that is neither a pod nor a node."""
+    plural, record = _RECORDS[manifest["kind"]]
+    return plural, msgspec.convert(manifest, record)
+
+
+def read_pod(manifest: Manifest, number: int) -> Pod:
+    """The pod as the API server would show it: with a uid."""
+    manifest["metadata"]["uid"] = f"00000000-0000-4000-8000-{number:012d}"
+    return Pod.from_raw(msgspec.json.encode(manifest))
+
+
+def run_decisions(
+    scenario: Decisions, *, around: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Result:
+    """Make all decisions and measure them; *around* is entered around them."""
+    pods = [read_pod(scenario.make_pod(n), n) for n in range(scenario.groups * scenario.size)]
+    with kernel_on(scenario.nodes, scenario.configuration) as kernel:
+        for manifest in scenario.others():
+            plural, record = read(manifest)
+            kernel.handle(ObjectChanged(plural, None, record), 0.0)
+        with collecting_as_deciding(), around():
+            return _decide(scenario, kernel, pods)
 
 
 def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod]) -> Result:
@@ -199,10 +227,3 @@ def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod]) -> Result:
         cpu_ms=1000 * cpu / len(pods),
         others_share=machine.others_share(cpu),
     )
-
-
-def _pod(scenario: Decisions, number: int) -> Pod:
-    """The pod with *number*; those of a group follow each other."""
-    manifest = scenario.make_pod(number)
-    manifest["metadata"]["uid"] = f"00000000-0000-4000-8000-{number:012d}"
-    return Pod.from_raw(msgspec.json.encode(manifest))

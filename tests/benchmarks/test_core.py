@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import bench_core
+from benchmarks import bench_core, hostile
 from benchmarks.core import of_adversary, of_workload, run_scenario
 from benchmarks.workloads import WORKLOADS
 
@@ -95,6 +95,26 @@ def test_pods_with_claims_for_devices_are_placed_until_no_device_is_left() -> No
     result = CliRunner().invoke(bench_core.main, [*arguments, "--pods", "27"])
     assert result.exit_code == 1
     assert json.loads(result.stdout)["kernel"][0]["failed"] > 0
+
+
+@pytest.mark.slow("runs seven scenarios")
+def test_no_ordinary_pod_waits_for_a_hostile_cluster() -> None:
+    arguments = ["--groups", "hostile", "--nodes", "20", "--rounds", "12", "--output", "json"]
+    result = CliRunner().invoke(bench_core.main, arguments)
+    assert result.exit_code == 0, result.output
+    rows = {row["scenario"]: row for row in json.loads(result.stdout)["hostile"]}
+    assert [*rows] == [one.name for one in hostile.SCENARIOS]
+    assert {row["starved"] for row in rows.values()} == {0}
+    outcomes = {name: (row["placed"], row["waiting"]) for name, row in rows.items()}
+    assert outcomes == {
+        "slices": (12, 0),
+        "large-driver": (12, 0),
+        "selectors": (0, 12),
+        "claims-deleted": (0, 12),
+        "volumes": (12, 0),
+        "gates": (600, 0),
+        "label": (0, 1000),
+    }
 
 
 @pytest.mark.slow("places the pods of all kinds of groups")
