@@ -1,7 +1,7 @@
 """The ceiling: binds pods round robin without deciding anything, as fast as it can.
 
 The costs without any deciding: a watch of pending pods, a binding and an event per pod, and what
-is written of its claims. Not what is written for extended resources and volumes.
+is written of its claims, those for extended resources included. Not what is written for volumes.
 No scheduler can be faster on the same machine with the same API server, give or take how cheap its
 client is. Runs as a process of its own: `python -m benchmarks.ceiling URL CA_FILE TOKEN`.
 """
@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import uvloop
@@ -20,14 +20,21 @@ from benchmarks.load import follow, version_now
 from benchmarks.objects import Manifest
 from benchmarks.wire import Wire, WireError
 from engine.kube.config import Endpoint
-from engine.model.devices import CLAIM_FINALIZER, ResourceClaim
+from engine.model.devices import (
+    CLAIM_FINALIZER,
+    EXTENDED_CLAIM_ANNOTATION,
+    IMPLICIT_RESOURCE_PREFIX,
+    DeviceClass,
+    ResourceClaim,
+)
 from engine.model.objects import ObjectMeta
 
 READY: Final = "ready"
 _IN_FLIGHT: Final = 48
 _POLL_SECONDS: Final = 0.5
 _PENDING: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D&allowWatchBookmarks=true"
-_CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
+_DEVICES: Final = "/apis/resource.k8s.io/v1"
+_CLAIMS: Final = f"{_DEVICES}/resourceclaims"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -37,7 +44,17 @@ class _Named(msgspec.Struct, rename="camel", frozen=True):
     resource_claim_name: str | None = None
 
 
+class _Resources(msgspec.Struct, frozen=True):
+    requests: dict[str, str] = {}
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+    resources: _Resources = _Resources()
+
+
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    containers: list[_Container] = []
     scheduling_gates: list[_Named] = []
     resource_claims: list[_Named] = []
 
@@ -84,10 +101,12 @@ class _Ceiling:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._nodes: list[str] = []
+        self._classes: dict[str, str] = {}  # of devices, by extended resource
         self._listing = asyncio.Lock()
         self._taken: set[str] = set()
         self._claims: dict[tuple[str, str], ResourceClaim] = {}
-        self._allocated: set[str] = set()
+        #: By claim; one that has been held has allocated it, and the others only reserve.
+        self._allocating: dict[str, asyncio.Lock] = {}
         self._waiting: dict[tuple[str, str], list[_Pod]] = {}
         self._devices = itertools.count()
         self._work: asyncio.PriorityQueue[_Work] = asyncio.PriorityQueue()
@@ -125,6 +144,7 @@ class _Ceiling:
                 item = item._replace(node=await self._node(item.number))
                 for claim in item.claims:
                     await self._reserve(item.pod, claim, item.node)
+                await self._serve_extended_resources(item.pod, item.node)
                 await self._send("POST", *_binding(item))
                 self._work.put_nowait(item._replace(rank=1))
             else:
@@ -134,6 +154,7 @@ class _Ceiling:
         """The one that is next in its turn, of those that there are when the first pod comes."""
         async with self._listing:
             while not self._nodes:
+                self._classes = await _classes_by_resource(self._wire)
                 found = await self._wire.list_all("/api/v1/nodes")
                 self._nodes = [node["metadata"]["name"] for node in found]
                 if not found:
@@ -142,16 +163,64 @@ class _Ceiling:
 
     async def _reserve(self, pod: _Pod, claim: ResourceClaim, node: str) -> None:
         """The requests with which a scheduler gives a claim devices."""
-        meta = claim.metadata
-        path = f"/apis/resource.k8s.io/v1/namespaces/{meta.namespace}/resourceclaims/{meta.name}"
         user = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
-        status: dict[str, Any] = {"reservedFor": [user]}
-        if claim.allocation is None and meta.uid not in self._allocated:
-            self._allocated.add(meta.uid)
+        uid = claim.metadata.uid
+        if claim.allocation is None and uid not in self._allocating:
+            self._allocating[uid] = asyncio.Lock()
+            async with self._allocating[uid]:
+                await self._allocate(claim, user, node)
+            return
+        if uid in self._allocating:
+            async with self._allocating[uid]:
+                pass  # allocated by now
+        await self._write_status(claim, {"reservedFor": [user]})
+
+    async def _allocate(self, claim: ResourceClaim, user: Manifest, node: str) -> None:
+        if CLAIM_FINALIZER not in claim.metadata.finalizers:
             finalizers = {"metadata": {"finalizers": [CLAIM_FINALIZER]}}
-            await self._send("PATCH", path, finalizers, _MERGE_PATCH)
-            status["allocation"] = {"devices": {"results": self._results(claim, node)}}
-        await self._send("PATCH", f"{path}/status", {"status": status}, _STRATEGIC_PATCH)
+            await self._send("PATCH", _path_of(claim), finalizers, _MERGE_PATCH)
+        allocation = {"devices": {"results": self._results(claim, node)}}
+        await self._write_status(claim, {"allocation": allocation, "reservedFor": [user]})
+
+    async def _write_status(self, claim: ResourceClaim, status: Manifest) -> None:
+        path = f"{_path_of(claim)}/status"
+        await self._send("PATCH", path, {"status": status}, _STRATEGIC_PATCH)
+
+    async def _serve_extended_resources(self, pod: _Pod, node: str) -> None:
+        """The requests for the claim of what device classes offer as extended resources."""
+        requests, mappings = [], []
+        for place, container in enumerate(pod.spec.containers):
+            for number, (resource, count) in enumerate(container.resources.requests.items()):
+                if resource not in self._classes:
+                    continue
+                name = f"container-{place}-request-{number}"
+                exactly = {"deviceClassName": self._classes[resource], "count": int(count)}
+                requests.append({"name": name, "exactly": exactly})
+                mappings.append(
+                    {"containerName": container.name, "resourceName": resource, "requestName": name}
+                )
+        if not requests:
+            return
+        meta = pod.metadata
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "generateName": f"{meta.name}-extended-resources-",
+                "annotations": {EXTENDED_CLAIM_ANNOTATION: "true"},
+                "finalizers": [CLAIM_FINALIZER],
+                "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            },
+            "spec": {"devices": {"requests": requests}},
+        }
+        path = f"{_DEVICES}/namespaces/{meta.namespace}/resourceclaims"
+        claim = _decode_claim(await self._send("POST", path, body))
+        await self._reserve(pod, claim, node)
+        served = {"resourceClaimName": claim.metadata.name, "requestMappings": mappings}
+        status = {"status": {"extendedResourceClaimStatus": served}}
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
+        await self._send("PATCH", path, status, _STRATEGIC_PATCH)
 
     def _results(self, claim: ResourceClaim, node: str) -> list[Manifest]:
         found = []
@@ -167,11 +236,12 @@ class _Ceiling:
 
     async def _send(
         self, method: str, path: str, body: Manifest, content_type: str = "application/json"
-    ) -> None:
+    ) -> bytes:
         request = self._wire.encode(method, path, body, content_type=content_type)
         answer = await self._wire.send(request)
         if answer.status >= 300 and answer.status != 409:
             raise WireError(f"{method} {path}: {answer.status} {answer.body[:300]!r}")
+        return answer.body
 
 
 async def bind_everything(endpoint: Endpoint) -> None:
@@ -197,6 +267,24 @@ async def _has_claims(wire: Wire) -> bool:
     except WireError:
         return False
     return True
+
+
+def _path_of(claim: ResourceClaim) -> str:
+    meta = claim.metadata
+    return f"{_DEVICES}/namespaces/{meta.namespace}/resourceclaims/{meta.name}"
+
+
+async def _classes_by_resource(wire: Wire) -> dict[str, str]:
+    """The device classes, by the extended resource that they stand for; none if not served."""
+    if not await _has_claims(wire):
+        return {}
+    found = {}
+    for manifest in await wire.list_all(f"{_DEVICES}/deviceclasses"):
+        name = manifest["metadata"]["name"]
+        found[IMPLICIT_RESOURCE_PREFIX + name] = name
+        if explicit := msgspec.convert(manifest, DeviceClass).spec.extended_resource_name:
+            found[explicit] = name
+    return found
 
 
 async def _watch_claims(wire: Wire, version: str, ceiling: _Ceiling) -> None:

@@ -1,20 +1,20 @@
 """A cluster in use: nodes with pods on them as workload controllers and kubelets write them.
 
 Owns these objects, how they get into an API server, and the embedded server as a process of its
-own. A placed pod is about 6 kB of JSON: owner, projected token, probes, environment, conditions
-and the status of its container, as a Deployment's pods have them.
+own, empty. A placed pod is about 6 kB of JSON: owner, projected token, probes, environment,
+conditions and the status of its container, as a Deployment's pods have them.
 """
 
 import asyncio
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from benchmarks import objects
+from benchmarks import holdings, objects
+from benchmarks.holdings import HOLDINGS
 from benchmarks.load import create_all
 from benchmarks.objects import NAMESPACE, Manifest
 from benchmarks.wire import Wire
@@ -188,23 +188,27 @@ def _running(app: str, image: str, address: str) -> Manifest:
     }
 
 
-async def fill(wire: Wire, nodes: int, pods: int, progress: Progress) -> None:
-    """Create the cluster through the API, pods and then their status."""
+async def fill(wire: Wire, nodes: int, pods: int, holds: str, progress: Progress) -> None:
+    """Create the cluster through the API, pods and then their status.
+
+    *holds* names one of `HOLDINGS`: what each pod has besides its capacity.
+    """
+    holding = HOLDINGS[holds]
     await create_all(wire, namespaces())
     await create_all(
         wire,
         map(objects.node, range(nodes)),
         on_done=lambda place: progress("creating nodes", place + 1, nodes),
     )
-    await create_all(
-        wire,
-        (placed_pod(number, nodes) for number in range(pods)),
-        on_done=lambda place: progress("placing pods", place + 1, pods),
-    )
+    await create_all(wire, holding.before(nodes))
+    placed = [placed_pod(number, nodes) for number in range(pods)]
+    held = [one for n, pod in enumerate(placed) for one in holding.placed(pod, n, nodes)]
+    progress("creating what they hold", 0, len(held))
+    await holdings.create(wire, held)
+    await create_all(wire, placed, on_done=lambda place: progress("placing pods", place + 1, pods))
 
     def statuses() -> Iterator[bytes]:
-        for number in range(pods):
-            manifest = placed_pod(number, nodes)
+        for manifest in placed:
             meta = manifest["metadata"]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
             kind = "application/merge-patch+json"
@@ -219,28 +223,18 @@ async def fill(wire: Wire, nodes: int, pods: int, progress: Progress) -> None:
 # --- the embedded server as a process ----------------------------------------------------------
 
 
-async def _serve(nodes: int, pods: int, kubeconfig: Path) -> None:
+async def _serve(kubeconfig: Path) -> None:
     async with DevCluster(history=200_000) as cluster:
-        cluster.create(*namespaces())
-        cluster.create(*map(objects.node, range(nodes)))
-        for number in range(pods):
-            manifest = placed_pod(number, nodes)
-            status: dict[str, Any] = manifest.pop("status")
-            made = cluster.create(manifest)[0]
-            cluster.update("pods", {**made, "status": status}, subresource="status")
         cluster.write_kubeconfig(kubeconfig)
         click.echo(f"{SERVES} {cluster.url}")
         sys.stdout.flush()
         await asyncio.Event().wait()
 
 
-@click.command(help="Serve a full cluster from the embedded API server until killed.")
-@click.option("--nodes", default=NODES, show_default=True)
-@click.option("--pods", default=PODS, show_default=True)
+@click.command(help="Serve the embedded API server until killed.")
 @click.argument("kubeconfig", type=click.Path(path_type=Path))
-def main(nodes: int, pods: int, kubeconfig: Path) -> None:
-    with tempfile.TemporaryDirectory():
-        asyncio.run(_serve(nodes, pods, kubeconfig))
+def main(kubeconfig: Path) -> None:
+    asyncio.run(_serve(kubeconfig))
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import objects
+from benchmarks import holdings, objects
 from benchmarks.bench_reload import POOLS, Sightings
 from benchmarks.full_cluster import Progress
+from benchmarks.holdings import HOLDINGS
 from benchmarks.load import BindingWatch, collection_path, create_all, key_of, version_now
 from benchmarks.memory import memory_by_part
 from benchmarks.objects import NAMESPACE, ZONE, Manifest
@@ -334,10 +335,11 @@ def _pool_of(node: str) -> int:
 
 
 async def measure_memory(
-    wire: Wire, plane: Plane, directory: Path, *, churn: int, progress: Progress
+    wire: Wire, plane: Plane, directory: Path, *, churn: int, holds: str, progress: Progress
 ) -> list[dict[str, Any]]:
     """Memory after the start and while *churn* pods are scheduled and deleted.
 
+    *holds* names one of `HOLDINGS`: what each of these pods has besides its capacity.
     One point per interval: pods so far, RSS and PSS of parent and sandbox, in MiB.
     """
     subject = Quiet()
@@ -362,6 +364,8 @@ async def measure_memory(
         async with BindingWatch(wire) as watch:
             for done in range(0, churn, batch):
                 pods = [mixed_pod(1_000_000 + n) for n in range(done, min(churn, done + batch))]
+                held = [one for pod in pods for one in HOLDINGS[holds].made(pod)]
+                await holdings.create(wire, held)
                 await create_all(wire, pods)
                 keys = [key_of(pod) for pod in pods]
                 if await watch.wait_for(keys, _PATIENCE, every=0.05) < len(keys):
@@ -370,6 +374,7 @@ async def measure_memory(
                     wire.encode("DELETE", f"{collection_path(p)}/{p['metadata']['name']}", {})
                     for p in pods
                 )
+                await holdings.remove(wire, held)
                 for key in keys:
                     del watch.bound_at[key]
                 note(done + len(pods))

@@ -21,7 +21,7 @@ from engine.kube.config import Endpoint
 from tests.controlplane import ControlPlane
 
 SERVERS: Final = ("real", "embedded")
-_FILL_SECONDS: Final = 300.0
+_START_SECONDS: Final = 60.0
 _ROOT: Final = Path(__file__).parents[1]
 
 
@@ -67,26 +67,30 @@ class _EmbeddedPlane:
 
 @contextlib.asynccontextmanager
 async def filled_plane(
-    server: str, nodes: int, pods: int, progress: full_cluster.Progress
+    server: str, nodes: int, pods: int, progress: full_cluster.Progress, holds: str = "nothing"
 ) -> AsyncIterator[Plane]:
     """The server named *server* with a cluster in use, until the end of the block.
 
     Raises `WireError` if it does not start.
     """
+    async with _plane(server) as plane:
+        async with Wire(plane.endpoint()) as wire:
+            await full_cluster.fill(wire, nodes, pods, holds, progress)
+        yield plane
+
+
+@contextlib.asynccontextmanager
+async def _plane(server: str) -> AsyncIterator[Plane]:
     if server == "real":
-        plane = _RealPlane()
-        with plane:
-            async with Wire(plane.endpoint()) as wire:
-                await full_cluster.fill(wire, nodes, pods, progress)
+        with _RealPlane() as plane:
             yield plane
         return
     with tempfile.TemporaryDirectory(prefix="starsched-bench-") as scratch:
         kubeconfig = Path(scratch) / "kubeconfig"
-        progress("filling the embedded server", 0, 1)
-        process = _start_embedded(nodes, pods, kubeconfig)
+        process = _start_embedded(kubeconfig)
         try:
             assert process.stdout is not None
-            async with asyncio.timeout(_FILL_SECONDS):
+            async with asyncio.timeout(_START_SECONDS):
                 line = await asyncio.to_thread(process.stdout.readline)
             if not line.startswith(full_cluster.SERVES.encode()):
                 raise WireError(f"the embedded server said `{line.decode()}`, not that it serves")
@@ -96,14 +100,10 @@ async def filled_plane(
             process.communicate()  # waits, and closes the pipe
 
 
-def _start_embedded(nodes: int, pods: int, kubeconfig: Path) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.full_cluster",
-        f"--nodes={nodes}",
-        f"--pods={pods}",
-    ]
+def _start_embedded(kubeconfig: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*command, str(kubeconfig)], stdout=subprocess.PIPE, cwd=_ROOT, start_new_session=True
+        [sys.executable, "-m", "benchmarks.full_cluster", str(kubeconfig)],
+        stdout=subprocess.PIPE,
+        cwd=_ROOT,
+        start_new_session=True,
     )

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from benchmarks import bench_large
 from benchmarks.full_cluster import placed_pod
+from benchmarks.holdings import HOLDINGS
 from benchmarks.large import Reloads, mixed_pod
 from benchmarks.memory import children_of, memory_by_part
 from engine.model.pod import Pod
@@ -33,6 +34,34 @@ def test_start_reload_and_memory_are_measured(tmp_path: Path) -> None:
     assert [point["pods"] for point in memory["points"]][-1] == 40
     assert 0 < memory["sandbox_rss_mib"] < memory["start_rss_mib"]
     assert chart.stat().st_size > 0
+
+
+@pytest.mark.slow("runs a bench")
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("holds", ["claims", "volumes"])
+def test_pods_may_hold_claims_or_volumes(holds: str) -> None:
+    result = CliRunner().invoke(
+        bench_large.main,
+        ["--servers", "embedded", "--groups", "memory", "--nodes", "10", "--pods", "60",
+         "--churn", "20", "--holds", holds, "--output", "json"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (memory,) = json.loads(result.stdout)["rows"]
+    assert (memory["holds"], memory["pods"]) == (holds, 20)
+
+
+def test_pods_hold_what_was_made_for_them() -> None:
+    for holds, plural in (("claims", "resourceClaims"), ("volumes", "volumes")):
+        pod = mixed_pod(1)
+        made = HOLDINGS[holds].made(pod)
+        assert {one["metadata"]["name"] for one in made} == {pod["metadata"]["name"]}
+        assert len(pod["spec"][plural]) == 1
+    devices = [
+        HOLDINGS["claims"].placed(placed_pod(n, 4), n, 4)[0]["status"]["allocation"]["devices"]
+        for n in range(32)
+    ]
+    taken = {(one["results"][0]["pool"], one["results"][0]["device"]) for one in devices}
+    assert len(taken) == 32  # no device has two
 
 
 def test_pauses_are_reported_by_the_bounds_of_the_histogram() -> None:

@@ -6,6 +6,7 @@ Source: `EventsToRegister` of kube-scheduler's plugins of these names.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from engine.model.devices import IMPLICIT_RESOURCE_PREFIX
 from engine.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.model.node import Node
 from engine.model.objects import Taint, Toleration
@@ -16,7 +17,6 @@ from engine.queueing.events import ADD, DELETE, UPDATE, is_meaningful_pod_change
 from engine.queueing.hints.interest import Around, Table, on, peek
 
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-_IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -139,7 +139,7 @@ def _suffices(around: Around, pod: Pod, offered: Amounts, node: Node) -> bool:
 
 
 def _is_device(around: Around, resource: str) -> bool:
-    return resource.startswith(_IMPLICIT_CLASS) or any(
+    return resource.startswith(IMPLICIT_RESOURCE_PREFIX) or any(
         peek(one, "spec", "extendedResourceName") == resource
         for one in around.objects.list("deviceclasses")
     )
@@ -157,7 +157,7 @@ def _grew(pod: Pod, old: Node, new: Node) -> bool:
 def _provides_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     """Whether a device class now provides an extended resource that the pod requests."""
     name = peek(new, "spec", "extendedResourceName")
-    if old is None and _IMPLICIT_CLASS + new.metadata.name in pod.requests:
+    if old is None and IMPLICIT_RESOURCE_PREFIX + new.metadata.name in pod.requests:
         return True
     is_new = old is None or peek(old, "spec", "extendedResourceName") != name
     return is_new and name in pod.requests
