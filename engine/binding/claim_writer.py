@@ -6,8 +6,10 @@ claim that changed is read again, and only what can still be done is done.
 """
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -44,6 +46,15 @@ POLL_SECONDS: Final = 1.0
 Json = dict[str, Any]
 
 
+@dataclass(slots=True)
+class _Turn:
+    """The pods that reserve one claim now, and the claim as the last of them has left it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    pods: int = 0
+    newest: ResourceClaim | None = None
+
+
 class DeviceClaimWriter:
     """Writes claims of `resource.k8s.io/v1`.
 
@@ -78,6 +89,7 @@ class DeviceClaimWriter:
         # By the uids of the claim and of the pod: those of the tasks that take a reservation back.
         # Without a pod: those that take the whole allocation.
         self._takings: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._turns: dict[str, _Turn] = {}  # by the claim's uid
 
     # --- for a pod that has a node -----------------------------------------------------------
 
@@ -130,24 +142,43 @@ class DeviceClaimWriter:
         if allocation is not None:
             doing = f"add allocation and reservation to claim {claim.key}"
         tries = 0
-        newest = claim
-        while True:
-            tries += 1
-            try:
-                if tries > 1 or may_be_old:
-                    newest = await self._read(claim)
-                return await self._reserve_once(pod, claim, newest, allocation)
-            except NotFound as error:
-                raise PreBindError(f"{doing}: {_text(error)}") from error
-            except ApiError as error:
-                # After a conflict or a lost answer the claim shows what is left to do.
-                may_pass = isinstance(error, Conflict | TooManyRequests) or (
-                    error.status == 0 or error.status >= 500
-                )
-                if not may_pass or tries == MOST_TRIES:
+        async with self._turn_of(claim) as turn:
+            while True:
+                tries += 1
+                try:
+                    if tries > 1 or may_be_old:
+                        turn.newest = await self._read(claim)
+                    newest = turn.newest or claim
+                    turn.newest = await self._reserve_once(pod, claim, newest, allocation)
+                    return turn.newest
+                except NotFound as error:
                     raise PreBindError(f"{doing}: {_text(error)}") from error
-                log.debug("Writing a claim again", claim=claim.key, reason=str(error))
-                await asyncio.sleep(backoff.next(error.retry_after))
+                except ApiError as error:
+                    # After a conflict or a lost answer the claim shows what is left to do.
+                    may_pass = isinstance(error, Conflict | TooManyRequests) or (
+                        error.status == 0 or error.status >= 500
+                    )
+                    if not may_pass or tries == MOST_TRIES:
+                        raise PreBindError(f"{doing}: {_text(error)}") from error
+                    log.debug("Writing a claim again", claim=claim.key, reason=str(error))
+                    await asyncio.sleep(backoff.next(error.retry_after))
+
+    @contextlib.asynccontextmanager
+    async def _turn_of(self, claim: ResourceClaim) -> AsyncIterator["_Turn"]:
+        """Pods that share *claim* reserve it one after the other.
+
+        At once, all but one would be refused, read the claim, and write again.
+        """
+        uid = claim.metadata.uid
+        turn = self._turns.setdefault(uid, _Turn())
+        turn.pods += 1
+        try:
+            async with turn.lock:
+                yield turn
+        finally:
+            turn.pods -= 1
+            if not turn.pods:
+                del self._turns[uid]
 
     async def _reserve_once(
         self,

@@ -172,6 +172,33 @@ async def test_a_second_pod_of_an_allocated_claim_is_added_to_its_users(site: Si
     assert {c.uid for c in got.status.reserved_for} == {first.uid, second.uid}
 
 
+async def test_pods_that_share_a_claim_do_not_write_over_one_another(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    first, *pods = [await site.pod(name, "one") for name in ("p", "q", "r", "s")]
+    await site.plugin.pre_bind(site.place(first), first, site.node)
+    states = [site.place(pod) for pod in pods]
+    asked: list[str] = []
+    real = ApiClient.request
+
+    async def request(client: ApiClient, method: str, *words: Any, **named: Any) -> Any:
+        asked.append(method)
+        return await real(client, method, *words, **named)
+
+    monkeypatch.setattr(ApiClient, "request", request)
+    await asyncio.gather(
+        *(
+            site.plugin.pre_bind(state, pod, site.node)
+            for state, pod in zip(states, pods, strict=True)
+        )
+    )
+    assert asked == ["PATCH"] * 3  # no conflict, and nothing was read
+    got = await site.read("one")
+    assert {c.uid for c in got.status.reserved_for} == {pod.uid for pod in (first, *pods)}
+
+
 async def test_a_change_that_does_not_matter_is_not_overwritten(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")
