@@ -124,10 +124,16 @@ class DeviceClaimWriter:
         return decode_claim(raw)
 
     async def reserve(
-        self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None
+        self,
+        pod: Pod,
+        claim: ResourceClaim,
+        allocation: AllocationResult | None,
+        is_held: Callable[[], bool] = yes,
     ) -> ResourceClaim:
         """Let *pod* use *claim*, and give the claim *allocation* if it has none.
 
+        *is_held* says whether its devices are still free for this claim: after another pod of the
+        claim has written it, it may have been deallocated, and they may be another claim's.
         Returns the claim as stored. Raises `PreBindError` if another scheduler has decided
         otherwise meanwhile, or if the API server refuses.
         """
@@ -149,7 +155,7 @@ class DeviceClaimWriter:
                     if tries > 1 or may_be_old:
                         turn.newest = await self._read(claim)
                     newest = turn.newest or claim
-                    turn.newest = await self._reserve_once(pod, claim, newest, allocation)
+                    turn.newest = await self._reserve_once(pod, claim, newest, allocation, is_held)
                     return turn.newest
                 except NotFound as error:
                     raise PreBindError(f"{doing}: {_text(error)}") from error
@@ -186,13 +192,14 @@ class DeviceClaimWriter:
         decided: ResourceClaim,
         claim: ResourceClaim,
         allocation: AllocationResult | None,
+        is_held: Callable[[], bool],
     ) -> ResourceClaim:
         if claim.metadata.uid != decided.metadata.uid:
             raise PreBindError(f"claim {claim.key} was replaced in the meantime")
         if claim.metadata.deletion_timestamp is not None:
             raise PreBindError(f"claim {claim.key} got deleted in the meantime")
         chosen = allocation or decided.allocation
-        if allocation is None and claim.allocation is None:
+        if claim.allocation is None and (allocation is None or not is_held()):
             raise PreBindError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         status: Json = {}
         if allocation is not None and claim.allocation is None:

@@ -199,6 +199,32 @@ async def test_pods_that_share_a_claim_do_not_write_over_one_another(
     assert {c.uid for c in got.status.reserved_for} == {pod.uid for pod in (first, *pods)}
 
 
+async def test_pods_that_share_a_claim_share_what_is_on_its_way_into_it(site: Site) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    pods = [await site.pod(name, "one") for name in ("p", "q", "r")]
+    states = [site.place(pod) for pod in pods]
+    for state, pod in reversed([*zip(states, pods, strict=True)]):
+        await site.plugin.pre_bind(state, pod, site.node)
+    got = await site.read("one")
+    assert got.allocation is not None
+    assert {c.uid for c in got.status.reserved_for} == {pod.uid for pod in pods}
+
+
+async def test_devices_that_a_shared_claim_has_lost_are_not_given_to_it_again(site: Site) -> None:
+    """They may be another claim's since."""
+    await site.devices("g0")
+    await site.claim("one")
+    first, second = await site.pod("p", "one"), await site.pod("q", "one")
+    states = [site.place(first), site.place(second)]
+    await site.plugin.pre_bind(states[0], first, site.node)
+    # The first pod failed, and the controller took the allocation back; no watch has shown it yet.
+    await site.patch("one", {"status": {"allocation": None, "reservedFor": None}}, "status")
+    with pytest.raises(PreBindError, match="got deallocated elsewhere in the meantime"):
+        await site.plugin.pre_bind(states[1], second, site.node)
+    assert (await site.read("one")).allocation is None
+
+
 async def test_a_change_that_does_not_matter_is_not_overwritten(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")

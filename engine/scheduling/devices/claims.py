@@ -24,7 +24,6 @@ class Reservation:
     """An allocation that is on its way into a claim, and the pods that it is for."""
 
     allocation: AllocationResult
-    group: str
     pods: set[str] = field(default_factory=set)
 
 
@@ -80,13 +79,15 @@ class Claims:
         """What is on its way into the claim of *claim_uid*."""
         return self._reservations.get(claim_uid)
 
-    def reserve(
-        self, claim_uid: str, allocation: AllocationResult, pod_uid: str, group: str = ""
-    ) -> None:
-        """Count *allocation* from now on; pods of one *group* may share the reservation."""
+    def is_reserved(self, claim_uid: str) -> bool:
+        """True while something is on its way into that claim, so that no other can have it."""
+        return claim_uid in self._reservations
+
+    def reserve(self, claim_uid: str, allocation: AllocationResult, pod_uid: str) -> None:
+        """Count *allocation* from now on; other pods may share the reservation."""
         known = self._reservations.get(claim_uid)
         if known is None:
-            known = self._reservations[claim_uid] = Reservation(allocation, group)
+            known = self._reservations[claim_uid] = Reservation(allocation)
             self._count(f"reservation:{claim_uid}", allocation)
         known.pods.add(pod_uid)
 

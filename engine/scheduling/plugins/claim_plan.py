@@ -18,10 +18,15 @@ class ClaimWriter(Protocol):
         ...
 
     async def reserve(
-        self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None
+        self,
+        pod: Pod,
+        claim: ResourceClaim,
+        allocation: AllocationResult | None,
+        is_held: Callable[[], bool] = lambda: True,
     ) -> ResourceClaim:
         """Add *pod* to the users of *claim*, and write *allocation* if the claim has none.
 
+        Not, when *is_held* says that its devices may have been given to another claim since.
         Returns the claim as stored.
         """
         ...

@@ -5,6 +5,7 @@ on the chosen node. What is reserved for a pod is taken from then on; the claim 
 before the pod is bound. Which devices a claim gets is found in `scheduling.devices`.
 """
 
+import functools
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -162,10 +163,9 @@ class DynamicResources(RuntimePlugin):
             return None
         reservation = state.known.reservation_of(claim.metadata.uid)
         if reservation is not None:
-            if reservation.group and reservation.group == _group(state.pod):
-                state.shared[index] = reservation.allocation
-                return None
-            return _rejected(f"resource claim {claim.key} is in the process of being allocated")
+            # Whoever of its pods comes first writes it; none has to wait for another's binding.
+            state.shared[index] = reservation.allocation
+            return None
         if index == state.extended_index:
             return None
         for request in claim.spec.devices.requests:
@@ -437,7 +437,6 @@ class DynamicResources(RuntimePlugin):
             if all(i == state.extended_index for i in unallocated):
                 return None  # the node has its extended resources without devices
             return _failed("claim allocation not found for node")
-        group = _group(pod)
         for index, allocation in answer.allocations.items():
             uid = state.claims[index].metadata.uid
             if index in state.shared and state.known.reservation_of(uid) is None:
@@ -445,7 +444,7 @@ class DynamicResources(RuntimePlugin):
             newest = state.known.get(state.claims[index].key)
             if newest is not None and newest.metadata.uid == uid and newest.allocation is not None:
                 continue  # allocated meanwhile, by another scheduler
-            state.known.reserve(uid, allocation, pod.uid, group)
+            state.known.reserve(uid, allocation, pod.uid)
         return None
 
     def _are_free(self, state: PodState, answer: NodeAnswer) -> bool:
@@ -497,7 +496,8 @@ class DynamicResources(RuntimePlugin):
                 # The node was chosen for the devices that it had.
                 raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
             allocation = answer.allocations.get(index) if claim.allocation is None else None
-            written = await writer.reserve(pod, newest, allocation)
+            is_held = functools.partial(state.known.is_reserved, claim.metadata.uid)
+            written = await writer.reserve(pod, newest, allocation, is_held)
             state.written[index] = written
             state.known.wrote(written, claim.metadata.uid if allocation is not None else "")
         await self._wait_for_devices(writer, state, pod, node_name)
@@ -598,13 +598,6 @@ def _seconds(arguments: Arguments, name: str, default: float) -> float:
 def _steps(seconds: float) -> int:
     """The steps that a time-out stands for; 0, which is no time-out, counts as a minute."""
     return int((seconds if seconds > 0 else 60.0) * STEPS_PER_SECOND)
-
-
-def _group(pod: Pod) -> str:
-    """The pod group that *pod* is of, by key; empty if it is alone."""
-    group = pod.manifest.spec.scheduling_group
-    name = group.pod_group_name if group is not None else None
-    return f"{pod.namespace}/{name}" if name else ""
 
 
 def _class_problem(

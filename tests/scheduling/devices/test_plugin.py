@@ -120,26 +120,17 @@ def test_a_claim_that_goes_gives_its_devices_back() -> None:
     assert bench.feasible(pod("q", "two")) == ["a"]
 
 
-def test_a_claim_that_is_being_allocated_keeps_other_pods_waiting() -> None:
-    bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"))
-    bench.place(pod("p", "one"), "a")
-    state, _ = bench.decide(pod("q", "one"))
-    want = "resource claim default/one is in the process of being allocated"
-    assert reasons(state) == (want,)
-
-
-def test_pods_of_one_group_share_a_claim_that_is_being_allocated() -> None:
+def test_pods_share_a_claim_that_is_being_allocated() -> None:
     """A gang binds together, so its second pod cannot wait for the first one's claim."""
     bench = Bench(
         device_class(), resource_slice("a", "g0"), resource_slice("b", "g0"), claim("one")
     )
-    spec = {"schedulingGroup": {"podGroupName": "gang"}}
-    first, second = pod("p", "one", spec=spec), pod("q", "one", spec=spec)
+    first, second = pod("p", "one"), pod("q", "one")
     one = bench.place(first, "a")
     assert bench.feasible(second) == ["a"]
     two = bench.place(second, "a")
     bench.plugin.unreserve(one, first, "a")
-    assert isinstance(bench.decide(pod("other", "one"))[0], Status), "the second one needs it still"
+    assert bench.feasible(pod("other", "one")) == ["a"], "the second one needs it still"
     bench.plugin.unreserve(two, second, "a")
     assert bench.feasible(pod("other", "one")) == ["a", "b"]
 
@@ -318,20 +309,18 @@ def _declaring(*features: str) -> Json:
     return node_manifest("b") | {"status": {"declaredFeatures": list(features)}}
 
 
-@pytest.mark.parametrize("is_pending", [False, True], ids=["allocated", "pending in the group"])
+@pytest.mark.parametrize("is_pending", [False, True], ids=["allocated", "on its way"])
 def test_devices_without_node_operations_need_a_node_that_can_do_without(is_pending: bool) -> None:
     one = _allocated("one", skipNodeOperations=["Prepare"])
     nodes = [node_manifest("a"), _declaring("DRAOptionalNodeOperations")]
     world = World.from_manifests(nodes, (), [one if not is_pending else claim("one")])
     plugin = DynamicResources(world.cache.objects)
-    member = pod("p", "one", spec={"schedulingGroup": {"podGroupName": "g"}})
+    member = pod("p", "one")
     want = "resourceclaim not available on the node"
     if is_pending:
         allocation = from_plain(ResourceClaim, one).allocation
         assert allocation is not None
-        plugin._known(world.cache.objects).reserve(
-            "uid-default-one", allocation, "other", "default/g"
-        )
+        plugin._known(world.cache.objects).reserve("uid-default-one", allocation, "other")
         want = (
             "resource claim default/one allocation requires DRAOptionalNodeOperations feature "
             "on the node"
