@@ -1,7 +1,8 @@
 """The ceiling: binds pods round robin without deciding anything, as fast as it can.
 
-The costs without any deciding: a watch of pending pods, a binding and an event per pod, and what
-is written of its claims, those for extended resources included. Not what is written for volumes.
+The costs without any deciding: a watch of pending pods and of volumes, a binding and an event per
+pod, and what is written of its claims, those for extended resources included. Not what is written
+for volumes.
 No scheduler can be faster on the same machine with the same API server, give or take how cheap its
 client is. Runs as a process of its own: `python -m benchmarks.ceiling URL CA_FILE TOKEN`.
 """
@@ -35,6 +36,7 @@ _POLL_SECONDS: Final = 0.5
 _PENDING: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D&allowWatchBookmarks=true"
 _DEVICES: Final = "/apis/resource.k8s.io/v1"
 _CLAIMS: Final = f"{_DEVICES}/resourceclaims"
+_VOLUMES: Final = ("/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims")
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -253,6 +255,8 @@ async def bind_everything(endpoint: Endpoint) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(_IN_FLIGHT):
                 group.create_task(ceiling.send())
+            for path in _VOLUMES:
+                group.create_task(_only_watch(wire, path, version))
             if await _has_claims(wire):
                 group.create_task(_watch_claims(wire, version, ceiling))
             async for line in follow(wire, _PENDING, version):
@@ -285,6 +289,11 @@ async def _classes_by_resource(wire: Wire) -> dict[str, str]:
         if explicit := msgspec.convert(manifest, DeviceClass).spec.extended_resource_name:
             found[explicit] = name
     return found
+
+
+async def _only_watch(wire: Wire, path: str, version: str) -> None:
+    async for _ in follow(wire, f"{path}?watch=1&allowWatchBookmarks=true", version):
+        pass
 
 
 async def _watch_claims(wire: Wire, version: str, ceiling: _Ceiling) -> None:
