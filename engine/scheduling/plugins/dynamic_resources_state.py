@@ -48,7 +48,7 @@ class PodState:
         extended_index: Where that one is; None if there is none.
         extended_resources: What the pod requests of resources that devices may stand for.
         reaches: By index, the nodes of the claims that are allocated already.
-        shared: By index, what is on its way for pods of the same group.
+        shared: By index, what is on its way into claims that other pods use too.
         steps_left: How much searching the pod may still cause.
         unavailable: Claims that are allocated and kept the pod from some node.
         answers: By node, of those that were asked about.
