@@ -82,7 +82,8 @@ async def filled_plane(
 @contextlib.asynccontextmanager
 async def _plane(server: str) -> AsyncIterator[Plane]:
     if server == "real":
-        with _RealPlane() as plane:
+        plane = _RealPlane()
+        with plane:
             yield plane
         return
     with tempfile.TemporaryDirectory(prefix="starsched-bench-") as scratch:
