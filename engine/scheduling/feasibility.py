@@ -211,6 +211,13 @@ class Feasibility:
         snapshot: Snapshot,
     ) -> dict[int, PolicyFailure]:
         failures: dict[int, PolicyFailure] = {}
+        only = use.plugin.only_nodes(use.state)
+        if only is not None:
+            names, said_of_others = only
+            of_name = snapshot.slot_of
+            is_named = np.isin(slots, [of_name[name] for name in names if name in of_name])
+            codes[slots[~is_named]] = self._memo.reasons.intern(said_of_others)
+            slots = slots[is_named]
         kept = self._runtime.of(use.plugin, use.state, snapshot)
         if kept is not None:
             before = kept.codes[slots]

@@ -88,6 +88,9 @@ class RuntimePlugin:
         *info* may be hypothetical: some pods taken away or added.
         """
 
+    def only_nodes(self, state: Any) -> tuple[Collection[str], Status] | None:
+        """Names of nodes, and what `filter` says of every other one; None: that is not known."""
+
     def kind_of(self, state: Any) -> Hashable | None:
         """What pods share for which `filter` says the same of each node; None: nothing is known.
 

@@ -63,6 +63,9 @@ BINDING_TIMEOUT_SECONDS: Final = 600.0
 #: what it is about, not on how busy the machine is. Less than the second on any machine, because
 #: the loop that decides does nothing else meanwhile.
 STEPS_PER_SECOND: Final = 100_000
+_NOT_AVAILABLE: Final = Status(
+    Code.UNRESOLVABLE, ("resourceclaim not available on the node",), NAME
+)
 #: A pod's searches on all nodes together may take this many time-outs. What selectors said is
 #: remembered, so a pod that was cut off gets further the next time.
 MOST_TIMEOUTS: Final = 3
@@ -145,6 +148,10 @@ class DynamicResources(RuntimePlugin):
             problem = self._examine(state, index, claim, objects)
             if problem is not None:
                 return problem
+            known_allocation = claim.allocation or state.shared.get(index)
+            names = _named_nodes(known_allocation)
+            if names is not None:
+                state.named[index] = names
         return state
 
     def _examine(
@@ -201,10 +208,21 @@ class DynamicResources(RuntimePlugin):
             answer = found
         if unavailable:
             state.unavailable.update(unavailable)
-            return _rejected("resourceclaim not available on the node")
+            return _NOT_AVAILABLE
         if answer is not None:
             state.answers[node.name] = answer
         return None
+
+    def only_nodes(self, state: PodState) -> tuple[Collection[str], Status] | None:
+        """Those that all allocations name, if there is nothing to search for on others."""
+        has_more = any(
+            claim.allocation is None and index not in state.shared
+            for index, claim in enumerate(state.claims)
+        )
+        skips = any(allocation.skips_node_operations for allocation in state.shared.values())
+        if has_more or skips or not state.named:
+            return None
+        return frozenset.intersection(*state.named.values()), _NOT_AVAILABLE
 
     def kind_of(self, state: PodState) -> Hashable | None:
         """What is asked for and where the devices are, if nothing is allocated yet."""
@@ -397,7 +415,13 @@ class DynamicResources(RuntimePlugin):
         if state is None:
             return None
         known: PodState = state
-        for index in sorted(known.unavailable):
+        elsewhere = [name for name, status in rejected.items() if status == _NOT_AVAILABLE]
+        named = {
+            index
+            for index, names in known.named.items()
+            if any(name not in names for name in elsewhere)
+        }
+        for index in sorted(known.unavailable | named):
             claim = known.claims[index]
             users = [consumer.uid for consumer in claim.status.reserved_for]
             if index != known.extended_index and users in ([], [pod.uid]):
@@ -584,6 +608,22 @@ def _lacks_operations(allocation: AllocationResult | None, node: Node) -> bool:
 
 def _rejected(reason: str) -> Status:
     return Status(Code.UNRESOLVABLE, (reason,), NAME)
+
+
+def _named_nodes(allocation: AllocationResult | None) -> frozenset[str] | None:
+    """The nodes that *allocation* is for, if it says them by name."""
+    selector = None if allocation is None else allocation.node_selector
+    if selector is None:
+        return None
+    names: set[str] = set()
+    for term in selector.node_selector_terms:
+        if term.match_expressions or len(term.match_fields) != 1:
+            return None
+        (field,) = term.match_fields
+        if (field.key, field.operator, len(field.values)) != ("metadata.name", "In", 1):
+            return None
+        names.update(field.values)
+    return frozenset(names)
 
 
 def _failed(reason: str) -> Status:

@@ -48,6 +48,8 @@ class PodState:
         extended_index: Where that one is; None if there is none.
         extended_resources: What the pod requests of resources that devices may stand for.
         reaches: By index, the nodes of the claims that are allocated already.
+        named: By index, the names of the nodes of allocations that say no more than names, those
+            of `shared` included.
         shared: By index, what is on its way into claims that other pods use too.
         steps_left: How much searching the pod may still cause.
         unavailable: Claims that are allocated and kept the pod from some node.
@@ -71,6 +73,7 @@ class PodState:
     extended_index: int | None = None
     extended_resources: dict[str, int] = field(default_factory=dict)
     reaches: dict[int, NodeSelector] = field(default_factory=dict)
+    named: dict[int, frozenset[str]] = field(default_factory=dict)
     shared: dict[int, AllocationResult] = field(default_factory=dict)
     unavailable: set[int] = field(default_factory=set)
     answers: dict[str, NodeAnswer] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """DynamicResources as the loop uses it: reservations, shared claims, bad input, bounded time."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -39,7 +40,9 @@ class Bench:
         if state is None or isinstance(state, Status):
             return state, {}
         infos = [info for info in self.world.snapshot.infos if info is not None]
-        return state, {info.name: self.plugin.filter(state, info) for info in infos}
+        said = {info.name: self.plugin.filter(state, info) for info in infos}
+        assert_says_the_same_of_the_others(self.plugin, state, said)
+        return state, said
 
     def feasible(self, pod: Pod) -> list[str]:
         state, statuses = self.decide(pod)
@@ -69,6 +72,18 @@ class Bench:
 
 def pod(name: str, *claims: str, **words: Any) -> Pod:
     return pod_of(claiming_pod(name, *claims, **words))
+
+
+def assert_says_the_same_of_the_others(
+    plugin: DynamicResources, state: Any, said: Mapping[str, Status | None]
+) -> None:
+    """Nodes that `only_nodes` leaves out are not asked about, so it has to know the answer."""
+    only = plugin.only_nodes(state)
+    if only is not None:
+        names, status = only
+        assert {name: status for name in said if name not in names} == {
+            name: answer for name, answer in said.items() if name not in names
+        }
 
 
 def reasons(status: Any) -> tuple[str, ...]:
@@ -181,6 +196,36 @@ def test_devices_that_went_elsewhere_during_the_decision_are_not_reserved() -> N
     state, _ = bench.decide(first)
     bench.place(second, "a")
     assert bench.plugin.reserve(state, first, "a") is not None
+
+
+_ON_A: Json = {
+    "nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    ]
+}
+
+
+def test_an_allocation_that_names_its_node_leaves_the_others_out() -> None:
+    objects = device_class(), resource_slice("a", "g0"), _allocated("one", _ON_A), claim("two")
+    bench = Bench(*objects, nodes=("a", "b", "c"))
+    state, said = bench.decide(pod("p", "one"))
+    only = bench.plugin.only_nodes(state)
+    assert only is not None
+    assert (only[0], only[1]) == ({"a"}, said["b"])
+    # A search that fails says why it does, and not that the other claim is elsewhere.
+    assert bench.plugin.only_nodes(bench.decide(pod("q", "one", "two"))[0]) is None
+
+
+def test_a_claim_that_keeps_its_pod_from_nodes_that_were_left_out_is_given_up() -> None:
+    bench = Bench(device_class(), resource_slice("a", "g0"), _allocated("one", _ON_A))
+    late = pod("p", "one")
+    state = bench.plugin.pre_filter(late, bench.world.snapshot, {})
+    _, status = bench.plugin.only_nodes(state) or (None, None)
+    assert status is not None
+    given_up = bench.plugin.post_filter(state, late, {"b": status}, bench.world.snapshot)
+    assert given_up is not None
+    assert given_up.message == "deallocation of ResourceClaim completed"
+    assert bench.plugin.post_filter(state, late, {}, bench.world.snapshot) is None
 
 
 def test_nodes_without_devices_are_searched_once() -> None:

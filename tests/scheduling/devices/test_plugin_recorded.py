@@ -23,8 +23,10 @@ def ours(scenario: Json) -> Json:
     plugin = DynamicResources(world.cache.objects)
     state = plugin.pre_filter(pod, world.snapshot, {})
 
+    rejected: dict[str, Status] = {}
+
     def post_filter(known: Any) -> str:
-        said = plugin.post_filter(known, pod, {}, world.snapshot)
+        said = plugin.post_filter(known, pod, rejected, world.snapshot)
         return "" if said is None else said.message
 
     if isinstance(state, Status):
@@ -34,15 +36,21 @@ def ours(scenario: Json) -> Json:
         return {"preFilter": reasons, "postFilter": post_filter(None)}
     answer: Json = {"rejected": {}, "scores": {}}
     feasible = []
+    # As a decision does: what is known of nodes that are left out is not asked.
+    only = plugin.only_nodes(state) if state is not None else None
     for node in scenario["nodes"]:
         info = world.snapshot.info(node["metadata"]["name"])
         assert info is not None
-        status = plugin.filter(state, info) if state is not None else None
+        if only is not None and info.name not in only[0]:
+            status: Status | None = only[1]
+        else:
+            status = plugin.filter(state, info) if state is not None else None
         if status is None:
             feasible.append(info)
         elif status.code is Code.ERROR:
             return {"error": status.message}
         else:
+            rejected[info.name] = status
             answer["rejected"][info.name] = [status.code.value, *status.reasons]
     if not feasible:
         return {**answer, "postFilter": post_filter(state)}
