@@ -123,23 +123,34 @@ def of_groups(nodes: int, groups: int, members: int) -> list[Decisions]:
 
 
 def of_claims(nodes: int, pods: int) -> list[Decisions]:
-    """*pods* pods with a claim each, for one or two of the eight devices of a node."""
+    """*pods* pods with a claim for one or two of the eight devices of a node, alone or by fives."""
 
-    def pod(number: int) -> Manifest:
-        claim = {"name": "devices", "resourceClaimName": objects.claim_name(number)}
-        return objects.pod(
-            f"pod-{number:06d}",
-            labels={"app": f"app-{number % objects.CLAIM_KINDS}"},
-            spec={"resourceClaims": [claim]},
-        )
+    def named(sharing: int) -> Callable[[int], Manifest]:
+        def pod(number: int) -> Manifest:
+            claim = number // sharing
+            name = {"name": "devices", "resourceClaimName": objects.claim_name(claim)}
+            return objects.pod(
+                f"pod-{number:06d}",
+                labels={"app": f"app-{claim % objects.CLAIM_KINDS}"},
+                spec={"resourceClaims": [name]},
+            )
+
+        return pod
 
     def others() -> Iterable[Manifest]:
         yield objects.device_class()
         yield from map(objects.resource_slice, range(nodes))
         yield from map(objects.claim, range(pods))
 
-    title = "pods with a claim, 8 devices a node"
-    return [Decisions("claims", title, nodes, pods, 1, pod, others, objects.CLAIM_KINDS)]
+    return [
+        Decisions(
+            name, title, nodes, pods, 1, named(sharing), others, sharing * objects.CLAIM_KINDS
+        )
+        for name, title, sharing in (
+            ("claims", "pods with a claim, 8 devices a node", 1),
+            ("shared-claims", "the same, five pods a claim", 5),
+        )
+    ]
 
 
 @contextmanager
