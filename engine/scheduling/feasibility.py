@@ -34,6 +34,7 @@ from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.nominations import NominatedPods
 from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
+from engine.scheduling.rejections import node_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 from engine.scheduling.runtime_verdicts import RuntimeMemo
 
@@ -226,7 +227,8 @@ class Feasibility:
             slots = slots[before == UNKNOWN]
         known: dict[int, tuple[Status, int | PolicyFailure]] = {}  # by identity: no hashing
         ask, state = use.plugin.filter, use.state
-        for slot in slots.tolist():
+        # By name, so that the node that fails is the same in every run.
+        for slot in sorted(slots.tolist(), key=lambda slot: node_name(slot, snapshot)):
             info = snapshot.infos[slot]
             status = None if info is None else ask(state, info)
             verdict: int | PolicyFailure = FITS
@@ -237,7 +239,7 @@ class Feasibility:
                 verdict = found[1]
             if isinstance(verdict, PolicyFailure):
                 codes[slot], failures[slot] = FAILED, verdict
-                continue
+                break  # the attempt, whatever it would say of the others
             if verdict != FITS:
                 codes[slot] = verdict
             if kept is not None:

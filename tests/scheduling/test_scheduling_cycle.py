@@ -2,19 +2,24 @@
 
 import gc
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
 from engine.caching.cache import Cache
-from engine.framework.status import Code
+from engine.caching.objects import ObjectStore
+from engine.caching.snapshot import Snapshot
+from engine.framework.status import Code, Status
 from engine.model.fact import Fact
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.decision import Decision
+from engine.scheduling.plugins.dynamic_resources import DynamicResources
+from engine.scheduling.runtime_plugin import Arguments
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.scheduling.select_host import sort_key
 from tests.builders import ZONE, make_node, make_pod, taint
@@ -69,6 +74,63 @@ def test_a_filter_is_not_asked_about_a_node_that_was_rejected_before(cache: Cach
     assert decide(files, cache).node is not None
     files["p.yaml"] = only("raises", "first")
     assert decide(files, cache).is_error
+
+
+class Plugin(DynamicResources):
+    """Stands in for one of the runtime; notes of which nodes it was asked."""
+
+    def __init__(self, **says: Status | None) -> None:
+        super().__init__(ObjectStore())
+        self.says = says
+        self.asked: list[str] = []
+        self.only: tuple[Collection[str], Status] | None = None
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
+        return "state"
+
+    def only_nodes(self, state: Any) -> tuple[Collection[str], Status] | None:
+        return self.only
+
+    def kind_of(self, state: Any) -> None:
+        return None
+
+    def has_scores(self, state: Any) -> bool:
+        return False
+
+    def post_filter(self, state: Any, pod: Pod, *_: Any) -> None:
+        return None
+
+    def filter(self, state: Any, info: NodeInfo) -> Status | None:
+        self.asked.append(info.name)
+        return self.says.get(info.name)
+
+    def decide(self, cache: Cache) -> Decision:
+        bundle = build_bundle({})
+        plugins = {self.name: self}
+        scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program), plugins=plugins)
+        return scheduler.schedule(make_pod(), cache.snapshot())
+
+
+def _status(code: Code, reason: str) -> Status:
+    return Status(code, (reason,), Plugin.name)
+
+
+def test_a_plugin_that_fails_is_not_asked_about_the_nodes_that_are_left(cache: Cache) -> None:
+    plugin = Plugin(n2=_status(Code.ERROR, "broken"), n4=_status(Code.ERROR, "broken, too"))
+    decision = plugin.decide(cache)
+    assert decision.is_error
+    assert decision.message() == 'running "DynamicResources" filter plugin: broken'
+    assert plugin.asked == ["n0", "n1", "n2"]
+
+
+def test_a_plugin_is_asked_about_the_nodes_that_it_names_and_answers_for_all(cache: Cache) -> None:
+    plugin = Plugin(n2=_status(Code.UNRESOLVABLE, "full"))
+    plugin.only = ("n2", "n3", "elsewhere"), _status(Code.UNRESOLVABLE, "away")
+    assert plugin.decide(cache).node == "n3"
+    assert plugin.asked == ["n2", "n3"]
+    plugin.only = ("n2",), plugin.only[1]
+    want = "0/6 nodes are available: 1 full, 5 away."
+    assert plugin.decide(cache).message().startswith(want)
 
 
 COUNTED = """
