@@ -217,7 +217,9 @@ class Feasibility:
             names, said_of_others = only
             of_name = snapshot.slot_of
             is_named = np.isin(slots, [of_name[name] for name in names if name in of_name])
-            codes[slots[~is_named]] = self._memo.reasons.intern(said_of_others)
+            others = slots[~is_named]
+            codes[others] = self._memo.reasons.intern(said_of_others)
+            use.plugin.leave_out(use.state, (node_name(s, snapshot) for s in others.tolist()))
             slots = slots[is_named]
         kept = self._runtime.of(use.plugin, use.state, snapshot)
         if kept is not None:

@@ -91,6 +91,9 @@ class RuntimePlugin:
     def only_nodes(self, state: Any) -> tuple[Collection[str], Status] | None:
         """Names of nodes, and what `filter` says of every other one; None: that is not known."""
 
+    def leave_out(self, state: Any, names: Iterator[str]) -> None:
+        """Called with the nodes that it is not asked about, because `only_nodes` says so."""
+
     def kind_of(self, state: Any) -> Hashable | None:
         """What pods share for which `filter` says the same of each node; None: nothing is known.
 

@@ -83,6 +83,7 @@ class Plugin(DynamicResources):
         super().__init__(ObjectStore())
         self.says = says
         self.asked: list[str] = []
+        self.left_out: list[str] = []
         self.only: tuple[Collection[str], Status] | None = None
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
@@ -90,6 +91,9 @@ class Plugin(DynamicResources):
 
     def only_nodes(self, state: Any) -> tuple[Collection[str], Status] | None:
         return self.only
+
+    def leave_out(self, state: Any, names: Iterator[str]) -> None:
+        self.left_out = list(names)
 
     def kind_of(self, state: Any) -> None:
         return None
@@ -128,6 +132,7 @@ def test_a_plugin_is_asked_about_the_nodes_that_it_names_and_answers_for_all(cac
     plugin.only = ("n2", "n3", "elsewhere"), _status(Code.UNRESOLVABLE, "away")
     assert plugin.decide(cache).node == "n3"
     assert plugin.asked == ["n2", "n3"]
+    assert plugin.left_out == ["n0", "n1", "n4", "n5"]
     plugin.only = ("n2",), plugin.only[1]
     want = "0/6 nodes are available: 1 full, 5 away."
     assert plugin.decide(cache).message().startswith(want)

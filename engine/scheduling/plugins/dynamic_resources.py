@@ -6,7 +6,7 @@ before the pod is bound. Which devices a claim gets is found in `scheduling.devi
 """
 
 import functools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -224,6 +224,16 @@ class DynamicResources(RuntimePlugin):
             return None
         return frozenset.intersection(*state.named.values()), _NOT_AVAILABLE
 
+    def leave_out(self, state: PodState, names: Iterator[str]) -> None:
+        """Note which claims kept the pod from them."""
+        missing = {i: on for i, on in state.named.items() if i not in state.unavailable}
+        for name in names:
+            found = {index for index, on in missing.items() if name not in on}
+            state.unavailable |= found
+            missing = {i: on for i, on in missing.items() if i not in found} if found else missing
+            if not missing:
+                return
+
     def kind_of(self, state: PodState) -> Hashable | None:
         """What is asked for and where the devices are, if nothing is allocated yet."""
         extended = state.extended_claim
@@ -415,13 +425,7 @@ class DynamicResources(RuntimePlugin):
         if state is None:
             return None
         known: PodState = state
-        elsewhere = [name for name, status in rejected.items() if status == _NOT_AVAILABLE]
-        named = {
-            index
-            for index, names in known.named.items()
-            if any(name not in names for name in elsewhere)
-        }
-        for index in sorted(known.unavailable | named):
+        for index in sorted(known.unavailable):
             claim = known.claims[index]
             users = [consumer.uid for consumer in claim.status.reserved_for]
             if index != known.extended_index and users in ([], [pod.uid]):

@@ -220,12 +220,12 @@ def test_a_claim_that_keeps_its_pod_from_nodes_that_were_left_out_is_given_up() 
     bench = Bench(device_class(), resource_slice("a", "g0"), _allocated("one", _ON_A))
     late = pod("p", "one")
     state = bench.plugin.pre_filter(late, bench.world.snapshot, {})
-    _, status = bench.plugin.only_nodes(state) or (None, None)
-    assert status is not None
-    given_up = bench.plugin.post_filter(state, late, {"b": status}, bench.world.snapshot)
+    bench.plugin.leave_out(state, iter(["a"]))
+    assert bench.plugin.post_filter(state, late, {}, bench.world.snapshot) is None
+    bench.plugin.leave_out(state, iter(["a", "b"]))
+    given_up = bench.plugin.post_filter(state, late, {}, bench.world.snapshot)
     assert given_up is not None
     assert given_up.message == "deallocation of ResourceClaim completed"
-    assert bench.plugin.post_filter(state, late, {}, bench.world.snapshot) is None
 
 
 def test_nodes_without_devices_are_searched_once() -> None:

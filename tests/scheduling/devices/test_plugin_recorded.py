@@ -23,10 +23,8 @@ def ours(scenario: Json) -> Json:
     plugin = DynamicResources(world.cache.objects)
     state = plugin.pre_filter(pod, world.snapshot, {})
 
-    rejected: dict[str, Status] = {}
-
     def post_filter(known: Any) -> str:
-        said = plugin.post_filter(known, pod, rejected, world.snapshot)
+        said = plugin.post_filter(known, pod, {}, world.snapshot)
         return "" if said is None else said.message
 
     if isinstance(state, Status):
@@ -43,6 +41,7 @@ def ours(scenario: Json) -> Json:
         assert info is not None
         if only is not None and info.name not in only[0]:
             status: Status | None = only[1]
+            plugin.leave_out(state, iter([info.name]))
         else:
             status = plugin.filter(state, info) if state is not None else None
         if status is None:
@@ -50,7 +49,6 @@ def ours(scenario: Json) -> Json:
         elif status.code is Code.ERROR:
             return {"error": status.message}
         else:
-            rejected[info.name] = status
             answer["rejected"][info.name] = [status.code.value, *status.reasons]
     if not feasible:
         return {**answer, "postFilter": post_filter(state)}
