@@ -148,8 +148,7 @@ class DynamicResources(RuntimePlugin):
             problem = self._examine(state, index, claim, objects)
             if problem is not None:
                 return problem
-            known_allocation = claim.allocation or state.shared.get(index)
-            names = _named_nodes(known_allocation)
+            names = _named_nodes(claim.allocation or state.shared.get(index))
             if names is not None:
                 state.named[index] = names
         return state
@@ -170,7 +169,7 @@ class DynamicResources(RuntimePlugin):
             return None
         reservation = state.known.reservation_of(claim.metadata.uid)
         if reservation is not None:
-            # Whoever of its pods comes first writes it; none has to wait for another's binding.
+            # The first of its pods to be bound writes it, so no pod waits for another's binding.
             state.shared[index] = reservation.allocation
             return None
         if index == state.extended_index:
@@ -215,12 +214,8 @@ class DynamicResources(RuntimePlugin):
 
     def only_nodes(self, state: PodState) -> tuple[Collection[str], Status] | None:
         """Those that all allocations name, if there is nothing to search for on others."""
-        has_more = any(
-            claim.allocation is None and index not in state.shared
-            for index, claim in enumerate(state.claims)
-        )
         skips = any(allocation.skips_node_operations for allocation in state.shared.values())
-        if has_more or skips or not state.named:
+        if state.sought() or skips or not state.named:
             return None
         return frozenset.intersection(*state.named.values()), _NOT_AVAILABLE
 
@@ -325,11 +320,7 @@ class DynamicResources(RuntimePlugin):
         mappings: tuple[RequestMapping, ...],
     ) -> NodeAnswer | Status:
         """What the claims that have nothing yet get on *node*."""
-        indexes = [
-            i
-            for i in state.unallocated()
-            if i not in state.shared and (i != state.extended_index or extended is not None)
-        ]
+        indexes = [i for i in state.sought() if i != state.extended_index or extended is not None]
         claims = [
             extended if i == state.extended_index and extended is not None else state.claims[i]
             for i in indexes
@@ -449,7 +440,7 @@ class DynamicResources(RuntimePlugin):
 
     def reserve(self, state: PodState, pod: Pod, node_name: str) -> Status | None:
         """Take the devices that were found on the node."""
-        unallocated = [i for i in state.unallocated() if i not in state.shared]
+        unallocated = state.sought()
         if not unallocated and not state.shared:
             return None
         answer = state.answers.get(node_name)

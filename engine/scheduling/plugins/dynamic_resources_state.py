@@ -90,6 +90,10 @@ class PodState:
         """The claim for extended resources, or None."""
         return None if self.extended_index is None else self.claims[self.extended_index]
 
+    def sought(self) -> list[int]:
+        """The indexes of the claims that devices are searched for: those with nothing to share."""
+        return [i for i in self.unallocated() if i not in self.shared]
+
     def unallocated(self) -> list[int]:
         """The indexes of the claims that have nothing yet."""
         return [i for i, claim in enumerate(self.claims) if claim.allocation is None]
