@@ -4,7 +4,6 @@ Owns the clusters and pods that the core decides for, and the timing of decision
 what the scheduling loop does between two pods: bring the snapshot up, decide, assume.
 """
 
-import gc
 import itertools
 import os
 import time
@@ -16,13 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks import objects, openb
+from benchmarks.kernel_decisions import collecting_as_deciding, read_pod
 from benchmarks.load import percentile
 from benchmarks.measure import Machine
 from benchmarks.objects import Manifest
 from benchmarks.processes import forget_peak, resident_mib_of, usage_of
 from benchmarks.workloads import Workload
 from engine.caching.cache import Cache
-from engine.lib import garbage
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
@@ -226,7 +225,7 @@ def run_scenario(
     """
     bundle = bundle if bundle is not None else build_bundle({}, None)
     cache = _cache_of(scenario)
-    pods = [_pod_of(manifest, number) for number, manifest in enumerate(scenario.pods)]
+    pods = [read_pod(manifest, number) for number, manifest in enumerate(scenario.pods)]
     evaluator: Evaluator
     if in_process:
         evaluator = InProcessEvaluator(bundle.program)
@@ -235,14 +234,11 @@ def run_scenario(
         sandbox.wait_until_ready()  # with all of its processes, as it is soon after a start
     try:
         scheduler = Scheduler(bundle, evaluator)
-        gc.collect()
-        forget_peak()
-        gc.freeze()  # as the scheduler's process does after its first lists
-        with garbage.thresholds(*garbage.WHILE_DECIDING), around():
+        with collecting_as_deciding(), around():
+            forget_peak()
             timing = _decide_all(scheduler, cache, pods, progress)
         return _result(scenario, scheduler, pods, timing)
     finally:
-        gc.unfreeze()
         evaluator.close()
 
 
@@ -354,18 +350,12 @@ def _cache_of(scenario: Scenario) -> Cache:
         cache.add_node(Node.from_raw(msgspec.json.encode(manifest)))
     existing = (m for m in scenario.objects if m["kind"] == "Pod")
     for number, manifest in enumerate(itertools.chain(existing, scenario.make_placed())):
-        cache.add_pod(_pod_of(manifest, 10_000_000 + number))
+        cache.add_pod(read_pod(manifest, 10_000_000 + number))
     for manifest in scenario.objects:
         if manifest["kind"] in _PLURALS:
             plural, record = _PLURALS[manifest["kind"]]
             cache.objects.put(plural, api.from_plain(record, manifest))
     return cache
-
-
-def _pod_of(manifest: Manifest, number: int) -> Pod:
-    """The pod as the API server would show it: with a uid."""
-    metadata = {**manifest["metadata"], "uid": f"00000000-0000-4000-8000-{number:012d}"}
-    return Pod.from_raw(msgspec.json.encode({**manifest, "metadata": metadata}))
 
 
 def _shape_of(pod: Pod) -> bytes:

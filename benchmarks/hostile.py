@@ -240,13 +240,18 @@ def _key(manifest: Manifest) -> str:
 # --- the scenarios -----------------------------------------------------------------------------
 
 
-def _claiming(number: int, request: Manifest) -> tuple[Manifest, Manifest]:
-    """A claim with that request, and a pod that names it."""
+def _add_claiming_pod(world: World, number: int, *selectors: str) -> tuple[str, Manifest]:
+    """A pod with a claim for one device; returns its uid, and the claim."""
     claim = objects.claim(number)
     (only,) = claim["spec"]["devices"]["requests"]
-    only["exactly"] = {"deviceClassName": "gpu", **request}
+    only["exactly"] = {
+        "deviceClassName": only["exactly"]["deviceClassName"],
+        "selectors": [{"cel": {"expression": selector}} for selector in selectors],
+    }
     named = {"name": "devices", "resourceClaimName": claim["metadata"]["name"]}
-    return claim, objects.pod(f"claiming-{number:06d}", spec={"resourceClaims": [named]})
+    world.put(claim)
+    pod = objects.pod(f"claiming-{number:06d}", spec={"resourceClaims": [named]})
+    return world.put_pod(pod, number), claim
 
 
 def _devices_everywhere(world: World) -> None:
@@ -265,19 +270,18 @@ def _republished(number: int, generation: int) -> Manifest:
 
 
 def _slices_change(world: World, number: int) -> None:
-    claim, pod = _claiming(number, {})
-    world.put(claim)
-    world.put_pod(pod, number)
+    _add_claiming_pod(world, number)
     for node in range(8):
         world.put(_republished((8 * number + node) % world.nodes, number + 2))
 
 
 def _one_large_driver(world: World) -> None:
     world.put(objects.device_class())
-    slices = -(-_DEVICES // _DEVICES_PER_SLICE)
-    for place in range(slices):
-        first = place * _DEVICES_PER_SLICE
-        world.put(_shared_slice(place, slices, range(first, min(_DEVICES, first + 128))))
+    devices = range(_DEVICES)
+    firsts = devices[::_DEVICES_PER_SLICE]
+    for place, first in enumerate(firsts):
+        some = devices[first : first + _DEVICES_PER_SLICE]
+        world.put(_shared_slice(place, len(firsts), some))
 
 
 def _shared_slice(place: int, slices: int, devices: range) -> Manifest:
@@ -295,9 +299,7 @@ def _shared_slice(place: int, slices: int, devices: range) -> Manifest:
 
 def _claim_of_a_shard(world: World, number: int) -> None:
     wanted = f"device.attributes['{objects.DRIVER}'].shard == {99 - number % 100}"
-    claim, pod = _claiming(number, {"selectors": [{"cel": {"expression": wanted}}]})
-    world.put(claim)
-    world.put_pod(pod, number)
+    _add_claiming_pod(world, number, wanted)
 
 
 def _half_described(world: World) -> None:
@@ -314,9 +316,7 @@ def _half_of(manifest: Manifest) -> Manifest:
 
 def _selector_that_fails(world: World, number: int) -> None:
     wanted = f"device.attributes['{objects.DRIVER}'].model == 'model-1'"
-    claim, pod = _claiming(number, {"selectors": [{"cel": {"expression": wanted}}]})
-    world.put(claim)
-    world.put_pod(pod, number)
+    _add_claiming_pod(world, number, wanted)
     world.put(_half_of(_republished(number % world.nodes, number + 2)))
 
 
@@ -326,9 +326,7 @@ def _claims_that_go(world: World) -> None:
 
 
 def _claim_is_deleted(world: World, number: int) -> None:
-    claim, pod = _claiming(number, {})
-    world.put(claim)
-    uid = world.put_pod(pod, number)
+    uid, claim = _add_claiming_pod(world, number)
     world.decide_until(uid, 0)
     world.remove(claim)
 

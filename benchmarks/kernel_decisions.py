@@ -192,8 +192,8 @@ def read(manifest: Manifest) -> tuple[str, Any]:
 
 def read_pod(manifest: Manifest, number: int) -> Pod:
     """The pod as the API server would show it: with a uid."""
-    manifest["metadata"]["uid"] = f"00000000-0000-4000-8000-{number:012d}"
-    return Pod.from_raw(msgspec.json.encode(manifest))
+    metadata = {**manifest["metadata"], "uid": f"00000000-0000-4000-8000-{number:012d}"}
+    return Pod.from_raw(msgspec.json.encode({**manifest, "metadata": metadata}))
 
 
 def run_decisions(
