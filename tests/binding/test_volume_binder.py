@@ -101,13 +101,15 @@ class Bench:
         await self.client.create(resource, body, namespace)
         self.made.append((resource, meta["name"], namespace))
         await self.patch(resource, meta["name"], {"status": status}, subresource="status")
-        await eventually(
-            lambda: (
-                getattr(self.cached(resource, meta["name"]), "status", None)
-                and self.cached(resource, meta["name"]).status.phase == status["phase"]
-            )
-        )
-        return await self.get(resource, meta["name"])
+        made = await self.get(resource, meta["name"])
+        version = made["metadata"]["resourceVersion"]
+
+        def is_cached() -> bool:
+            found = self.cached(resource, meta["name"])
+            return found is not None and found.metadata.resource_version == version
+
+        await eventually(is_cached)
+        return made
 
     async def get(self, resource: Resource, name: str) -> Json:
         namespace = self.namespace if resource.namespaced else None
