@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import structlog
 
 from engine.binding.binder import BindingError, PodIsGone
-from engine.binding.waiting import report_waiting
+from engine.binding.waiting import reporting_waits
 from engine.kernel.events import BindingFailed, BindingGivenUp, Bound, Event
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -252,9 +252,9 @@ class BindingCycle:
     ) -> None:
         this = asyncio.current_task()
         assert this is not None
-        report_waiting(lambda is_waiting: self._mark(this, placement, is_waiting))
         try:
-            failure = await self._carry_out(placement, sent, sent_at)
+            with reporting_waits(lambda is_waiting: self._mark(this, placement, is_waiting)):
+                failure = await self._carry_out(placement, sent, sent_at)
         except asyncio.CancelledError:
             self._report(BindingGivenUp(placement))
             raise
@@ -319,7 +319,7 @@ class BindingCycle:
             if uid not in self._cancelled or (task is not None and task.cancelling()):
                 raise  # this whole cycle is given up
         finally:
-            del self._preparing[uid]
+            del self._preparing[uid], preparing  # its exception's traceback leads here
             is_cancelled = uid in self._cancelled
             self._cancelled.discard(uid)
         if is_cancelled:

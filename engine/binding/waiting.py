@@ -6,7 +6,7 @@ count.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Final
 
@@ -16,26 +16,32 @@ from engine.model.pod import Pod
 Mark = Callable[[bool], None]
 """Called with True when a cycle begins to wait, and with False when it goes on."""
 
-_mark: Final[ContextVar[Mark | None]] = ContextVar("_mark", default=None)
+_marks: Final[ContextVar[Sequence[Mark]]] = ContextVar("_marks", default=())
 
 
-def report_waiting(mark: Mark) -> None:
+@contextlib.contextmanager
+def reporting_waits(mark: Mark) -> Iterator[None]:
     """Have *mark* called when this task, or one that it starts, waits for another program."""
-    _mark.set(mark)
+    marks = [mark]
+    _marks.set(marks)
+    try:
+        yield
+    finally:
+        # Tasks and connections hold the context in which they were made, some of them for hours.
+        marks.clear()
 
 
 @contextlib.contextmanager
 def waiting_for_others() -> Iterator[None]:
     """Mark a wait for a controller, driver or user, during which nothing is requested."""
-    mark = _mark.get()
-    if mark is None:
-        yield
-        return
-    mark(True)
+    marks = tuple(_marks.get())
+    for mark in marks:
+        mark(True)
     try:
         yield
     finally:
-        mark(False)
+        for mark in marks:
+            mark(False)
 
 
 def why_in_vain(cache: Cache, pod: Pod) -> str | None:

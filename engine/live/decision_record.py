@@ -1,10 +1,12 @@
 """The last decisions, as they were made.
 
-Owns how many are kept. A record costs a decision one entry of a dict: the decision itself was made
-anyway, with the few scores of its `choice`.
+Owns how many are kept, and what of them: a decision as it is shown, with the few scores of its
+`choice`. What is to be done about it is left out: it holds what was found on every node.
 """
 
 from typing import Final, NamedTuple
+
+import msgspec
 
 from engine.scheduling.decision import Decision
 
@@ -29,6 +31,8 @@ class DecisionRecord:
         """Remember *decision* about the pod of *uid*."""
         decided = self._decided
         decided.pop(uid, None)  # it goes to the end
+        if decision.reserves or decision.actions:
+            decision = msgspec.structs.replace(decision, reserves=(), actions=())
         decided[uid] = DecidedPod(decision, now)
         if len(decided) > self._most:
             del decided[next(iter(decided))]

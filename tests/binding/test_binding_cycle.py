@@ -1,7 +1,9 @@
 """A binding cycle leaves the pod bound, or everything as it was before."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
@@ -256,6 +258,28 @@ async def test_reservations_are_let_go_in_reverse_if_one_cannot_be_made_so(bench
     assert bench.notes("FailedScheduling") == ['running PreBind plugin "Holder": no volume came']
     assert queued.error_count == 1
     assert bench.api.count("POST", "/binding") == 0
+
+
+class Found:
+    """What a plugin has found for a pod, which may be much."""
+
+
+@pytest.mark.parametrize("failure", ["", "no volume came"])
+async def test_what_a_plugin_found_is_freed_with_the_cycle(bench: Bench, failure: str) -> None:
+    """It stayed until the next collection of garbage: hundreds of MB of searches for devices."""
+    gc.collect()
+    gc.disable()
+    try:
+        found = Found()
+        is_there = weakref.ref(found)
+        bench.place(reserves=((Holder([], "a", failure), found),))
+        del found
+        assert is_there() is not None
+        await bench.settle()
+        bench.done.clear()
+        assert is_there() is None
+    finally:
+        gc.enable()
 
 
 async def test_reservations_are_let_go_when_the_binding_fails(bench: Bench) -> None:
