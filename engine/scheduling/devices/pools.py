@@ -155,6 +155,7 @@ class Pool:
         slices: Slices with devices for the node, by name.
         others: Slices of the pool for other nodes; their devices consume counters too.
         counter_sets: Shared counters by set, of all slices of the pool.
+        has_choosy_devices: Devices say themselves for which nodes they are.
     """
 
     id: PoolId
@@ -163,6 +164,7 @@ class Pool:
     slices: tuple[PoolSlice, ...] = ()
     others: tuple[PoolSlice, ...] = ()
     counter_sets: Mapping[str, Nanos] | None = None
+    has_choosy_devices: bool = False
 
     @property
     def text(self) -> str:
@@ -393,7 +395,11 @@ def _sound_pool(pool_id: PoolId, slices: list[PoolSlice], whole: list[PoolSlice]
         if problem is not None:
             return Pool(pool_id, problem=problem)
     return Pool(
-        pool_id, slices=tuple(with_devices), others=tuple(others), counter_sets=counter_sets
+        pool_id,
+        slices=tuple(with_devices),
+        others=tuple(others),
+        counter_sets=counter_sets,
+        has_choosy_devices=any(s.record.spec.per_device_node_selection for s in with_devices),
     )
 
 

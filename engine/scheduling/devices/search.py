@@ -111,6 +111,7 @@ class Search:
         self._available: dict[PoolId, dict[str, Nanos]] = {}
         self._results: list[list[Chosen]] = [[] for _ in claims]
         self._picked: list[list[int]] = []
+        self._order: list[tuple[int, int]] = []  # claims and their requests, as they are met
 
     def run(self) -> list[ClaimChoice] | None:
         """What was found for each claim, in their order; None if the node cannot satisfy them.
@@ -122,7 +123,8 @@ class Search:
             self._plans.append(self._planner.plans(claim))
             self._constraints.append(self._planner.constraints(claim))
         self._picked = [[0] * len(plans) for plans in self._plans]
-        outcome = _run(self._claim(0))
+        self._order = [(c, r) for c, plans in enumerate(self._plans) for r in range(len(plans))]
+        outcome = _run(self._request(0)) if self._order else _FOUND
         if outcome == _TOO_MANY:
             raise AllocationError("allocation max size exceeded")
         if outcome != _FOUND:
@@ -138,53 +140,72 @@ class Search:
 
     # --- the steps ---------------------------------------------------------------------------
 
-    def _claim(self, c: int) -> _Step:
-        """Satisfy claim *c* and all after it."""
-        if c == len(self._claims):
-            return _FOUND
-        outcome: str = yield self._request(c, 0)
-        return outcome
+    def _request(self, place: int) -> _Step:
+        """Meet the request at *place*, of all claims', and everything after it."""
+        c, r = self._order[place]
+        options = self._plans[c][r]
+        if options[0].wanted.parent:
+            return self._alternatives(place, options)
+        return self._meet(place, options[0])
 
-    def _request(self, c: int, r: int) -> _Step:
-        """Meet request *r* of claim *c* and everything after it."""
-        plans = self._plans[c]
-        if r == len(plans):
-            outcome: str = yield self._claim(c + 1)
-            # For this claim that is no more than a failure: another choice here may help there.
-            return _NOT_FOUND if outcome == _TOO_MANY else outcome
-        options = plans[r]
-        if not options[0].wanted.parent:
-            outcome = yield self._pick(c, r, options[0], 0, 0)
-            return outcome
+    def _alternatives(self, place: int, options: Sequence[RequestPlan]) -> _Step:
+        c, r = self._order[place]
         all_too_many = True
         for i, plan in enumerate(options):
-            outcome = yield self._pick(c, r, plan, 0, 0)
+            outcome: str = yield self._meet(place, plan)
             if outcome == _FOUND:
                 self._picked[c][r] = i
                 return _FOUND
             all_too_many = all_too_many and outcome == _TOO_MANY
         return _TOO_MANY if all_too_many else _NOT_FOUND
 
-    def _pick(self, c: int, r: int, plan: RequestPlan, count: int, start: int) -> _Step:
-        """Pick the devices of a request from the *count*-th on, at place *start* or after it."""
-        self._steps.spend(1)
-        outcome: str
-        if wants_all(plan.wanted):
-            if not plan.all_devices:
-                return _NOT_FOUND
-            if count < plan.count:
-                outcome = yield from self._pick_next_of_all(c, r, plan, count)
+    def _meet(self, place: int, plan: RequestPlan) -> _Step:
+        return self._take_all(place, plan) if wants_all(plan.wanted) else self._pick(place, plan)
+
+    def _pick(self, place: int, plan: RequestPlan) -> _Step:
+        """Pick the devices of a request, each time the next that suits; go back where that fails.
+
+        Whatever is chosen is given back unless everything after it was met.
+        """
+        c = self._order[place][0]
+        results, alive = self._results[c], plan.alive
+        picked: list[tuple[int, Callable[[], None]]] = []  # with the way to give each back
+        start = 0
+        while True:
+            self._steps.spend(1)
+            left = plan.count - len(picked)
+            if left <= 0:
+                outcome = _FOUND
+                if place + 1 < len(self._order):
+                    outcome = yield self._request(place + 1)
+                    outcome = self._as_of(place, outcome)
+                if outcome == _FOUND:
+                    return _FOUND
+            elif len(results) + left > MOST_RESULTS:
+                outcome = _TOO_MANY
+            # Too few are left, whichever are picked next. (Not checked for the first one, so that
+            # every selector is evaluated.)
+            elif picked and len(alive) - start - alive.count(DEAD, start) < left:
+                outcome = _NOT_FOUND
+            elif (found := self._next(c, plan, start)) is not None:
+                picked.append(found)
+                start = found[0] + 1
+                continue
+            else:
+                outcome = _NOT_FOUND
+            while picked:
+                last, undo = picked.pop()
+                undo()
+                if outcome == _NOT_FOUND and (found := self._next(c, plan, last + 1)) is not None:
+                    picked.append(found)
+                    start = found[0] + 1
+                    break
+            else:
                 return outcome
-        if count >= plan.count:
-            outcome = yield self._request(c, r + 1)
-            return outcome
-        if len(self._results[c]) + plan.count - count > MOST_RESULTS:
-            return _TOO_MANY
+
+    def _next(self, c: int, plan: RequestPlan, start: int) -> tuple[int, Callable[[], None]] | None:
+        """Take the first device from *start* on that will do: its place, and the undo."""
         alive = plan.alive
-        # Too few are left, whichever are picked next. (Not checked for the first one, so that every
-        # selector is evaluated.)
-        if count and len(alive) - start - alive.count(DEAD, start) < plan.count - count:
-            return _NOT_FOUND
         for place in range(start, len(alive)):
             if not alive[place]:
                 continue
@@ -193,32 +214,41 @@ class Search:
             if not self._is_candidate(c, plan, place, device):
                 continue
             undo = self._take(c, plan, device)
-            if undo is None:
-                continue
-            outcome = yield self._pick(c, r, plan, count + 1, place + 1)
-            if outcome == _FOUND:
-                return _FOUND
-            undo()
-            if outcome == _TOO_MANY:
-                return _TOO_MANY
-        return _NOT_FOUND
+            if undo is not None:
+                return place, undo
+        return None
 
-    def _pick_next_of_all(
-        self, c: int, r: int, plan: RequestPlan, count: int
-    ) -> Generator[Any, str, str]:
-        """All devices are wanted: this one is, or there is no solution."""
-        if len(self._results[c]) + plan.count - count > MOST_RESULTS:
-            return _TOO_MANY
-        device = plan.all_devices[count]
-        undo = None
-        if self._is_free(c, plan, device):
-            undo = self._take(c, plan, device, must=True)
-        if undo is None:
-            return _NOT_FOUND
-        outcome: str = yield self._pick(c, r, plan, count + 1, 0)
+    def _take_all(self, place: int, plan: RequestPlan) -> _Step:
+        """Take all devices of a request: there is no other way to meet it."""
+        c = self._order[place][0]
+        undos: list[Callable[[], None]] = []
+        outcome = _FOUND if plan.all_devices else _NOT_FOUND
+        self._steps.spend(1)
+        for count, device in enumerate(plan.all_devices):
+            if len(self._results[c]) + plan.count - count > MOST_RESULTS:
+                outcome = _TOO_MANY
+                break
+            undo = None
+            if self._is_free(c, plan, device):
+                undo = self._take(c, plan, device, must=True)
+            if undo is None:
+                outcome = _NOT_FOUND
+                break
+            undos.append(undo)
+            self._steps.spend(1)
+        if outcome == _FOUND and place + 1 < len(self._order):
+            outcome = yield self._request(place + 1)
+            outcome = self._as_of(place, outcome)
         if outcome != _FOUND:
-            undo()
+            for undo in reversed(undos):
+                undo()
         return outcome
+
+    def _as_of(self, place: int, outcome: str) -> str:
+        """The *outcome* of all requests after *place*, as the claim at *place* takes it."""
+        is_other = self._order[place + 1][0] != self._order[place][0]
+        # For this claim that is no more than a failure: another choice here may help there.
+        return _NOT_FOUND if is_other and outcome == _TOO_MANY else outcome
 
     # --- one device --------------------------------------------------------------------------
 

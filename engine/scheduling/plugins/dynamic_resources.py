@@ -285,8 +285,12 @@ class DynamicResources(RuntimePlugin):
                 return None, (), _rejected("cannot fit resource")
         if not by_devices:
             return None, (), None
-        made, mappings = with_requests(claim, state.pod, by_devices, state.classes)
-        return made, mappings, None
+        resources = tuple(by_devices)
+        made = state.extended_for.get(resources)
+        if made is None:
+            made = with_requests(claim, state.pod, resources, state.classes)
+            state.extended_for[resources] = made
+        return *made, None
 
     def _unavailable(self, state: PodState, node: Node) -> list[int]:
         """The claims that are allocated where *node* is not, or will not become usable."""
@@ -326,7 +330,7 @@ class DynamicResources(RuntimePlugin):
             for i in indexes
         ]
         try:
-            choices = self._choices(state, node, claims)
+            choices = self._choices(state, node, claims, extended)
             if choices is None:
                 return _rejected("cannot allocate all claims")
             found = {
@@ -342,16 +346,17 @@ class DynamicResources(RuntimePlugin):
         return NodeAnswer({**found, **state.shared}, extended, mappings)
 
     def _choices(
-        self, state: PodState, node: Node, claims: Sequence[ResourceClaim]
+        self,
+        state: PodState,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        extended: ResourceClaim | None,
     ) -> list[ClaimChoice] | None:
         pools = state.slices.pools(node)
         # Nodes that reach the same pools have the same answer, unless devices choose their nodes
         # themselves. They share one tuple of pools, which is cheap to look up.
-        made_here = [c for c in claims if c.metadata.name == CLAIM_NAME]
-        key = (id(pools), tuple(r.name for c in made_here for r in c.spec.devices.requests))
-        may_share = not any(
-            part.record.spec.per_device_node_selection for pool in pools for part in pool.slices
-        )
+        key = (id(pools), id(extended))
+        may_share = not any(pool.has_choosy_devices for pool in pools)
         if may_share and key in state.searches:
             return state.searches[key]
         steps = Steps(min(_steps(state.filter_seconds), max(state.steps_left, 0)))

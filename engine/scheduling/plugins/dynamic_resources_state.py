@@ -30,8 +30,9 @@ class NodeAnswer:
 
 
 Choices = list[ClaimChoice] | None
-SearchKey = tuple[int, tuple[str, ...]]
-"""The identity of a tuple of pools, which the slice index keeps; requests made for the node."""
+SearchKey = tuple[int, int]
+"""The identities of a tuple of pools, which the slice index keeps, and of a claim of
+`extended_for`, or of None."""
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class PodState:
         filter_seconds, binding_seconds: The profile's time-outs.
         extended_index: Where that one is; None if there is none.
         extended_resources: What the pod requests of resources that devices may stand for.
+        extended_for: The claim for those of them that a node does not offer itself, and what it
+            serves.
         reaches: By index, the nodes of the claims that are allocated already.
         named: By index, the names of the nodes of allocations that say no more than names, those
             of `shared` included.
@@ -72,6 +75,9 @@ class PodState:
     devices_at: int
     extended_index: int | None = None
     extended_resources: dict[str, int] = field(default_factory=dict)
+    extended_for: dict[tuple[str, ...], tuple[ResourceClaim, tuple[RequestMapping, ...]]] = field(
+        default_factory=dict
+    )
     reaches: dict[int, NodeSelector] = field(default_factory=dict)
     named: dict[int, frozenset[str]] = field(default_factory=dict)
     shared: dict[int, AllocationResult] = field(default_factory=dict)
