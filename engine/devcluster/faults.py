@@ -199,9 +199,14 @@ class Faults:
         """Answer lists with pages of *most* objects, whatever they ask for."""
         return self._add(Fault(page=most, **match))
 
-    def hang(self, *, applied: bool = False, **match: Unpack[Match]) -> Fault:
-        """Leave the request unanswered until `release` (or until the client gives up)."""
-        return self._add(Fault(hangs=True, applied=applied, **match))
+    def hang(
+        self, *, applied: bool = False, dropped: bool = False, **match: Unpack[Match]
+    ) -> Fault:
+        """Leave the request unanswered until `release` (or until the client gives up).
+
+        With *dropped* the connection breaks then.
+        """
+        return self._add(Fault(hangs=True, applied=applied, dropped=dropped, **match))
 
     def drop(self, *, applied: bool = False, **match: Unpack[Match]) -> Fault:
         """Break the connection instead of answering; with *applied*, after carrying it out."""

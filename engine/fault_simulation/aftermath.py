@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from engine.fault_simulation.agreement import disagreements, other_decisions, stranded, under_way
+from engine.fault_simulation.agreement import (
+    disagreements,
+    has_ended,
+    other_decisions,
+    stranded,
+    under_way,
+)
 from engine.fault_simulation.disturbances import disturb
 from engine.fault_simulation.invariants import (
     AT_REST,
@@ -172,11 +178,16 @@ class Aftermath:
     def _check_attempts(self, before: Mapping[str, float]) -> None:
         """While nothing happens there is no reason to try pods over and over."""
         world = self._world
-        pods = list(world.objects().pending())
+        objects = world.objects()
+        pods = list(objects.pending())
         # Loose jobs take nodes, give them back, and try again.
         loose = sum(LOOSE_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods)
         pending = len(pods) + (_ATTEMPTS_OF_LOOSE * len(pods) if loose else 0)
-        most = _ATTEMPTS_AT_REST + _ATTEMPTS_OF_POD * pending
+        # Each job that ends frees a place, which is tried by whoever waits for one.
+        since = world.simulator.now - SOON_SECONDS / 2
+        went = sum(at >= since for name, at in world.gone.items() if "/" not in name)
+        went += sum(has_ended(pod) for pod in objects.pods)
+        most = _ATTEMPTS_AT_REST + (_ATTEMPTS_OF_POD + went) * pending
         for name, count in world.attempts().items():
             if count - before.get(name, count) > most:
                 text = f"{count - before[name]:g} attempts at {len(pods)} pods, want at most {most}"

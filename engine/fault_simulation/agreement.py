@@ -57,7 +57,7 @@ def disagreements(
         gone: The uids and keys of pods that were deleted, and when.
         since: Those that were gone by then must be forgotten.
     """
-    pods = {_key(pod): pod for pod in cluster.list("pods") if not _has_ended(pod)}
+    pods = {_key(pod): pod for pod in cluster.list("pods") if not has_ended(pod)}
     yield from _contradictions(app)
     yield from _placed(app, pods)
     yield from _stored(app, cluster, pods)
@@ -254,7 +254,8 @@ def _key(manifest: Json) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-def _has_ended(pod: Json) -> bool:
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod holds nothing any more."""
     return (pod.get("status") or {}).get("phase") in _ENDED
 
 

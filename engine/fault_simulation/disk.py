@@ -76,7 +76,7 @@ class Disk:
             return False
         path = rng.choice(sorted(self._files))
         data = self._files[path]
-        at = rng.randrange(len(data))
+        at = rng.randrange(len(data)) if data else 0
         self._files[path] = data[:at] + rng.choice([b"", b"\0" * 50, rng.randbytes(9)])
         return True
 

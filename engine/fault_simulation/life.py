@@ -707,7 +707,8 @@ class Life:
             node = (metadata.get("annotations") or {}).get(_SELECTED_NODE)
             if not node or claim["spec"].get("volumeName"):
                 continue
-            if self._cluster.get("nodes", node) is None or self._rng.random() < 0.1:
+            fails = self._rng.random() < 0.1 and self.goes_on
+            if self._cluster.get("nodes", node) is None or fails:
                 # The provisioner could not: the scheduler has to choose again.
                 kept = {k: v for k, v in metadata["annotations"].items() if k != _SELECTED_NODE}
                 changed = {**claim, "metadata": {**metadata, "annotations": kept}}

@@ -62,24 +62,33 @@ def _lost(*, applied: bool) -> Any:
 
 def _unanswered(*, applied: bool) -> Any:
     def arrange(world: "World", rng: Random) -> None:
-        hold = world.cluster.faults.hang(applied=applied, **_target(rng))
+        # What was not carried out before is lost: see `_most_late`.
+        hold = world.cluster.faults.hang(applied=applied, dropped=not applied, **_target(rng))
         world.add_fault("answer held back" if applied else "request unanswered", hold)
         world.server.later(rng.expovariate(1 / 40.0), hold.release)
 
     return arrange
 
 
+def _most_late(world: "World") -> float:
+    """Seconds: one that takes effect later than its sender's lease lasts is beyond any scheduler.
+
+    The sender may be paused, or cut off so that nobody hears that it has gone.
+    """
+    duration, deadline, _ = world.plan.lease
+    return 0.9 * (duration - deadline)
+
+
 def _late(world: "World", rng: Random) -> None:
-    world.add_fault(
-        "request late", world.cluster.faults.delay(rng.expovariate(1 / 5.0), **_target(rng))
-    )
+    target, seconds = _target(rng), rng.expovariate(1 / 5.0)
+    if target.get("verb") not in ("list", "watch"):
+        seconds = min(seconds, _most_late(world))
+    world.add_fault("request late", world.cluster.faults.delay(seconds, **target))
 
 
 def _late_for_good(world: "World", rng: Random) -> None:
-    # One that takes effect later than its sender's lease can last is beyond any scheduler.
-    duration, deadline, _ = world.plan.lease
     fault = world.cluster.faults.delay(
-        rng.uniform(0.0, 0.9 * (duration - deadline)),
+        rng.uniform(0.0, _most_late(world)),
         persists=True,
         **{**rng.choice(_WRITES), "times": rng.choice([1, 2])},
     )
