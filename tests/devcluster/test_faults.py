@@ -135,6 +135,17 @@ async def test_a_hanging_request_goes_on_when_released(
     assert (await task).status == 201
 
 
+async def test_a_hanging_request_can_be_lost_in_the_end(cluster: DevCluster, api: Api) -> None:
+    await api.make_pod("a")
+    fault = cluster.faults.hang(dropped=True, verb="create", resource="pods/binding")
+    task = asyncio.create_task(api.bind("a", "node-1"))
+    await fault.wait_hit()
+    fault.release()
+    with pytest.raises(aiohttp.ClientError):
+        await task
+    assert "nodeName" not in (await api.get(api.pods("a"))).body["spec"]
+
+
 async def test_a_client_that_gives_up_leaves_nothing_behind(cluster: DevCluster, api: Api) -> None:
     await api.make_pod("a")
     fault = cluster.faults.hang(verb="create", resource="pods/binding")

@@ -65,6 +65,8 @@ async def test_a_damaged_file_cannot_be_read(disk: Disk) -> None:
     assert disk.spoil(random.Random(1))
     with pytest.raises(StoreError):
         await store.load()
+    for seed in range(50):  # until nothing is left of it, and on
+        assert disk.spoil(random.Random(seed))
 
 
 def test_a_decision_log_begins_again_after_a_full_disk(
