@@ -17,8 +17,13 @@ from engine.model.resources import Amounts
 
 Key = TypeVar("Key")
 
-#: Of how many changes of its pods a NodeInfo knows which pods they were about.
-_MOST_STEPS: Final = 8
+#: Of how many changes of its pods a NodeInfo knows which pods they were about, at least half of
+#: that: so many, and one more for every eight pods. A reader that is further behind looks at all.
+_MOST_STEPS: Final = 16
+_PODS_OF_STEP: Final = 8
+
+# The version before a change of a pod, its uid, the step before, and how many those are with it.
+_Step = tuple[int, str, "_Step | None", int]
 
 # One counter for all nodes: a node that is deleted and created again never repeats a generation.
 _generations = itertools.count(1)
@@ -49,6 +54,19 @@ def _minus(sums: Amounts, amounts: Amounts) -> Amounts:
             else:
                 del rest[name]
     return rest
+
+
+def _newest(last: _Step, count: int) -> _Step | None:
+    """The *count* steps that end with *last*, without those before them."""
+    taken: list[tuple[int, str]] = []
+    step: _Step | None = last
+    while step is not None and len(taken) < count:
+        taken.append(step[:2])
+        step = step[2]
+    made: _Step | None = None
+    for number, (version, uid) in enumerate(reversed(taken), 1):
+        made = version, uid, made, number
+    return made
 
 
 def _counts_alike(one: Pod, other: Pod) -> bool:
@@ -121,7 +139,7 @@ class NodeInfo:
     facts: NodeFacts
     generation: int
     pods_version: int
-    _steps: tuple[tuple[int, str], ...]  # the version before each change of a pod, and its uid
+    _steps: _Step | None  # the last one
     _lowest_priority: float | None  # None: not computed yet
 
     def __init__(self, name: str, node: Node | None = None, pods: Iterable[Pod] = ()) -> None:
@@ -136,7 +154,7 @@ class NodeInfo:
         self.facts = NO_FACTS
         self._lowest_priority = None
         self.generation = self.pods_version = next(_generations)
-        self._steps = ()
+        self._steps = None
         for pod in pods:
             grown = self.with_pod(pod)
             self.pods_version, self._steps = grown.pods_version, grown._steps
@@ -181,7 +199,12 @@ class NodeInfo:
         copy = self._copy()
         copy.pods = pods
         copy.pods_version = copy.generation
-        copy._steps = (*self._steps[1 - _MOST_STEPS :], (self.pods_version, uid))
+        before = self._steps
+        most = _MOST_STEPS + len(pods) // _PODS_OF_STEP
+        if before is not None and before[3] >= most:
+            before = _newest(before, most // 2)
+        count = 1 if before is None else before[3] + 1
+        copy._steps = self.pods_version, uid, before, count
         return copy
 
     def pods_since(self, version: int) -> list[str] | None:
@@ -191,9 +214,13 @@ class NodeInfo:
         """
         if version == self.pods_version:
             return []
-        for place, (before, _) in enumerate(self._steps):
+        uids = []
+        step = self._steps
+        while step is not None:
+            before, uid, step, _ = step
+            uids.append(uid)
             if before == version:
-                return [uid for _, uid in self._steps[place:]]
+                return uids[::-1]
         return None
 
     def with_node(self, node: Node | None) -> "NodeInfo":
