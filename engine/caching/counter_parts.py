@@ -4,7 +4,7 @@ Owns the meaning of the parts that `count_pods` and `count_terms` of a policy ma
 pod, in which topologies it counts, and how much.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -76,7 +76,7 @@ Contribution: TypeAlias = tuple[str | None, int]
 Matcher: TypeAlias = Callable[[PodKind, ObjectStore], Sequence[Contribution]]
 
 
-Candidates: TypeAlias = Callable[[PodKinds], Iterable[int]]
+Candidates: TypeAlias = Callable[[PodKinds], Collection[int]]
 """Finds the kinds that may match."""
 
 

@@ -29,7 +29,7 @@ costs one pass over all nodes, by numpy, for the counters of that label.
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -100,10 +100,14 @@ class _Counter:
         self._matchers = [
             pods_matcher(part) if part["kind"] == "pods" else terms_matcher(part) for part in parts
         ]
-        # Which kinds it may count, part by part.
+        # Which kinds it may count, part by part, and those found since `refresh`.
         self._candidates = [candidates_of(part) for part in parts]
-        # It counts terms of placed pods only: most kinds have none.
-        self._is_of_terms = all(part["kind"] == "terms" for part in parts)
+        self._found: list[Collection[int]] | None = None
+        # Of terms alone: what it counts of them, by the namespace of their pods. Those may be many,
+        # each with a label of its own.
+        self._of_terms: dict[tuple[str, bytes | None], Sequence[Contribution]] | None = None
+        if all(part["kind"] == "terms" for part in parts):
+            self._of_terms = {}
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
         first = parts[0] if parts else None
         # The topology whose domains `here`, `min` and `domains` speak of; None for a sum over
@@ -112,7 +116,7 @@ class _Counter:
         self._up_to: int | None = None if first is None else first.get("up_to")
         self._topology: str | None = first["topology"] if self._is_single and first else None
         self._matched: dict[int, Sequence[Contribution]] = {}
-        self._left_out: set[int] = set()  # the last kinds that it does not count
+        self._left_out: set[int] = set()  # the last candidates that it does not count
         self._topologies: dict[str | None, _Topology] = {}
         # What was counted: the end of the log of kinds, the generation of namespaces, the slots.
         self.seen: tuple[int, int, int] = (-1, -1, 0)
@@ -128,6 +132,8 @@ class _Counter:
         """A counter of its own that has counted the same; *columns* are the copy's topologies."""
         made = copy.copy(self)
         made._matched, made._left_out = self._matched.copy(), self._left_out.copy()
+        made._found = None
+        made._of_terms = None if self._of_terms is None else self._of_terms.copy()
         made._topologies = {
             key: replace(
                 topology,
@@ -167,6 +173,8 @@ class _Counter:
         if changes is None:
             self._matched.clear()
             self._left_out.clear()
+            if self._of_terms is not None:
+                self._of_terms = {}
             self._topologies.clear()
             self._layout = None
             found = {kind for of_part in self._candidates for kind in of_part(kinds)}
@@ -176,10 +184,11 @@ class _Counter:
                 for slot, count in kinds.slots_of[kind].items()
             ]
         self.seen, self._slots = now, now[2]
+        self._found = None
         for kind, slot, difference in changes:
             contributions = self._matched.get(kind)
             if contributions is None:
-                if kind in self._left_out or (self._is_of_terms and kind not in kinds.with_terms):
+                if kind in self._left_out or not self._may_count(kind, kinds):
                     continue
                 contributions = self._match(kinds.kinds[kind], objects)
                 if not contributions:
@@ -188,6 +197,12 @@ class _Counter:
                 self._matched[kind] = contributions
             for key, weight in contributions:
                 self._count(self._topology_of(key, column_of), slot, weight, difference)
+
+    def _may_count(self, kind: int, kinds: PodKinds) -> bool:
+        """False for most kinds, at less than the cost of matching them."""
+        if self._found is None:
+            self._found = [candidates(kinds) for candidates in self._candidates]
+        return any(kind in found for found in self._found)
 
     def _leave_out(self, kind: int) -> None:
         # Most kinds do not concern most counters. Remembering all of them took gigabytes where each
@@ -220,7 +235,13 @@ class _Counter:
             topology.log.note(domain, amount)
 
     def _match(self, kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
-        return [c for match in self._matchers for c in match(kind, objects)]
+        known, key = self._of_terms, (kind.namespace, kind.terms)
+        if known is not None and key in known:
+            return known[key]
+        found = [c for match in self._matchers for c in match(kind, objects)]
+        if known is not None:
+            known[key] = found
+        return found
 
     # --- answering --------------------------------------------------------------------------
 
@@ -323,7 +344,7 @@ class _Counter:
     ) -> Sequence[Contribution]:
         number, kind = kinds.kind_of(slot, pod)
         if number is not None:
-            if number in self._left_out:
+            if number in self._left_out or not self._may_count(number, kinds):
                 return ()
             if (known := self._matched.get(number)) is not None:
                 return known

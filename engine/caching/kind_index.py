@@ -3,7 +3,7 @@
 Owns the indexes. What is found may still not match; what is not found cannot.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from engine.model.objects import Affinity, PodAffinityTerm
@@ -35,7 +35,7 @@ class LabelIndex:
 
     def having(
         self, label: Label, labels_of: Iterable[tuple[int, Mapping[str, str]]]
-    ) -> Iterable[int]:
+    ) -> Collection[int]:
         """The kinds with *label*; *labels_of* has all kinds, for a key that is new here."""
         key, value = label
         by_value = self._by_key.get(key)
@@ -55,9 +55,6 @@ class TermIndex:
     def __init__(self) -> None:
         self._labels: dict[int, tuple[Label | None, ...]] = {}
         self._kinds: dict[Label | None, dict[int, None]] = {}  # None: terms that name no label
-
-    def __contains__(self, kind: int) -> bool:
-        return kind in self._labels
 
     def copy(self) -> "TermIndex":
         """An index of its own."""

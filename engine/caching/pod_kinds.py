@@ -5,7 +5,7 @@ each pod has a label of its own there are as many kinds as pods, so a counter th
 those that it may count (`kind_index`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,12 +20,16 @@ from engine.model.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class PodKind:
-    """What counters may look at of a pod; pods of one kind are counted alike."""
+    """What counters may look at of a pod; pods of one kind are counted alike.
+
+    `terms` is the text of `affinity`, the same for kinds that differ in something else.
+    """
 
     namespace: str
     labels: Mapping[str, str]
     is_terminating: bool
     affinity: Affinity | None
+    terms: bytes | None
 
 
 def _kind_key(pod: Pod) -> tuple[Any, ...]:
@@ -43,7 +47,7 @@ def _kind_key(pod: Pod) -> tuple[Any, ...]:
 
 def _pod_kind(pod: Pod, key: tuple[Any, ...]) -> PodKind:
     affinity = pod.manifest.spec.affinity if key[3] is not None else None
-    return PodKind(pod.namespace, pod.labels, key[2], affinity)
+    return PodKind(pod.namespace, pod.labels, key[2], affinity, key[3])
 
 
 class PodKinds:
@@ -145,7 +149,7 @@ class PodKinds:
                     if before is not None:
                         self._add(before[1], slot, -1)
 
-    def having(self, label: Label) -> Iterable[int]:
+    def having(self, label: Label) -> Collection[int]:
         """The kinds with *label*."""
         return self.labeled.having(label, ((kind, one.labels) for kind, one in self.kinds.items()))
 

@@ -1,10 +1,13 @@
-"""What counters take of memory; what they count is in `tests/properties`."""
+"""What counters take of memory and time; what they count is in `tests/properties`."""
 
 import tracemalloc
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 
+from engine.caching import counter_parts
 from engine.caching.cache import Cache
 from engine.caching.counters import Counters
 from tests.builders import ZONE, make_node, make_pod
@@ -66,6 +69,64 @@ def test_label_keys_that_pods_made_up_are_let_go() -> None:
     finally:
         tracemalloc.stop()
     assert taken < 1 << 20
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
+    """The labels that selectors are compared with."""
+    found: list[Mapping[str, str]] = []
+
+    def noting(compare: Callable[[Any, Mapping[str, str]], bool]) -> Callable[..., bool]:
+        def compared(selector: Any, labels: Mapping[str, str]) -> bool:
+            found.append(labels)
+            return compare(selector, labels)
+
+        return compared
+
+    for name in ("_selects", "is_selected"):
+        monkeypatch.setattr(counter_parts, name, noting(getattr(counter_parts, name)))
+    return found
+
+
+def test_pods_with_labels_of_their_own_are_not_compared_with_every_selector(
+    looked_at: list[Mapping[str, str]],
+) -> None:
+    """A third of the time, where thousands of pods waited for one other pod each."""
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    counters, present = Counters(), np.ones(1, np.bool_)
+    for number in range(50):
+        cache.add_pod(make_pod(f"p{number}", node="node", labels={"app": f"app-{number}"}))
+        counters.refresh(cache.snapshot())
+        for other in range(number + 1):  # those of before follow the log
+            column = counters.column(f"{other}".encode(), [_of_app(f"app-{other}")], present)
+            assert column.total == 1
+    assert len(looked_at) == 50
+
+
+def test_terms_are_compared_once_for_all_pods_that_have_the_same(
+    looked_at: list[Mapping[str, str]],
+) -> None:
+    """As those of a StatefulSet, each of which has a label of its own."""
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    away = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": ZONE}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
+    for number in range(50):
+        labels = {"app": "db", "index": str(number)}
+        cache.add_pod(make_pod(f"db-{number}", node="node", labels=labels, affinity=affinity))
+    counters = Counters()
+    counters.refresh(cache.snapshot())
+    part = {
+        "kind": "terms",
+        "of": "required_anti_affinity",
+        "weight": 1,
+        "pod": {"namespace": "default", "labels": {"app": "db", "index": "50"}},
+        "keys": [],
+    }
+    column = counters.column(b"terms", [part], np.ones(1, np.bool_))
+    assert not column.is_empty
+    assert len(looked_at) == 1
 
 
 def test_a_selector_that_cannot_be_read_counts_nothing() -> None:
