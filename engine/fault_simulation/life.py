@@ -105,8 +105,8 @@ class Life:
         self.groups: dict[str, tuple[int, list[str]]] = {}
         #: Names of those whose pods take nodes one by one, and wait there.
         self.loose: set[str] = set()
-        #: Uids of pods that were not bound by the scheduler.
-        self.bound_by_hand: set[str] = set()
+        #: When pods were bound, but not by the scheduler, by uid.
+        self.bound_by_hand: dict[str, float] = {}
         #: When pods were deleted that had no node yet, by uid.
         self.withdrawn: dict[str, float] = {}
         self.goes_on = True
@@ -645,11 +645,11 @@ class Life:
         ]
         if pod is None or not nodes or pod["spec"].get("schedulingGates"):
             return
-        self.bound_by_hand.add(pod["metadata"]["uid"])
+        self.bound_by_hand[pod["metadata"]["uid"]] = self._host.simulator.now
         try:
             self._cluster.bind(name, self._rng.choice(nodes)["metadata"]["name"], NAMESPACE)
         except ApiStatus:
-            self.bound_by_hand.discard(pod["metadata"]["uid"])  # the scheduler was faster
+            del self.bound_by_hand[pod["metadata"]["uid"]]  # the scheduler was faster
 
     def _repeat_gang(self, owner: Owner) -> None:
         """A pod of it is lost: end the others, and let the next round have a name of its own."""
