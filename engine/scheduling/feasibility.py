@@ -121,18 +121,19 @@ class Feasibility:
         """Reject the nodes that do not fit both this pod and those nominated to them.
 
         A verdict holds for the class as long as the node and its nominations are the same, unless
-        a filter looks beyond the node.
+        a filter that was asked looks beyond the node, as all late ones do.
         """
         known = filters.pod_class.nominated
-        holds = not (filters.late or look_beyond(filters.pod_class.filters))
-        if not holds:
-            known.forget()
+        late = tuple(use.position for use in filters.late)
+        known.follow(None if look_beyond(filters.pod_class.filters) else late)
         is_narrowed = filters.pod_class.pre.subset is not None
         for slot in known.stale(filters.nominations, filters.snapshot):
             info, pods = filters.snapshot.infos[slot], filters.nominations.get(slot)
             verdict: int | PolicyFailure = FITS
             if info is not None and pods and not (is_narrowed and codes[slot] == ABSENT):
-                verdict = self._with_pods(filters, info, PodChanges(slot), pods)
+                verdict, is_late = self._with_pods(filters, info, PodChanges(slot), pods)
+                if is_late:
+                    known.ask_again(slot)
             if isinstance(verdict, PolicyFailure):
                 codes[slot], failures[slot] = FAILED, verdict
                 known.ask_again(slot)
@@ -140,8 +141,6 @@ class Feasibility:
             known.codes[slot] = verdict
         rejects = known.codes != FITS
         codes[rejects] = known.codes[rejects]
-        if not holds:
-            known.forget()
 
     def _open_to(
         self,
@@ -349,20 +348,23 @@ class Feasibility:
         """
         nominated = filters.nominations.get(changes.slot)
         if nominated:
-            verdict = self._with_pods(filters, info, changes, nominated)
+            verdict, _ = self._with_pods(filters, info, changes, nominated)
             if verdict != FITS:
                 return verdict
-        return self._at(filters, info, changes)
+        return self._at(filters, info, changes)[0]
 
     def _with_pods(
         self, filters: Filters, info: NodeInfo, changes: PodChanges, pods: Sequence[Pod]
-    ) -> int | PolicyFailure:
+    ) -> tuple[int | PolicyFailure, bool]:
         for pod in pods:
             info = info.with_pod(pod)
         more = PodChanges(changes.slot, (*changes.added, *pods), changes.removed)
         return self._at(filters, info, more)
 
-    def _at(self, filters: Filters, info: NodeInfo, changes: PodChanges) -> int | PolicyFailure:
+    def _at(
+        self, filters: Filters, info: NodeInfo, changes: PodChanges
+    ) -> tuple[int | PolicyFailure, bool]:
+        """The verdict, and if a late filter was asked for it."""
         # 1. What the filters of the class say, those not known in one round trip.
         uses = filters.pod_class.filters
         tables = []
@@ -377,24 +379,26 @@ class Feasibility:
             self._memo.fill(wants)
         # 2. Everything in its order, up to the first that rejects.
         late = list(filters.late)
+        is_late = False
         verdict: int | PolicyFailure
         for use, (table, projection) in zip(uses, tables, strict=True):
             while late and late[0].position < use.position:
                 verdict = self._late_at(late.pop(0), filters, info, changes)
+                is_late = True
                 if verdict != FITS:
-                    return verdict
+                    return verdict, True
             code = int(table.codes[projection])
             if code == FAILED:
                 failure = table.failures[projection]
                 self._memo.forget_transient(table)
-                return failure
+                return failure, is_late
             if code != FITS:
-                return code
+                return code, is_late
         for late_use in late:
             verdict = self._late_at(late_use, filters, info, changes)
             if verdict != FITS:
-                return verdict
-        return FITS
+                return verdict, True
+        return FITS, bool(filters.late)
 
     def _late_at(
         self,

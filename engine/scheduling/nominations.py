@@ -67,14 +67,20 @@ class NominatedVerdicts:
     def __init__(self) -> None:
         self.codes: NDArray[np.int32] = np.empty(0, np.int32)
         self._again: set[int] = set()  # what is known of these does not hold
+        self._late_positions: tuple[int, ...] | None = None
         self._changes: ChangeLog[int] | None = None
         self._position = 0
         self._history: object = None
         self._generation = -1
 
-    def forget(self) -> None:
-        """Ask about every node next time."""
-        self._changes = None
+    def follow(self, late_positions: tuple[int, ...] | None) -> None:
+        """Ask about every node now if what is known is of pods with other late filters.
+
+        Which filter is the first to reject depends on where they come. None: nothing holds.
+        """
+        if late_positions is None or late_positions != self._late_positions:
+            self._changes = None
+        self._late_positions = late_positions
 
     def stale(self, pods: NominatedPods, snapshot: Snapshot) -> Collection[int]:
         """The slots to ask about now, ascending; of the others the codes hold."""

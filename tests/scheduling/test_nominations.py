@@ -1,18 +1,24 @@
 """Nominations by slot, kept from one decision to the next, are those looked up from scratch."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.caching.cache import Cache
+from engine.caching.counters import PodChanges
 from engine.caching.snapshot import Snapshot
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.verdicts import FITS
 from engine.queueing.nominator import Nominator
+from engine.scheduling.feasibility import Feasibility, Filters
 from engine.scheduling.nominations import NominatedPods, NominatedVerdicts, Nominations
 from engine.scheduling.scheduling_cycle import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import HOSTNAME, make_node, make_pod
 from tests.profiles import only
 
 NODES = [f"n{i}" for i in range(4)]
@@ -183,6 +189,60 @@ def test_another_nomination_on_the_same_node_is_another_question() -> None:
     assert decide(2) == "n"
     nominator.remove("other")
     assert decide(3) == "n"
+
+
+def test_nodes_that_a_filter_before_the_late_ones_rejects_are_asked_about_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the time, where each of hundreds of pods with a volume evicted others."""
+    asked: list[str] = []
+    plain = Feasibility._at
+
+    def noting(self: Feasibility, filters: Filters, info: NodeInfo, changes: PodChanges) -> Any:
+        asked.append(info.name)
+        return plain(self, filters, info, changes)
+
+    monkeypatch.setattr(Feasibility, "_at", noting)
+    bundle = build_bundle({})
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    cache, nominator = Cache(), Nominator()
+    for number, name in enumerate(NODES):
+        cache.add_node(make_node(name, cpu="4"))
+        cpu = "1" if name == NODES[-1] else "4"
+        other = make_pod(f"o{number}", uid=f"o{number}", priority=9, requests={"cpu": cpu})
+        nominator.nominate(other, name)
+    away = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
+    labels = {"app": "web"}
+    cache.add_pod(make_pod("there", uid="there", node=NODES[0], labels=labels))
+
+    def decide(number: int) -> str | None:
+        asked.clear()
+        name = f"p{number}"
+        pod = make_pod(name, uid=name, labels=labels, affinity=affinity, requests={"cpu": "1"})
+        return scheduler.schedule(pod, cache.snapshot(), nominator).node
+
+    assert decide(0) == NODES[-1]
+    assert sorted(asked) == NODES
+    # Of the last one only the late filter knows, and what it counts may have changed.
+    assert decide(1) == NODES[-1]
+    assert asked == [NODES[-1]]
+    cache.add_pod(make_pod("more", uid="more", node=NODES[1]))
+    assert decide(2) == NODES[-1]
+    assert sorted(asked) == [NODES[1], NODES[-1]]
+
+
+def test_verdicts_on_nominated_nodes_hold_for_the_same_late_filters_alone() -> None:
+    cache, nominator, nominations = Cache(), Nominator(), Nominations()
+    cache.add_node(make_node("n0"))
+    nominator.nominate(PODS[1], "n0")
+    snapshot, known = cache.snapshot(), NominatedVerdicts()
+    found = nominations.others(PODS[0], snapshot, nominator)
+    stale = []
+    for positions in ((), (), (8,), (8,), (5, 8), None, None, (5, 8)):
+        known.follow(positions)
+        stale.append(list(known.stale(found, snapshot)))
+    assert stale == [[0], [], [0], [], [0], [0], [0], [0]]
 
 
 def test_eviction_is_tried_again_where_the_nominations_are_others() -> None:
