@@ -69,6 +69,7 @@ WATCHING: Final = (
         "                            _raise_if_error(line, label)\n",
         "                            pass\n",
         "A watch whose version is too old goes on as if it had said nothing.",
+        why_missed="The API server ends such a watch, and answers the next one with 410.",
     ),
     PlantedFault(
         "end of a watch is not noticed",
