@@ -247,19 +247,26 @@ class Server:
         body: bytes,
     ) -> web.StreamResponse:
         """Carry the request out after a while, for a sender that may have gone by then."""
+        sender = request.transport  # unknown to the request once it has gone
         await asyncio.sleep(seconds)
         try:
             if route is None or verb == "watch":
                 raise internal_error("too late")
-            return self._carry_out(request, verb, route, query, body)
+            return self._carry_out(request, verb, route, query, body, sender)
         except ApiStatus as error:
             return _refusal(error)
 
     def _carry_out(
-        self, request: web.BaseRequest, verb: str, route: Route, query: dict[str, str], body: bytes
+        self,
+        request: web.BaseRequest,
+        verb: str,
+        route: Route,
+        query: dict[str, str],
+        body: bytes,
+        sender: asyncio.BaseTransport | None = None,
     ) -> web.Response:
         """Do what the request asks, at once: nothing can happen in between."""
-        self.caller = request.transport
+        self.caller = sender or request.transport
         try:
             return self._do(request, verb, route, query, body)
         finally:

@@ -211,6 +211,7 @@ class Aftermath:
             Group(name, least, frozenset(uids))
             for name, (least, uids) in sorted(world.life.groups.items())
             if name not in world.torn and not self._was_withdrawn(uids)
+            if not self._was_held_up(uids)
         ]
         history = History(world.bindings, world.tenures_so_far(), groups)
         for rule in OVER_HISTORY.values():
@@ -243,6 +244,16 @@ class Aftermath:
         began = min((one.at for one in world.bindings if one.pod_uid in uids), default=math.inf)
         gone = (world.life.withdrawn[uid] for uid in uids if uid in world.life.withdrawn)
         return any(0 <= at - began < _BINDING_SECONDS for at in gone)
+
+    def _was_held_up(self, uids: Sequence[str]) -> bool:
+        """True if faults kept some pods of a group from being bound until another had ended.
+
+        A leader that dies between two bindings, or a binding that is refused for long.
+        """
+        world = self._world
+        until = self._before_calm or len(world.bindings)
+        among_faults = {one.pod_uid for one in world.bindings[:until]}
+        return any(uid in world.ended and uid in among_faults for uid in uids)
 
     def _check_log(self, replica: "Replica") -> None:
         """Whether the log of decisions so far can be read, and its state is what they saw."""

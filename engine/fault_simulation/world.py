@@ -29,6 +29,7 @@ from engine.facts import learned
 from engine.facts.learned import LearnedConfigMap
 from engine.fault_simulation import names, policies
 from engine.fault_simulation.aftermath import Aftermath
+from engine.fault_simulation.agreement import has_ended
 from engine.fault_simulation.companions import (
     EXTENDER,
     PROMETHEUS,
@@ -317,6 +318,7 @@ class World:
         self.torn: set[str] = set()
         self._pods: dict[str, str] = {}  # uid -> key, of those that were there at the last look
         self.gone: dict[str, float] = {}  # uids and keys of pods
+        self.ended: set[str] = set()  # uids of pods that ran to their end
         self._closed: dict[str, float] = {}  # nodes that take no pods, and since when
         #: True while everything works, and did long before.
         self.is_calm = False
@@ -757,7 +759,8 @@ class World:
         self.simulator.after(self.plan.pace, self._check_always)
 
     def _note_gone(self, objects: Objects) -> None:
-        """Take note of pods that are not there any more."""
+        """Take note of pods that are not there any more, or hold nothing any more."""
+        self.ended.update(pod["metadata"]["uid"] for pod in objects.pods if has_ended(pod))
         there = {pod["metadata"]["uid"]: key_of(pod) for pod in objects.pods}
         for uid in self._pods.keys() - there.keys():
             self.gone[uid] = self.gone[self._pods[uid]] = self.simulator.now
