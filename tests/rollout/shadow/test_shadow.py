@@ -84,10 +84,10 @@ def test_a_wrong_sign_moves_pods() -> None:
     world = WatchedWorld(
         FILES, with_text(ROOMY.replace("return node.alloc", "return 100 - node.alloc"))
     )
-    world.live(3, 200)
+    world.live(3, 600)  # which uids pods have, and so which of equal nodes, other tests decide
     got = world.shadow.measures
     assert got.counts.keys() <= {MOVED, NEWLY_PENDING}
-    assert got.counts[MOVED] > 5
+    assert got.counts[MOVED] > 5, got
     assert got.examples[0].before != got.examples[0].after
     assert got.examples[0].scores_before["roomy"] < got.examples[0].scores_after["roomy"]
 
