@@ -10,13 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from engine.fault_simulation.agreement import (
-    disagreements,
-    has_ended,
-    other_decisions,
-    stranded,
-    under_way,
-)
+from engine.fault_simulation.agreement import disagreements, other_decisions, stranded, under_way
 from engine.fault_simulation.disturbances import disturb
 from engine.fault_simulation.invariants import (
     AT_REST,
@@ -32,7 +26,7 @@ from engine.fault_simulation.invariants import (
     unreported_bindings,
     untrue_conditions,
 )
-from engine.fault_simulation.invariants.facts import key_of
+from engine.fault_simulation.invariants.facts import is_over, key_of
 from engine.fault_simulation.life import GROUP_LABEL, LOOSE_LABEL
 from engine.fault_simulation.names import LEASE
 from engine.fault_simulation.operators import Operators, misplaced_policies
@@ -183,10 +177,10 @@ class Aftermath:
         # Loose jobs take nodes, give them back, and try again.
         loose = sum(LOOSE_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods)
         pending = len(pods) + (_ATTEMPTS_OF_LOOSE * len(pods) if loose else 0)
-        # Each job that ends frees a place, which is tried by whoever waits for one.
+        # Each pod of a job that ends frees a place, and every pod that waits for one is tried.
         since = world.simulator.now - SOON_SECONDS / 2
         went = sum(at >= since for name, at in world.gone.items() if "/" not in name)
-        went += sum(has_ended(pod) for pod in objects.pods)
+        went += sum(is_over(pod) for pod in objects.pods)
         most = _ATTEMPTS_AT_REST + (_ATTEMPTS_OF_POD + went) * pending
         for name, count in world.attempts().items():
             if count - before.get(name, count) > most:

@@ -17,6 +17,7 @@ from engine.caching.snapshot import Snapshot
 from engine.devcluster import DevCluster
 from engine.fault_simulation.hosts import HostClock
 from engine.fault_simulation.invariants import Violation
+from engine.fault_simulation.invariants.facts import is_over
 from engine.fault_simulation.leftovers import leftovers
 from engine.fault_simulation.sandbox import SimulatedPool, Trouble
 from engine.model.pod import Pod
@@ -45,7 +46,6 @@ _NAMED_AFTER_PODS: Final = ("pods", "persistentvolumeclaims", "resourceclaims.re
 _LATE_SECONDS: Final = 2.0
 _MOST_PLACED: Final = 12
 _OF_THE_WORLD: Final = ("engine.fault_simulation", "engine.devcluster")
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 def disagreements(
@@ -57,7 +57,7 @@ def disagreements(
         gone: The uids and keys of pods that were deleted, and when.
         since: Those that were gone by then must be forgotten.
     """
-    pods = {_key(pod): pod for pod in cluster.list("pods") if not has_ended(pod)}
+    pods = {_key(pod): pod for pod in cluster.list("pods") if not is_over(pod)}
     yield from _contradictions(app)
     yield from _placed(app, pods)
     yield from _stored(app, cluster, pods)
@@ -252,11 +252,6 @@ def _key(manifest: Json) -> str:
     metadata = manifest["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
-
-
-def has_ended(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod holds nothing any more."""
-    return (pod.get("status") or {}).get("phase") in _ENDED
 
 
 def _violation(about: str, text: str) -> Violation:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.devcluster.errors import ApiStatus
 from engine.fault_simulation.hosts import Host
+from engine.fault_simulation.invariants.facts import is_over
 
 Json = dict[str, Any]
 
@@ -598,9 +599,7 @@ class Life:
     def _reconcile_owner(self, owner: Owner, pods: Mapping[str, Json]) -> None:
         gone = {name for name in owner.pods if name not in pods}
         owner.pods -= gone
-        done = {
-            name for name in owner.pods if (pods[name].get("status") or {}).get("phase") in _ENDED
-        }
+        done = {name for name in owner.pods if is_over(pods[name])}
         if owner.kind in ("gang", "job"):
             if owner.made >= owner.wanted and owner.pods <= done:
                 for name in sorted(owner.pods):
@@ -677,7 +676,7 @@ class Life:
             name = claim["metadata"]["name"]
             if name not in pods:
                 self._release(claim)
-            elif (pods[name].get("status") or {}).get("phase") in _ENDED:
+            elif is_over(pods[name]):
                 self._delete_pod_named(None, name)
         nodes = {node["metadata"]["name"] for node in self._cluster.list("nodes")}
         for name, pod in sorted(pods.items()):
@@ -788,7 +787,6 @@ class Life:
         self._host.later(seconds, act)
 
 
-_ENDED: Final = ("Succeeded", "Failed")
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 
 

@@ -29,7 +29,6 @@ from engine.facts import learned
 from engine.facts.learned import LearnedConfigMap
 from engine.fault_simulation import names, policies
 from engine.fault_simulation.aftermath import Aftermath
-from engine.fault_simulation.agreement import has_ended
 from engine.fault_simulation.companions import (
     EXTENDER,
     PROMETHEUS,
@@ -51,7 +50,7 @@ from engine.fault_simulation.invariants import (
     Tenure,
     Violation,
 )
-from engine.fault_simulation.invariants.facts import key_of, nominated_node, priority_of
+from engine.fault_simulation.invariants.facts import is_over, key_of, nominated_node, priority_of
 from engine.fault_simulation.life import Life, run_seconds
 from engine.fault_simulation.network import End, Network, Weather
 from engine.fault_simulation.reached import watching
@@ -760,7 +759,7 @@ class World:
 
     def _note_gone(self, objects: Objects) -> None:
         """Take note of pods that are not there any more, or hold nothing any more."""
-        self.ended.update(pod["metadata"]["uid"] for pod in objects.pods if has_ended(pod))
+        self.ended.update(pod["metadata"]["uid"] for pod in objects.pods if is_over(pod))
         there = {pod["metadata"]["uid"]: key_of(pod) for pod in objects.pods}
         for uid in self._pods.keys() - there.keys():
             self.gone[uid] = self.gone[self._pods[uid]] = self.simulator.now

@@ -73,7 +73,7 @@ def _unanswered(*, applied: bool) -> Any:
 def _most_late(world: "World") -> float:
     """Seconds: one that takes effect later than its sender's lease lasts is beyond any scheduler.
 
-    The sender may be paused, or cut off so that nobody hears that it has gone.
+    The sender may be paused, or cut off so that the API server does not learn that it has gone.
     """
     duration, deadline, _ = world.plan.lease
     return 0.9 * (duration - deadline)
