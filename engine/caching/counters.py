@@ -103,11 +103,10 @@ class _Counter:
         # Which kinds it may count, part by part, and those found since `refresh`.
         self._candidates = [candidates_of(part) for part in parts]
         self._found: list[Collection[int]] | None = None
-        # Of terms alone: what it counts of them, by the namespace of their pods. Those may be many,
-        # each with a label of its own.
-        self._of_terms: dict[tuple[str, bytes | None], Sequence[Contribution]] | None = None
-        if all(part["kind"] == "terms" for part in parts):
-            self._of_terms = {}
+        # It counts terms of placed pods only. What it counts of them, by the namespace of the pods:
+        # those may be many, each with a label of its own.
+        self._is_of_terms = all(part["kind"] == "terms" for part in parts)
+        self._of_terms: dict[tuple[str, bytes | None], Sequence[Contribution]] = {}
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
         first = parts[0] if parts else None
         # The topology whose domains `here`, `min` and `domains` speak of; None for a sum over
@@ -133,7 +132,7 @@ class _Counter:
         made = copy.copy(self)
         made._matched, made._left_out = self._matched.copy(), self._left_out.copy()
         made._found = None
-        made._of_terms = None if self._of_terms is None else self._of_terms.copy()
+        made._of_terms = self._of_terms.copy()
         made._topologies = {
             key: replace(
                 topology,
@@ -173,8 +172,7 @@ class _Counter:
         if changes is None:
             self._matched.clear()
             self._left_out.clear()
-            if self._of_terms is not None:
-                self._of_terms = {}
+            self._of_terms.clear()
             self._topologies.clear()
             self._layout = None
             found = {kind for of_part in self._candidates for kind in of_part(kinds)}
@@ -235,12 +233,12 @@ class _Counter:
             topology.log.note(domain, amount)
 
     def _match(self, kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
-        known, key = self._of_terms, (kind.namespace, kind.terms)
-        if known is not None and key in known:
-            return known[key]
+        key = kind.namespace, kind.terms
+        if self._is_of_terms and key in self._of_terms:
+            return self._of_terms[key]
         found = [c for match in self._matchers for c in match(kind, objects)]
-        if known is not None:
-            known[key] = found
+        if self._is_of_terms:
+            self._of_terms[key] = found
         return found
 
     # --- answering --------------------------------------------------------------------------

@@ -175,10 +175,7 @@ class Search:
             self._steps.spend(1)
             left = plan.count - len(picked)
             if left <= 0:
-                outcome = _FOUND
-                if place + 1 < len(self._order):
-                    outcome = yield self._request(place + 1)
-                    outcome = self._as_of(place, outcome)
+                outcome = yield from self._rest(place)
                 if outcome == _FOUND:
                     return _FOUND
             elif len(results) + left > MOST_RESULTS:
@@ -236,16 +233,18 @@ class Search:
                 break
             undos.append(undo)
             self._steps.spend(1)
-        if outcome == _FOUND and place + 1 < len(self._order):
-            outcome = yield self._request(place + 1)
-            outcome = self._as_of(place, outcome)
+        if outcome == _FOUND:
+            outcome = yield from self._rest(place)
         if outcome != _FOUND:
             for undo in reversed(undos):
                 undo()
         return outcome
 
-    def _as_of(self, place: int, outcome: str) -> str:
-        """The *outcome* of all requests after *place*, as the claim at *place* takes it."""
+    def _rest(self, place: int) -> _Step:
+        """Meet all requests after *place*; the outcome as the claim at *place* takes it."""
+        if place + 1 == len(self._order):
+            return _FOUND
+        outcome: str = yield self._request(place + 1)
         is_other = self._order[place + 1][0] != self._order[place][0]
         # For this claim that is no more than a failure: another choice here may help there.
         return _NOT_FOUND if is_other and outcome == _TOO_MANY else outcome
