@@ -110,9 +110,10 @@ class Aftermath:
         world.is_calm = True
 
     def _check_disturbed(self, after: str) -> None:
+        self._check_late(after)
         world = self._world
-        objects = world.objects()
-        for found in (*self._late(objects), *untrue_conditions(self._pods_of_ours(objects))):
+        untrue = untrue_conditions(self._pods_of_ours(world.objects()))
+        for found in (*untrue, *self._over_history([])):
             world.violate(found.rule, found.about, f"after `{after}`: {found.text}")
         for replica in world.replicas:
             for found in disagreements(
@@ -120,6 +121,15 @@ class Aftermath:
             ):
                 text = f"after `{after}`: {replica.name}: {found.text}"
                 world.violate(found.rule, found.about, text)
+
+    def _check_late(self, after: str) -> None:
+        """Whether a pod that fits is pending, now and in some seconds: a place may be free anew."""
+        world = self._world
+        if late_then := {found.about for found in self._late(world.objects())}:
+            world.go_on(_TAKEN_SECONDS)
+            for found in self._late(world.objects()):
+                if found.about in late_then:
+                    world.violate(found.rule, found.about, f"after `{after}`: {found.text}")
 
     def _pods_of_ours(self, objects: Objects) -> Objects:
         """*objects* without pods that users bound: a condition may have been on its way then."""
@@ -137,12 +147,7 @@ class Aftermath:
             world.go_on(_NOTICE_SECONDS)
             self._check_waiting()
             world.go_on(_WAKE_SECONDS - _NOTICE_SECONDS)
-            if late_then := {found.about for found in self._late(world.objects())}:
-                world.go_on(_TAKEN_SECONDS)
-                for found in self._late(world.objects()):
-                    if found.about in late_then:
-                        text = f"after `{change.__name__}`: {found.text}"
-                        world.violate(found.rule, found.about, text)
+            self._check_late(change.__name__)
             if world.outcome.violations:
                 return
         self._settle()
@@ -173,6 +178,7 @@ class Aftermath:
         """While nothing happens there is no reason to try pods over and over."""
         world = self._world
         objects = world.objects()
+        world.note_gone(objects)
         pods = list(objects.pending())
         # Loose jobs take nodes, give them back, and try again.
         loose = sum(LOOSE_LABEL in (pod["metadata"].get("labels") or {}) for pod in pods)
@@ -207,10 +213,8 @@ class Aftermath:
             if name not in world.torn and not self._was_withdrawn(uids)
             if not self._was_held_up(uids)
         ]
-        history = History(world.bindings, world.tenures_so_far(), groups)
-        for rule in OVER_HISTORY.values():
-            for found in rule(history):
-                world.violate(*found)
+        for found in self._over_history(groups):
+            world.violate(*found)
         bound = {binding.pod_uid for binding in world.bindings}
         strict = [
             group
@@ -231,6 +235,11 @@ class Aftermath:
             if is_long and is_leading and replica.pool.alive > _MOST_SANDBOXES:
                 text = f"{replica.pool.alive} sandboxes are alive"
                 world.violate("nothing is left behind", replica.name, text)
+
+    def _over_history(self, groups: Sequence[Group]) -> Iterator[Violation]:
+        history = History(self._world.bindings, self._world.tenures_so_far(), groups)
+        for rule in OVER_HISTORY.values():
+            yield from rule(history)
 
     def _was_withdrawn(self, uids: Sequence[str]) -> bool:
         """True if users deleted one of a group's pods while the bindings of it were under way."""

@@ -20,11 +20,14 @@ from engine.fault_simulation.invariants import Violation
 from engine.fault_simulation.invariants.facts import is_over
 from engine.fault_simulation.leftovers import leftovers
 from engine.fault_simulation.sandbox import SimulatedPool, Trouble
+from engine.kube.direct import DirectTransport
 from engine.model.pod import Pod
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision
+from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.scheduling.plugins.registry import make_plugins
+from engine.scheduling.plugins.volume_binding import VolumeBinding
 from engine.scheduling.scheduling_cycle import Scheduler
 
 Json = dict[str, Any]
@@ -58,7 +61,7 @@ def disagreements(
         since: Those that were gone by then must be forgotten.
     """
     pods = {_key(pod): pod for pod in cluster.list("pods") if not is_over(pod)}
-    yield from _contradictions(app)
+    yield from contradictions(app)
     yield from _placed(app, pods)
     yield from _stored(app, cluster, pods)
     if app.kernel.scheduler is not app.rollout.active.scheduler:
@@ -156,7 +159,18 @@ def _said(decision: Decision) -> tuple[str | None, str]:
     return decision.node, "" if decision.node is not None else decision.message()
 
 
-def _contradictions(app: App) -> Iterator[Violation]:
+def contradictions(app: App, connections: int | None = None) -> Iterator[Violation]:
+    """What *app* says of itself, and cannot be at any moment.
+
+    Args:
+        connections: How many it has; None if that is not known.
+    """
+    yield from _unowned(app)
+    transport = app._client._transport
+    assert isinstance(transport, DirectTransport)
+    counted = len(transport._pool._open)
+    if connections is not None and counted > connections:
+        yield _violation("connections", f"{counted} count, {connections} are there")
     checks: tuple[Callable[[], None], ...] = (
         app.kernel.check_invariants,
         app.cache.check_invariants,
@@ -166,6 +180,22 @@ def _contradictions(app: App) -> Iterator[Violation]:
             check()
         except AssertionError as error:
             yield _violation("invariants", "".join(traceback.format_exception(error)))
+
+
+def _unowned(app: App) -> Iterator[Violation]:
+    """What is held for pods that have no node, and are not on their way to one."""
+    if app.bindings.in_flight:
+        return  # a pod may be gone while it is being bound
+    for plugin in app.rollout.active.scheduler.hooks.plugins.values():
+        if isinstance(plugin, DynamicResources) and plugin._claims is not None:
+            for claim, reservation in plugin._claims._reservations.items():
+                for uid in reservation.pods:
+                    if not app.cache.is_assumed(uid):
+                        yield _violation(claim, f"its devices are held for `{uid}`, for no reason")
+        elif isinstance(plugin, VolumeBinding) and not app.cache.assumed_count:
+            claims = plugin._assumed_claims
+            for claim in filter(claims.is_assumed, list(claims._assumed)):
+                yield _violation(claim, "it is assumed to have a node, for no pod")
 
 
 def _placed(app: App, pods: Mapping[str, Json]) -> Iterator[Violation]:

@@ -21,13 +21,20 @@ _DONE_SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 3.0
 _TIMES: Final = 2
 #: So many happen in a world: all of them would take longer than the rest of it.
-OF_A_WORLD: Final = 8
+OF_A_WORLD: Final = 12
 _PIECES: Final = 100
 
-_REQUESTS: Final[tuple[dict[str, Any], ...]] = (
-    {"verb": "create", "resource": "pods/binding"},
-    {"verb": "patch", "resource": "pods/status"},
-)
+_PODS: Final = 4
+#: Of requests, as many as there may be.
+_MANY: Final = 100
+#: For which a request waits before it takes effect; one about a lease waits no longer than 1 s.
+_LATE_SECONDS: Final = 5.0
+_NEWS_SECONDS: Final = 0.9
+
+_BINDING: Final[dict[str, Any]] = {"verb": "create", "resource": "pods/binding"}
+_STATUS: Final[dict[str, Any]] = {"verb": "patch", "resource": "pods/status"}
+_LEASE: Final[dict[str, Any]] = {"verb": "update", "resource": "leases*"}
+_REQUESTS: Final = (_BINDING, _STATUS)
 _OUTCOMES: Final[dict[str, Callable[..., Fault]]] = {
     "refused with 409": partial(Faults.fail, code=409),
     "refused with 500": partial(Faults.fail, code=500),
@@ -48,11 +55,13 @@ class Disturbance(NamedTuple):
         name: What goes wrong.
         begin: Lets it.
         end: Undoes what would go on.
+        is_calm: Nothing may even fail of it.
     """
 
     name: str
     begin: Callable[["World"], Any]
     end: Callable[["World"], Any]
+    is_calm: bool = False
 
 
 def disturbances() -> list[Disturbance]:
@@ -73,7 +82,15 @@ def disturbances() -> list[Disturbance]:
                 ("says 410, and objects went", _miss_deletions),
             )
         ]
-    found.append(Disturbance("answers come in small pieces", _cut_small, _end_pieces))
+    found += [
+        Disturbance("answers come in small pieces", _cut_small, _end_pieces, is_calm=True),
+        Disturbance("conditions are written late, and a node comes", _node_comes, _end_faults),
+        Disturbance("claims cannot be written", _refuse_claims, _end_faults),
+        Disturbance("bindings are late, and another program binds", _others_bind, _end_faults),
+        Disturbance("the leader is paused beyond its lease", _pause, _end_faults),
+        Disturbance("the leader is paused within its last renewal", _pause_in_renewal, _end_faults),
+        Disturbance("leaders end while victims go", _end_amid_evictions, _let_go),
+    ]
     return found
 
 
@@ -81,6 +98,7 @@ def disturb(world: "World", check: Callable[[str], None]) -> None:
     """Let some happen while pods come that fit and others that do not; *check* after each."""
     world.server.call(world.life.add_large_node)
     for one in world.stream("disturbances").sample(disturbances(), OF_A_WORLD):
+        world.is_calm = one.is_calm
         one.begin(world)
         world.server.call(world.life.add_small_pods)
         world.server.call(world.life.add_large_pods)
@@ -133,6 +151,81 @@ def _miss_deletions(world: "World", resource: str) -> None:
     for watch in world.cluster.watches(resource):
         watch.fail(expired("too old resource version"))
     world.cluster.resume_watches()
+
+
+def _node_comes(world: "World") -> None:
+    """Have pods bound, by the node that they wait for, while their conditions are under way."""
+    node = world.life.next_node()
+    world.cluster.faults.delay(_LATE_SECONDS, **_STATUS, times=_MANY)
+    world.server.call(partial(world.life.add_pods_for, node, _PODS, "100m"))
+    world.go_on(_SILENT_SECONDS / 2)
+    world.server.call(partial(world.life.add_node_named, node))
+    world.go_on(_LATE_SECONDS)
+
+
+def _refuse_claims(world: "World") -> None:
+    """Have bindings given up after devices were held for them."""
+    world.cluster.faults.fail(403, resource="resourceclaims*/status", times=None)
+    world.server.call(world.life.add_claimers)
+    world.go_on(_DONE_SECONDS / 2)
+    _end_faults(world)
+
+
+def _others_bind(world: "World") -> None:
+    """Bind pods to other nodes while their bindings are under way."""
+    world.cluster.faults.delay(_LATE_SECONDS, **_BINDING, times=_MANY)
+    world.server.call(world.life.add_small_pods)
+    world.go_on(_SILENT_SECONDS)
+    world.server.call(world.life.bind_added)
+    world.go_on(_LATE_SECONDS)
+
+
+def _pause(world: "World") -> None:
+    """Let pods come just when a leader goes on whose lease has been over for long."""
+    leader = world.leaders[0].host
+    leader.pause()
+    world.go_on(2.0 * world.plan.lease[0])
+    world.cluster.faults.delay(_NEWS_SECONDS, **_LEASE, times=_MANY)
+    leader.resume()
+
+
+def _pause_in_renewal(world: "World") -> None:
+    """Let a leader learn late of the last renewal of its lease, and pods come until it is over."""
+    duration, deadline, _ = world.plan.lease
+    leader = world.leaders[0].host
+    renewals = world.cluster.faults.hang(applied=True, **_LEASE)
+    while not renewals.hits and not world.outcome.violations:
+        world.go_on(0.1)
+    leader.pause()
+    renewals.release()
+    world.go_on(duration - deadline + _SILENT_SECONDS)
+    world.cluster.faults.fail(503, **_LEASE, times=None)
+    leader.resume()
+    world.go_on(deadline - _SILENT_SECONDS)
+    for _ in range(_TIMES * int(_SILENT_SECONDS)):
+        world.server.call(world.life.add_small_pods)
+        world.go_on(1.0)
+    _end_faults(world)
+
+
+def _end_amid_evictions(world: "World") -> None:
+    """Kill the leader, and the next one, while pods go that were evicted for another one."""
+    node = world.life.next_node()
+    world.server.call(partial(world.life.add_node_named, node))
+    world.server.call(partial(world.life.add_pods_for, node, _PODS, "900m"))
+    world.go_on(_SILENT_SECONDS)
+    world.server.call(world.life.hold_on)
+    world.server.call(partial(world.life.add_pods_for, node, 1, "3500m", "high"))
+    world.go_on(_SILENT_SECONDS)
+    for _ in range(_TIMES):
+        leader = world.leaders[0]
+        leader.kill()
+        world.restart_later(leader, 1.0)
+        world.go_on(2.0 * world.plan.lease[0])
+
+
+def _let_go(world: "World") -> None:
+    world.server.call(world.life.let_go)
 
 
 def _cut_small(world: "World") -> None:

@@ -54,9 +54,11 @@ FEATURES: Final = (
     "decision log",
 )
 _FACT: Final = "facts.example.com/heat"
+_HOLD: Final = "example.com/hold"
 
 _RECONCILE_SECONDS: Final = 1.0
 _SMALL_PODS: Final = 8
+_CLAIMERS: Final = 2
 #: Of so many pods of deployments another program chooses the node.
 _BY_HAND: Final = 0.05
 
@@ -192,8 +194,43 @@ class Life:
         """Make some that no node has room for."""
         self._added.append(self._run("deployment", 2, "1000", "low", {}))
 
+    def add_pods_for(self, node: str, count: int, cpu: str, priority: str = "low") -> None:
+        """Make pods that no node but *node* may take."""
+        selector = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        self._added.append(self._run("deployment", count, cpu, priority, {}, selector))
+
+    def add_claimers(self) -> None:
+        """Make pods with claims, and devices for them, in a cluster that has devices."""
+        if "devices" in self._features:
+            node = self.next_node()
+            self.add_node_named(node)
+            self._create_devices(node, _CLAIMERS)
+            self._added.append(self._run("claimer", _CLAIMERS, "100m", "low", {}))
+
+    def hold_on(self) -> None:
+        """Let none of the added pods that run now be gone, once it is deleted, before `let_go`."""
+        self._set_finalizers([_HOLD])
+
+    def let_go(self) -> None:
+        """Let pods be gone that are deleted."""
+        self._set_finalizers([])
+
+    def _set_finalizers(self, finalizers: list[str]) -> None:
+        for pod in self._pods():
+            metadata = pod["metadata"]
+            is_added = metadata["labels"]["app"] in self._added
+            if is_added and (metadata.get("finalizers") or []) != finalizers:
+                found = {**pod, "metadata": {**metadata, "finalizers": finalizers}}
+                self._cluster.update("pods", found)
+
+    def bind_added(self) -> None:
+        """Bind the added pods as another program does."""
+        for workload in self._added:
+            for name in sorted(self.owners[workload].pods):
+                self._bind_by_hand(name)
+
     def remove_added(self) -> None:
-        """Delete both."""
+        """Delete what was added."""
         while self._added:
             self._drop(self._added.pop())
 
@@ -205,21 +242,28 @@ class Life:
         """Changes of a full cluster, each of which helps some pods, or ends the wait of some."""
         return [
             self._uncordon_all, self._grow_node, self.add_large_node, self._drop_ballast,
-            self._add_urgent, self._remove_awaited,
+            self._add_urgent, self._add_urgent_groups, self._remove_awaited,
         ]  # fmt: skip
 
     def _run(
-        self, kind: str, count: int, cpu: str, priority: str, more_labels: dict[str, str]
+        self,
+        kind: str,
+        count: int,
+        cpu: str,
+        priority: str,
+        more_labels: dict[str, str],
+        more: Json | None = None,
     ) -> str:
         self._next += 1
         name = f"{kind}-{self._next}"
         labels = {"app": name, **more_labels}
-        if kind == "gang":
+        spec = {"priorityClassName": priority, **(more or {})}
+        if kind == "gang" and "schedulingGroup" not in spec:
             labels[GROUP_LABEL] = name
-        spec = {"priorityClassName": priority}
 
         def make(pod_name: str) -> list[Json]:
-            return [self._pod(kind, name, pod_name, cpu, labels, spec)]
+            claims = self._claims_of(kind, pod_name)
+            return [*claims, self._pod(kind, name, pod_name, cpu, labels, spec)]
 
         self.owners[name] = Owner(name, kind, count, make)
         return name
@@ -235,12 +279,28 @@ class Life:
 
     def add_large_node(self) -> None:
         """Add an empty node."""
+        self.add_node_named(self.next_node())
+
+    def next_node(self) -> str:
+        """The name of a node that is still to come."""
         self._next += 1
-        self._create(make_node(f"node-{self._next}", cpu="4", memory="16Gi", zone=ZONES[0]))
+        return f"node-{self._next}"
+
+    def add_node_named(self, name: str) -> None:
+        """Add an empty node."""
+        self._create(make_node(name, cpu="4", memory="16Gi", zone=ZONES[0]))
 
     def _add_urgent(self) -> None:
         """Add pods for which others have to go."""
         self._run("deployment", 3, "500m", "high", {})
+
+    def _add_urgent_groups(self) -> None:
+        """Add a group for which pods have to go, and one for which all of them are too few."""
+        if "pod groups" in self._features:
+            for cpu in ("1", "1000"):
+                group = {"schedulingGroup": {"podGroupName": f"gang-{self._next + 1}"}}
+                name = self._run("gang", 2, cpu, "high", {}, group)
+                self._create_group(name, 2, "high")
 
     def _remove_awaited(self) -> None:
         """Delete a node on which a pod waits for others."""
@@ -312,28 +372,15 @@ class Life:
             ]
 
         def make(pod_name: str) -> list[Json]:
-            return [
-                *self._claims_of(kind, pod_name),
-                self._pod(kind, name, pod_name, cpu, labels, spec),
-            ]
+            claims = self._claims_of(kind, pod_name)
+            return [*claims, self._pod(kind, name, pod_name, cpu, labels, spec)]
 
         owner = Owner(name, kind, count, make)
         if kind in ("job", "gang"):
             owner.seconds = rng.uniform(0.5, 20.0) * self._pace
         self.owners[name] = owner
         if "schedulingGroup" in spec:
-            self._create(
-                {
-                    "apiVersion": "scheduling.k8s.io/v1beta1",
-                    "kind": "PodGroup",
-                    "metadata": {"name": name, "namespace": NAMESPACE},
-                    # Groups want the priority of their pods.
-                    "spec": {
-                        "schedulingPolicy": {"gang": {"minCount": count}},
-                        **({"priorityClassName": priority} if priority else {}),
-                    },
-                }
-            )
+            self._create_group(name, count, priority)
         if kind == "deployment":
             self._create(
                 {
@@ -359,6 +406,20 @@ class Life:
                         },
                     }
                 )
+
+    def _create_group(self, name: str, count: int, priority: str) -> None:
+        """Create a PodGroup; it wants the priority of its pods."""
+        self._create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {
+                    "schedulingPolicy": {"gang": {"minCount": count}},
+                    **({"priorityClassName": priority} if priority else {}),
+                },
+            }
+        )
 
     def _pod(
         self, kind: str, owner: str, name: str, cpu: str, labels: dict[str, str], spec: Json
@@ -491,19 +552,22 @@ class Life:
         )
         self._create(node)
         if "devices" in self._features and rng.random() < 0.7:
-            self._create(
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "ResourceSlice",
-                    "metadata": {"name": f"{name}-gpus"},
-                    "spec": {
-                        "driver": DRIVER,
-                        "nodeName": name,
-                        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-                        "devices": [{"name": f"gpu-{n}"} for n in range(rng.randint(1, 4))],
-                    },
-                }
-            )
+            self._create_devices(name, rng.randint(1, 4))
+
+    def _create_devices(self, node: str, count: int) -> None:
+        self._create(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": {"name": f"{node}-gpus"},
+                "spec": {
+                    "driver": DRIVER,
+                    "nodeName": node,
+                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                    "devices": [{"name": f"gpu-{n}"} for n in range(count)],
+                },
+            }
+        )
 
     def _node(self) -> Json | None:
         nodes = self._cluster.list("nodes")

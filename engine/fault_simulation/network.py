@@ -136,6 +136,11 @@ class Network:
             data = data[size:]
         return pieces
 
+    def count_from(self, host: Host) -> int:
+        """The connections that *host* has made and not lost."""
+        near = (connection.near for connection in self.connections)
+        return sum(end.host is host and not end.is_lost for end in near)
+
     def forget(self, connection: "Connection") -> None:
         """Both ends of *connection* are closed."""
         if connection in self.connections:

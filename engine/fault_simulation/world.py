@@ -29,6 +29,7 @@ from engine.facts import learned
 from engine.facts.learned import LearnedConfigMap
 from engine.fault_simulation import names, policies
 from engine.fault_simulation.aftermath import Aftermath
+from engine.fault_simulation.agreement import contradictions
 from engine.fault_simulation.companions import (
     EXTENDER,
     PROMETHEUS,
@@ -713,18 +714,22 @@ class World:
         self.evicted_at = self.simulator.now
         node, key = victim["spec"].get("nodeName", ""), key_of(victim)
         objects = self.objects()
-        # Of a group, the first pod's nomination is sure to be written before.
-        nominated = [pod for pod in objects.pending() if nominated_node(pod)]
+        # Of a group, the first pod's nomination is sure to be written before. A pod that is being
+        # prepared is nominated, too, and may be less important.
+        nominated = [
+            pod
+            for pod in objects.pending()
+            if nominated_node(pod) and priority_of(pod) > priority_of(victim)
+        ]
         here = [pod for pod in nominated if nominated_node(pod) == node]
         others = max(self.life.bound_by_hand.values(), default=-math.inf)
         # The pod that is helped may have been bound by another program, between two evictions.
         if not nominated and self.is_calm and self.simulator.now - others > _NEWS_SECONDS:
-            self.violate("a pod is evicted for another one", key, "none is nominated")
+            text = "no pod that is more important is nominated"
+            self.violate("a pod is evicted for another one", key, text)
         if not here:
             return
         preemptor = max(here, key=priority_of)
-        if not self.is_calm and priority_of(preemptor) <= priority_of(victim):
-            return  # the one that it was for may have been deleted meanwhile
         eviction = Eviction(self.simulator.now, key_of(preemptor), node, (key,))
         # What budgets allowed when it was decided is not known any more.
         for rule in AT_EVICTION.values():
@@ -750,14 +755,19 @@ class World:
 
     def _check_always(self) -> None:
         objects = self.objects()
-        self._note_gone(objects)
+        self.note_gone(objects)
         self._check_errors(objects)
         for rule in ALWAYS.values():
             for found in rule(objects):
                 self.violate(*found)
+        for replica in self.replicas:
+            if replica.is_running and replica.app.leading.is_set():
+                there = self.network.count_from(replica.host)
+                for found in contradictions(replica.app, there):
+                    self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
         self.simulator.after(self.plan.pace, self._check_always)
 
-    def _note_gone(self, objects: Objects) -> None:
+    def note_gone(self, objects: Objects) -> None:
         """Take note of pods that are not there any more, or hold nothing any more."""
         self.ended.update(pod["metadata"]["uid"] for pod in objects.pods if is_over(pod))
         there = {pod["metadata"]["uid"]: key_of(pod) for pod in objects.pods}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 30
 #: Longer than the longest wait of a pod that nothing wakes, and than the probation of an edit.
 REST_SECONDS: Final = 480.0
+#: The longest lease.
+LEASE: Final = (15.0, 10.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ def plan_for(seed: int) -> "Plan":
     return replace(
         plan,
         replicas=min(plan.replicas, 2),
+        # Within the rest, there has to be a leader for long.
+        lease=min(plan.lease, LEASE),
         features=features,
         pace=min(plan.pace, 3.0),
         every=min(plan.every, 4.0),
