@@ -2,6 +2,7 @@
 
 Owns the users and the controllers of the simulated cluster, as far as a scheduler sees their work.
 They write to the API server's objects directly, at random moments: their own faults are no subject.
+What they create is in `manifests`.
 """
 
 import math
@@ -11,14 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from engine.devcluster import DevCluster, make_node, make_pod
+from engine.devcluster import DevCluster, make_node
 from engine.devcluster.errors import ApiStatus
+from engine.fault_simulation import manifests
 from engine.fault_simulation.hosts import Host
 from engine.fault_simulation.invariants.facts import is_over
+from engine.fault_simulation.manifests import NAMESPACE
 
 Json = dict[str, Any]
 
-NAMESPACE: Final = "default"
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 #: Policies have pods of one rank wait for each other; some fail for another, which comes often.
 RANKS: Final = ("1", "2", "3", "odd", "odd")
@@ -32,9 +34,6 @@ RANK_LABEL: Final = "rank"
 #: Of pods that are made when everything has been tried without them.
 LATE_LABEL: Final = "late-comer"
 LOOSE_LABEL: Final = "job-loose"
-STORAGE_CLASS: Final = "local"
-DEVICE_CLASS: Final = "gpu"
-DRIVER: Final = "gpu.example.com"
 #: What a cluster may have; a plan chooses some.
 FEATURES: Final = (
     "deployments",
@@ -128,35 +127,11 @@ class Life:
     def begin(self, nodes: int) -> None:
         """Make the cluster, and let time do the rest."""
         for name, value in PRIORITIES.items():
-            self._create(
-                {
-                    "apiVersion": "scheduling.k8s.io/v1",
-                    "kind": "PriorityClass",
-                    "metadata": {"name": name},
-                    "value": value,
-                }
-            )
+            self._create(manifests.priority_class(name, value))
         if "volumes" in self._features:
-            self._create(
-                {
-                    "apiVersion": "storage.k8s.io/v1",
-                    "kind": "StorageClass",
-                    "metadata": {"name": STORAGE_CLASS},
-                    "provisioner": "local.example.com",
-                    "volumeBindingMode": "WaitForFirstConsumer",
-                }
-            )
+            self._create(manifests.storage_class())
         if "devices" in self._features:
-            self._create(
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "DeviceClass",
-                    "metadata": {"name": DEVICE_CLASS},
-                    "spec": {
-                        "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
-                    },
-                }
-            )
+            self._create(manifests.device_class())
         for _ in range(nodes):
             self._add_node()
         for _ in range(3):
@@ -204,7 +179,7 @@ class Life:
         if "devices" in self._features:
             node = self.next_node()
             self.add_node_named(node)
-            self._create_devices(node, _CLAIMERS)
+            self._create(manifests.devices_of(node, _CLAIMERS))
             self._added.append(self._run("claimer", _CLAIMERS, "100m", "low", {}))
 
     def hold_on(self) -> None:
@@ -262,8 +237,7 @@ class Life:
             labels[GROUP_LABEL] = name
 
         def make(pod_name: str) -> list[Json]:
-            claims = self._claims_of(kind, pod_name)
-            return [*claims, self._pod(kind, name, pod_name, cpu, labels, spec)]
+            return manifests.pod_with_claims(kind, name, pod_name, cpu, labels, spec)
 
         self.owners[name] = Owner(name, kind, count, make)
         return name
@@ -300,7 +274,7 @@ class Life:
             for cpu in ("1", "1000"):
                 group = {"schedulingGroup": {"podGroupName": f"gang-{self._next + 1}"}}
                 name = self._run("gang", 2, cpu, "high", {}, group)
-                self._create_group(name, 2, "high")
+                self._create(manifests.pod_group(name, 2, "high"))
 
     def _remove_awaited(self) -> None:
         """Delete a node on which a pod waits for others."""
@@ -372,106 +346,18 @@ class Life:
             ]
 
         def make(pod_name: str) -> list[Json]:
-            claims = self._claims_of(kind, pod_name)
-            return [*claims, self._pod(kind, name, pod_name, cpu, labels, spec)]
+            return manifests.pod_with_claims(kind, name, pod_name, cpu, labels, spec)
 
         owner = Owner(name, kind, count, make)
         if kind in ("job", "gang"):
             owner.seconds = rng.uniform(0.5, 20.0) * self._pace
         self.owners[name] = owner
         if "schedulingGroup" in spec:
-            self._create_group(name, count, priority)
+            self._create(manifests.pod_group(name, count, priority))
         if kind == "deployment":
-            self._create(
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "ReplicaSet",
-                    "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
-                    "spec": {
-                        "replicas": count,
-                        "selector": {"matchLabels": {"app": name}},
-                        "template": {"metadata": {"labels": labels}, "spec": {"containers": []}},
-                    },
-                }
-            )
+            self._create(manifests.replica_set(name, count, labels))
             if "budgets" in self._features and rng.random() < 0.6:
-                self._create(
-                    {
-                        "apiVersion": "policy/v1",
-                        "kind": "PodDisruptionBudget",
-                        "metadata": {"name": name, "namespace": NAMESPACE},
-                        "spec": {
-                            "maxUnavailable": 1,
-                            "selector": {"matchLabels": {"app": name}},
-                        },
-                    }
-                )
-
-    def _create_group(self, name: str, count: int, priority: str) -> None:
-        """Create a PodGroup; it wants the priority of its pods."""
-        self._create(
-            {
-                "apiVersion": "scheduling.k8s.io/v1beta1",
-                "kind": "PodGroup",
-                "metadata": {"name": name, "namespace": NAMESPACE},
-                "spec": {
-                    "schedulingPolicy": {"gang": {"minCount": count}},
-                    **({"priorityClassName": priority} if priority else {}),
-                },
-            }
-        )
-
-    def _pod(
-        self, kind: str, owner: str, name: str, cpu: str, labels: dict[str, str], spec: Json
-    ) -> Json:
-        spec = dict(spec)
-        if kind == "stateful":
-            claim = {"persistentVolumeClaim": {"claimName": name}}
-            spec["volumes"] = [{"name": "data", **claim}]
-        if kind == "claimer":
-            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
-        pod = make_pod(name, cpu=cpu, memory="64Mi", labels=labels, **spec)
-        pod["metadata"]["ownerReferences"] = [
-            {
-                "apiVersion": "apps/v1",
-                "kind": "ReplicaSet",
-                "name": owner,
-                "uid": f"uid-of-{owner}",
-                "controller": True,
-            }
-        ]
-        return pod
-
-    def _claims_of(self, kind: str, name: str) -> list[Json]:
-        if kind == "stateful":
-            return [
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": {"name": name, "namespace": NAMESPACE},
-                    "spec": {
-                        "accessModes": ["ReadWriteOnce"],
-                        "resources": {"requests": {"storage": "1Gi"}},
-                        "storageClassName": STORAGE_CLASS,
-                    },
-                }
-            ]
-        if kind == "claimer":
-            return [
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "ResourceClaim",
-                    "metadata": {"name": name, "namespace": NAMESPACE},
-                    "spec": {
-                        "devices": {
-                            "requests": [
-                                {"name": "gpu", "exactly": {"deviceClassName": DEVICE_CLASS}}
-                            ]
-                        }
-                    },
-                }
-            ]
-        return []
+                self._create(manifests.budget(name))
 
     def _drop_ballast(self) -> None:
         self._drop(self._ballast)
@@ -552,22 +438,7 @@ class Life:
         )
         self._create(node)
         if "devices" in self._features and rng.random() < 0.7:
-            self._create_devices(name, rng.randint(1, 4))
-
-    def _create_devices(self, node: str, count: int) -> None:
-        self._create(
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceSlice",
-                "metadata": {"name": f"{node}-gpus"},
-                "spec": {
-                    "driver": DRIVER,
-                    "nodeName": node,
-                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                    "devices": [{"name": f"gpu-{n}"} for n in range(count)],
-                },
-            }
-        )
+            self._create(manifests.devices_of(name, rng.randint(1, 4)))
 
     def _node(self) -> Json | None:
         nodes = self._cluster.list("nodes")
@@ -779,7 +650,7 @@ class Life:
                 continue
             self._next += 1
             volume = f"volume-{self._next}"
-            self._create(_volume(volume, claim, node))
+            self._create(manifests.volume(volume, claim, node))
             bound = {**claim, "spec": {**claim["spec"], "volumeName": volume}}
             bound["metadata"] = {
                 **metadata,
@@ -852,45 +723,6 @@ class Life:
 
 
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-
-
-def _volume(name: str, claim: Json, node: str) -> Json:
-    metadata = claim["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "storageClassName": STORAGE_CLASS,
-            "persistentVolumeReclaimPolicy": "Delete",
-            "local": {"path": "/data"},
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": metadata["namespace"],
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-            },
-            "nodeAffinity": {
-                "required": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchExpressions": [
-                                {
-                                    "key": "kubernetes.io/hostname",
-                                    "operator": "In",
-                                    "values": [node],
-                                }
-                            ]
-                        }
-                    ]
-                }
-            },
-        },
-        "status": {"phase": "Bound"},
-    }
 
 
 def run_seconds(pod: Json, owners: Mapping[str, Owner]) -> float | None:
