@@ -30,6 +30,8 @@ _MANY: Final = 100
 #: For which a request waits before it takes effect; one about a lease waits no longer than 1 s.
 _LATE_SECONDS: Final = 5.0
 _NEWS_SECONDS: Final = 0.9
+#: Long enough for several looks at what is held; pods evict others in vain meanwhile.
+_REFUSED_SECONDS: Final = 10.0
 
 _BINDING: Final[dict[str, Any]] = {"verb": "create", "resource": "pods/binding"}
 _STATUS: Final[dict[str, Any]] = {"verb": "patch", "resource": "pods/status"}
@@ -167,7 +169,7 @@ def _refuse_claims(world: "World") -> None:
     """Have bindings given up after devices were held for them."""
     world.cluster.faults.fail(403, resource="resourceclaims*/status", times=None)
     world.server.call(world.life.add_claimers)
-    world.go_on(_DONE_SECONDS / 2)
+    world.go_on(_REFUSED_SECONDS)
     _end_faults(world)
 
 
