@@ -89,8 +89,10 @@ def disturbances() -> list[Disturbance]:
         Disturbance("conditions are written late, and a node comes", _node_comes, _end_faults),
         Disturbance("claims cannot be written", _refuse_claims, _end_faults),
         Disturbance("bindings are late, and another program binds", _others_bind, _end_faults),
-        Disturbance("the leader is paused beyond its lease", _pause, _end_faults),
-        Disturbance("the leader is paused within its last renewal", _pause_in_renewal, _end_faults),
+        Disturbance("the leader is paused beyond its lease", _pause, _have_leader),
+        Disturbance(
+            "the leader is paused within its last renewal", _pause_in_renewal, _have_leader
+        ),
         Disturbance("leaders end while victims go", _end_amid_evictions, _let_go),
     ]
     return found
@@ -208,6 +210,12 @@ def _pause_in_renewal(world: "World") -> None:
         world.server.call(world.life.add_small_pods)
         world.go_on(1.0)
     _end_faults(world)
+
+
+def _have_leader(world: "World") -> None:
+    """Let the next leader, which may have to wait until a lease is over, do what is left to do."""
+    _end_faults(world)
+    world.go_on(1.5 * world.plan.lease[0])
 
 
 def _end_amid_evictions(world: "World") -> None:
