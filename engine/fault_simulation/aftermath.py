@@ -115,6 +115,8 @@ class Aftermath:
         untrue = untrue_conditions(self._pods_of_ours(world.objects()))
         for found in (*untrue, *self._over_history([])):
             world.violate(found.rule, found.about, f"after `{after}`: {found.text}")
+        if len(world.leaders) != 1:
+            world.violate("one replica leads", LEASE, f"after `{after}`: {len(world.leaders)} do")
         for replica in world.replicas:
             for found in disagreements(
                 replica.app, world.cluster, world.gone, world.simulator.now - _TAKEN_SECONDS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from engine.devcluster.errors import expired, internal_error
 from engine.devcluster.faults import Fault, Faults
+from engine.fault_simulation.names import LEASE
 from engine.fault_simulation.network import Weather
 
 if TYPE_CHECKING:
@@ -93,15 +94,24 @@ def disturbances() -> list[Disturbance]:
         Disturbance(
             "the leader is paused within its last renewal", _pause_in_renewal, _have_leader
         ),
+        Disturbance("renewals of the lease are late", _renew_late, _end_faults),
+        Disturbance("replicas begin at the same time", _begin_together, _have_leader),
         Disturbance("leaders end while victims go", _end_amid_evictions, _let_go),
     ]
     return found
 
 
+def of_world(seed: int) -> list[Disturbance]:
+    """Those of the world of *seed*: the next seed goes on where this one stops."""
+    found = disturbances()
+    first = seed * OF_A_WORLD % len(found)
+    return [*found[first:], *found[:first]][:OF_A_WORLD]
+
+
 def disturb(world: "World", check: Callable[[str], None]) -> None:
     """Let some happen while pods come that fit and others that do not; *check* after each."""
     world.server.call(world.life.add_large_node)
-    for one in world.stream("disturbances").sample(disturbances(), OF_A_WORLD):
+    for one in of_world(world.plan.seed):
         world.is_calm = one.is_calm
         one.begin(world)
         world.server.call(world.life.add_small_pods)
@@ -210,6 +220,25 @@ def _pause_in_renewal(world: "World") -> None:
         world.server.call(world.life.add_small_pods)
         world.go_on(1.0)
     _end_faults(world)
+
+
+def _renew_late(world: "World") -> None:
+    """Let renewals be late, but not too late: whoever leads goes on."""
+    leader = world.leaders[0].host.name
+    for _ in range(_TIMES):
+        world.cluster.faults.hang(dropped=True, **_LEASE)
+        world.go_on(1.5 * world.plan.lease[0])
+    if [one.host.name for one in world.leaders] != [leader]:
+        world.violate("one replica leads", LEASE, "another one leads, though renewals are in time")
+
+
+def _begin_together(world: "World") -> None:
+    """Let all replicas find that there is no lease, and make one, at the same time."""
+    for replica in world.replicas:
+        replica.kill()
+        world.restart_later(replica, 1.0)
+    world.take_lease_away("")
+    world.cluster.faults.delay(_NEWS_SECONDS, verb="create", resource="leases*", times=_MANY)
 
 
 def _have_leader(world: "World") -> None:

@@ -765,6 +765,10 @@ class World:
                 there = self.network.count_from(replica.host)
                 for found in contradictions(replica.app, there):
                     self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
+                elector = replica.app.elector
+                if self.is_calm and elector is not None and not elector.may_act:
+                    text = "it leads, and its time is up"
+                    self.violate("nothing fails without a fault", replica.name, text)
         self.simulator.after(self.plan.pace, self._check_always)
 
     def note_gone(self, objects: Objects) -> None:
