@@ -57,15 +57,16 @@ def test_the_budget_is_shared_and_the_worlds_are_not_repeated() -> None:
 
     faults = [PlantedFault(name, "", "", "", "") for name in ("easy", "hard")]
     report = begun(faults, 7)
-    run(report, budget=100.0, jobs=1, hunt=hunt)
+    run(report, budget=102.0, jobs=1, hunt=hunt)
     assert calls == [
-        ("easy", 7, 25.0),
-        ("hard", 7, 25.0),
-        ("hard", 10, 74.0),
+        ("easy", 7, 17.0),
+        ("hard", 7, 17.0),
+        ("hard", 10, 42.0),
+        ("hard", 13, 42.0),
         ("", 7, 0.0),
     ]
     assert [one.is_found for one in report.results] == [True, False]
-    assert report.cpu_seconds == 100.0
+    assert report.cpu_seconds == 102.0
 
 
 def test_a_world_that_fails_without_a_fault_finds_none() -> None:

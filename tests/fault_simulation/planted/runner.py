@@ -1,7 +1,8 @@
 """Looks for many planted faults within a budget of CPU, and adds up what was found.
 
-Owns how the budget is shared out: half of it equally, and what is left of all of it then equally
-among those that were not found. Each fault goes on with the seed where it stopped.
+Owns how the budget is shared out: a third of it equally, half of what is left then equally among
+those that were not found, and all of the rest among those that are still missing. Each fault goes
+on with the seed where it stopped.
 """
 
 import json
@@ -18,8 +19,8 @@ from tests.fault_simulation.planted.fault import ROOT, PlantedFault
 from tests.fault_simulation.planted.hunt import GRACE_SECONDS, Hunt
 from tests.fault_simulation.planted.table import PARTS
 
-#: Two of three faults are found by the first worlds: they leave the others more than their share.
-_ROUNDS: Final = 2
+#: Most faults are found by the first worlds: they leave the others more than their share.
+_ROUNDS: Final = 3
 #: A process takes so long to import, which is no hunt.
 _LEAST_SECONDS: Final = 5.0
 
