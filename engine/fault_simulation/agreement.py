@@ -193,8 +193,7 @@ def _unowned(app: App) -> Iterator[Violation]:
                     if not app.cache.is_assumed(uid):
                         yield _violation(claim, f"its devices are held for `{uid}`, for no reason")
         elif isinstance(plugin, VolumeBinding) and not app.cache.assumed_count:
-            claims = plugin._assumed_claims
-            for claim in filter(claims.is_assumed, list(claims._assumed)):
+            for claim in plugin._assumed_claims._assumed:  # `is_assumed` would drop what is old
                 yield _violation(claim, "it is assumed to have a node, for no pod")
 
 
