@@ -125,7 +125,7 @@ class Aftermath:
                 world.violate(found.rule, found.about, text)
 
     def _check_late(self, after: str) -> None:
-        """Whether a pod that fits is pending, now and in some seconds: a place may be free anew."""
+        """Report pods that fit and stay pending for some seconds: room may have come just now."""
         world = self._world
         if late_then := {found.about for found in self._late(world.objects())}:
             world.go_on(_TAKEN_SECONDS)

@@ -223,7 +223,7 @@ def _pause_in_renewal(world: "World") -> None:
 
 
 def _renew_late(world: "World") -> None:
-    """Let renewals be late, but not too late: whoever leads goes on."""
+    """Delay renewals of the lease, but not beyond it: the leader must stay the same."""
     leader = world.leaders[0].host.name
     for _ in range(_TIMES):
         world.cluster.faults.hang(dropped=True, **_LEASE)

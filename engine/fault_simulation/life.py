@@ -427,8 +427,7 @@ class Life:
     def _add_node(self) -> None:
         if len(self._cluster.list("nodes")) >= self._most_nodes:
             return
-        self._next += 1
-        name, rng = f"node-{self._next}", self._rng
+        name, rng = self.next_node(), self._rng
         node = make_node(
             name,
             cpu=str(rng.choice([2, 4, 8])),
