@@ -150,20 +150,27 @@ def test_spans_that_cannot_be_encoded_do_not_end_the_sending(collector: Collecto
     assert sender.outcomes["exported"] == 1
 
 
-def test_what_waits_is_bounded_and_nothing_waits_for_a_slow_collector(collector: Collector) -> None:
+def test_what_waits_is_bounded_and_nothing_waits_for_a_slow_collector(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than this takes on a busy machine: a request given up makes room for more spans.
+    monkeypatch.setattr(export, "_TIMEOUT_SECONDS", 60.0)
     collector.gate = threading.Event()
     sender = SpanSender(collector.endpoint, {})
     one = span()
     for _ in range(MOST_WAITING + 100):
         sender.emit(one)  # would hang here
-    assert sender.outcomes["full"] >= 100 - MOST_WAITING * (collector.requests > 1)
+    assert sender.outcomes["full"] == 100
     # Nor does the end wait: less than the time-out of the request under way.
     sender.close(0.1)
-    outcomes = sender.outcomes
-    assert outcomes["shutdown"] > 0
-    assert sum(outcomes.values()) == MOST_WAITING + 100
     sender.emit(one)
-    assert sender.outcomes["shutdown"] == outcomes["shutdown"] + 1
+    # What waited is dropped, or fails with the request under way.
+    wait_until(
+        lambda: (
+            sender.outcomes["failed"] + sender.outcomes["shutdown"] == MOST_WAITING + 1
+            and sender.outcomes["shutdown"] > 0
+        )
+    )
 
 
 @pytest.mark.slow("starts an interpreter, which imports the scheduler")
