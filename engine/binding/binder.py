@@ -21,7 +21,7 @@ scheduler; it is not bound twice.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -47,6 +47,7 @@ _JITTER: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
 
 Sleep = Callable[[float], Awaitable[None]]
+Read = TypeVar("Read")
 
 
 class BindingError(Exception):
@@ -189,7 +190,7 @@ class Binder:
                 raise BindingRefused(str(error)) from error
             except ApiError as error:
                 failure = error
-                if not _may_pass(error):
+                if not may_pass(error):
                     raise BindingRefused(str(error)) from error
                 if error.may_have_taken_effect and await self.is_bound(pod, node_name):
                     return
@@ -230,25 +231,23 @@ class Binder:
 
         Raises `PodIsGone` or `BoundElsewhere` when that is the answer.
         """
-        backoff = Backoff(self._rng)
-        write = log.warning
-        while True:
-            try:
-                raw = await self._client.get(PODS, pod.name, pod.namespace, timeout=REQUEST_TIMEOUT)
-                state = _decode_state(raw)
-                break
-            except NotFound as error:
-                raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
-            except (ApiError, *UNREADABLE) as error:
-                self._metrics.binding_retries.labels("unknown_outcome").inc()
-                write(
-                    "Outcome of a binding is unknown; asking again",
-                    pod=pod.key,
-                    node=node_name,
-                    reason=str(error),
-                )
-                write = log.debug  # once per binding; a server may be away for hours
-                await self._sleep(backoff.next(getattr(error, "retry_after", None)))
+
+        async def read() -> _PodState:
+            raw = await self._client.get(PODS, pod.name, pod.namespace, timeout=REQUEST_TIMEOUT)
+            return _decode_state(raw)
+
+        asked_again = self._metrics.binding_retries.labels("unknown_outcome")
+        try:
+            state = await until_answered(
+                read,
+                Backoff(self._rng),
+                self._sleep,
+                lambda: asked_again.inc(),
+                pod=pod.key,
+                node=node_name,
+            )
+        except NotFound as error:
+            raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
         if state.metadata.uid != pod.uid:
             raise PodIsGone(
                 f"pod `{pod.key}` was replaced: want uid `{pod.uid}`, got `{state.metadata.uid}`"
@@ -265,7 +264,32 @@ class Binder:
         return False
 
 
-def _may_pass(error: ApiError) -> bool:
+async def until_answered(
+    read: Callable[[], Awaitable[Read]],
+    backoff: Backoff,
+    sleep: Sleep,
+    asked_again: Callable[[], object] = lambda: None,
+    **about: object,
+) -> Read:
+    """What *read* returns, asked until it does; raises `NotFound` alone.
+
+    For a write of unknown outcome: what it would have taken stays taken meanwhile. *asked_again* is
+    called before each repetition, and *about* says in the log what was written.
+    """
+    write = log.warning
+    while True:
+        try:
+            return await read()
+        except NotFound:
+            raise
+        except (ApiError, *UNREADABLE) as error:
+            asked_again()
+            write("Outcome of a write is unknown; asking again", **about, reason=str(error))
+            write = log.debug  # once; a server may be away for hours
+            await sleep(backoff.next(getattr(error, "retry_after", None)))
+
+
+def may_pass(error: ApiError) -> bool:
     """True if the same request may succeed a little later."""
     # Status 0: no answer arrived.
     return isinstance(error, TooManyRequests) or error.status == 0 or error.status >= 500

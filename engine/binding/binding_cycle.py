@@ -105,9 +105,9 @@ class BindingCycle:
         self._tasks: set[asyncio.Future[Any]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
         self._actions: set[asyncio.Task[None]] = set()
-        # By the pod's uid, while plugins prepare it; and those that were cancelled meanwhile.
-        self._preparing: dict[str, asyncio.Future[None]] = {}
-        self._cancelled: set[str] = set()
+        # By the pod's uid, while plugins prepare it: the cycle and its preparation.
+        self._preparing: dict[str, tuple[asyncio.Task[Any], asyncio.Future[None]]] = {}
+        self._cancelled: set[str] = set()  # of those
         self._capacity = asyncio.Event()
         self._capacity.set()
         self._idle = asyncio.Event()  # none is at work
@@ -178,13 +178,16 @@ class BindingCycle:
     def cancel(self, uid: str) -> bool:
         """Stop preparing the pod with *uid*; False if it is not being prepared.
 
-        Its capacity on the node is needed for a more important pod. The cycle ends as a failed one.
+        Its capacity on the node is needed for a more important pod. The cycle ends as a failed one:
+        at once while it waits for another program; else when what it writes is answered, because
+        nobody would know whether the device is given that it writes into a claim.
         """
-        preparing = self._preparing.get(uid)
+        cycle, preparing = self._preparing.get(uid, (None, None))
         if preparing is None or preparing.done():
             return False
         self._cancelled.add(uid)
-        preparing.cancel()
+        if cycle in self._waiting:
+            preparing.cancel()
         return True
 
     def run(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
@@ -232,7 +235,11 @@ class BindingCycle:
         """Take in whether *cycle* waits for another program."""
         if is_waiting and cycle in self._tasks:
             self._waiting.add(cycle)
-            self._reports.preparing(placement)
+            uid = placement.pod.uid
+            if uid in self._cancelled:
+                self._preparing[uid][1].cancel()
+            else:
+                self._reports.preparing(placement)
         else:
             self._waiting.discard(cycle)
         self._update_capacity()
@@ -309,14 +316,15 @@ class BindingCycle:
         if not placement.reserves:
             return
         uid = placement.pod.uid
+        cycle = asyncio.current_task()
+        assert cycle is not None
         begun: list[str] = []
-        preparing = asyncio.ensure_future(_pre_bind(placement, begun))
-        self._preparing[uid] = preparing
+        preparing = asyncio.ensure_future(self._pre_bind(placement, begun))
+        self._preparing[uid] = cycle, preparing
         try:
             await preparing
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if uid not in self._cancelled or (task is not None and task.cancelling()):
+            if uid not in self._cancelled or cycle.cancelling():
                 raise  # this whole cycle is given up
         finally:
             del self._preparing[uid], preparing  # its exception's traceback leads here
@@ -326,20 +334,21 @@ class BindingCycle:
             at_work = begun[-1] if begun else placement.reserves[0][0].name
             raise PreBindError(_failed_in(at_work, CANCELLED))
 
+    async def _pre_bind(self, placement: Placement, begun: list[str]) -> None:
+        """Let each plugin make what it reserved; *begun* gets the names of those that began."""
+        for plugin, state in placement.reserves:
+            if placement.pod.uid in self._cancelled:
+                return
+            begun.append(plugin.name)
+            try:
+                with step(f"PreBind {plugin.name}"):
+                    await plugin.pre_bind(state, placement.pod, placement.node)
+            except PreBindError as error:
+                raise PreBindError(_failed_in(plugin.name, error)) from error
+
     def _observe(self, point: str, status: str, placement: Placement, since: float) -> None:
         child = self._metrics.extension_point(point, status, placement.profile)
         child.observe(self._clock.monotonic() - since)
-
-
-async def _pre_bind(placement: Placement, begun: list[str]) -> None:
-    """Let each plugin make what it reserved; *begun* gets the names of those that began."""
-    for plugin, state in placement.reserves:
-        begun.append(plugin.name)
-        try:
-            with step(f"PreBind {plugin.name}"):
-                await plugin.pre_bind(state, placement.pod, placement.node)
-        except PreBindError as error:
-            raise PreBindError(_failed_in(plugin.name, error)) from error
 
 
 def _failed_in(plugin: str, reason: object) -> str:

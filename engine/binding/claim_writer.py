@@ -16,12 +16,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from engine.binding.binder import Backoff, yes
+from engine.binding.binder import Backoff, may_pass, until_answered, yes
 from engine.binding.event_recorder import EventRecorder, pod_reference
 from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.cache import Cache
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
+from engine.kube.errors import ApiError, Conflict, Invalid, NotFound
 from engine.kube.resources import PODS, RESOURCE_CLAIMS
 from engine.lib.clock import Clock
 from engine.model.claim_decoding import decode_claim
@@ -85,10 +85,10 @@ class DeviceClaimWriter:
         self._recorder = recorder
         self._may_act = may_act
         self._rng = client.rng
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         # By the uids of the claim and of the pod: those of the tasks that take a reservation back.
         # Without a pod: those that take the whole allocation.
-        self._takings: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._takings: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._turns: dict[str, _Turn] = {}  # by the claim's uid
 
     # --- for a pod that has a node -----------------------------------------------------------
@@ -135,7 +135,8 @@ class DeviceClaimWriter:
         *is_held* says whether its devices are still free for this claim: after another pod of the
         claim has written it, it may have been deallocated, and they may be another claim's.
         Returns the claim as stored. Raises `PreBindError` if another scheduler has decided
-        otherwise meanwhile, or if the API server refuses.
+        otherwise meanwhile, or if the API server refuses. While it is unknown whether the
+        allocation was written, this waits rather than raises: giving up would free its devices.
         """
         keys = (claim.metadata.uid, pod.uid), (claim.metadata.uid, "")
         takings = [self._takings[key] for key in keys if key in self._takings]
@@ -147,27 +148,29 @@ class DeviceClaimWriter:
         doing = f"add reservation to claim {claim.key}"
         if allocation is not None:
             doing = f"add allocation and reservation to claim {claim.key}"
-        tries = 0
         async with self._turn_of(claim) as turn:
-            while True:
-                tries += 1
+            for tries in range(1, MOST_TRIES + 1):
                 try:
                     if tries > 1 or may_be_old:
-                        turn.newest = await self._read(claim)
+                        turn.newest = await self._read_until_answered(claim)
                     newest = turn.newest or claim
                     turn.newest = await self._reserve_once(pod, claim, newest, allocation, is_held)
                     return turn.newest
                 except NotFound as error:
                     raise PreBindError(f"{doing}: {_text(error)}") from error
                 except ApiError as error:
-                    # After a conflict or a lost answer the claim shows what is left to do.
-                    may_pass = isinstance(error, Conflict | TooManyRequests) or (
-                        error.status == 0 or error.status >= 500
-                    )
-                    if not may_pass or tries == MOST_TRIES:
-                        raise PreBindError(f"{doing}: {_text(error)}") from error
-                    log.debug("Writing a claim again", claim=claim.key, reason=str(error))
-                    await asyncio.sleep(backoff.next(error.retry_after))
+                    failure = error
+                # After a conflict or a lost answer the claim shows what is left to do.
+                if not isinstance(failure, Conflict) and not may_pass(failure):
+                    break
+                if tries < MOST_TRIES:
+                    log.debug("Writing a claim again", claim=claim.key, reason=str(failure))
+                    await asyncio.sleep(backoff.next(failure.retry_after))
+            if failure.may_have_taken_effect:
+                turn.newest = await self._read_until_answered(claim)
+                if turn.newest.is_reserved_for(pod.uid):
+                    return turn.newest
+            raise PreBindError(f"{doing}: {_text(failure)}") from failure
 
     @contextlib.asynccontextmanager
     async def _turn_of(self, claim: ResourceClaim) -> AsyncIterator["_Turn"]:
@@ -314,9 +317,15 @@ class DeviceClaimWriter:
             ),
         )
 
-    async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim that a scheduler made; if that fails, the next try may."""
-        await self._try(claim, "Cannot delete a claim", self._delete(claim))
+    async def delete(
+        self, claim: ResourceClaim, deleted: Callable[[], object] = lambda: None
+    ) -> None:
+        """Delete a claim that a scheduler made; if that fails, the next try may.
+
+        *deleted* is called once it is: its devices are its own until then.
+        """
+        if await self._try(claim, "Cannot delete a claim", self._delete(claim)):
+            deleted()
 
     def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
         """Take *pod* out of the users of *claim*, without waiting for it."""
@@ -325,9 +334,9 @@ class DeviceClaimWriter:
             lambda: self._try(claim, "Cannot release a claim", self._release(pod, claim)),
         )
 
-    def start_delete(self, claim: ResourceClaim) -> None:
-        """Delete *claim*, without waiting for it."""
-        self._start(self.delete(claim))
+    def start_delete(self, claim: ResourceClaim, deleted: Callable[[], object]) -> None:
+        """`delete` without waiting for it."""
+        self._start(self.delete(claim, deleted))
 
     async def drain(self) -> None:
         """Wait for what was started and not waited for."""
@@ -335,8 +344,8 @@ class DeviceClaimWriter:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _take(
-        self, key: tuple[str, str], work: Callable[[], Coroutine[Any, Any, None]]
-    ) -> asyncio.Task[None]:
+        self, key: tuple[str, str], work: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> asyncio.Task[Any]:
         """Carry out *work* of `_takings`, if it is not under way already."""
         task = self._takings.get(key)
         if task is None or task.done():
@@ -344,11 +353,11 @@ class DeviceClaimWriter:
             task.add_done_callback(functools.partial(self._taken, key))
         return task
 
-    def _taken(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+    def _taken(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
         if self._takings.get(key) is task:
             del self._takings[key]
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -356,13 +365,16 @@ class DeviceClaimWriter:
 
     async def _try(
         self, claim: ResourceClaim, failure: str, work: Coroutine[Any, Any, Any]
-    ) -> None:
+    ) -> bool:
+        """True if *work* is done."""
         try:
             await work
         except NotFound:
             pass  # gone, and what it held with it
         except ApiError as error:
             log.warning(failure, claim=claim.key, reason=_text(error))
+            return False
+        return True
 
     async def _release(self, pod: Pod, claim: ResourceClaim) -> None:
         # By uid, so that it needs no version of the claim and hits no other pod.
@@ -411,6 +423,11 @@ class DeviceClaimWriter:
 
     # --- requests ----------------------------------------------------------------------------
 
+    async def _read_until_answered(self, claim: ResourceClaim) -> ResourceClaim:
+        return await until_answered(
+            lambda: self._read(claim), Backoff(self._rng), asyncio.sleep, claim=claim.key
+        )
+
     async def _read(self, claim: ResourceClaim) -> ResourceClaim:
         meta = claim.metadata
         raw = await self._client.get(
@@ -444,10 +461,7 @@ class DeviceClaimWriter:
                 await send()
                 return
             except ApiError as error:
-                may_pass = (
-                    isinstance(error, TooManyRequests) or error.status == 0 or error.status >= 500
-                )
-                if not may_pass or tries == MOST_TRIES:
+                if not may_pass(error) or tries == MOST_TRIES:
                     raise
                 await asyncio.sleep(backoff.next(error.retry_after))
 

@@ -14,13 +14,13 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
-from engine.binding.binder import Backoff
+from engine.binding.binder import Backoff, may_pass
 from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.attachments import CLAIMS, CSI_NODES, VOLUMES
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ApiError, Conflict, TooManyRequests
+from engine.kube.errors import ApiError, Conflict
 from engine.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
 from engine.lib.clock import Clock
 from engine.model.csi_migration import MigrationError, reachable_from
@@ -164,10 +164,7 @@ class VolumeBinder:
                     raise
                 return found
             except ApiError as error:
-                may_pass = (
-                    isinstance(error, TooManyRequests) or error.status == 0 or error.status >= 500
-                )
-                if not may_pass or tries == MOST_TRIES:
+                if not may_pass(error) or tries == MOST_TRIES:
                     raise
                 log.debug("Writing again", object=object_key(wanted), reason=str(error))
                 await asyncio.sleep(backoff.next(error.retry_after))

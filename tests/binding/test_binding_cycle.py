@@ -308,6 +308,14 @@ class Lingering(Holder):
                 raise
 
 
+class Provisioned(Lingering):
+    """Waits for the work of other components."""
+
+    async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        with waiting_for_others():
+            await super().pre_bind(state, pod, node_name)
+
+
 @pytest.mark.parametrize("is_stubborn", [False, True])
 async def test_a_pod_that_is_being_prepared_can_be_cancelled(
     bench: Bench, is_stubborn: bool
@@ -317,7 +325,7 @@ async def test_a_pod_that_is_being_prepared_can_be_cancelled(
     Kube-scheduler says which plugin was at work; ours left that out.
     """
     log: list[str] = []
-    plugin = Lingering(log, is_stubborn=is_stubborn)
+    plugin = Provisioned(log, is_stubborn=is_stubborn)
     queued = bench.place(reserves=((plugin, 1),))
     assert not bench.cycle.cancel(queued.uid)  # not begun
     await plugin.has_begun.wait()
@@ -332,12 +340,38 @@ async def test_a_pod_that_is_being_prepared_can_be_cancelled(
     assert not bench.cycle.cancel(queued.uid)
 
 
-class Provisioned(Lingering):
-    """Waits for the work of other components."""
+class Writing(Lingering):
+    """Writes, and then waits for the work of other components."""
 
     async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        await super().pre_bind(state, pod, node_name)
+        self.log.append("written")
         with waiting_for_others():
-            await super().pre_bind(state, pod, node_name)
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("kind", [Lingering, Writing])
+async def test_what_a_pod_writes_is_answered_before_it_is_cancelled(
+    bench: Bench, kind: type[Lingering]
+) -> None:
+    """The device of a claim was given to another one while its allocation was being written."""
+    log: list[str] = []
+    plugin, other = kind(log), Holder(log, "other")
+    queued = bench.place(reserves=((plugin, 1), (other, 2)))
+    await plugin.has_begun.wait()
+    assert bench.cycle.cancel(queued.uid)
+    await idle()
+    assert not log
+    assert bench.cache.is_assumed(queued.uid)
+    plugin.go_on.set()
+    await bench.settle()
+    assert [line for line in log if line != "written"] == [
+        "unreserve other 2 of web on node-1",
+        "unreserve slow 1 of web on node-1",
+    ]
+    assert bench.cache.get_pod(queued.uid) is None
+    why = 'running PreBind plugin "Holder": preempted by DefaultPreemption'
+    assert bench.notes("FailedScheduling") == [why]
 
 
 async def test_a_pod_that_is_being_prepared_names_its_node(bench: Bench) -> None:

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from engine.binding import claim_writer
 from engine.binding.claim_writer import DeviceClaimWriter
 from engine.framework.status import Status
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import NotFound
+from engine.kube.errors import ConnectionLost, NotFound
 from engine.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from engine.lib.clock import SystemClock
 from engine.model.devices import ResourceClaim
@@ -322,6 +323,41 @@ async def test_a_failed_attempt_gives_its_reservation_back(site: Site) -> None:
     assert got.allocation is not None
 
 
+async def test_devices_are_taken_while_it_is_unknown_whether_they_were_given(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is away longer than the tries last has them given when it is back."""
+    monkeypatch.setattr(claim_writer, "MOST_TRIES", 2)
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+    patch, get = site.client.patch, site.client.get
+    away = 0
+
+    async def patched(*args: Any, **words: Any) -> bytes:
+        nonlocal away
+        answer = await patch(*args, **words)
+        if words.get("subresource") != "status":
+            return answer
+        away = 3
+        raise ConnectionLost("cut off", sent=True)
+
+    async def got(*args: Any, **words: Any) -> bytes:
+        nonlocal away
+        if away:
+            away -= 1
+            assert state.known.devices.is_owned(("gpu.example.com", site.node, "g0"))
+            raise ConnectionLost("refused", sent=False)
+        return await get(*args, **words)
+
+    monkeypatch.setattr(site.client, "patch", patched)
+    monkeypatch.setattr(site.client, "get", got)
+    await site.plugin.pre_bind(state, pod, site.node)
+    assert state.written[0].is_reserved_for(pod.uid)
+    assert not away
+
+
 async def test_an_idle_allocation_in_the_way_is_deallocated(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")
@@ -459,8 +495,11 @@ async def test_extended_resources_get_a_claim_of_their_own(
     assert sorted(patched) == ["pods", "resourceclaims"]
     assert site.created("success") == 1
 
+    device = ("gpu.example.com", site.node, "g0")
     site.plugin.unreserve(state, pod, site.node)
+    assert state.known.devices.is_owned(device), "the claim has it while it is there"
     await site.writer.drain()
+    assert not state.known.devices.is_owned(device)
     with pytest.raises(NotFound):
         await site.read(name)
 

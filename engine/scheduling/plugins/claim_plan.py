@@ -58,6 +58,6 @@ class ClaimWriter(Protocol):
         """Remove *pod* from the users of *claim*, without waiting for it."""
         ...
 
-    def start_delete(self, claim: ResourceClaim) -> None:
-        """Delete *claim*, without waiting for it."""
+    def start_delete(self, claim: ResourceClaim, deleted: Callable[[], object]) -> None:
+        """Delete *claim* without waiting for it, and call *deleted* once it is."""
         ...

@@ -493,8 +493,8 @@ class DynamicResources(RuntimePlugin):
             written = state.written.get(index)
             if index == state.extended_index:
                 if written is not None and self._writer is not None:
-                    self._writer.start_delete(written)
-                    state.known.forget(written.key)
+                    forget = functools.partial(state.known.forget, written.key)
+                    self._writer.start_delete(written, forget)
                 continue
             newest = written or state.known.get(claim.key) or claim
             is_used = newest.allocation is not None and newest.is_reserved_for(pod.uid)
