@@ -186,6 +186,8 @@ def _unowned(app: App) -> Iterator[Violation]:
     """What is held for pods that have no node, and are not on their way to one."""
     if app.bindings.in_flight:
         return  # a pod may be gone while it is being bound
+    if app._stop.is_set() or (app.elector is not None and not app.elector.is_leading):
+        return  # what was for a binding that the end has cut off stays
     for plugin in app.rollout.active.scheduler.hooks.plugins.values():
         if isinstance(plugin, DynamicResources) and plugin._claims is not None:
             for claim, reservation in plugin._claims._reservations.items():
