@@ -88,7 +88,7 @@ class Life:
         host: Where the API server runs.
         pace: Mean seconds between two changes that users make.
         features: Of `FEATURES`.
-        most_nodes, most_pods: It grows no further.
+        most_nodes, most_pods: It grows no further, but for gangs and what a script adds.
     """
 
     def __init__(
@@ -546,7 +546,8 @@ class Life:
                 if owner.kind == "gang" and gone and not done:
                     self._repeat_gang(owner)
                 return
-        if len(pods) >= self._most_pods and owner.kind != "gang":
+        may_grow = owner.kind == "gang" or owner.name in self._added
+        if len(pods) >= self._most_pods and not may_grow:
             return
         for name in sorted(done):
             self._delete_pod_named(owner, name)
