@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests, Unauthorized
+from engine.kube.errors import ApiError, Conflict, NotFound, Unauthorized
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE
@@ -190,7 +190,7 @@ class Binder:
                 raise BindingRefused(str(error)) from error
             except ApiError as error:
                 failure = error
-                if not may_pass(error):
+                if not error.may_pass:
                     raise BindingRefused(str(error)) from error
                 if error.may_have_taken_effect and await self.is_bound(pod, node_name):
                     return
@@ -287,9 +287,3 @@ async def until_answered(
             write("Outcome of a write is unknown; asking again", **about, reason=str(error))
             write = log.debug  # once; a server may be away for hours
             await sleep(backoff.next(getattr(error, "retry_after", None)))
-
-
-def may_pass(error: ApiError) -> bool:
-    """True if the same request may succeed a little later."""
-    # Status 0: no answer arrived.
-    return isinstance(error, TooManyRequests) or error.status == 0 or error.status >= 500

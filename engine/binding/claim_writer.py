@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from engine.binding.binder import Backoff, may_pass, until_answered, yes
+from engine.binding.binder import Backoff, until_answered, yes
 from engine.binding.event_recorder import EventRecorder, pod_reference
 from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.cache import Cache
@@ -161,7 +161,7 @@ class DeviceClaimWriter:
                 except ApiError as error:
                     failure = error
                 # After a conflict or a lost answer the claim shows what is left to do.
-                if not isinstance(failure, Conflict) and not may_pass(failure):
+                if not isinstance(failure, Conflict) and not failure.may_pass:
                     break
                 if tries < MOST_TRIES:
                     log.debug("Writing a claim again", claim=claim.key, reason=str(failure))
@@ -461,7 +461,7 @@ class DeviceClaimWriter:
                 await send()
                 return
             except ApiError as error:
-                if not may_pass(error) or tries == MOST_TRIES:
+                if not error.may_pass or tries == MOST_TRIES:
                     raise
                 await asyncio.sleep(backoff.next(error.retry_after))
 

@@ -20,7 +20,7 @@ import structlog
 from engine.binding.binder import Backoff
 from engine.binding.event_recorder import NORMAL, EventRecorder, pod_reference
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
+from engine.kube.errors import ApiError, Conflict, Invalid, NotFound
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE
@@ -281,6 +281,5 @@ class Evictor:
 
 
 def may_pass(error: ApiError) -> bool:
-    """True if the same request may succeed a little later."""
-    # Status 0: no answer arrived.
-    return isinstance(error, TooManyRequests | Conflict) or error.status == 0 or error.status >= 500
+    """True if the victim may be evicted a little later."""
+    return isinstance(error, Conflict) or error.may_pass

@@ -146,9 +146,7 @@ class PodGroupStatusUpdater:
         try:
             await self._send(outcome.report)
         except ApiError as error:
-            may_pass = (
-                isinstance(error, Conflict) or error.status in (0, 429) or error.status >= 500
-            )
+            may_pass = isinstance(error, Conflict) or error.may_pass
             self._metrics.status_patches.labels("failed").inc()
             # An unavailable server fails all of them repeatedly: one warning is enough.
             write = log.debug if may_pass and outcome.pause else log.warning

@@ -243,7 +243,7 @@ class PodStatusUpdater:
                 await self._send(pod, state)
             except ApiError as error:
                 is_conflict = isinstance(error, Conflict)  # changed meanwhile
-                may_pass = is_conflict or error.status in (0, 429) or error.status >= 500
+                may_pass = is_conflict or error.may_pass
                 if may_pass and attempt < tries:
                     await self._sleep(backoff.next(error.retry_after))
                     continue

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from prometheus_client import Histogram
 
-from engine.binding.binder import Backoff, may_pass
+from engine.binding.binder import Backoff
 from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.attachments import CLAIMS, CSI_NODES, VOLUMES
 from engine.caching.cache import Cache
@@ -164,7 +164,7 @@ class VolumeBinder:
                     raise
                 return found
             except ApiError as error:
-                if not may_pass(error) or tries == MOST_TRIES:
+                if not error.may_pass or tries == MOST_TRIES:
                     raise
                 log.debug("Writing again", object=object_key(wanted), reason=str(error))
                 await asyncio.sleep(backoff.next(error.retry_after))

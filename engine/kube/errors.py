@@ -76,6 +76,11 @@ class ApiError(Exception):
         """True if a write may have been carried out although it was not confirmed."""
         return self.takes_effect
 
+    @property
+    def may_pass(self) -> bool:
+        """True if the same request may succeed a little later: the server cannot, or is away."""
+        return self.status in (0, 429) or self.status >= 500
+
     def __str__(self) -> str:
         """`POST /api/v1/...: 409 Conflict: pod is already assigned`."""
         label = f"{self.status} {self.reason}".strip() if self.status else type(self).__name__
