@@ -124,7 +124,8 @@ class PodKinds:
     def _refresh_slot(self, slot: int, snapshot: Snapshot) -> None:
         """Cost: the pods that came, changed or went, if the node knows which those are."""
         info = snapshot.infos[slot]
-        pods, changed = {}, None
+        pods: Mapping[str, Pod] = {}
+        changed = None
         if info is not None:
             pods, changed = info.pods, info.pods_since(self._versions[slot])
         if changed is None:

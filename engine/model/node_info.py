@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
+from engine.lib.shared_dict import SharedDict
 from engine.model.fact import NO_FACTS, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import HostPort, Pod
@@ -28,7 +29,7 @@ _Step = tuple[int, str, "_Step | None", int]
 # One counter for all nodes: a node that is deleted and created again never repeats a generation.
 _generations = itertools.count(1)
 
-_NO_PODS: Final[dict[str, Pod]] = {}
+_NO_PODS: Final[SharedDict[str, Pod]] = SharedDict()
 _NO_AMOUNTS: Final[Amounts] = {}
 _NOTHING_REQUESTED: Final[Amounts] = {"cpu": 0, "memory": 0}
 _NO_PORTS: Final[dict[HostPort, int]] = {}
@@ -130,7 +131,7 @@ class NodeInfo:
 
     name: str
     node: Node | None
-    pods: dict[str, Pod]
+    pods: SharedDict[str, Pod]
     requested: Amounts
     nonzero_requested: Amounts
     used_ports: dict[HostPort, int]
@@ -194,7 +195,7 @@ class NodeInfo:
         copy.pods_version, copy._steps = self.pods_version, self._steps
         return copy
 
-    def _copy_with(self, pods: dict[str, Pod], uid: str) -> "NodeInfo":
+    def _copy_with(self, pods: SharedDict[str, Pod], uid: str) -> "NodeInfo":
         """A copy that has *pods*; the one of *uid* has come, changed or gone."""
         copy = self._copy()
         copy.pods = pods
@@ -242,17 +243,15 @@ class NodeInfo:
         return copy
 
     def with_pod(self, pod: Pod) -> "NodeInfo":
-        """With *pod* counted; a pod of the same uid is replaced. Cost: a dict copy of the pods."""
+        """With *pod* counted; a pod of the same uid is replaced. Cost: see `SharedDict`."""
         known = self.pods.get(pod.uid)
         if known is not None and not _counts_alike(known, pod):
             return self.without_pod(pod.uid).with_pod(pod)
-        copy = self._copy_with(self.pods.copy(), pod.uid)
+        copy = self._copy_with(self.pods.having(pod.uid, pod), pod.uid)
         if known is not None:
             copy._lowest_priority = None
             # Most updates of a placed pod are its kubelet reporting status: the sums stand.
-            copy.pods[pod.uid] = pod
             return copy
-        copy.pods[pod.uid] = pod
         if copy._lowest_priority is not None:
             copy._lowest_priority = min(copy._lowest_priority, pod.priority)
         copy.requested = _plus(self.requested, pod.running_requests)
@@ -270,8 +269,7 @@ class NodeInfo:
     def without_pod(self, uid: str) -> "NodeInfo":
         """Without the pod with *uid*. Raises `KeyError` if it is not here."""
         pod = self.pods[uid]
-        copy = self._copy_with(self.pods.copy(), uid)
-        del copy.pods[uid]
+        copy = self._copy_with(self.pods.without(uid), uid)
         copy._lowest_priority = None
         copy.requested = _minus(self.requested, pod.running_requests)
         nonzero, less = self.nonzero_requested, pod.running_nonzero_requests
