@@ -244,7 +244,7 @@ class Aftermath:
             yield from rule(history)
 
     def _was_withdrawn(self, uids: Sequence[str]) -> bool:
-        """True if users deleted one of a group's pods while the bindings of it were under way."""
+        """True if one of a group's pods was deleted while the bindings of it were under way."""
         world = self._world
         began = min((one.at for one in world.bindings if one.pod_uid in uids), default=math.inf)
         gone = (world.life.withdrawn[uid] for uid in uids if uid in world.life.withdrawn)

@@ -319,6 +319,8 @@ class World:
         self._pods: dict[str, str] = {}  # uid -> key, of those that were there at the last look
         self.gone: dict[str, float] = {}  # uids and keys of pods
         self.ended: set[str] = set()  # uids of pods that ran to their end
+        # Pods whose binding arrived when the replica that sent it had given it up, see `Binder`.
+        self._bound_late: set[str] = set()
         self._closed: dict[str, float] = {}  # nodes that take no pods, and since when
         #: True while everything works, and did long before.
         self.is_calm = False
@@ -680,8 +682,8 @@ class World:
     def _as_known(self, before: Objects) -> Objects:
         """*before*, with what each node has had at most: that it shrank need not be known yet."""
         nodes = []
-        by_hand = self.life.bound_by_hand
-        pods = [pod for pod in before.pods if pod["metadata"]["uid"] not in by_hand]
+        unforeseen = self.life.bound_by_hand.keys() | self._bound_late
+        pods = [pod for pod in before.pods if pod["metadata"]["uid"] not in unforeseen]
         for node in before.nodes:
             status, most = node["status"], str(self._most_cpus[node["metadata"]["uid"]])
             allocatable = {**status["allocatable"], "cpu": most}
@@ -694,6 +696,9 @@ class World:
         key = f"{metadata['namespace']}/{metadata['name']}"
         made = Binding(self.simulator.now, metadata["uid"], key, node, by)
         self.bindings.append(made)
+        for one in self.replicas:
+            if one.host.name == by and not one.app.cache.is_assumed(metadata["uid"]):
+                self._bound_late.add(metadata["uid"])
         for rule in AT_BINDING.values():
             for found in rule(made, self._as_known(before)):
                 if self.cluster.get("nodes", node) is not None:  # gone: that could not be known yet
@@ -713,6 +718,8 @@ class World:
         self.counts["evicted"] += 1
         self.evicted_at = self.simulator.now
         node, key = victim["spec"].get("nodeName", ""), key_of(victim)
+        if not node:  # its binding was on the way
+            self.life.withdrawn[victim["metadata"]["uid"]] = self.simulator.now
         objects = self.objects()
         # Of a group, the first pod's nomination is sure to be written before. A pod that is being
         # prepared is nominated, too, and may be less important.
