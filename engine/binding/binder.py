@@ -236,13 +236,12 @@ class Binder:
             raw = await self._client.get(PODS, pod.name, pod.namespace, timeout=REQUEST_TIMEOUT)
             return _decode_state(raw)
 
-        asked_again = self._metrics.binding_retries.labels("unknown_outcome")
         try:
             state = await until_answered(
                 read,
                 Backoff(self._rng),
                 self._sleep,
-                lambda: asked_again.inc(),
+                lambda: self._metrics.binding_retries.labels("unknown_outcome").inc(),
                 pod=pod.key,
                 node=node_name,
             )

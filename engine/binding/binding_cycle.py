@@ -179,8 +179,8 @@ class BindingCycle:
         """Stop preparing the pod with *uid*; False if it is not being prepared.
 
         Its capacity on the node is needed for a more important pod. The cycle ends as a failed one:
-        at once while it waits for another program; else when what it writes is answered, because
-        nobody would know whether the device is given that it writes into a claim.
+        at once while it waits for another program; else when its request is answered, because one
+        that is cut off may still give a device to a claim.
         """
         cycle, preparing = self._preparing.get(uid, (None, None))
         if preparing is None or preparing.done():

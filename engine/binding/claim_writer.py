@@ -149,27 +149,29 @@ class DeviceClaimWriter:
         if allocation is not None:
             doing = f"add allocation and reservation to claim {claim.key}"
         async with self._turn_of(claim) as turn:
+            read = self._read
             for tries in range(1, MOST_TRIES + 1):
                 try:
                     if tries > 1 or may_be_old:
-                        turn.newest = await self._read_until_answered(claim)
+                        turn.newest = await read(claim)
                     newest = turn.newest or claim
                     turn.newest = await self._reserve_once(pod, claim, newest, allocation, is_held)
                     return turn.newest
-                except NotFound as error:
-                    raise PreBindError(f"{doing}: {_text(error)}") from error
                 except ApiError as error:
                     failure = error
+                is_unknown = failure.may_have_taken_effect
+                read = self._read_until_answered if is_unknown else self._read
                 # After a conflict or a lost answer the claim shows what is left to do.
                 if not isinstance(failure, Conflict) and not failure.may_pass:
                     break
                 if tries < MOST_TRIES:
                     log.debug("Writing a claim again", claim=claim.key, reason=str(failure))
                     await asyncio.sleep(backoff.next(failure.retry_after))
-            if failure.may_have_taken_effect:
-                turn.newest = await self._read_until_answered(claim)
-                if turn.newest.is_reserved_for(pod.uid):
-                    return turn.newest
+            if is_unknown:
+                with contextlib.suppress(NotFound):
+                    turn.newest = await read(claim)
+                    if turn.newest.is_reserved_for(pod.uid):
+                        return turn.newest
             raise PreBindError(f"{doing}: {_text(failure)}") from failure
 
     @contextlib.asynccontextmanager

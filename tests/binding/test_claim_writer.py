@@ -13,7 +13,7 @@ from engine.binding import claim_writer
 from engine.binding.claim_writer import DeviceClaimWriter
 from engine.framework.status import Status
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ConnectionLost, NotFound
+from engine.kube.errors import Conflict, ConnectionLost, Forbidden, NotFound
 from engine.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from engine.lib.clock import SystemClock
 from engine.model.devices import ResourceClaim
@@ -356,6 +356,45 @@ async def test_devices_are_taken_while_it_is_unknown_whether_they_were_given(
     await site.plugin.pre_bind(state, pod, site.node)
     assert state.written[0].is_reserved_for(pod.uid)
     assert not away
+
+
+async def test_a_claim_that_goes_while_its_write_is_unknown_fails_the_attempt(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_writer, "MOST_TRIES", 1)
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+
+    async def lost(*_: Any, **__: Any) -> bytes:
+        await site.client.delete(RESOURCE_CLAIMS, "one", site.namespace)
+        raise ConnectionLost("cut off", sent=True)
+
+    monkeypatch.setattr(site.client, "patch", lost)
+    with pytest.raises(PreBindError, match="cut off"):
+        await site.plugin.pre_bind(state, pod, site.node)
+
+
+async def test_what_must_not_be_read_is_not_asked_for_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a conflict nothing is unknown: the pod's event says what is wrong with the rights."""
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+
+    async def conflict(*_: Any, **__: Any) -> bytes:
+        raise Conflict("the object has been modified", status=409)
+
+    async def forbidden(*_: Any, **__: Any) -> bytes:
+        raise Forbidden("cannot get resourceclaims", status=403)
+
+    monkeypatch.setattr(site.client, "patch", conflict)
+    monkeypatch.setattr(site.client, "get", forbidden)
+    with pytest.raises(PreBindError, match="cannot get resourceclaims"):
+        await asyncio.wait_for(site.plugin.pre_bind(state, pod, site.node), 10)
 
 
 async def test_an_idle_allocation_in_the_way_is_deallocated(site: Site) -> None:
