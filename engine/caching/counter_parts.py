@@ -4,7 +4,8 @@ Owns the meaning of the parts that `count_pods` and `count_terms` of a policy ma
 pod, in which topologies it counts, and how much.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from engine.model.selectors import (
     SelectorError,
     check_label_selector,
     is_selected,
-    matches_label_selector,
+    selects,
 )
 
 
@@ -41,13 +42,6 @@ def _selector(plain: Mapping[str, Any] | None) -> LabelSelector | None:
     except SelectorError:
         return None
     return selector
-
-
-def _selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    try:
-        return matches_label_selector(selector, labels)
-    except SelectorError:
-        return False  # what cannot be read selects nothing; the pod's own are checked by its policy
 
 
 def _namespace_labels(objects: ObjectStore, name: str) -> Mapping[str, str]:
@@ -76,7 +70,7 @@ Contribution: TypeAlias = tuple[str | None, int]
 Matcher: TypeAlias = Callable[[PodKind, ObjectStore], Sequence[Contribution]]
 
 
-Candidates: TypeAlias = Callable[[PodKinds], Collection[int]]
+Candidates: TypeAlias = Callable[[PodKinds], AbstractSet[int]]
 """Finds the kinds that may match."""
 
 
@@ -112,7 +106,7 @@ def candidates_of(part: Mapping[str, Any]) -> Candidates:
     asked = (first_label((plain or {}).get("labels") or {}) for plain in selectors)
     label = next((one for one in asked if one is not None), None)
     if label is None:
-        return lambda kinds: kinds.slots_of
+        return lambda kinds: kinds.slots_of.keys()
     return lambda kinds: kinds.having(label)
 
 
@@ -140,9 +134,9 @@ def terms_matcher(part: Mapping[str, Any]) -> Matcher:
                 namespaces = frozenset((kind.namespace,))
             is_there = namespace in namespaces or (
                 term.namespace_selector is not None
-                and _selects(term.namespace_selector, _namespace_labels(objects, namespace))
+                and selects(term.namespace_selector, _namespace_labels(objects, namespace))
             )
-            if is_there and _selects(term.label_selector, labels):
+            if is_there and selects(term.label_selector, labels):
                 result.append((term.topology_key, weight * own_weight))
         return result
 

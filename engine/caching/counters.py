@@ -29,7 +29,8 @@ costs one pass over all nodes, by numpy, for the counters of that label.
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ from engine.caching.counter_parts import (
     pods_matcher,
     terms_matcher,
 )
+from engine.caching.kind_index import term_keys
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.caching.snapshot import Snapshot
@@ -102,7 +104,7 @@ class _Counter:
         ]
         # Which kinds it may count, part by part, and those found since `refresh`.
         self._candidates = [candidates_of(part) for part in parts]
-        self._found: list[Collection[int]] | None = None
+        self._found: list[AbstractSet[int]] | None = None
         # It counts terms of placed pods only. What it counts of them, by the namespace of the pods:
         # those may be many, each with a label of its own.
         self._is_of_terms = all(part["kind"] == "terms" for part in parts)
@@ -169,25 +171,31 @@ class _Counter:
         """Count what changed since the last time; *now* is what `seen` will be."""
         position, seen = self.seen[0], self.seen[1:]
         changes = kinds.changes_since(position) if seen == now[1:] and position >= 0 else None
+        self._found = None
         if changes is None:
             self._matched.clear()
             self._left_out.clear()
             self._of_terms.clear()
             self._topologies.clear()
             self._layout = None
-            found = {kind for of_part in self._candidates for kind in of_part(kinds)}
             changes = [
                 (kind, slot, count)
-                for kind in sorted(found)
+                for kind in sorted(set().union(*self._may_count(kinds)))
                 for slot, count in kinds.slots_of[kind].items()
             ]
         self.seen, self._slots = now, now[2]
-        self._found = None
+        # Most counters are concerned by few of the kinds: those are found by sets, not one by one.
+        changed = {kind for kind, _, _ in changes}
+        concerned = changed & self._matched.keys()
+        for found_by_part in self._may_count(kinds):
+            concerned |= changed & found_by_part
+        if not concerned:
+            return
         for kind, slot, difference in changes:
+            if kind not in concerned or kind in self._left_out:
+                continue
             contributions = self._matched.get(kind)
             if contributions is None:
-                if kind in self._left_out or not self._may_count(kind, kinds):
-                    continue
                 contributions = self._match(kinds.kinds[kind], objects)
                 if not contributions:
                     self._leave_out(kind)
@@ -196,11 +204,11 @@ class _Counter:
             for key, weight in contributions:
                 self._count(self._topology_of(key, column_of), slot, weight, difference)
 
-    def _may_count(self, kind: int, kinds: PodKinds) -> bool:
-        """False for most kinds, at less than the cost of matching them."""
+    def _may_count(self, kinds: PodKinds) -> Sequence[AbstractSet[int]]:
+        """By part, the kinds that it may count; finding them costs less than matching them."""
         if self._found is None:
             self._found = [candidates(kinds) for candidates in self._candidates]
-        return any(kind in found for found in self._found)
+        return self._found
 
     def _leave_out(self, kind: int) -> None:
         # Most kinds do not concern most counters. Remembering all of them took gigabytes where each
@@ -342,7 +350,9 @@ class _Counter:
     ) -> Sequence[Contribution]:
         number, kind = kinds.kind_of(slot, pod)
         if number is not None:
-            if number in self._left_out or not self._may_count(number, kinds):
+            if number in self._left_out or all(
+                number not in found for found in self._may_count(kinds)
+            ):
                 return ()
             if (known := self._matched.get(number)) is not None:
                 return known
@@ -413,10 +423,18 @@ class Counters:
         self._asked = 0
         self._gone = 0
         self._inside: tuple[tuple[str, ...], NDArray[np.bool_] | None] = ((), None)
+        self._term_keys: AbstractSet[str] = frozenset()
 
-    def refresh(self, snapshot: Snapshot) -> None:
-        """Bring the indexes up to *snapshot*; needed before `column`."""
+    def refresh(self, snapshot: Snapshot, others: Iterable[Pod] = ()) -> None:
+        """Bring the indexes up to *snapshot*; needed before `column`.
+
+        *others* are the pods that `PodChanges` may add.
+        """
         self._kinds.refresh(snapshot)
+        self._term_keys = self._kinds.with_terms.label_keys
+        for pod in others:
+            if pod.manifest.spec.affinity is not None:
+                self._term_keys = self._term_keys | term_keys(pod.manifest.spec.affinity)
         self._inside = ((), None)
         if self._asked > self._most_held:
             self._let_go()
@@ -441,6 +459,10 @@ class Counters:
         self._columns = {key: column.copy() for key, column in other._columns.items()}
         for key in list(other._counters)[-most:]:
             self._counters[key] = other._counters[key].copy(self._columns)
+
+    def term_labels(self, pod: Pod) -> dict[str, str]:
+        """The labels of *pod* that the terms of other pods name, which is all that they look at."""
+        return {key: pod.labels[key] for key in sorted(self._term_keys & pod.labels.keys())}
 
     def is_empty(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> bool:
         """True if the counter of *parts* counts nothing anywhere. Cheaper than `column`."""

@@ -3,10 +3,12 @@
 Owns the indexes. What is found may still not match; what is not found cannot.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, TypeVar
 
 from engine.model.objects import Affinity, PodAffinityTerm
+from engine.model.selectors import label_keys
 
 K = TypeVar("K")
 Label = tuple[str, str]
@@ -35,7 +37,7 @@ class LabelIndex:
 
     def having(
         self, label: Label, labels_of: Iterable[tuple[int, Mapping[str, str]]]
-    ) -> Collection[int]:
+    ) -> AbstractSet[int]:
         """The kinds with *label*; *labels_of* has all kinds, for a key that is new here."""
         key, value = label
         by_value = self._by_key.get(key)
@@ -46,7 +48,7 @@ class LabelIndex:
             for kind, labels in labels_of:
                 if key in labels:
                     by_value.setdefault(labels[key], {})[kind] = None
-        return by_value.get(value, ())
+        return by_value.get(value, {}).keys()
 
 
 class TermIndex:
@@ -55,11 +57,14 @@ class TermIndex:
     def __init__(self) -> None:
         self._labels: dict[int, tuple[Label | None, ...]] = {}
         self._kinds: dict[Label | None, dict[int, None]] = {}  # None: terms that name no label
+        self._keys: dict[int, set[str]] = {}
+        self._keyed: dict[str, int] = {}  # label key -> kinds
 
     def copy(self) -> "TermIndex":
         """An index of its own."""
         made = TermIndex()
         made._labels = self._labels.copy()
+        made._keys, made._keyed = self._keys.copy(), self._keyed.copy()
         made._kinds = {label: kinds.copy() for label, kinds in self._kinds.items()}
         return made
 
@@ -69,11 +74,23 @@ class TermIndex:
         self._labels[kind] = tuple(labels)
         for label in labels:
             self._kinds.setdefault(label, {})[kind] = None
+        self._keys[kind] = keys = term_keys(affinity)
+        for key in keys:
+            self._keyed[key] = self._keyed.get(key, 0) + 1
 
     def remove(self, kind: int) -> None:
         """Leave out a kind that is forgotten, if it is here."""
         for label in self._labels.pop(kind, ()):
             _leave_out(self._kinds, label, kind)
+        for key in self._keys.pop(kind, ()):
+            self._keyed[key] -= 1
+            if not self._keyed[key]:
+                del self._keyed[key]
+
+    @property
+    def label_keys(self) -> AbstractSet[str]:
+        """The label keys that the terms name: with equal ones, pods are selected alike."""
+        return self._keyed.keys()
 
     def matching(self, labels: Mapping[str, str]) -> set[int]:
         """The kinds of which a term may select a pod with *labels*."""
@@ -91,6 +108,11 @@ def first_label(labels: Mapping[str, str]) -> Label | None:
 def _asked_label(term: PodAffinityTerm) -> Label | None:
     selector = term.label_selector
     return None if selector is None else first_label(selector.match_labels)
+
+
+def term_keys(affinity: Affinity) -> set[str]:
+    """The label keys of other pods that the terms of *affinity* name."""
+    return set().union(*(label_keys(term.label_selector) for term in _terms(affinity)))
 
 
 def _leave_out(index: dict[K, dict[int, None]], key: K, kind: int) -> None:

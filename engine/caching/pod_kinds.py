@@ -5,7 +5,8 @@ each pod has a label of its own there are as many kinds as pods, so a counter th
 those that it may count (`kind_index`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -150,7 +151,7 @@ class PodKinds:
                     if before is not None:
                         self._add(before[1], slot, -1)
 
-    def having(self, label: Label) -> Collection[int]:
+    def having(self, label: Label) -> AbstractSet[int]:
         """The kinds with *label*."""
         return self.labeled.having(label, ((kind, one.labels) for kind, one in self.kinds.items()))
 

@@ -120,12 +120,27 @@ def matches_label_selector(selector: LabelSelector | None, labels: Mapping[str, 
     return is_selected(selector, labels)
 
 
+def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """As `matches_label_selector`, but a malformed selector selects nothing."""
+    try:
+        return matches_label_selector(selector, labels)
+    except SelectorError:
+        return False
+
+
 def is_selected(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """As `matches_label_selector`, of a selector that was checked: for many labels in a row."""
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
     return all(_holds(r, labels) for r in selector.match_expressions)
+
+
+def label_keys(selector: LabelSelector | None) -> set[str]:
+    """The keys of the labels that *selector* looks at."""
+    if selector is None:
+        return set()
+    return {*selector.match_labels, *(r.key for r in selector.match_expressions)}
 
 
 class SelectorSet:
@@ -142,7 +157,7 @@ class SelectorSet:
             if selector is not None:
                 check_label_selector(selector)
                 self._selectors.append((1 << place, selector))
-                keys.update(selector.match_labels, (r.key for r in selector.match_expressions))
+                keys |= label_keys(selector)
         self._keys = frozenset(keys)
         self._known: dict[frozenset[tuple[str, str]], int] = {}
 

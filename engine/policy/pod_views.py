@@ -12,6 +12,7 @@ from engine.model.fact import Facts, pod_type
 from engine.model.pod import Pod
 from engine.model.quantity import QuantityError, resource_amount
 from engine.model.resources import spec_limits
+from engine.model.selectors import label_keys, selects
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
 from engine.policy.volume_views import STORAGE_KINDS, volumes_view
 
@@ -75,6 +76,28 @@ def _pod_affinity(affinity: api.PodAffinity | None) -> dict[str, Any] | None:
 
 def _affinity(pod: Pod) -> api.Affinity:
     return pod.manifest.spec.affinity or api.Affinity()
+
+
+def _selector_labels(pod: Pod) -> dict[str, str]:
+    if not pod.labels:
+        return {}
+    affinity, spec = _affinity(pod), pod.manifest.spec
+    named: set[str] = set()
+    for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if rules is not None:
+            for term in (*rules.required, *(p.pod_affinity_term for p in rules.preferred)):
+                named |= _named(term)
+    for constraint in spec.topology_spread_constraints:
+        named |= _named(constraint)
+    return {key: value for key, value in pod.labels.items() if key in named}
+
+
+def _named(rule: api.PodAffinityTerm | api.TopologySpreadConstraint) -> set[str]:
+    """The pod labels that *rule* looks at."""
+    named = set(rule.match_label_keys)
+    if isinstance(rule, api.PodAffinityTerm):
+        named.update(rule.mismatch_label_keys)
+    return named | label_keys(rule.label_selector)
 
 
 def _spread(constraint: api.TopologySpreadConstraint) -> dict[str, Any]:
@@ -184,7 +207,12 @@ def _spread_selector(pod: Pod, facts: ClusterFacts) -> dict[str, Any] | None:
             labels.update(selector)
     if not labels and not expressions:
         return None
-    return {"labels": labels, "expressions": expressions}
+    selector = api.LabelSelector(labels, [api.LabelSelectorRequirement(**e) for e in expressions])
+    return {
+        "labels": labels,
+        "expressions": expressions,
+        "selects_pod": selects(selector, pod.labels),
+    }
 
 
 def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
@@ -241,6 +269,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "namespace": _pod("str", "its namespace", lambda p: p.namespace),
     "uid": _pod("str", "its uid; unique, so reading it defeats reuse", lambda p: p.uid),
     "labels": _pod("dict[str, str]", "its labels", lambda p: p.labels),
+    "selector_labels": _pod(
+        "dict[str, str]",
+        "those of its labels that its own affinity terms and spread constraints name",
+        _selector_labels,
+    ),
     "annotations": _pod("dict[str, str]", "its annotations", lambda p: p.annotations),
     "owner": _pod("Owner?", "the controller that made it, or None", _owner),
     "created_at": _pod(
@@ -300,7 +333,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         ("Namespace",),
     ),
     "spread_selector": ViewField(
-        "Selector?",
+        "SpreadSelector?",
         "what its services and its owner select, merged; None if nothing does",
         _spread_selector,
         ("Service", *_OWNERS),

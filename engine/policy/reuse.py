@@ -111,6 +111,8 @@ def _pod_warnings(paths: frozenset[str]) -> list[tuple[str, str]]:
         if field in paths:
             message = f"reads all of `pod.{field}`: {why}, and such pods share no answers"
             hint = f'read the keys that matter: pod.{field}.get("app"), not a loop over all'
+            if field == "labels":
+                hint += "; `pod.selector_labels` are those that the pod's own selectors name"
             warnings.append((message, hint))
     return warnings
 

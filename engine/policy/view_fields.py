@@ -158,6 +158,11 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "labels": ("dict[str, str]", "labels that must be equal"),
         "expressions": ("list[Requirement]", "requirements that must all hold"),
     },
+    "SpreadSelector": {
+        "labels": ("dict[str, str]", "labels that must be equal"),
+        "expressions": ("list[Requirement]", "requirements that must all hold"),
+        "selects_pod": ("bool", "the pod itself is selected too"),
+    },
     "PodTerm": {
         "topology_key": ("str", "node label that makes the domains"),
         "selector": ("Selector?", "which pods; None matches none"),

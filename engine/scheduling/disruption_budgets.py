@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from engine.caching.snapshot import Snapshot
 from engine.model.objects import PodDisruptionBudget
 from engine.model.pod import Pod
-from engine.model.selectors import SelectorError, matches_label_selector
+from engine.model.selectors import selects
 
 KIND = "poddisruptionbudgets"
 
@@ -55,7 +55,4 @@ def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
     selector = budget.spec.selector
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return False
-    try:
-        return matches_label_selector(selector, pod.labels)
-    except SelectorError:
-        return False
+    return selects(selector, pod.labels)

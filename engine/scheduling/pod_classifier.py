@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.caching.counters import Counters
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.reasons import left_out_token, legal_token
@@ -74,10 +75,13 @@ class _Kind:
 class PodClassifier:
     """Puts pods into classes for one bundle."""
 
-    def __init__(self, bundle: Bundle, memo: VerdictMemo, columns: NodeColumns) -> None:
+    def __init__(
+        self, bundle: Bundle, memo: VerdictMemo, columns: NodeColumns, counters: Counters
+    ) -> None:
         self._bundle = bundle
         self._memo = memo
         self._columns = columns
+        self._counters = counters
         self._projectors: dict[tuple[str, str, str], Projector] = {}
         # By profile: what all hooks read; what those read that are asked before any node; and what
         # a class is asked with, by the policies that say nothing.
@@ -109,7 +113,9 @@ class PodClassifier:
         if fields is None:
             counting = self._counting_reads(profile)
             fields = self._all_fields[name] = self._fields(profile, _CLASS_HOOKS, counting)
-        return (name, *self._reader.read(fields, pod, snapshot))
+        # Which terms of other pods match a pod depends on these.
+        labels = _encode(self._counters.term_labels(pod)) if self.counts(profile) else b""
+        return (name, labels, *self._reader.read(fields, pod, snapshot))
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
         """The place of each policy and runtime plugin in the order of the filters."""
@@ -501,8 +507,9 @@ class PodClassifier:
         eligible: EligibleNodes | None = None
         for part in parts:
             if part["kind"] == "terms":
-                # Which terms match depends on the incoming pod; the counter is its own.
-                part["pod"] = {"namespace": pod.namespace, "labels": dict(pod.labels)}
+                # Which terms match depends on the incoming pod; pods that match alike share one.
+                labels = self._counters.term_labels(pod)
+                part["pod"] = {"namespace": pod.namespace, "labels": labels}
             name = part.get("among")
             if name is not None:
                 use = self.use(enabled, name, pod, snapshot, state)
@@ -574,8 +581,7 @@ class PodClassifier:
             for name, reads in self._bundle.policies[policy].hooks.items()
             if name == "counters" or name.startswith("among_")
         ]
-        # Which terms of other pods match a pod depends on these.
-        return [*found, Reads(pod=frozenset({"namespace", "labels"}))] if found else found
+        return [*found, Reads(pod=frozenset({"namespace"}))] if found else found
 
     def _extra(
         self,

@@ -152,7 +152,7 @@ class Scheduler:
         self._columns = NodeColumns()
         self._counted = CountedHooks(self._memo)
         self._classes = PodClasses()
-        self._classifier = PodClassifier(bundle, self._memo, self._columns)
+        self._classifier = PodClassifier(bundle, self._memo, self._columns, self._counted.counters)
         self._feasibility = Feasibility(self._memo, self._columns, self._counted, self._classifier)
         self._preemption = Preemption(
             self._memo,
@@ -332,7 +332,7 @@ class Scheduler:
         self, pod: Pod, profile: Profile, snapshot: Snapshot, nominator: Nominator
     ) -> Filters | Status | PolicyFailure:
         """All filters of *pod*, up to date; or the rejection or failure of a pre-filter."""
-        pod_class = self._class_of(profile, pod, snapshot)
+        pod_class = self._class_of(profile, pod, snapshot, nominator)
         if pod_class.pre.failure is not None:
             return pod_class.pre.failure
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
@@ -388,7 +388,7 @@ class Scheduler:
             return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=status))
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
-        pod_class = self._class_of(profile, pod, snapshot)
+        pod_class = self._class_of(profile, pod, snapshot, nominator)
         if pod_class.pre.failure is not None:
             return self._failed(snapshot, (pod_class.pre.failure,))
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
@@ -446,10 +446,12 @@ class Scheduler:
 
     # --- step 2: class and pre-filters --------------------------------------------------------
 
-    def _class_of(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> PodClass:
+    def _class_of(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot, nominator: Nominator
+    ) -> PodClass:
         """The class of pods that are alike for policies; one that failed is not kept."""
         if self._classifier.counts(profile):
-            self._counted.counters.refresh(snapshot)
+            self._counted.counters.refresh(snapshot, nominator)
         alike = self._classifier.key(profile, pod, snapshot)
         prepared, key = self._classifier.prepare(
             alike, profile, pod, snapshot, self._counted.are_empty

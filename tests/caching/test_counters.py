@@ -83,7 +83,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
 
         return compared
 
-    for name in ("_selects", "is_selected"):
+    for name in ("selects", "is_selected"):
         monkeypatch.setattr(counter_parts, name, noting(getattr(counter_parts, name)))
     return found
 

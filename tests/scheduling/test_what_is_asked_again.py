@@ -10,8 +10,9 @@ from engine.caching.cache import Cache
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator
+from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import HOSTNAME, make_node, make_pod
 
 _OVER_REQUESTED = {
     ("NodeResourcesFit", "filter"),
@@ -123,12 +124,18 @@ def test_a_node_that_comes_is_looked_at_by_every_hook(world: _World) -> None:
     assert world.place("60") == "n9"
 
 
-def _near(number: int) -> Pod:
+def _near(number: int, **labels: str) -> Pod:
     """A pod that wants to be in the zone of others like it."""
-    labels = {"app": "near"}
-    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "zone"}
+    term = {"labelSelector": {"matchLabels": {"app": "near"}}, "topologyKey": "zone"}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return make_pod(f"near-{number}", labels=labels, spec={"affinity": affinity})
+    return make_pod(f"near-{number}", labels={"app": "near", **labels}, affinity=affinity)
+
+
+def _apart_from(name: str, label: dict[str, str], **words: Any) -> Pod:
+    """A pod that no pod with *label* may be on a node with."""
+    term = {"labelSelector": {"matchLabels": label}, "topologyKey": HOSTNAME}
+    rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return make_pod(name, affinity=rules, **words)
 
 
 def test_counts_and_ranges_that_keep_growing_are_read_ahead() -> None:
@@ -179,13 +186,45 @@ def test_a_label_that_no_filter_or_score_is_given_makes_no_class(world: _World) 
     assert len(world.scheduler.recent_pods(10)) == 1
 
 
+def test_a_label_that_no_selector_names_makes_no_class() -> None:
+    """As the index of a StatefulSet's pods, of which each asks for a place by its peers."""
+    world = _World()
+    for number in range(3):
+        world.cache.add_node(make_node(f"n{number}", cpu="64", labels={"zone": "a"}))
+    for number in range(6):
+        pod = _near(number, index=f"{number}")
+        world.asked.forget()
+        node = world.scheduler.schedule(pod, world.cache.snapshot()).node
+        assert node is not None
+        world.cache.assume(pod, node)
+    # The first of them had no peer.
+    assert len(world.scheduler.recent_pods(10)) == 2
+    assert world.asked.round_trips == 0
+
+
 def test_a_label_that_a_term_of_a_placed_pod_names_makes_a_class(world: _World) -> None:
-    selector = {"matchLabels": {"group": "g1"}}
-    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
-    rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     for number in range(2):
-        alone = make_pod(f"alone-{number}", affinity=rules, node=f"n{number}")
-        world.cache.add_pod(alone)
+        world.cache.add_pod(_apart_from(f"alone-{number}", {"group": "g1"}, node=f"n{number}"))
     found = [world.place(labels={"group": f"g{number}"}) for number in (0, 1, 2, 1)]
     assert (found[1], found[3]) == ("n2", "n2")
     assert len(world.scheduler.recent_pods(10)) == 2
+
+
+def test_a_label_that_a_term_of_a_nominated_pod_names_makes_a_class() -> None:
+    """Also if the pod is on no node, and came after others with the label had been decided."""
+    world = _World("8", "8")
+    snapshot = world.cache.snapshot()
+    # With a rule of their own, for else nobody asks whether others keep them away.
+    pods = [
+        _apart_from(f"p{number}", {"app": "none"}, labels={"group": f"g{number}"})
+        for number in range(2)
+    ]
+    for pod in pods:
+        assert world.scheduler.schedule(pod, snapshot).node is not None
+    nominator = Nominator()
+    nominator.nominate(_apart_from("alone", {"group": "g1"}, priority=10), "n0")
+    fits = [
+        [world.scheduler.fits(pod, f"n{number}", snapshot, nominator) for number in range(2)]
+        for pod in pods
+    ]
+    assert fits == [[True, True], [False, True]]

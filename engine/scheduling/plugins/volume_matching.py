@@ -10,11 +10,10 @@ from typing import Final
 from engine.model.objects import NodeSelector, NodeSelectorTerm
 from engine.model.quantity import QuantityError, nano_value
 from engine.model.selectors import (
-    SelectorError,
     check_label_selector,
-    matches_label_selector,
     matches_node_selector_term,
     requirement_problem,
+    selects,
 )
 from engine.model.storage import STORAGE, PersistentVolume, PersistentVolumeClaim
 
@@ -219,7 +218,4 @@ def _is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
     if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):
         return False
     selector = claim.spec.selector
-    try:
-        return selector is None or matches_label_selector(selector, volume.metadata.labels)
-    except SelectorError:
-        return False
+    return selector is None or selects(selector, volume.metadata.labels)
