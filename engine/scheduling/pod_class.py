@@ -26,6 +26,8 @@ Hooks over counters are not kept here: a pod placed in one domain changes their 
 They are `counted`'s.
 """
 
+import functools
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -133,15 +135,18 @@ class PodClass:
         """Bring the vectors up to *snapshot*, to which *nodes* were brought before."""
         touched = self._touched(snapshot, nodes)
         if touched is None:
-            touched, gone = self._looked_through(snapshot, nodes)
+            slots, gone = self._looked_through(snapshot, nodes)
             self.changes.begin(self.filters, self.scores)
-        else:
-            gone = []
-        if touched or gone:
-            if len(touched) <= FEW:
-                self._few(touched, gone, memo, normalizer)
-            else:
-                self._many(touched, gone, memo, normalizer)
+            if len(slots) > FEW:
+                self._many(slots, EVERY_HOOK, gone, memo, normalizer)
+            elif len(slots) or gone:
+                self._few(dict.fromkeys(slots.tolist(), EVERY_HOOK), gone, memo, normalizer)
+        elif len(touched) > FEW:
+            slots = np.fromiter(touched, np.int64, len(touched))
+            mask = functools.reduce(operator.or_, touched.values())
+            self._many(slots, mask, (), memo, normalizer)
+        elif touched:
+            self._few(touched, (), memo, normalizer)
         self.changes.catch_up()
         self.history = snapshot.history
         self.generation = snapshot.generation
@@ -175,8 +180,8 @@ class PodClass:
 
     def _looked_through(
         self, snapshot: Snapshot, nodes: NodeColumns
-    ) -> tuple[dict[int, int], Sequence[int]]:
-        """The changed slots with a node of the class, each for all hooks, and those without (now).
+    ) -> tuple[NDArray[np.int64], Sequence[int]]:
+        """The changed slots with a node of the class, and those without (now).
 
         Starts from scratch if it is not known which slots changed.
         """
@@ -193,9 +198,9 @@ class PodClass:
             changed = snapshot.changed_since(self.generation)
         if changed is None:
             self._restart(size)
-            return dict.fromkeys(self._members(snapshot, nodes.present), EVERY_HOOK), ()
+            return self._members(snapshot, nodes.present), ()
         members, gone = self._changed_members(changed, snapshot, nodes.present)
-        return dict.fromkeys(members, EVERY_HOOK), gone
+        return np.array(members, np.int64), gone
 
     def _restart(self, size: int) -> None:
         self.codes = np.full(size, ABSENT, np.int32)
@@ -207,11 +212,12 @@ class PodClass:
         self.filter_failures.clear()
         self.normalize_failure = None
 
-    def _members(self, snapshot: Snapshot, present: NDArray[np.bool_]) -> list[int]:
+    def _members(self, snapshot: Snapshot, present: NDArray[np.bool_]) -> NDArray[np.int64]:
         if self.pre.subset is None:
-            return np.flatnonzero(present[: len(snapshot.infos)]).tolist()
+            return np.flatnonzero(present[: len(snapshot.infos)])
         known = (snapshot.slot_of.get(name) for name in self.pre.subset)
-        return sorted({slot for slot in known if slot is not None and present[slot]})
+        slots = sorted({slot for slot in known if slot is not None and present[slot]})
+        return np.array(slots, np.int64)
 
     def _changed_members(
         self, changed: Sequence[int], snapshot: Snapshot, present: NDArray[np.bool_]
@@ -347,19 +353,16 @@ class PodClass:
 
     def _many(
         self,
-        touched: Mapping[int, int],
+        slots: NDArray[np.int64],
+        mask: int,
         gone: Sequence[int],
         memo: VerdictMemo,
         normalizer: Normalizer,
     ) -> None:
-        """As `_few` with arrays; a hook that one of the nodes changed for looks at all of them."""
+        """As `_few` with arrays: the hooks that *mask* is about look at all of *slots*."""
         tables = self._current_tables(memo)
-        slots = np.fromiter(touched, np.int64, len(touched))
         before = self.codes[slots]
         kept, others = slots[before == FITS], slots[before != FITS]
-        mask = 0
-        for bits in touched.values():
-            mask |= bits
         filters, scores = self.changes.hooks(mask)
         every_filter, _ = self.changes.hooks(EVERY_HOOK)
         # 1. Ask what is not known. Scores of nodes that were rejected wait; so does everything of
