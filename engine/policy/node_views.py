@@ -1,6 +1,7 @@
 """What a policy sees of a node: names, types, documentation, values."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from engine.caching.attachments import (
@@ -13,9 +14,10 @@ from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE
 from engine.model.node_info import NodeInfo
 from engine.model.resources import spec_limits
 from engine.policy.device_views import DeviceShares
-from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
+from engine.policy.view_fields import ClusterFacts, Entries, ViewField, Wanted, manifest_view
 from engine.policy.volume_views import (
     STORAGE_KINDS,
+    shared_volumes,
     used_claims_view,
     used_disks_view,
 )
@@ -97,6 +99,18 @@ class _PodAnnotations(dict[str, list[dict[str, str]]]):
         return found
 
 
+def _volumes_by_name(info: NodeInfo, facts: ClusterFacts) -> dict[str, str]:
+    return {
+        "/".join((driver, handle)): driver
+        for driver, handles in volumes_in_use(info, facts.objects).items()
+        for handle in handles
+    }
+
+
+_REQUESTS: Final = Wanted(
+    frozenset({"cpu", "memory", "ephemeral-storage", "pods"}), lambda pod, _: pod.requests
+)
+
 NODE_FIELDS: Final[dict[str, ViewField]] = {
     "name": _node("str", "its name; unique, so reading it defeats reuse", lambda i: i.name),
     "labels": _node("dict[str, str]", "its labels", lambda i: _of(i).labels),
@@ -112,6 +126,14 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         lambda i: _of(i).allocatable,
     ),
     "capacity": _node("dict[str, int]", "what it has in all", lambda i: _of(i).capacity),
+    "wanted_allocatable": replace(
+        _node(
+            "dict[str, int]",
+            "of what it offers, what the pod requests, and cpu, memory, ephemeral-storage and pods",
+            lambda i: _of(i).allocatable,
+        ),
+        wanted=_REQUESTS,
+    ),
     "conditions": _node(
         "dict[str, str]", "condition type to True, False or Unknown", lambda i: _of(i).conditions
     ),
@@ -121,6 +143,16 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
     "images": ViewField("dict[str, Image]", "images present, by name", _images, (NODE,)),
     "requested": _pods(
         "dict[str, int]", "the sum of its pods' requests", lambda i: i.requested, "requested"
+    ),
+    "wanted_requested": replace(
+        _pods(
+            "dict[str, int]",
+            "of the sum of its pods' requests, what the pod requests, and cpu, memory and "
+            "ephemeral-storage",
+            lambda i: i.requested,
+            "requested",
+        ),
+        wanted=_REQUESTS,
     ),
     "limits": _pods(
         "dict[str, int]",
@@ -162,6 +194,27 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         lambda info, facts: volumes_in_use(info, facts.objects),
         (*STORAGE_KINDS, "CSINode", ASSIGNED_POD),
         parts=("volumes", "storage"),
+    ),
+    "volume_counts": ViewField(
+        "dict[str, int]",
+        "how many volumes its pods use, by CSI driver",
+        lambda info, facts: {
+            driver: len(handles) for driver, handles in volumes_in_use(info, facts.objects).items()
+        },
+        (*STORAGE_KINDS, "CSINode", ASSIGNED_POD),
+        parts=("volumes", "storage"),
+    ),
+    "wanted_volumes": ViewField(
+        "dict[str, str]",
+        "of the volumes that its pods use, those that the pod mounts too: the CSI driver by "
+        "`driver/handle`",
+        _volumes_by_name,
+        (*STORAGE_KINDS, "CSINode", ASSIGNED_POD),
+        parts=("volumes", "storage"),
+        wanted=Wanted(
+            frozenset(),
+            lambda pod, facts: shared_volumes(pod, facts.objects, facts.volume_users),
+        ),
     ),
     "other_attached_volumes": ViewField(
         "dict[str, int]",

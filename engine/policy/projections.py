@@ -6,10 +6,11 @@ in `verdicts` rests on. A hook gets nothing beyond its projection; a field that 
 is therefore an error in the hook, never a stale answer.
 """
 
+import copy
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -84,7 +85,8 @@ class Projector:
     extraction per field and one encoding.
 
     `parts` are the attributes of a NodeInfo that the projection depends on, besides the node
-    object; `is_placed`: there are such.
+    object; `is_placed`: there are such. `wanted` are the fields of which a pod wants some entries;
+    they are whole but in what `cut_to` gives.
     """
 
     def __init__(self, view: str, paths: Iterable[str]) -> None:
@@ -112,6 +114,11 @@ class Projector:
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
         ]
+        self.wanted = tuple(
+            (field, field.wanted)
+            for _, field, wanted in self._parts
+            if field.wanted is not None and wanted is None
+        )
         # What is the same as long as the node object is, apart from what placements change.
         self._fixed = [
             (name, field, wanted)
@@ -131,6 +138,28 @@ class Projector:
                 empty: Any = {} if is_nested else None
                 missing = dict.fromkeys(sorted(named.get(name, ())), empty)
                 self._facts[name] = is_nested, missing
+
+    def cut_to(self, names: Collection[str]) -> "Projector":
+        """One that gives of the fields that are `wanted` only what is always, and of these names.
+
+        An object that has none of the names looks the same to all that are cut so.
+        """
+        made = copy.copy(self)
+        made._fixed = self._cut(self._fixed, names)
+        made._moving = self._cut(self._moving, names)
+        if self._members is not None:
+            # Those of a single class are not worth keeping.
+            made._members = None if names else tuple(_member(*part) for part in made._moving)
+        return made
+
+    def _cut(self, parts: Sequence[Part], names: Collection[str]) -> list[Part]:
+        fields = [field for field, _ in self.wanted]
+        return [
+            (name, field, tuple(sorted({*field.wanted.always, *names})))
+            if field.wanted is not None and field in fields
+            else (name, field, keys)
+            for name, field, keys in parts
+        ]
 
     def project(self, item: Any, facts: ClusterFacts) -> bytes:
         """The JSON object of this projector's fields of *item*; the order is the projector's."""
@@ -205,11 +234,14 @@ class NodeColumn:
     renumbers them, which happens when dead projections outnumber the living ones by far. The owner
     of the column says which slots to look at (`scheduling.node_columns`). `changes` are the slots
     whose node got another id, some of them twice.
+
+    Where a pod wants entries of its own (`Projector.wanted`), this is how nodes look without them,
+    and `WantedColumn` how they look to that pod.
     """
 
     __slots__ = (
-        "_fixed", "_index", "_nodes",
-        "changes", "epoch", "ids", "number", "projector", "values",
+        "_fixed", "_index", "_nodes", "_offers", "_slots_of",
+        "changes", "epoch", "ids", "number", "offer_changes", "projector", "values",
     )  # fmt: skip
 
     def __init__(self, projector: Projector) -> None:
@@ -223,6 +255,16 @@ class NodeColumn:
         self._fixed: list[bytes] = []
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
+        # By slot, the entries that only some pods want, and where each is to be had; and the slots
+        # where these changed.
+        self._offers: dict[int, dict[str, tuple[Any, ...]]] = {}
+        self._slots_of: dict[str, set[int]] = {}
+        self.offer_changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
+
+    @property
+    def store(self) -> "NodeColumn":
+        """The column whose ids these are."""
+        return self
 
     def reuse_from(self, other: "NodeColumn") -> None:
         """Copy the projections of *other*, a column of the same fields; for an empty column."""
@@ -231,10 +273,15 @@ class NodeColumn:
         self.number = next(_NUMBERS)
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
         self.changes.restart()
+        self._offers = other._offers.copy()
+        self._slots_of = {name: slots.copy() for name, slots in other._slots_of.items()}
+        self.offer_changes.restart()
 
     def update(self, snapshot: Snapshot, slot: int) -> None:
         """Project the node of *slot* again; the others are as they were."""
         info = snapshot.infos[slot]
+        if self.projector.wanted:
+            self._note_offers(slot, info, snapshot)
         if info is None or info.node is None:
             known = -1
             self._nodes[slot] = None
@@ -253,6 +300,9 @@ class NodeColumn:
         before = np.full(size, -1, np.intp)
         before[: len(self.ids)] = self.ids
         nodes = {i: info for i, info in enumerate(infos) if info is not None and info.node}
+        if self.projector.wanted:
+            for slot in (*range(len(infos)), *[s for s in self._offers if s >= len(infos)]):
+                self._note_offers(slot, infos[slot] if slot < len(infos) else None, snapshot)
         slots, present = list(nodes), list(nodes.values())
         fixed, values = self.projector.project_all(present, snapshot)
         self.ids = np.full(size, -1, np.intp)
@@ -262,6 +312,38 @@ class NodeColumn:
         if self.projector.is_placed:
             for slot, info, text in zip(slots, present, fixed, strict=True):
                 self._nodes[slot], self._fixed[slot] = info.node, text
+
+    def _note_offers(self, slot: int, info: NodeInfo | None, snapshot: Snapshot) -> None:
+        """Note which entries that only some pods want the node of *slot* has."""
+        offers: dict[str, tuple[Any, ...]] = {}
+        if info is not None and info.node is not None:
+            wanted = self.projector.wanted
+            found = [field.extract(info, snapshot) for field, _ in wanted]
+            names = [
+                name
+                for entries, (_, of) in zip(found, wanted, strict=True)
+                if not entries.keys() <= of.always
+                for name in entries.keys() - of.always
+            ]
+            offers = {name: tuple([entries.get(name) for entries in found]) for name in names}
+        known = self._offers.get(slot, {})
+        if offers == known:
+            return
+        self.offer_changes.note(slot)
+        for name in known.keys() - offers.keys():
+            self._slots_of[name].discard(slot)
+            if not self._slots_of[name]:
+                del self._slots_of[name]
+        for name in offers.keys() - known.keys():
+            self._slots_of.setdefault(name, set()).add(slot)
+        if offers:
+            self._offers[slot] = offers
+        else:
+            del self._offers[slot]
+
+    def offering(self, names: Iterable[str]) -> set[int]:
+        """The slots of the nodes that have an entry of one of *names*."""
+        return set().union(*(self._slots_of.get(name, ()) for name in names))
 
     def _id_of(self, value: bytes) -> int:
         found = self._index.get(value)
@@ -316,3 +398,58 @@ class NodeColumn:
         self.epoch += 1
         self.number = next(_NUMBERS)
         return living
+
+
+class WantedColumn(NodeColumn):
+    """A column as the pods see it that want *names*: its ids are those of *store*.
+
+    A node without any such entry looks as it does there, so only the others are projected again.
+    Not brought up to date with *store*, but by `follow`, for a pod of the class that it is for.
+    """
+
+    __slots__ = ("__weakref__", "_read", "_store", "names")
+
+    def __init__(self, store: NodeColumn, names: frozenset[str]) -> None:
+        super().__init__(store.projector.cut_to(names))
+        self._store = store
+        self.names = names
+        self._read = (-1, 0, 0)  # the epoch of *store*, and how far its logs were read
+
+    @property
+    def store(self) -> NodeColumn:
+        """The column whose ids these are."""
+        return self._store
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Bring the ids up to *snapshot*, to which `store` was brought before."""
+        store = self._store
+        read, self._read = self._read, (store.epoch, store.changes.end, store.offer_changes.end)
+        if read == self._read and len(self.ids) == len(store.ids):
+            return
+        is_renumbered = read[0] != store.epoch
+        self.values, self._index = store.values, store._index
+        self.number, self.epoch = store.number, store.epoch
+        if is_renumbered or len(self.ids) != len(store.ids):
+            self.ids = store.ids.copy()
+            slots: Iterable[int] = store.offering(self.names)
+            self.changes.restart()
+        else:
+            moved, offered = store.changes.since(read[1]), store.offer_changes.since(read[2])
+            if moved is None or offered is None:
+                slots = range(len(snapshot.infos))
+            else:
+                slots = {*moved, *offered}
+        for slot in slots:
+            known = store.ids.item(slot)
+            info = snapshot.infos[slot] if slot < len(snapshot.infos) else None
+            if info is not None and not self.names.isdisjoint(store._offers.get(slot, ())):
+                known = self._id_of(self.projector.project(info, snapshot))
+            if self.ids.item(slot) != known:
+                self.ids[slot] = known
+                self.changes.note(slot)
+
+    def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
+        """As of `NodeColumn`."""
+        if not self.projector.is_placed:
+            return int(self.ids[slot])
+        return self._id_of(self.projector.project(info, snapshot))

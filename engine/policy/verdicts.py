@@ -258,7 +258,7 @@ class VerdictMemo:
         self, column: NodeColumn, instance: int, hook: str, pod: bytes, extra: bytes = b"{}"
     ) -> Table:
         """The table of *hook* for this pod projection over *column*, made if it is new."""
-        key = (instance, hook, pod, extra, id(column))
+        key = (instance, hook, pod, extra, id(column.store))
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = Table(instance, hook, pod, extra)

@@ -4,7 +4,7 @@ Owns the words; the fields themselves are in `pod_views`, `node_views` and `view
 """
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -73,6 +73,18 @@ class Entries(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries of a dict of the node `filter` and `score` are given: those of their pod.
+
+    Nodes that differ in the others are the same to them. `always` are given whatever the pod is,
+    `by` says what the pod wants.
+    """
+
+    always: frozenset[str]
+    by: Callable[[Any, ClusterFacts], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class ViewField:
     """One attribute of a view.
 
@@ -86,6 +98,7 @@ class ViewField:
     | `node.images` | `changed_by=(NODE,)` | extracted when any node changes |
     | `node.facts` | `entries=FILLED` | there for each name that a hook asks for, if as None |
     | `node.pod_annotations` | `entries=MADE` | made for the prefix that a hook asks for |
+    | `node.wanted_requested` | `wanted` | cut to what the pod wants |
 
     Attributes:
         type: The type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
@@ -97,6 +110,7 @@ class ViewField:
             object. While they are the same objects, it is the same.
         entries: What hooks are given of a dict.
         is_spec: It is the same for pods with the same `spec_text`.
+        wanted: Of a node's dict, which entries the hooks of a pod class are given.
     """
 
     type: str
@@ -106,6 +120,7 @@ class ViewField:
     parts: tuple[str, ...] = ()
     entries: Entries = Entries.PRESENT
     is_spec: bool = False
+    wanted: Wanted | None = None
 
     @property
     def is_shared(self) -> bool:

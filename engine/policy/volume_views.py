@@ -90,6 +90,16 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
     return found
 
 
+def shared_volumes(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[str]:
+    """Of the volumes that *pod* mounts, those that other pods may use, as `driver/handle`."""
+    found = []
+    for volume in pod.volumes:
+        attachment = attachment_of(volume.use, objects)
+        if attachment is not None and users.may_share(volume.use, attachment, objects):
+            found.append("/".join(attachment))
+    return found
+
+
 def used_disks_view(info: NodeInfo) -> list[dict[str, Any]]:
     """The `Disk` records of the pods on a node, each once."""
     return [_disk(disk) for disk in sorted(_disks(info), key=repr)]

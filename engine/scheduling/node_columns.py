@@ -7,13 +7,14 @@ needs (which slots hold a node, the hash of each node's name).
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.model.node_info import NodeInfo
-from engine.policy.projections import NodeColumn, Projector
+from engine.policy.projections import NodeColumn, Projector, WantedColumn
 from engine.scheduling.select_host import name_hash
 
 # What a column may depend on in addition to the node itself; an unknown one depends on all.
@@ -31,7 +32,11 @@ class NodeColumns:
     """Columns over the slots of a snapshot; `refresh` before each decision."""
 
     def __init__(self) -> None:
-        self._columns: dict[frozenset[str], NodeColumn] = {}
+        # By the fields that are read, and if they are cut to what the pods of a class want.
+        self._columns: dict[tuple[frozenset[str], bool], NodeColumn] = {}
+        # Those of names that some pods want, for as long as a class of such pods is kept.
+        self._wanted: WeakValueDictionary[tuple[frozenset[str], frozenset[str]], WantedColumn]
+        self._wanted = WeakValueDictionary()
         self._behind: list[NodeColumn] = []  # made since the last refresh
         self._affected: dict[int, tuple[NodeColumn, ...]] = {}
         self._history: object = None
@@ -61,15 +66,27 @@ class NodeColumns:
             self._name_order = present[np.argsort(self.name_hashes[present], kind="stable")]
         return self._name_order
 
-    def column(self, paths: Iterable[str]) -> NodeColumn:
-        """The column for hooks that read exactly *paths* of a node; a new one is empty."""
-        key = frozenset(paths)
+    def column(self, paths: Iterable[str], names: frozenset[str] | None = None) -> NodeColumn:
+        """The column for hooks that read exactly *paths* of a node; a new one is empty.
+
+        With *names*, of the entries that some pods want it has those alone; the pods' class has to
+        let it `follow`.
+        """
+        fields = frozenset(paths)
+        key = fields, names is not None
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = NodeColumn(Projector("node", key))
+            projector = Projector("node", fields)
+            column = NodeColumn(projector if names is None else projector.cut_to(()))
+            self._columns[key] = column
             self._behind.append(column)
             self._affected.clear()
-        return column
+        if not names:
+            return column
+        own = self._wanted.get((fields, names))
+        if own is None:
+            own = self._wanted[fields, names] = WantedColumn(column, names)
+        return own
 
     def reuse_from(
         self, other: "NodeColumns", keys: Collection[frozenset[str]]
@@ -81,8 +98,9 @@ class NodeColumns:
         """
         inherited = {}
         for key, known in other._columns.items():
-            if key in keys and known not in other._behind:
-                column = self.column(key)
+            fields, is_cut = key
+            if fields in keys and known not in other._behind:
+                column = self.column(fields, frozenset() if is_cut else None)
                 column.reuse_from(known)
                 self._behind.remove(column)
                 inherited[id(known)] = column

@@ -39,6 +39,7 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
+from engine.policy.projections import WantedColumn
 from engine.policy.verdicts import (
     FAILED,
     FITS,
@@ -78,9 +79,9 @@ class PodClass:
     valid unless `score_failure` is set. `numbers`: the raw scores of all `vectors`, then the
     normalized ones, each a row by slot; `scorers` are their policies. Filters and scores over
     counters, `whole_scores` (policies whose `score_all` sees all feasible nodes) and their states
-    are for the cycle to add. `example` is the pod that it was made for, `last_filter` the position
-    of the last of the filters. `nominated`: what the filters said of nodes with the pods that are
-    nominated to them.
+    are for the cycle to add. `wanted` are the columns of entries that the pods name. `example` is
+    the pod that it was made for, `last_filter` the position of the last of the filters.
+    `nominated`: what the filters said of nodes with the pods that are nominated to them.
     """
 
     pre: PreFiltered
@@ -89,6 +90,7 @@ class PodClass:
     counted_filters: Sequence[CountedHook] = ()
     counted_scores: Sequence[CountedHook] = ()
     whole_scores: Sequence[HookUse] = ()
+    wanted: Sequence[WantedColumn] = ()
     pre_score_failures: Sequence[PolicyFailure] = ()
     codes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -113,6 +115,7 @@ class PodClass:
         counted = sum(use.nbytes for use in (*self.counted_filters, *self.counted_scores))
         tables = sum(table.codes.nbytes for table in self.tables)
         own = self.codes.nbytes + self.totals.nbytes + self.nominated.codes.nbytes
+        own += sum(column.ids.nbytes for column in self.wanted)
         return own + self.numbers.nbytes + counted + tables
 
     @property
@@ -133,6 +136,8 @@ class PodClass:
         normalizer: Normalizer,
     ) -> None:
         """Bring the vectors up to *snapshot*, to which *nodes* were brought before."""
+        for column in self.wanted:
+            column.follow(snapshot)
         touched = self._touched(snapshot, nodes)
         if touched is None:
             slots, gone = self._looked_through(snapshot, nodes)

@@ -23,8 +23,9 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
-from engine.policy.projections import EVERYTHING, NodeColumn, Projector
+from engine.policy.projections import EVERYTHING, NodeColumn, Projector, WantedColumn
 from engine.policy.verdicts import VerdictMemo
+from engine.policy.view_fields import Wanted
 from engine.scheduling.counted import CountedHook, CounterUse, EligibleNodes
 from engine.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.scheduling.node_columns import NodeColumns
@@ -72,6 +73,13 @@ class _Kind:
         }
 
 
+def _names(wanted: Iterable[Wanted], pod: Pod, snapshot: Snapshot) -> frozenset[str]:
+    """What *pod* wants of *wanted*, besides what is always given."""
+    return frozenset(
+        name for one in wanted for name in one.by(pod, snapshot) if name not in one.always
+    )
+
+
 class PodClassifier:
     """Puts pods into classes for one bundle."""
 
@@ -93,13 +101,15 @@ class PodClassifier:
         self._kinds: BoundedMemo[_Kind] = BoundedMemo()
         self._prepared: BoundedMemo[Prepared] = BoundedMemo()
         self._counting: dict[str, bool] = {}
-        # What a hook is asked with for every pod.
+        # What a hook is asked with for every pod, and the entries of nodes that its pod wants.
         self._always: dict[tuple[str, str], tuple[NodeColumn, Projector, bool, bool]] = {}
+        self._wanted: dict[tuple[str, str], Sequence[Wanted]] = {}
+        self._wanted_in: dict[str, Sequence[Wanted]] = {}  # by profile
         self.score_order: dict[str, int] = {}
         for profile in bundle.profiles:
             for hook in ("filter", "score", "score_all"):
                 for place, enabled in enumerate(profile.at(hook)):
-                    self._columns.column(self._reads(enabled, hook).node)
+                    self._column(enabled, hook, frozenset())
                     if hook != "filter":
                         self.score_order.setdefault(enabled.policy, place)
 
@@ -115,7 +125,8 @@ class PodClassifier:
             fields = self._all_fields[name] = self._fields(profile, _CLASS_HOOKS, counting)
         # Which terms of other pods match a pod depends on these.
         labels = _encode(self._counters.term_labels(pod)) if self.counts(profile) else b""
-        return (name, labels, *self._reader.read(fields, pod, snapshot))
+        names = self._names_key(profile, pod, snapshot)
+        return (name, labels, names, *self._reader.read(fields, pod, snapshot))
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
         """The place of each policy and runtime plugin in the order of the filters."""
@@ -230,7 +241,9 @@ class PodClassifier:
         fields = self._class_fields[silence]
         if fields is None:
             return (prepared.name, *alike)
-        return (prepared.name, profile.scheduler_name, *self._reader.read(fields, pod, snapshot))
+        names = self._names_key(profile, pod, snapshot)
+        read = self._reader.read(fields, pod, snapshot)
+        return (prepared.name, profile.scheduler_name, names, *read)
 
     def _fields_of_class(self, profile: Profile, prepared: Prepared) -> Fields | None:
         """What the hooks read that are not skipped; None if they are given counters."""
@@ -337,6 +350,8 @@ class PodClassifier:
             if e.policy not in silent
         ]
         made.pre_score_failures = tuple(failures)
+        columns = {use.column: None for use in (*filters, *scores, *made.whole_scores)}
+        made.wanted = [column for column in columns if isinstance(column, WantedColumn)]
         return made
 
     def _pre_filter(
@@ -439,12 +454,15 @@ class PodClassifier:
         known = self._always.get((enabled.policy, hook))
         if known is None:
             known = self._always[enabled.policy, hook] = (
-                self._columns.column(self._reads(enabled, hook).node),
+                self._column(enabled, hook, frozenset()),
                 self.projector(enabled, hook, "pod"),
                 self._normalizes(enabled),
                 self._reads_count(enabled),
             )
         column, projector, normalizes, reads_count = known
+        wanted = self._wanted_by(enabled, hook)
+        if wanted:
+            column = self._column(enabled, hook, _names(wanted, pod, snapshot))
         return HookUse(
             enabled,
             hook,
@@ -534,6 +552,33 @@ class PodClassifier:
         """True if the policy's `normalize` may look at `over.count`."""
         hook = self._bundle.policies[enabled.policy].hooks.get("normalize")
         return hook is not None and not hook.over.isdisjoint({EVERYTHING, "count"})
+
+    def _column(self, enabled: EnabledPolicy, hook: str, names: frozenset[str]) -> NodeColumn:
+        """The nodes as *hook* sees them for pods that want *names*, if it is asked for a class."""
+        paths = self._reads(enabled, hook).node
+        return self._columns.column(paths, names if self._wanted_by(enabled, hook) else None)
+
+    def _wanted_by(self, enabled: EnabledPolicy, hook: str) -> Sequence[Wanted]:
+        """What *hook* reads of nodes that the pod names; nothing if it is not one of a class."""
+        key = enabled.policy, hook
+        known = self._wanted.get(key)
+        if known is None:
+            known = ()
+            if hook in _PER_NODE and not self._is_counted(enabled, hook):
+                projector = Projector("node", self._reads(enabled, hook).node)
+                known = tuple({id(w): w for _, w in projector.wanted}.values())
+            self._wanted[key] = known
+        return known
+
+    def _names_key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> bytes:
+        """The entries of nodes that the hooks of a class are given for *pod* alone."""
+        wanted = self._wanted_in.get(profile.scheduler_name)
+        if wanted is None:
+            each = [self._wanted_by(e, hook) for hook in _PER_NODE for e in profile.at(hook)]
+            wanted = tuple({id(w): w for of_hook in each for w in of_hook}.values())
+            self._wanted_in[profile.scheduler_name] = wanted
+        names = _names(wanted, pod, snapshot)
+        return _encode(sorted(names)) if names else b""
 
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
         return self._bundle.policies[enabled.policy].hooks[hook]
