@@ -231,6 +231,10 @@ class Feasibility:
         # By name, so that the node that fails is the same in every run.
         for slot in sorted(slots.tolist(), key=lambda slot: node_name(slot, snapshot)):
             info = snapshot.infos[slot]
+            look = None if kept is None or info is None else use.plugin.look_of(state, info)
+            if kept is not None and look in kept.of_look:
+                kept.codes[slot] = codes[slot] = kept.of_look[look]
+                continue
             status = None if info is None else ask(state, info)
             verdict: int | PolicyFailure = FITS
             if status is not None:
@@ -245,6 +249,8 @@ class Feasibility:
                 codes[slot] = verdict
             if kept is not None:
                 kept.codes[slot] = verdict
+                if look is not None:
+                    kept.of_look[look] = verdict
         return failures
 
     def _verdict(self, use: RuntimeUse, info: NodeInfo) -> int | PolicyFailure:

@@ -102,6 +102,13 @@ class RuntimePlugin:
         node that it was not asked about.
         """
 
+    def look_of(self, state: Any, info: NodeInfo) -> Hashable | None:
+        """What nodes share of which `filter` says the same to pods of a kind; None: nothing.
+
+        It says so for good: whatever it looks at is in it.
+        """
+        return None
+
     def position(self, state: Any) -> Any:
         """Where `changed_since` goes on from."""
         return None

@@ -70,13 +70,20 @@ def _device(name: str, size: int, **more: Any) -> Json:
     return {"name": name, "attributes": {"size": {"int": size}}, **more}
 
 
+PART: Final[Json] = {"counterSet": "board", "counters": {"parts": {"value": "1"}}}
+COUNTERS: Final[list[Json]] = [{"name": "board", "counters": {"parts": {"value": "2"}}}]
+
 DEVICES: Final[list[list[Json]]] = [
     [],
     [_device("g0", 1)],
     [_device("g0", 1), _device("g1", 2)],
     [_device("g0", 2), _device("g1", 2), _device("g2", 1)],
+    [_device("g1", 1), _device("g2", 2)],
+    [_device("g0", 1, capacity={"memory": {"value": "2Gi"}}, allowMultipleAllocations=True)],
+    [_device(f"g{number}", 1, consumesCounters=[PART]) for number in range(3)],
 ]
 LABELS: Final[list[dict[str, str]]] = [{}, {"zone": "x"}, {"zone": "y"}]
+OFFERS: Final[list[dict[str, int]]] = [{}, {}, {RESOURCE: 0}, {RESOURCE: 1}]
 
 
 class ReuseWithDevices(RuleBasedStateMachine):
@@ -99,7 +106,7 @@ class ReuseWithDevices(RuleBasedStateMachine):
         self.placed: dict[int, Pod] = {}
         self.number = 0
         for number, name in enumerate(NODES):
-            self.a_node_comes_or_changes(name, {})
+            self.a_node_comes_or_changes(name, {}, {})
             self.a_pod_is_placed(number, name, "2")
             self._put(resource_slice(name, *DEVICES[2]))
         self._put(device_class(extendedResourceName=RESOURCE))
@@ -115,9 +122,17 @@ class ReuseWithDevices(RuleBasedStateMachine):
 
     # --- the cluster changes -----------------------------------------------------------------
 
-    @rule(name=st.sampled_from(NODES), labels=st.sampled_from(LABELS))
-    def a_node_comes_or_changes(self, name: str, labels: dict[str, str]) -> None:
-        node = Node.from_raw(msgspec.json.encode(node_manifest(name, labels=labels)))
+    @rule(
+        name=st.sampled_from(NODES),
+        labels=st.sampled_from(LABELS),
+        offers=st.sampled_from(OFFERS),
+    )
+    def a_node_comes_or_changes(
+        self, name: str, labels: dict[str, str], offers: dict[str, int]
+    ) -> None:
+        plain = node_manifest(name, labels=labels)
+        plain["status"]["allocatable"] |= offers
+        node = Node.from_raw(msgspec.json.encode(plain))
         self.cache.add_node(node)
         self.nodes[name] = node
 
@@ -128,14 +143,15 @@ class ReuseWithDevices(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NODES), devices=st.sampled_from(DEVICES))
     def a_pool_changes(self, name: str, devices: list[Json]) -> None:
-        self._put(resource_slice(name, *devices))
+        self._put(resource_slice(name, *devices, sharedCounters=COUNTERS))
 
     @rule(devices=st.sampled_from(DEVICES), zone=st.sampled_from(["", "x", "y"]))
     def a_pool_of_many_nodes_changes(self, devices: list[Json], zone: str) -> None:
-        where: Json = {"allNodes": True}
+        where: Json = {"allNodes": True, "sharedCounters": COUNTERS}
         if zone:
             values = {"key": "zone", "operator": "In", "values": [zone]}
-            where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [values]}]}}
+            del where["allNodes"]
+            where["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [values]}]}
         made = resource_slice("", *devices, name="shared", **where)
         made["spec"]["pool"]["name"] = "shared"
         del made["spec"]["nodeName"]

@@ -3,7 +3,7 @@
 Owns the sums over all allocated claims, kept as claims come and go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from engine.lib.change_log import ChangeLog
@@ -50,6 +50,18 @@ class AllocatedDevices:
     def consumed(self, device: DeviceId) -> Mapping[str, int]:
         """What is consumed of each capacity of *device*."""
         return self._consumed.get(device, {})
+
+    def taken_of(self, devices: Sequence[DeviceId]) -> Hashable:
+        """What is taken of *devices*; equal where the same is taken of those in the same places."""
+        owned, shares = self._owned, self._shares
+        if not shares:
+            return bytes([device in owned for device in devices])
+        return tuple(
+            [
+                (device in owned, device in shares, tuple(sorted(self.consumed(device).items())))
+                for device in devices
+            ]
+        )
 
     def _count(self, allocation: AllocationResult, sign: int) -> None:
         for result in allocation.devices.results:

@@ -4,9 +4,12 @@ Owns which slices count (newest generation, reachable from the node), whether a 
 sound, and the order in which devices are tried. What is taken is `allocated.py`.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from engine.lib.change_log import ChangeLog
 from engine.model.devices import (
@@ -83,6 +86,7 @@ class PoolSlice:
     """
 
     __slots__ = (
+        "_look",
         "_published",
         "_rules",
         "counter_sets",
@@ -96,6 +100,7 @@ class PoolSlice:
 
     def __init__(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...] = ()) -> None:
         self._published, self._rules = published, rules
+        self._look: bytes | None = None
         self.record = record = tainted(published, rules)
         self.name = record.metadata.name
         self.problem: str | None = None
@@ -125,6 +130,16 @@ class PoolSlice:
     def pool_id(self) -> PoolId:
         """The pool that it is of."""
         return self.record.spec.driver, self.record.spec.pool.name
+
+    @property
+    def look(self) -> bytes:
+        """Equal for slices whose devices are the same but for the names of the devices and pool."""
+        if self._look is None:
+            spec = self.record.spec
+            devices = [msgspec.structs.replace(device, name="") for device in spec.devices]
+            said = msgspec.json.encode((spec.driver, devices, spec.shared_counters))
+            self._look = hashlib.blake2b(said, digest_size=16).digest()
+        return self._look
 
     def is_made_of(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...]) -> bool:
         """Whether it is what was *published*, with the taints of *rules*."""

@@ -25,6 +25,7 @@ from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.selectors import matches_node_selector, node_selector_problem
+from engine.scheduling.devices.allocated import AllocatedDevices
 from engine.scheduling.devices.claims import Claims
 from engine.scheduling.devices.conditions import (
     PreparationFailed,
@@ -41,7 +42,7 @@ from engine.scheduling.devices.extended import (
 )
 from engine.scheduling.devices.planning import OutOfSteps, Steps
 from engine.scheduling.devices.pod_claims import ClaimNotReady, pod_claims
-from engine.scheduling.devices.pools import SliceIndex
+from engine.scheduling.devices.pools import Pool, SliceIndex
 from engine.scheduling.devices.requests import AllocationError, NodeUnsuitable
 from engine.scheduling.devices.results import allocation_of
 from engine.scheduling.devices.search import ClaimChoice, Search
@@ -247,6 +248,20 @@ class DynamicResources(RuntimePlugin):
             state.filter_seconds,
             msgspec.json.encode(([claim.spec for claim in state.user_claims], containers)),
         )
+
+    def look_of(self, state: PodState, info: NodeInfo) -> Hashable | None:
+        """The devices that the node reaches but for their names, what is taken, what it offers."""
+        node = info.node
+        if node is None:
+            return None
+        pools = state.slices.pools(node)
+        look = state.looks.get(id(pools))
+        if look is None:
+            look = state.looks[id(pools)] = _look(pools, state.known.devices)
+        if not look:
+            return None
+        offered = [node.allocatable.get(name) for name in state.extended_resources]
+        return look, tuple([None if amount is None else amount > 0 for amount in offered])
 
     def position(self, state: PodState) -> tuple[int, int]:
         """How far the logs of devices and of slices are followed."""
@@ -633,6 +648,18 @@ def _failed(reason: str) -> Status:
 def _seconds(arguments: Arguments, name: str, default: float) -> float:
     value = arguments.get(name, default)
     return float(value) if isinstance(value, int | float) else default
+
+
+def _look(pools: Sequence[Pool], allocated: AllocatedDevices) -> tuple[Hashable, ...]:
+    """Equal for pools in which every search comes to the same; empty if that cannot be told."""
+    found: list[Hashable] = []
+    for pool in pools:
+        # Of pools that are not sound, errors name them.
+        if pool.is_incomplete or pool.problem or pool.others or pool.has_choosy_devices:
+            return ()
+        ids = [device.id for part in pool.slices for device in part.devices]
+        found.append((tuple([part.look for part in pool.slices]), allocated.taken_of(ids)))
+    return (len(pools), *found)
 
 
 def _steps(seconds: float) -> int:

@@ -4,6 +4,7 @@ Owns the record that passes from `pre_filter` to the later steps. The answers of
 in it by node; they are the same whenever a node is asked about, so it does not matter which were.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from engine.caching.snapshot import Snapshot
@@ -58,6 +59,7 @@ class PodState:
         unavailable: Claims that are allocated and kept the pod from some node.
         answers: By node, of those that were asked about.
         searches: What was found by what a node reaches, where nothing else matters.
+        looks: By the identity of what a node reaches, how it looks to a search.
         written: By index, the claims as they were written for the pod.
         devices_at: Where the log of all devices was that the answers go by.
     """
@@ -84,6 +86,7 @@ class PodState:
     unavailable: set[int] = field(default_factory=set)
     answers: dict[str, NodeAnswer] = field(default_factory=dict)
     searches: dict[SearchKey, Choices] = field(default_factory=dict)
+    looks: dict[int, tuple[Hashable, ...]] = field(default_factory=dict)
     written: dict[int, ResourceClaim] = field(default_factory=dict)
 
     @property
