@@ -105,6 +105,8 @@ def must_be_installed(driver: str, objects: ObjectStore) -> bool:
 
 def volumes_in_use(info: NodeInfo, objects: ObjectStore) -> dict[str, list[str]]:
     """The volumes that the pods of *info* use: by driver, the handles in order, each once."""
+    if not info.volumes:
+        return {}
     found = {attachment_of(use, objects) for use in info.volumes}
     handles: dict[str, list[str]] = {}
     for attachment in sorted(a for a in found if a is not None):

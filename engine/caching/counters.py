@@ -184,18 +184,18 @@ class _Counter:
                 for slot, count in kinds.slots_of[kind].items()
             ]
         self.seen, self._slots = now, now[2]
-        # Most counters are concerned by few of the kinds: those are found by sets, not one by one.
-        changed = {kind for kind, _, _ in changes}
-        concerned = changed & self._matched.keys()
-        for found_by_part in self._may_count(kinds):
-            concerned |= changed & found_by_part
-        if not concerned:
-            return
+        may_count: list[AbstractSet[int]] | None = None
         for kind, slot, difference in changes:
-            if kind not in concerned or kind in self._left_out:
-                continue
             contributions = self._matched.get(kind)
             if contributions is None:
+                if kind in self._left_out:
+                    continue
+                if may_count is None:
+                    may_count = [found for found in self._may_count(kinds) if found]
+                    if not may_count and not self._matched:
+                        return  # most counters, where each pod waits for one other pod
+                if not any(kind in found for found in may_count):
+                    continue
                 contributions = self._match(kinds.kinds[kind], objects)
                 if not contributions:
                     self._leave_out(kind)
@@ -462,6 +462,8 @@ class Counters:
 
     def term_labels(self, pod: Pod) -> dict[str, str]:
         """The labels of *pod* that the terms of other pods name, which is all that they look at."""
+        if not self._term_keys:
+            return {}
         return {key: pod.labels[key] for key in sorted(self._term_keys & pod.labels.keys())}
 
     def is_empty(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> bool:

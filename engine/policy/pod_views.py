@@ -79,25 +79,23 @@ def _affinity(pod: Pod) -> api.Affinity:
 
 
 def _selector_labels(pod: Pod) -> dict[str, str]:
-    if not pod.labels:
+    spec = pod.manifest.spec
+    if not pod.labels or (spec.affinity is None and not spec.topology_spread_constraints):
         return {}
-    affinity, spec = _affinity(pod), pod.manifest.spec
+    affinity = _affinity(pod)
+    rules: list[api.PodAffinityTerm | api.TopologySpreadConstraint]
+    rules = [*spec.topology_spread_constraints]
+    for terms in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if terms is not None:
+            rules += terms.required
+            rules += [preferred.pod_affinity_term for preferred in terms.preferred]
     named: set[str] = set()
-    for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        if rules is not None:
-            for term in (*rules.required, *(p.pod_affinity_term for p in rules.preferred)):
-                named |= _named(term)
-    for constraint in spec.topology_spread_constraints:
-        named |= _named(constraint)
+    for rule in rules:
+        named |= label_keys(rule.label_selector)
+        named.update(rule.match_label_keys)
+        if isinstance(rule, api.PodAffinityTerm):
+            named.update(rule.mismatch_label_keys)
     return {key: value for key, value in pod.labels.items() if key in named}
-
-
-def _named(rule: api.PodAffinityTerm | api.TopologySpreadConstraint) -> set[str]:
-    """The pod labels that *rule* looks at."""
-    named = set(rule.match_label_keys)
-    if isinstance(rule, api.PodAffinityTerm):
-        named.update(rule.mismatch_label_keys)
-    return named | label_keys(rule.label_selector)
 
 
 def _spread(constraint: api.TopologySpreadConstraint) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import copy
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -23,7 +23,7 @@ from engine.lib.change_log import ChangeLog
 from engine.model.fact import Facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
-from engine.policy.view_fields import ClusterFacts, ViewField
+from engine.policy.view_fields import ClusterFacts, ViewField, Wanted
 from engine.policy.views import VIEWS
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -76,6 +76,13 @@ def _member(name: str, field: ViewField, wanted: tuple[str, ...] | None) -> _Mem
     return _Member(name, field, wanted)
 
 
+def _cut(part: Part, names: Collection[str]) -> Part:
+    name, field, keys = part
+    if field.wanted is None or keys is not None:
+        return part
+    return name, field, tuple(sorted({*field.wanted.always, *names}))
+
+
 class Projector:
     """Encodes objects of one view as JSON of a fixed set of their fields.
 
@@ -114,11 +121,11 @@ class Projector:
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
         ]
-        self.wanted = tuple(
-            (field, field.wanted)
-            for _, field, wanted in self._parts
+        self.wanted = {
+            name: (field, field.wanted)
+            for name, field, wanted in self._parts
             if field.wanted is not None and wanted is None
-        )
+        }
         # What is the same as long as the node object is, apart from what placements change.
         self._fixed = [
             (name, field, wanted)
@@ -145,21 +152,12 @@ class Projector:
         An object that has none of the names looks the same to all that are cut so.
         """
         made = copy.copy(self)
-        made._fixed = self._cut(self._fixed, names)
-        made._moving = self._cut(self._moving, names)
+        made._fixed = [_cut(part, names) for part in self._fixed]
+        made._moving = [_cut(part, names) for part in self._moving]
         if self._members is not None:
-            # Those of a single class are not worth keeping.
+            # Of names they are not worth keeping: pods make them up.
             made._members = None if names else tuple(_member(*part) for part in made._moving)
         return made
-
-    def _cut(self, parts: Sequence[Part], names: Collection[str]) -> list[Part]:
-        fields = [field for field, _ in self.wanted]
-        return [
-            (name, field, tuple(sorted({*field.wanted.always, *names})))
-            if field.wanted is not None and field in fields
-            else (name, field, keys)
-            for name, field, keys in parts
-        ]
 
     def project(self, item: Any, facts: ClusterFacts) -> bytes:
         """The JSON object of this projector's fields of *item*; the order is the projector's."""
@@ -236,16 +234,18 @@ class NodeColumn:
     whose node got another id, some of them twice.
 
     Where a pod wants entries of its own (`Projector.wanted`), this is how nodes look without them,
-    and `WantedColumn` how they look to that pod.
+    and `WantedColumn` how they look to that pod. *offers* says which nodes have such.
     """
 
     __slots__ = (
-        "_fixed", "_index", "_nodes", "_offers", "_slots_of",
-        "changes", "epoch", "ids", "number", "offer_changes", "projector", "values",
+        "_cut", "_cut_fixed", "_fixed", "_index", "_nodes",
+        "changes", "epoch", "ids", "number", "offers", "projector", "values",
     )  # fmt: skip
 
-    def __init__(self, projector: Projector) -> None:
+    def __init__(self, projector: Projector, offers: "Offers | None" = None) -> None:
         self.projector = projector
+        self.offers = offers
+        self._cut = projector if offers is None else projector.cut_to(())
         self.ids: NDArray[np.intp] = np.empty(0, np.intp)
         self.values: list[bytes] = []
         self.number = next(_NUMBERS)  # of `values`, which only grow as long as it is the same
@@ -253,13 +253,9 @@ class NodeColumn:
         # By slot: the node object that was last projected, and the members about it alone.
         self._nodes: list[Node | None] = []
         self._fixed: list[bytes] = []
+        self._cut_fixed: dict[int, tuple[Node, bytes]] = {}  # the same where there are offers
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
-        # By slot, the entries that only some pods want, and where each is to be had; and the slots
-        # where these changed.
-        self._offers: dict[int, dict[str, tuple[Any, ...]]] = {}
-        self._slots_of: dict[str, set[int]] = {}
-        self.offer_changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
     @property
     def store(self) -> "NodeColumn":
@@ -273,18 +269,16 @@ class NodeColumn:
         self.number = next(_NUMBERS)
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
         self.changes.restart()
-        self._offers = other._offers.copy()
-        self._slots_of = {name: slots.copy() for name, slots in other._slots_of.items()}
-        self.offer_changes.restart()
 
     def update(self, snapshot: Snapshot, slot: int) -> None:
         """Project the node of *slot* again; the others are as they were."""
         info = snapshot.infos[slot]
-        if self.projector.wanted:
-            self._note_offers(slot, info, snapshot)
+        if self.offers is not None:
+            self.offers.note(slot, info, snapshot)
         if info is None or info.node is None:
             known = -1
             self._nodes[slot] = None
+            self._cut_fixed.pop(slot, None)
         else:
             known = self._id_of(self._project(slot, info, snapshot))
         if self.ids.item(slot) != known:
@@ -300,11 +294,13 @@ class NodeColumn:
         before = np.full(size, -1, np.intp)
         before[: len(self.ids)] = self.ids
         nodes = {i: info for i, info in enumerate(infos) if info is not None and info.node}
-        if self.projector.wanted:
-            for slot in (*range(len(infos)), *[s for s in self._offers if s >= len(infos)]):
-                self._note_offers(slot, infos[slot] if slot < len(infos) else None, snapshot)
         slots, present = list(nodes), list(nodes.values())
         fixed, values = self.projector.project_all(present, snapshot)
+        if self.offers is not None:
+            self.offers.note_all(snapshot)
+            for place, slot in enumerate(slots):
+                if slot in self.offers.at:
+                    values[place] = self._cut.project(present[place], snapshot)
         self.ids = np.full(size, -1, np.intp)
         self.ids[slots] = [self._id_of(value) for value in values]
         self.changes.extend(np.flatnonzero(self.ids != before).tolist())
@@ -312,38 +308,6 @@ class NodeColumn:
         if self.projector.is_placed:
             for slot, info, text in zip(slots, present, fixed, strict=True):
                 self._nodes[slot], self._fixed[slot] = info.node, text
-
-    def _note_offers(self, slot: int, info: NodeInfo | None, snapshot: Snapshot) -> None:
-        """Note which entries that only some pods want the node of *slot* has."""
-        offers: dict[str, tuple[Any, ...]] = {}
-        if info is not None and info.node is not None:
-            wanted = self.projector.wanted
-            found = [field.extract(info, snapshot) for field, _ in wanted]
-            names = [
-                name
-                for entries, (_, of) in zip(found, wanted, strict=True)
-                if not entries.keys() <= of.always
-                for name in entries.keys() - of.always
-            ]
-            offers = {name: tuple([entries.get(name) for entries in found]) for name in names}
-        known = self._offers.get(slot, {})
-        if offers == known:
-            return
-        self.offer_changes.note(slot)
-        for name in known.keys() - offers.keys():
-            self._slots_of[name].discard(slot)
-            if not self._slots_of[name]:
-                del self._slots_of[name]
-        for name in offers.keys() - known.keys():
-            self._slots_of.setdefault(name, set()).add(slot)
-        if offers:
-            self._offers[slot] = offers
-        else:
-            del self._offers[slot]
-
-    def offering(self, names: Iterable[str]) -> set[int]:
-        """The slots of the nodes that have an entry of one of *names*."""
-        return set().union(*(self._slots_of.get(name, ()) for name in names))
 
     def _id_of(self, value: bytes) -> int:
         found = self._index.get(value)
@@ -358,6 +322,17 @@ class NodeColumn:
         return self.changes.end
 
     def _project(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
+        if self.offers is None or slot not in self.offers.at:
+            return self.whole(slot, info, snapshot)
+        node = info.node
+        assert node is not None
+        known = self._cut_fixed.get(slot)
+        if known is None or known[0] is not node:
+            known = self._cut_fixed[slot] = node, self._cut.fixed(info, snapshot)
+        return self._cut.join(known[1], info, snapshot)
+
+    def whole(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
+        """The projection of the node of *slot* with all entries, whoever wants them."""
         projector = self.projector
         if not projector.is_placed:
             return projector.project(info, snapshot)
@@ -400,6 +375,72 @@ class NodeColumn:
         return living
 
 
+class Offers:
+    """The nodes that have entries which only some pods want; shared by columns of the same fields.
+
+    Attributes:
+        at: By slot, what each such entry is in the fields; slots without any are left out.
+        changes: The slots where it changed.
+    """
+
+    def __init__(self, wanted: Mapping[str, tuple[ViewField, Wanted]]) -> None:
+        self._wanted = tuple(wanted.values())
+        self._slots_of: dict[str, set[int]] = {}
+        self._infos: dict[int, NodeInfo | None] = {}  # as they were noted
+        self.at: dict[int, dict[str, tuple[Any, ...]]] = {}
+        self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
+
+    def copy(self) -> "Offers":
+        """The same, on its own from now on."""
+        made = copy.copy(self)
+        made._slots_of = {name: slots.copy() for name, slots in self._slots_of.items()}
+        made._infos, made.at = self._infos.copy(), self.at.copy()
+        made.changes = ChangeLog(_LOG_SIZE)
+        return made
+
+    def note(self, slot: int, info: NodeInfo | None, snapshot: Snapshot) -> None:
+        """Take the NodeInfo of *slot*."""
+        if info is not None and self._infos.get(slot) is info:
+            return
+        self._infos[slot] = info
+        offers: dict[str, tuple[Any, ...]] = {}
+        if info is not None and info.node is not None:
+            names = set[str]()
+            for field, of in self._wanted:
+                entries = field.extract(info, snapshot)
+                if not entries.keys() <= of.always:
+                    names |= entries.keys() - of.always
+            if names:
+                found = [field.extract(info, snapshot) for field, _ in self._wanted]
+                offers = {name: tuple([entries.get(name) for entries in found]) for name in names}
+        known = self.at.get(slot, {})
+        if offers == known:
+            return
+        self.changes.note(slot)
+        for name in known.keys() - offers.keys():
+            self._slots_of[name].discard(slot)
+            if not self._slots_of[name]:
+                del self._slots_of[name]
+        for name in offers.keys() - known.keys():
+            self._slots_of.setdefault(name, set()).add(slot)
+        if offers:
+            self.at[slot] = offers
+        else:
+            del self.at[slot]
+
+    def note_all(self, snapshot: Snapshot) -> None:
+        """Take all NodeInfos of *snapshot*, and no others."""
+        infos = snapshot.infos
+        for slot in [slot for slot in self.at if slot >= len(infos)]:
+            self.note(slot, None, snapshot)
+        for slot, info in enumerate(infos):
+            self.note(slot, info, snapshot)
+
+    def having(self, names: Iterable[str]) -> set[int]:
+        """The slots of the nodes that have an entry of one of *names*."""
+        return set().union(*(self._slots_of.get(name, ()) for name in names))
+
+
 class WantedColumn(NodeColumn):
     """A column as the pods see it that want *names*: its ids are those of *store*.
 
@@ -409,11 +450,12 @@ class WantedColumn(NodeColumn):
 
     __slots__ = ("__weakref__", "_read", "_store", "names")
 
-    def __init__(self, store: NodeColumn, names: frozenset[str]) -> None:
-        super().__init__(store.projector.cut_to(names))
+    def __init__(self, store: NodeColumn, offers: Offers, names: frozenset[str]) -> None:
+        super().__init__(store.projector, offers)
+        self._cut = store.projector.cut_to(names)
         self._store = store
         self.names = names
-        self._read = (-1, 0, 0)  # the epoch of *store*, and how far its logs were read
+        self._read = (-1, 0, 0)  # the epoch of *store*, and how far the logs were read
 
     @property
     def store(self) -> NodeColumn:
@@ -422,34 +464,43 @@ class WantedColumn(NodeColumn):
 
     def follow(self, snapshot: Snapshot) -> None:
         """Bring the ids up to *snapshot*, to which `store` was brought before."""
-        store = self._store
-        read, self._read = self._read, (store.epoch, store.changes.end, store.offer_changes.end)
+        store, offers = self._store, self.offers
+        assert offers is not None
+        read, self._read = self._read, (store.epoch, store.changes.end, offers.changes.end)
         if read == self._read and len(self.ids) == len(store.ids):
             return
-        is_renumbered = read[0] != store.epoch
         self.values, self._index = store.values, store._index
         self.number, self.epoch = store.number, store.epoch
-        if is_renumbered or len(self.ids) != len(store.ids):
+        moved, offered = store.changes.since(read[1]), offers.changes.since(read[2])
+        slots = None if moved is None or offered is None else {*moved, *offered}
+        if slots is None or read[0] != store.epoch or len(self.ids) != len(store.ids):
             self.ids = store.ids.copy()
-            slots: Iterable[int] = store.offering(self.names)
-            self.changes.restart()
-        else:
-            moved, offered = store.changes.since(read[1]), store.offer_changes.since(read[2])
-            if moved is None or offered is None:
-                slots = range(len(snapshot.infos))
+            for slot in offers.having(self.names):
+                self.ids[slot] = self._id_at(slot, snapshot)
+            if slots is None or read[0] < 0:
+                self.changes.restart()
             else:
-                slots = {*moved, *offered}
+                self.changes.extend(slots)
+            return
         for slot in slots:
-            known = store.ids.item(slot)
-            info = snapshot.infos[slot] if slot < len(snapshot.infos) else None
-            if info is not None and not self.names.isdisjoint(store._offers.get(slot, ())):
-                known = self._id_of(self.projector.project(info, snapshot))
+            known = self._id_at(slot, snapshot)
             if self.ids.item(slot) != known:
                 self.ids[slot] = known
                 self.changes.note(slot)
+
+    def _id_at(self, slot: int, snapshot: Snapshot) -> int:
+        """The id of the node of *slot*; -1 without a node."""
+        store, offers = self._store, self.offers
+        info = snapshot.infos[slot] if slot < len(snapshot.infos) else None
+        offered: Mapping[str, Any] | None = None if offers is None else offers.at.get(slot)
+        if not offered or info is None or self.names.isdisjoint(offered):
+            return store.ids.item(slot)
+        if offered.keys() <= self.names:
+            return self._id_of(store.whole(slot, info, snapshot))
+        return self._id_of(self._cut.project(info, snapshot))
 
     def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
         """As of `NodeColumn`."""
         if not self.projector.is_placed:
             return int(self.ids[slot])
-        return self._id_of(self.projector.project(info, snapshot))
+        return self._id_of(self._cut.project(info, snapshot))

@@ -77,11 +77,13 @@ class Wanted:
     """Which entries of a dict of the node `filter` and `score` are given: those of their pod.
 
     Nodes that differ in the others are the same to them. `always` are given whatever the pod is,
-    `by` says what the pod wants.
+    `by` says what the pod wants. That is the same for pods with the same `told_by`, a field of the
+    pod; "" if no field tells it alone.
     """
 
     always: frozenset[str]
     by: Callable[[Any, ClusterFacts], Iterable[str]]
+    told_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

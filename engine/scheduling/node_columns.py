@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.model.node_info import NodeInfo
-from engine.policy.projections import NodeColumn, Projector, WantedColumn
+from engine.policy.projections import NodeColumn, Offers, Projector, WantedColumn
 from engine.scheduling.select_host import name_hash
 
 # What a column may depend on in addition to the node itself; an unknown one depends on all.
@@ -37,6 +37,7 @@ class NodeColumns:
         # Those of names that some pods want, for as long as a class of such pods is kept.
         self._wanted: WeakValueDictionary[tuple[frozenset[str], frozenset[str]], WantedColumn]
         self._wanted = WeakValueDictionary()
+        self._offers: dict[frozenset[str], Offers] = {}  # by the fields
         self._behind: list[NodeColumn] = []  # made since the last refresh
         self._affected: dict[int, tuple[NodeColumn, ...]] = {}
         self._history: object = None
@@ -77,7 +78,7 @@ class NodeColumns:
         column = self._columns.get(key)
         if column is None:
             projector = Projector("node", fields)
-            column = NodeColumn(projector if names is None else projector.cut_to(()))
+            column = NodeColumn(projector, None if names is None else self._offers_of(projector))
             self._columns[key] = column
             self._behind.append(column)
             self._affected.clear()
@@ -85,8 +86,16 @@ class NodeColumns:
             return column
         own = self._wanted.get((fields, names))
         if own is None:
-            own = self._wanted[fields, names] = WantedColumn(column, names)
+            offers = self._offers_of(column.projector)
+            own = self._wanted[fields, names] = WantedColumn(column, offers, names)
         return own
+
+    def _offers_of(self, projector: Projector) -> Offers:
+        key = frozenset(projector.wanted)
+        known = self._offers.get(key)
+        if known is None:
+            known = self._offers[key] = Offers(projector.wanted)
+        return known
 
     def reuse_from(
         self, other: "NodeColumns", keys: Collection[frozenset[str]]
@@ -97,6 +106,8 @@ class NodeColumns:
         one there, which gives the same nodes the same ids for now.
         """
         inherited = {}
+        for wanted, offers in other._offers.items():
+            self._offers[wanted] = offers.copy()
         for key, known in other._columns.items():
             fields, is_cut = key
             if fields in keys and known not in other._behind:

@@ -124,9 +124,14 @@ class PodClassifier:
             counting = self._counting_reads(profile)
             fields = self._all_fields[name] = self._fields(profile, _CLASS_HOOKS, counting)
         # Which terms of other pods match a pod depends on these.
-        labels = _encode(self._counters.term_labels(pod)) if self.counts(profile) else b""
+        labels = self._counters.term_labels(pod) if self.counts(profile) else None
         names = self._names_key(profile, pod, snapshot)
-        return (name, labels, names, *self._reader.read(fields, pod, snapshot))
+        return (
+            name,
+            _encode(labels) if labels else b"",
+            names,
+            *self._reader.read(fields, pod, snapshot),
+        )
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
         """The place of each policy and runtime plugin in the order of the filters."""
@@ -566,18 +571,18 @@ class PodClassifier:
             known = ()
             if hook in _PER_NODE and not self._is_counted(enabled, hook):
                 projector = Projector("node", self._reads(enabled, hook).node)
-                known = tuple({id(w): w for _, w in projector.wanted}.values())
+                known = tuple({id(w): w for _, w in projector.wanted.values()}.values())
             self._wanted[key] = known
         return known
 
     def _names_key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> bytes:
-        """The entries of nodes that the hooks of a class are given for *pod* alone."""
+        """What *pod* wants of nodes, as far as no field tells it."""
         wanted = self._wanted_in.get(profile.scheduler_name)
         if wanted is None:
             each = [self._wanted_by(e, hook) for hook in _PER_NODE for e in profile.at(hook)]
-            wanted = tuple({id(w): w for of_hook in each for w in of_hook}.values())
-            self._wanted_in[profile.scheduler_name] = wanted
-        names = _names(wanted, pod, snapshot)
+            untold = {id(w): w for of_hook in each for w in of_hook if not w.told_by}
+            self._wanted_in[profile.scheduler_name] = wanted = tuple(untold.values())
+        names = [name for one in wanted for name in one.by(pod, snapshot)]
         return _encode(sorted(names)) if names else b""
 
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
@@ -611,8 +616,15 @@ class PodClassifier:
             if enabled.policy not in left_out.get(hook, ())
         ]
         reads += others
+        wanted = [
+            one.told_by
+            for hook in hooks
+            for enabled in profile.at(hook)
+            for one in self._wanted_by(enabled, hook)
+            if one.told_by and enabled.policy not in left_out.get(hook, ())
+        ]
         return Fields.of(
-            {path for one in reads for path in one.pod},
+            {path for one in reads for path in one.pod}.union(wanted),
             {path for one in reads for path in one.cluster},
         )
 

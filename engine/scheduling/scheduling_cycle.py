@@ -451,7 +451,7 @@ class Scheduler:
     ) -> PodClass:
         """The class of pods that are alike for policies; one that failed is not kept."""
         if self._classifier.counts(profile):
-            self._counted.counters.refresh(snapshot, nominator)
+            self._counted.counters.refresh(snapshot, nominator if len(nominator) else ())
         alike = self._classifier.key(profile, pod, snapshot)
         prepared, key = self._classifier.prepare(
             alike, profile, pod, snapshot, self._counted.are_empty
