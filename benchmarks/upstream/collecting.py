@@ -31,6 +31,8 @@ class Collected:
         p50_ms, p99_ms: From creation to binding, of pods that were created meanwhile.
         cpu_ms: Of the scheduler, per pod.
         apiserver_cpu_ms: The same of the API server.
+        load: The share of the time in which the load itself was at work, and did not wait for pods.
+            Where that is almost all of it, no scheduler can be faster.
         is_idle: The CPU time is until the scheduler was idle again, what it wrote later included.
     """
 
@@ -42,6 +44,7 @@ class Collected:
     p99_ms: float
     cpu_ms: float
     apiserver_cpu_ms: float
+    load: float
     is_idle: bool
 
     @property
@@ -64,6 +67,7 @@ class Collector:
     labels: Labels | None
     bound: BoundPods
     cpu: tuple[float, float]  # of the scheduler and of the API server, so far
+    load_waited: float = 0.0  # seconds that the load waited for pods, so far
     started: float = field(default_factory=time.monotonic)
     _at: list[tuple[str, float]] = field(default_factory=list)
 
@@ -75,24 +79,31 @@ class Collector:
             self._at.append((f"{namespace}/{name}", time.monotonic()))
 
     def stop(
-        self, created_at: dict[str, float], cpu: tuple[float, float], *, is_idle: bool
+        self,
+        created_at: dict[str, float],
+        cpu: tuple[float, float],
+        load_waited: float,
+        *,
+        is_idle: bool,
     ) -> Collected:
-        """What was found. *created_at* is by `namespace/name`, *cpu* as in `self`, now."""
+        """What was found. *created_at* is by `namespace/name`, the others as in `self`, now."""
         self.bound.on_bound.remove(self._note)
         times = [at for _, at in self._at]
         waited = sorted(
             at - created_at[key] for key, at in self._at if created_at.get(key, 0) >= self.started
         )
         per_pod = 1000 / max(1, len(times))
+        seconds = max(times, default=self.started) - self.started
         return Collected(
             name=self.name,
             pods=len(times),
-            seconds=max(times, default=self.started) - self.started,
+            seconds=seconds,
             sampled=sampled(self.started, times),
             p50_ms=1000 * median(waited) if waited else 0.0,
             p99_ms=1000 * percentile(waited, 0.99),
             cpu_ms=(cpu[0] - self.cpu[0]) * per_pod,
             apiserver_cpu_ms=(cpu[1] - self.cpu[1]) * per_pod,
+            load=max(0.0, 1 - (load_waited - self.load_waited) / seconds) if seconds else 0.0,
             is_idle=is_idle,
         )
 

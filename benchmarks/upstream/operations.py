@@ -116,6 +116,7 @@ class Cluster:
     _expected: Counter[str] = field(default_factory=Counter)  # pods of barriers, by namespace
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _beside: list[asyncio.Task[None]] = field(default_factory=list)
+    _waited: float = 0.0  # seconds for pods, so far
 
     async def run(self) -> list[Collected]:
         """Carry out all operations of the workload; what was measured.
@@ -382,6 +383,7 @@ class Cluster:
             have = answer if isinstance(answer, int) else await answer
             self.progress(f"pods {what}", have, want)
             if have >= want:
+                self._waited += time.monotonic() - started
                 return
             now = time.monotonic()
             if have > most:
@@ -403,15 +405,20 @@ class Cluster:
     async def _collect(
         self, name: str, namespaces: Sequence[str], labels: Mapping[str, str] | None
     ) -> None:
-        self._collector = Collector(name, frozenset(namespaces), labels, self.bound, self.usage())
+        self._collector = Collector(
+            name, frozenset(namespaces), labels, self.bound, self.usage(), self._waited
+        )
 
     async def _stop_collecting(self, is_last: bool) -> None:
         collector, self._collector = self._collector, None
         assert collector is not None
+        waited = self._waited
         if is_last and not self._beside:
             await until_idle(self.subject)  # what it writes later is part of its work
         is_idle = is_last and not self._beside
-        self.collected.append(collector.stop(self.created_at, self.usage(), is_idle=is_idle))
+        self.collected.append(
+            collector.stop(self.created_at, self.usage(), waited, is_idle=is_idle)
+        )
 
     # --- requests ----------------------------------------------------------------------------
 

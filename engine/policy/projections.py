@@ -390,13 +390,11 @@ class Offers:
         self.at: dict[int, dict[str, tuple[Any, ...]]] = {}
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
-    def copy(self) -> "Offers":
-        """The same, on its own from now on."""
-        made = copy.copy(self)
-        made._slots_of = {name: slots.copy() for name, slots in self._slots_of.items()}
-        made._infos, made.at = self._infos.copy(), self.at.copy()
-        made.changes = ChangeLog(_LOG_SIZE)
-        return made
+    def reuse_from(self, other: "Offers") -> None:
+        """Take over what *other* has noted, of the same fields."""
+        self._slots_of = {name: slots.copy() for name, slots in other._slots_of.items()}
+        self._infos, self.at = other._infos.copy(), other.at.copy()
+        self.changes.restart()
 
     def note(self, slot: int, info: NodeInfo | None, snapshot: Snapshot) -> None:
         """Take the NodeInfo of *slot*."""

@@ -106,8 +106,6 @@ class NodeColumns:
         one there, which gives the same nodes the same ids for now.
         """
         inherited = {}
-        for wanted, offers in other._offers.items():
-            self._offers[wanted] = offers.copy()
         for key, known in other._columns.items():
             fields, is_cut = key
             if fields in keys and known not in other._behind:
@@ -115,6 +113,9 @@ class NodeColumns:
                 column.reuse_from(known)
                 self._behind.remove(column)
                 inherited[id(known)] = column
+        for wanted, offers in other._offers.items():
+            if wanted in self._offers:  # columns that were made before have it too
+                self._offers[wanted].reuse_from(offers)
         self.present, self.name_hashes = other.present.copy(), other.name_hashes.copy()
         self._infos, self._hash_of = other._infos.copy(), other._hash_of.copy()
         self._history, self._generation = other._history, other._generation

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
+from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.projections import NodeColumn, WantedColumn
@@ -136,6 +138,33 @@ def test_nodes_without_what_a_pod_wants_are_asked_about_once() -> None:
         reason for status in decision.diagnosis.rejections for reason in status.reasons
     )
     assert reasons == ["Insufficient example.com/0", "Insufficient example.com/0"]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_policies_that_take_over_see_what_pods_want(order: Sequence[int]) -> None:
+    """A revision begins with the columns of the one before, maybe on a copy of the snapshot."""
+    bundle = build_bundle({})
+    before, after = (Scheduler(bundle, InProcessEvaluator(bundle.program)) for _ in range(2))
+
+    def cluster(numbers: Sequence[int]) -> Cache:
+        cache = Cache()
+        for number in numbers:
+            amounts = {"cpu": "8", "memory": "8Gi", "pods": 110, f"example.com/{number}": 1}
+            cache.add_node(make_node(f"n{number}", allocatable=amounts))
+        return cache
+
+    def pod(name: str, number: int) -> Pod:
+        return make_pod(f"{name}{number}", requests={f"example.com/{number}": 1})
+
+    cache = cluster((0, 1, 2))
+    for number in range(3):
+        assert before.schedule(pod("p", number), cache.snapshot()).node == f"n{number}"
+    after.reuse_from(before, {place: place for place in range(len(bundle.program.instances))})
+    cache = cluster(order)
+    for number in range(3):
+        assert after.schedule(pod("q", number), cache.snapshot()).node == f"n{number}"
+        cache.assume(pod("q", number), f"n{number}")
+        assert after.schedule(pod("r", number), cache.snapshot()).node is None
 
 
 def test_columns_of_pods_that_are_gone_are_not_kept() -> None:
