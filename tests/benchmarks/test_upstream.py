@@ -187,7 +187,7 @@ def test_small_workloads_run_on_both_schedulers_and_without_any_decision(tmp_pat
         assert ("" not in ours["of_ceiling"]) == is_fast
     for row in rows:
         assert row["median"][""]["pods"] == 10
-        assert 0 < row["median"][""]["load"] <= 1
+        assert 0 <= row["median"][""]["load"] <= 1
         # The others may take less for ten pods than a tick of the clock.
         assert row["median"][""]["cpu_ms"] > 0 or row["scheduler"] != "starsched"
         assert row["runs"][0]["events"] >= 10
