@@ -70,7 +70,7 @@ class TermIndex:
 
     def add(self, kind: int, affinity: Affinity) -> None:
         """File a new kind that has *affinity*."""
-        labels = dict.fromkeys(map(_asked_label, _terms(affinity)))
+        labels = dict.fromkeys(map(_asked_label, terms_of(affinity)))
         self._labels[kind] = tuple(labels)
         for label in labels:
             self._kinds.setdefault(label, {})[kind] = None
@@ -112,7 +112,7 @@ def _asked_label(term: PodAffinityTerm) -> Label | None:
 
 def term_keys(affinity: Affinity) -> set[str]:
     """The label keys of other pods that the terms of *affinity* name."""
-    return set().union(*(label_keys(term.label_selector) for term in _terms(affinity)))
+    return set().union(*(label_keys(term.label_selector) for term in terms_of(affinity)))
 
 
 def _leave_out(index: dict[K, dict[int, None]], key: K, kind: int) -> None:
@@ -122,7 +122,8 @@ def _leave_out(index: dict[K, dict[int, None]], key: K, kind: int) -> None:
         del index[key]
 
 
-def _terms(affinity: Affinity) -> Iterator[PodAffinityTerm]:
+def terms_of(affinity: Affinity) -> Iterator[PodAffinityTerm]:
+    """All terms about other pods, required and preferred."""
     for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
         if rules is not None:
             yield from rules.required

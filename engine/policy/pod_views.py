@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.caching.device_classes import device_resources
+from engine.caching.kind_index import terms_of
 from engine.model import objects as api
 from engine.model.event_kinds import ASSIGNED_POD, FACTS
 from engine.model.fact import Facts, pod_type
@@ -82,13 +83,8 @@ def _selector_labels(pod: Pod) -> dict[str, str]:
     spec = pod.manifest.spec
     if not pod.labels or (spec.affinity is None and not spec.topology_spread_constraints):
         return {}
-    affinity = _affinity(pod)
     rules: list[api.PodAffinityTerm | api.TopologySpreadConstraint]
-    rules = [*spec.topology_spread_constraints]
-    for terms in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        if terms is not None:
-            rules += terms.required
-            rules += [preferred.pod_affinity_term for preferred in terms.preferred]
+    rules = [*spec.topology_spread_constraints, *terms_of(_affinity(pod))]
     named: set[str] = set()
     for rule in rules:
         named |= label_keys(rule.label_selector)

@@ -242,10 +242,15 @@ class NodeColumn:
         "changes", "epoch", "ids", "number", "offers", "projector", "values",
     )  # fmt: skip
 
-    def __init__(self, projector: Projector, offers: "Offers | None" = None) -> None:
+    def __init__(
+        self,
+        projector: Projector,
+        offers: "Offers | None" = None,
+        names: Collection[str] = (),
+    ) -> None:
         self.projector = projector
         self.offers = offers
-        self._cut = projector if offers is None else projector.cut_to(())
+        self._cut = projector if offers is None else projector.cut_to(names)
         self.ids: NDArray[np.intp] = np.empty(0, np.intp)
         self.values: list[bytes] = []
         self.number = next(_NUMBERS)  # of `values`, which only grow as long as it is the same
@@ -332,7 +337,7 @@ class NodeColumn:
         return self._cut.join(known[1], info, snapshot)
 
     def whole(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
-        """The projection of the node of *slot* with all entries, whoever wants them."""
+        """The projection of the node of *slot* with all its entries."""
         projector = self.projector
         if not projector.is_placed:
             return projector.project(info, snapshot)
@@ -449,8 +454,7 @@ class WantedColumn(NodeColumn):
     __slots__ = ("__weakref__", "_read", "_store", "names")
 
     def __init__(self, store: NodeColumn, offers: Offers, names: frozenset[str]) -> None:
-        super().__init__(store.projector, offers)
-        self._cut = store.projector.cut_to(names)
+        super().__init__(store.projector, offers, names)
         self._store = store
         self.names = names
         self._read = (-1, 0, 0)  # the epoch of *store*, and how far the logs were read

@@ -77,8 +77,8 @@ class Wanted:
     """Which entries of a dict of the node `filter` and `score` are given: those of their pod.
 
     Nodes that differ in the others are the same to them. `always` are given whatever the pod is,
-    `by` says what the pod wants. That is the same for pods with the same `told_by`, a field of the
-    pod; "" if no field tells it alone.
+    `by` says what the pod wants. Pods with the same value of the field `told_by` want the same; ""
+    if there is no such field.
     """
 
     always: frozenset[str]

@@ -571,17 +571,17 @@ class PodClassifier:
             known = ()
             if hook in _PER_NODE and not self._is_counted(enabled, hook):
                 projector = Projector("node", self._reads(enabled, hook).node)
-                known = tuple({id(w): w for _, w in projector.wanted.values()}.values())
+                known = tuple(dict.fromkeys(wanted for _, wanted in projector.wanted.values()))
             self._wanted[key] = known
         return known
 
     def _names_key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> bytes:
-        """What *pod* wants of nodes, as far as no field tells it."""
+        """What *pod* wants of nodes, where no field of it implies that."""
         wanted = self._wanted_in.get(profile.scheduler_name)
         if wanted is None:
             each = [self._wanted_by(e, hook) for hook in _PER_NODE for e in profile.at(hook)]
-            untold = {id(w): w for of_hook in each for w in of_hook if not w.told_by}
-            self._wanted_in[profile.scheduler_name] = wanted = tuple(untold.values())
+            untold = dict.fromkeys(w for of_hook in each for w in of_hook if not w.told_by)
+            self._wanted_in[profile.scheduler_name] = wanted = tuple(untold)
         names = [name for one in wanted for name in one.by(pod, snapshot)]
         return _encode(sorted(names)) if names else b""
 

@@ -651,7 +651,7 @@ def _seconds(arguments: Arguments, name: str, default: float) -> float:
 
 
 def _look(pools: Sequence[Pool], allocated: AllocatedDevices) -> tuple[Hashable, ...]:
-    """Equal for pools in which every search comes to the same; empty if that cannot be told."""
+    """Equal for pools in which every search comes to the same; empty if that is not known."""
     found: list[Hashable] = []
     for pool in pools:
         # Of pools that are not sound, errors name them.
