@@ -32,10 +32,10 @@ def _selector(plain: Mapping[str, Any] | None) -> LabelSelector | None:
         return None
     selector = LabelSelector(
         dict(plain.get("labels") or {}),
-        [
-            LabelSelectorRequirement(r["key"], r["operator"], list(r.get("values") or []))
-            for r in plain.get("expressions") or []
-        ],
+        tuple(
+            LabelSelectorRequirement(r["key"], r["operator"], tuple(r.get("values") or ()))
+            for r in plain.get("expressions") or ()
+        ),
     )
     try:
         check_label_selector(selector)

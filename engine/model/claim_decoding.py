@@ -24,8 +24,8 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaul
 
 
 class _Devices(_Record, frozen=True):
-    requests: list[DeviceRequest] = []
-    constraints: list[DeviceConstraint] = []
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
 
 
 class _Spec(_Record, frozen=True):
@@ -33,7 +33,7 @@ class _Spec(_Record, frozen=True):
 
 
 class _Results(_Record, frozen=True):
-    results: list[DeviceResult] = []
+    results: tuple[DeviceResult, ...] = ()
 
 
 class _Allocation(_Record, frozen=True):
@@ -44,8 +44,8 @@ class _Allocation(_Record, frozen=True):
 
 class _Status(_Record, frozen=True):
     allocation: _Allocation | None = None
-    reserved_for: list[ConsumerReference] = []
-    devices: list[AllocatedDeviceStatus] = []
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class _Claim(_Record, frozen=True):

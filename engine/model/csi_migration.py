@@ -202,13 +202,13 @@ def _with_driver_topology(
     zone = _BETA_ZONE if is_beta else _ZONE
     if any(r.values for term in terms for r in term.match_expressions if r.key == zone):
         renamed = {zone: key}
-        added: list[NodeSelectorRequirement] = []
+        added: tuple[NodeSelectorRequirement, ...] = ()
     else:
         renamed = {}
         zones = sorted({z.strip() for z in labels.get(zone, "").split(_ZONES_SEPARATOR)} - {""})
-        added = [NodeSelectorRequirement(key, "In", zones)] if zones else []
+        added = (NodeSelectorRequirement(key, "In", tuple(zones)),) if zones else ()
         if added and not terms:
-            terms = [NodeSelectorTerm()]
+            terms = (NodeSelectorTerm(),)
     if is_beta and any(
         r.values for term in terms for r in term.match_expressions if r.key == _BETA_REGION
     ):
@@ -216,15 +216,17 @@ def _with_driver_topology(
     if not renamed and not added:
         return required
     return NodeSelector(
-        [
+        tuple(
             NodeSelectorTerm(
-                [
-                    NodeSelectorRequirement(renamed.get(r.key, r.key), r.operator, r.values)
-                    for r in term.match_expressions
-                ]
-                + added,
+                (
+                    *(
+                        NodeSelectorRequirement(renamed.get(r.key, r.key), r.operator, r.values)
+                        for r in term.match_expressions
+                    ),
+                    *added,
+                ),
                 term.match_fields,
             )
             for term in terms
-        ]
+        )
     )

@@ -29,7 +29,7 @@ class ClaimMeta(ObjectMeta, frozen=True):
     """Metadata of a claim: what protects it from deletion counts too."""
 
     generate_name: str = ""
-    finalizers: list[str] = msgspec.field(default_factory=list)
+    finalizers: tuple[str, ...] = ()
 
 
 # --- what drivers publish --------------------------------------------------------------------
@@ -60,7 +60,7 @@ class CapacityRequestPolicy(Record, frozen=True):
     """How a request for a part of a capacity is rounded, and what it takes if it names none."""
 
     default: QuantityText | None = None
-    valid_values: list[QuantityText] = []
+    valid_values: tuple[QuantityText, ...] = ()
     valid_range: CapacityRange | None = None
 
 
@@ -89,7 +89,7 @@ class CounterConsumption(Record, frozen=True):
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
-    compatibility_groups: list[str] = []
+    compatibility_groups: tuple[str, ...] = ()
 
 
 class DeviceTaint(Record, frozen=True):
@@ -107,14 +107,14 @@ class Device(Record, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
-    consumes_counters: list[CounterConsumption] = []
+    consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    taints: list[DeviceTaint] = []
+    taints: tuple[DeviceTaint, ...] = ()
     binds_to_node: bool = False
-    binding_conditions: list[str] = []
-    binding_failure_conditions: list[str] = []
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool = False
 
 
@@ -134,9 +134,9 @@ class ResourceSliceSpec(Record, frozen=True):
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    devices: list[Device] = []
+    devices: tuple[Device, ...] = ()
     per_device_node_selection: bool = False
-    shared_counters: list[CounterSet] = []
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(Record, frozen=True):
@@ -206,13 +206,13 @@ class ExactDeviceRequest(Record, frozen=True):
     """A number of devices of a class, or all of them."""
 
     device_class_name: str = ""
-    selectors: list[DeviceSelector] = []
+    selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
     count: int = 0
     admin_access: bool | None = None
-    tolerations: list[DeviceToleration] = []
+    tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: list[Any] = []
+    derived_attributes: tuple[Any, ...] = ()
 
 
 class DeviceSubRequest(Record, frozen=True):
@@ -220,12 +220,12 @@ class DeviceSubRequest(Record, frozen=True):
 
     name: str = ""
     device_class_name: str = ""
-    selectors: list[DeviceSelector] = []
+    selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
     count: int = 0
-    tolerations: list[DeviceToleration] = []
+    tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
-    derived_attributes: list[Any] = []
+    derived_attributes: tuple[Any, ...] = ()
 
 
 class DeviceRequest(Record, frozen=True):
@@ -233,13 +233,13 @@ class DeviceRequest(Record, frozen=True):
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
-    first_available: list[DeviceSubRequest] = []
+    first_available: tuple[DeviceSubRequest, ...] = ()
 
 
 class DeviceConstraint(Record, frozen=True):
     """What must hold over the devices of some requests (of all, if none is named)."""
 
-    requests: list[str] = []
+    requests: tuple[str, ...] = ()
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
@@ -247,16 +247,16 @@ class DeviceConstraint(Record, frozen=True):
 class DeviceClaimConfiguration(Record, frozen=True):
     """Parameters for drivers, passed on as they are."""
 
-    requests: list[str] = []
+    requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None
 
 
 class DeviceClaim(Record, frozen=True):
     """The devices that a claim asks for."""
 
-    requests: list[DeviceRequest] = []
-    constraints: list[DeviceConstraint] = []
-    config: list[DeviceClaimConfiguration] = []
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
 
 
 class ResourceClaimSpec(Record, frozen=True):
@@ -276,27 +276,27 @@ class DeviceResult(Record, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
-    tolerations: list[DeviceToleration] = []
-    binding_conditions: list[str] = []
-    binding_failure_conditions: list[str] = []
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, QuantityText] = {}
-    skip_node_operations: list[str] = []
+    skip_node_operations: tuple[str, ...] = ()
 
 
 class DeviceAllocationConfiguration(Record, frozen=True):
     """Parameters for drivers, and where they came from: `FromClass` or `FromClaim`."""
 
     source: str = ""
-    requests: list[str] = []
+    requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None
 
 
 class DeviceAllocation(Record, frozen=True):
     """The devices of an allocation and their parameters."""
 
-    results: list[DeviceResult] = []
-    config: list[DeviceAllocationConfiguration] = []
+    results: tuple[DeviceResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
 
 
 class AllocationResult(Record, frozen=True):
@@ -345,15 +345,15 @@ class AllocatedDeviceStatus(Record, frozen=True):
     driver: str = ""
     pool: str = ""
     device: str = ""
-    conditions: list[Condition] = []
+    conditions: tuple[Condition, ...] = ()
 
 
 class ResourceClaimStatus(Record, frozen=True):
     """The allocation of a claim and its users."""
 
     allocation: AllocationResult | None = None
-    reserved_for: list[ConsumerReference] = []
-    devices: list[AllocatedDeviceStatus] = []
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ResourceClaim(Record, frozen=True):
@@ -392,8 +392,8 @@ class DeviceClassConfiguration(Record, frozen=True):
 class DeviceClassSpec(Record, frozen=True):
     """Which devices a class holds, and the extended resource that it stands for."""
 
-    selectors: list[DeviceSelector] = []
-    config: list[DeviceClassConfiguration] = []
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
     extended_resource_name: str | None = None
 
 

@@ -107,7 +107,7 @@ class Node:
         return self.manifest.metadata.annotations
 
     @property
-    def taints(self) -> list[Taint]:
+    def taints(self) -> tuple[Taint, ...]:
         """Its taints, in the order of the spec."""
         return self.manifest.spec.taints
 
@@ -117,7 +117,7 @@ class Node:
         return self.manifest.spec.unschedulable
 
     @property
-    def declared_features(self) -> list[str]:
+    def declared_features(self) -> tuple[str, ...]:
         """The features that its kubelet declares."""
         return self.manifest.status.declared_features
 

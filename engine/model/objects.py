@@ -36,7 +36,7 @@ class ObjectMeta(Record, frozen=True):
     generation: int = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    owner_references: list[OwnerReference] = []
+    owner_references: tuple[OwnerReference, ...] = ()
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
@@ -57,14 +57,14 @@ class LabelSelectorRequirement(Record, frozen=True):
 
     key: str = ""
     operator: str = ""
-    values: list[str] = []
+    values: tuple[str, ...] = ()
 
 
 class LabelSelector(Record, frozen=True):
     """matchLabels AND matchExpressions. Empty matches everything; absent (None) nothing."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: list[LabelSelectorRequirement] = []
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelectorRequirement(Record, frozen=True):
@@ -72,20 +72,20 @@ class NodeSelectorRequirement(Record, frozen=True):
 
     key: str = ""
     operator: str = ""
-    values: list[str] = []
+    values: tuple[str, ...] = ()
 
 
 class NodeSelectorTerm(Record, frozen=True):
     """Requirements that must all hold; an empty term matches nothing."""
 
-    match_expressions: list[NodeSelectorRequirement] = []
-    match_fields: list[NodeSelectorRequirement] = []
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Record, frozen=True):
     """Terms of which one must hold."""
 
-    node_selector_terms: list[NodeSelectorTerm] = []
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Record, frozen=True):
@@ -101,8 +101,8 @@ class NodeAffinity(Record, frozen=True):
     required: NodeSelector | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
-    preferred: list[PreferredSchedulingTerm] = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
     )
 
 
@@ -111,10 +111,10 @@ class PodAffinityTerm(Record, frozen=True):
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
-    namespaces: list[str] = []
+    namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    match_label_keys: list[str] = []
-    mismatch_label_keys: list[str] = []
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class WeightedPodAffinityTerm(Record, frozen=True):
@@ -127,11 +127,11 @@ class WeightedPodAffinityTerm(Record, frozen=True):
 class PodAffinity(Record, frozen=True):
     """Required and preferred terms; used for affinity and for anti-affinity."""
 
-    required: list[PodAffinityTerm] = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=()
     )
-    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
     )
 
 
@@ -162,7 +162,7 @@ class TopologySpreadConstraint(Record, frozen=True):
     min_domains: int | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
-    match_label_keys: list[str] = []
+    match_label_keys: tuple[str, ...] = ()
 
 
 # --- pods ----------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class ContainerRestartRule(Record, frozen=True):
 class VolumeMount(Record, frozen=True):
     """A volume in a container; only the options of its bind mount matter to scheduling."""
 
-    bind_mount_options: list[str] = []
+    bind_mount_options: tuple[str, ...] = ()
 
 
 class Container(Record, frozen=True):
@@ -202,10 +202,10 @@ class Container(Record, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
-    ports: list[ContainerPort] = []
+    ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
-    restart_policy_rules: list[ContainerRestartRule] = []
-    volume_mounts: list[VolumeMount] = []
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
 
 
 class PersistentVolumeClaimVolumeSource(Record, frozen=True):
@@ -264,18 +264,18 @@ class PodSpec(Record, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
-    containers: list[Container] = []
-    init_containers: list[Container] = []
-    ephemeral_containers: list[Container] = []
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
     overhead: dict[str, str | int | float] = {}
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
-    tolerations: list[Toleration] = []
-    topology_spread_constraints: list[TopologySpreadConstraint] = []
-    scheduling_gates: list[PodSchedulingGate] = []
-    volumes: list[Volume] = []
-    resource_claims: list[PodResourceClaim] = []
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     scheduling_group: SchedulingGroup | None = None
     service_account_name: str = ""
     host_network: bool = False
@@ -312,10 +312,10 @@ class PodStatus(Record, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
     start_time: str | None = None
-    conditions: list[PodCondition] = []
-    container_statuses: list[ContainerStatus] = []
-    init_container_statuses: list[ContainerStatus] = []
-    resource_claim_statuses: list[dict[str, Any]] = []
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[dict[str, Any], ...] = ()
     extended_resource_claim_status: dict[str, Any] | None = None
     resources: ActuatedResources | None = None
     allocated_resources: dict[str, str | int | float] | None = None
@@ -344,7 +344,7 @@ class NodeSpec(Record, frozen=True):
     """The desired state of a node."""
 
     unschedulable: bool = False
-    taints: list[Taint] = []
+    taints: tuple[Taint, ...] = ()
     provider_id: str = msgspec.field(name="providerID", default="")
     pod_preemption_policy: dict[str, Any] | None = None
 
@@ -352,7 +352,7 @@ class NodeSpec(Record, frozen=True):
 class ContainerImage(Record, frozen=True):
     """An image present on a node, with all its names."""
 
-    names: list[str] = []
+    names: tuple[str, ...] = ()
     size_bytes: int = 0
 
 
@@ -368,9 +368,9 @@ class NodeStatus(Record, frozen=True):
 
     allocatable: dict[str, str | int | float] = {}
     capacity: dict[str, str | int | float] = {}
-    images: list[ContainerImage] = []
-    conditions: list[NodeCondition] = []
-    declared_features: list[str] = []
+    images: tuple[ContainerImage, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 class NodeManifest(Record, frozen=True):
@@ -463,7 +463,7 @@ class ManagedFields(Record, frozen=True):
 class ManagedMeta(ObjectMeta, frozen=True):
     """Metadata with those who wrote the object."""
 
-    managed_fields: list[ManagedFields] = []
+    managed_fields: tuple[ManagedFields, ...] = ()
 
 
 class ConfigMap(Record, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.model.decoding import decode_object, object_from_plain
-from engine.model.objects import Container, OwnerReference, PodManifest
+from engine.model.objects import OwnerReference, PodManifest
 from engine.model.pod_volumes import PodVolume, pod_volumes
 from engine.model.resources import (
     Amounts,
@@ -309,9 +309,9 @@ class Pod:
 
 
 def _host_ports(manifest: PodManifest) -> tuple[HostPort, ...]:
-    containers: list[Container] = manifest.spec.containers
+    containers = manifest.spec.containers
     if manifest.spec.init_containers:
-        containers = [*filter(is_sidecar, manifest.spec.init_containers), *containers]
+        containers = (*filter(is_sidecar, manifest.spec.init_containers), *containers)
     ports: dict[HostPort, None] = {}
     for container in containers:
         for port in container.ports:

@@ -55,7 +55,7 @@ class PersistentVolumeSpec(Record, frozen=True):
     """What a volume is. Sources that CSI drivers have taken over are kept as plain data."""
 
     capacity: dict[str, str | int | float] = msgspec.field(default_factory=dict)
-    access_modes: list[str] = msgspec.field(default_factory=list)
+    access_modes: tuple[str, ...] = ()
     storage_class_name: str = ""
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
@@ -93,7 +93,7 @@ class PersistentVolume(Record, frozen=True):
 class PersistentVolumeClaimSpec(Record, frozen=True):
     """What a claim asks for, and the volume that it got."""
 
-    access_modes: list[str] = msgspec.field(default_factory=list)
+    access_modes: tuple[str, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     selector: LabelSelector | None = None
     storage_class_name: str | None = None
@@ -148,7 +148,7 @@ class CSINodeDriver(Record, frozen=True):
 class CSINodeSpec(Record, frozen=True):
     """The drivers of a node."""
 
-    drivers: list[CSINodeDriver] = msgspec.field(default_factory=list)
+    drivers: tuple[CSINodeDriver, ...] = ()
 
 
 class CSINode(Record, frozen=True):
@@ -202,13 +202,13 @@ class TopologyRequirement(Record, frozen=True):
     """A node label that must have one of these values."""
 
     key: str = ""
-    values: list[str] = msgspec.field(default_factory=list)
+    values: tuple[str, ...] = ()
 
 
 class TopologyTerm(Record, frozen=True):
     """Requirements that must all hold."""
 
-    match_label_expressions: list[TopologyRequirement] = msgspec.field(default_factory=list)
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
 
 
 class StorageClass(Record, frozen=True):
@@ -217,7 +217,7 @@ class StorageClass(Record, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
     volume_binding_mode: str | None = None
-    allowed_topologies: list[TopologyTerm] = msgspec.field(default_factory=list)
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 class CSIStorageCapacity(Record, frozen=True):

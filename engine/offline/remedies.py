@@ -274,7 +274,7 @@ def _unmet(pod: Pod, info: NodeInfo) -> tuple[tuple[str, ...], bool]:
         return (), False
     spec, labels = pod.manifest.spec, info.node.labels
     chosen = [
-        NodeSelectorRequirement(key=key, operator="In", values=[value])
+        NodeSelectorRequirement(key=key, operator="In", values=(value,))
         for key, value in spec.node_selector.items()
     ]
     unmet = [f"{k}={v}" for k, v in spec.node_selector.items() if labels.get(k) != v]
@@ -299,8 +299,8 @@ def _unmet_of(term: NodeSelectorTerm, info: NodeInfo) -> list[NodeSelectorRequir
     """The requirements of *term* that the node does not meet by itself."""
     assert info.node is not None
     labels, name = info.node.labels, info.name
-    alone = [NodeSelectorTerm(match_expressions=[one]) for one in term.match_expressions]
-    alone += [NodeSelectorTerm(match_fields=[one]) for one in term.match_fields]
+    alone = [NodeSelectorTerm(match_expressions=(one,)) for one in term.match_expressions]
+    alone += [NodeSelectorTerm(match_fields=(one,)) for one in term.match_fields]
     return [
         one
         for single in alone
@@ -316,7 +316,7 @@ def _can_be_met(requirements: Sequence[NodeSelectorRequirement]) -> bool:
         by_key.setdefault(one.key, []).append(one)
     return all(
         any(
-            matches_node_selector_term(NodeSelectorTerm(match_expressions=of_key), labels, "")
+            matches_node_selector_term(NodeSelectorTerm(tuple(of_key)), labels, "")
             for labels in _tries(key, of_key)
         )
         for key, of_key in by_key.items()

@@ -361,7 +361,7 @@ def _node_requirements(
         if not (key := members.text("key")):
             item.wrong("key: required value")
         operator = members.choice("operator", _NODE_OPERATORS, "")
-        requirement = api.NodeSelectorRequirement(key, operator, members.texts("values"))
+        requirement = api.NodeSelectorRequirement(key, operator, tuple(members.texts("values")))
         members.finish()
         _want_choice(item, "operator", operator, _NODE_OPERATORS, before)
         problem = problem_of(requirement)

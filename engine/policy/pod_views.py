@@ -1,6 +1,6 @@
 """What a policy sees of a pod: names, types, documentation, values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest
 from engine.policy.volume_views import STORAGE_KINDS, volumes_view
 
 
-def _requirements(given: list[Any]) -> list[dict[str, Any]]:
+def _requirements(given: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"key": r.key, "operator": r.operator, "values": list(r.values)} for r in given]
 
 
@@ -129,7 +129,7 @@ def _amounts(given: Mapping[str, Any]) -> dict[str, int]:
     return amounts
 
 
-def _containers(containers: list[api.Container]) -> list[dict[str, Any]]:
+def _containers(containers: Sequence[api.Container]) -> list[dict[str, Any]]:
     return [
         {
             "name": c.name,
@@ -201,7 +201,11 @@ def _spread_selector(pod: Pod, facts: ClusterFacts) -> dict[str, Any] | None:
             labels.update(selector)
     if not labels and not expressions:
         return None
-    selector = api.LabelSelector(labels, [api.LabelSelectorRequirement(**e) for e in expressions])
+    requirements = tuple(
+        api.LabelSelectorRequirement(e["key"], e["operator"], tuple(e["values"]))
+        for e in expressions
+    )
+    selector = api.LabelSelector(labels, requirements)
     return {
         "labels": labels,
         "expressions": expressions,

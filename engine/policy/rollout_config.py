@@ -260,14 +260,14 @@ def _selector(members: Object) -> LabelSelector:
     for entry in members.items("matchExpressions"):
         fields = entry.object()
         requirement = LabelSelectorRequirement(
-            fields.text("key"), fields.text("operator"), fields.texts("values")
+            fields.text("key"), fields.text("operator"), tuple(fields.texts("values"))
         )
         fields.finish()
         if (problem := requirement_problem(requirement)) is not None:
             entry.wrong(problem)
         requirements.append(requirement)
     members.finish()
-    return LabelSelector(labels, requirements)
+    return LabelSelector(labels, tuple(requirements))
 
 
 # --- values ----------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def traits(pod: Pod) -> bytes:
     manifest = pod.manifest
     spec = manifest.spec
     volumes = [_traits_of_volume(v) for v in spec.volumes]
-    spec = msgspec.structs.replace(spec, volumes=[v for v in volumes if v != _NO_VOLUME])
+    spec = msgspec.structs.replace(spec, volumes=tuple(v for v in volumes if v != _NO_VOLUME))
     controller = pod.controller
     # Claims that are made for the pod are named after it.
     is_named = any(v.ephemeral is not None for v in volumes)

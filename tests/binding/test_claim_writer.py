@@ -159,7 +159,7 @@ async def test_a_reservation_becomes_an_allocation_that_is_reserved_for_the_pod(
     assert [(c.resource, c.name, c.uid) for c in got.status.reserved_for] == [
         ("pods", "p", pod.uid)
     ]
-    assert got.metadata.finalizers == ["resource.kubernetes.io/delete-protection"]
+    assert got.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
 
 
 async def test_a_second_pod_of_an_allocated_claim_is_added_to_its_users(site: Site) -> None:
@@ -258,7 +258,7 @@ async def test_a_claim_that_was_allocated_elsewhere_stays_as_it_is(site: Site) -
     got = await site.watch("one")
     assert got.allocation is not None
     assert [r.device for r in got.allocation.devices.results] == ["g1"]
-    assert got.status.reserved_for == []
+    assert got.status.reserved_for == ()
     again = site.place(other)
     await site.plugin.pre_bind(again, other, site.node)
 
@@ -291,7 +291,7 @@ async def test_a_claim_that_moved_to_other_devices_does_not_take_the_pod(
         await site.watch("one")
     with pytest.raises(PreBindError, match="got allocated elsewhere in the meantime"):
         await site.plugin.pre_bind(state, pod, site.node)
-    assert (await site.read("one")).status.reserved_for == []
+    assert (await site.read("one")).status.reserved_for == ()
 
 
 async def test_a_claim_that_is_gone_or_another_fails_the_attempt(site: Site) -> None:
@@ -528,7 +528,7 @@ async def test_extended_resources_get_a_claim_of_their_own(
     assert got.allocation is not None
     assert [r.device for r in got.allocation.devices.results] == ["g0", "g1"]
     assert got.is_reserved_for(pod.uid)
-    assert got.metadata.finalizers == ["resource.kubernetes.io/delete-protection"]
+    assert got.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
     assert [o.uid for o in got.metadata.owner_references] == [pod.uid]
     # As few requests as can be: each is one more that a pod waits for.
     assert sorted(patched) == ["pods", "resourceclaims"]

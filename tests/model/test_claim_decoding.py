@@ -60,11 +60,11 @@ def test_parameters_that_cannot_be_built_are_left_out_of_a_claim_that_needs_them
     monkeypatch.setattr(claim_decoding, "decode", refuse)
     got = decode_claim(text(1, is_allocated=True))
     assert got.allocation is not None
-    assert (got.spec.devices.config, got.allocation.devices.config) == ([], [])
+    assert (got.spec.devices.config, got.allocation.devices.config) == ((), ())
     assert not got.is_too_deep
     # The other would get its devices without them.
     other = decode_claim(text(1, is_allocated=False))
-    assert (other.is_too_deep, other.spec.devices.config) == (True, [])
+    assert (other.is_too_deep, other.spec.devices.config) == (True, ())
 
 
 @pytest.mark.parametrize("is_allocated", [False, True])

@@ -34,5 +34,5 @@ def test_bad_quantities_count_as_zero_and_are_reported() -> None:
 
 def test_an_empty_node_offers_nothing() -> None:
     node = Node.from_raw(b'{"metadata":{"name":"n"}}')
-    assert (node.allocatable, node.images, node.conditions, node.taints) == ({}, {}, {}, [])
+    assert (node.allocatable, node.images, node.conditions, node.taints) == ({}, {}, {}, ())
     assert (node.unschedulable, node.problems) == (False, ())

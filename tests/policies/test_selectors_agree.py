@@ -60,7 +60,7 @@ _module = Modules({**shipped_files(), "probe.star": _PROBE}, Limits()).load("pro
 def test_the_shipped_selectors_agree_with_the_runtime(
     terms: list[NodeSelectorTerm], labels: dict[str, str], name: str
 ) -> None:
-    selector = NodeSelector(node_selector_terms=terms)
+    selector = NodeSelector(node_selector_terms=tuple(terms))
     view = node_affinity_view(NodeAffinity(required=selector))
     assert view is not None
     question = {"terms": view["required"], "labels": labels, "name": name}

@@ -62,7 +62,7 @@ def test_every_field_is_read() -> None:
         ShadowStage(90 * SECOND, 7, 0.2),
         CanaryStage(
             (CanaryStep(0.025, SECOND, 3), CanaryStep(0.5)),
-            LabelSelector({"team": "a"}, [LabelSelectorRequirement("tier", "NotIn", ["prod"])]),
+            LabelSelector({"team": "a"}, (LabelSelectorRequirement("tier", "NotIn", ("prod",)),)),
             "p",
         ),
         Gates(0.1, 1, 2, 0.05, 3.0, 1.5, 0.1),

@@ -109,7 +109,7 @@ def test_charging_a_pod_stops_at_the_first_overdrawn_budget() -> None:
     """kube-scheduler takes budgets in any order: then either split of these pods is right."""
     scheduler, cache = make_scheduler(), full_cluster("a", cpu="3")
     for name, allowed, copies in (("none", 0, "0"), ("one", 1, "02")):
-        selector = LabelSelector({}, [LabelSelectorRequirement("copy", "In", list(copies))])
+        selector = LabelSelector({}, (LabelSelectorRequirement("copy", "In", tuple(copies)),))
         meta = ObjectMeta(name=name, namespace="default")
         spec, status = PodDisruptionBudgetSpec(selector), PodDisruptionBudgetStatus(allowed)
         cache.objects.put("poddisruptionbudgets", PodDisruptionBudget(meta, spec, status))

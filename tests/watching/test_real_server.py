@@ -281,7 +281,7 @@ async def test_the_devices_of_a_claim_with_deep_parameters_are_known(
     ) as informer:
         await informer.wait_synced()
         (found,) = recorder.mirror.values()
-        assert found["results"] == [result]
+        assert found["results"] == (result,)
 
 
 def held(raw: bytes) -> Any:

@@ -74,13 +74,13 @@ def _own_selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelect
     if selector is None:
         return None
     equal = [
-        LabelSelectorRequirement(key, "In", [pod.labels[key]])
+        LabelSelectorRequirement(key, "In", (pod.labels[key],))
         for key in constraint.match_label_keys
         if key in pod.labels
     ]
     if not equal:
         return selector
-    return LabelSelector(selector.match_labels, [*selector.match_expressions, *equal])
+    return LabelSelector(selector.match_labels, (*selector.match_expressions, *equal))
 
 
 def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:

@@ -100,7 +100,7 @@ def claim_for(pod: Pod) -> ResourceClaim:
             uid=f"{CLAIM_NAME}/{pod.uid}",
             generate_name=f"{pod.name}-extended-resources-",
             annotations={EXTENDED_CLAIM_ANNOTATION: "true"},
-            owner_references=[owner],
+            owner_references=(owner,),
         )
     )
 
@@ -118,7 +118,7 @@ def with_requests(
             requests += made
             mappings += maps
     requests.sort(key=lambda request: request.name)
-    spec = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests)))
     return msgspec.structs.replace(claim, spec=spec), tuple(mappings)
 
 

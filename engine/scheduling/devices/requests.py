@@ -4,6 +4,7 @@ Owns the defaults of requests, the checks that make a claim impossible everywher
 devices of a request for all of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -125,7 +126,7 @@ def wants_all(wanted: Wanted) -> bool:
     return wanted.mode == ALL_DEVICES
 
 
-def is_kept_away(taints: list[DeviceTaint], tolerations: tuple[DeviceToleration, ...]) -> bool:
+def is_kept_away(taints: Sequence[DeviceTaint], tolerations: tuple[DeviceToleration, ...]) -> bool:
     """Whether one of *taints* is not tolerated."""
     return any(
         taint.effect in _KEEPING_AWAY and not any(_bears(t, taint) for t in tolerations)

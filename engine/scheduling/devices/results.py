@@ -5,6 +5,7 @@ the names of shares.
 """
 
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ def allocation_of(claim: ResourceClaim, choice: ClaimChoice, node_name: str) -> 
 
     Raises `AllocationError` for a slice whose node selector has several terms.
     """
-    results = [_result(claim, chosen, i) for i, chosen in enumerate(choice.devices)]
+    results = tuple(_result(claim, chosen, i) for i, chosen in enumerate(choice.devices))
     return AllocationResult(
         devices=DeviceAllocation(results=results, config=_configs(claim, choice)),
         node_selector=_node_selector(claim, choice, node_name),
@@ -50,7 +51,7 @@ def _result(claim: ResourceClaim, chosen: Chosen, index: int) -> DeviceResult:
         pool=pool,
         device=name,
         admin_access=True if wanted.admin_access else None,
-        tolerations=list(wanted.tolerations),
+        tolerations=tuple(wanted.tolerations),
         binding_conditions=device.record.binding_conditions,
         binding_failure_conditions=device.record.binding_failure_conditions,
         share_id=share,
@@ -58,7 +59,9 @@ def _result(claim: ResourceClaim, chosen: Chosen, index: int) -> DeviceResult:
     )
 
 
-def _configs(claim: ResourceClaim, choice: ClaimChoice) -> list[DeviceAllocationConfiguration]:
+def _configs(
+    claim: ResourceClaim, choice: ClaimChoice
+) -> tuple[DeviceAllocationConfiguration, ...]:
     configs: list[DeviceAllocationConfiguration] = []
     of_class: dict[str, range] = {}
     for wanted, device_class in choice.wanted:
@@ -67,13 +70,13 @@ def _configs(claim: ResourceClaim, choice: ClaimChoice) -> list[DeviceAllocation
             for place in places:
                 known = configs[place]
                 configs[place] = msgspec.structs.replace(
-                    known, requests=[*known.requests, wanted.full_name]
+                    known, requests=(*known.requests, wanted.full_name)
                 )
             continue
         start = len(configs)
         configs += [
             DeviceAllocationConfiguration(
-                source="FromClass", requests=[wanted.full_name], opaque=config.opaque
+                source="FromClass", requests=(wanted.full_name,), opaque=config.opaque
             )
             for config in device_class.spec.config
         ]
@@ -87,15 +90,15 @@ def _configs(claim: ResourceClaim, choice: ClaimChoice) -> list[DeviceAllocation
         or any(_is_named(wanted, config.requests) for wanted, _ in choice.wanted)
     ]
     # Naming no request is for all of them.
-    return [
-        msgspec.structs.replace(config, requests=[])
+    return tuple(
+        msgspec.structs.replace(config, requests=())
         if all(_is_named(wanted, config.requests) for wanted, _ in choice.wanted)
         else config
         for config in configs
-    ]
+    )
 
 
-def _is_named(wanted: Wanted, names: list[str]) -> bool:
+def _is_named(wanted: Wanted, names: Sequence[str]) -> bool:
     return wanted.request in names or wanted.full_name in names
 
 
@@ -109,9 +112,9 @@ def _node_selector(
         record, spec = chosen.device.record, chosen.device.slice.record.spec
         where = record if spec.per_device_node_selection else spec
         if where.node_name or record.binds_to_node:
-            requirement = NodeSelectorRequirement("metadata.name", "In", [node_name])
-            return NodeSelector([NodeSelectorTerm(match_fields=[requirement])])
-        terms = where.node_selector.node_selector_terms if where.node_selector else []
+            requirement = NodeSelectorRequirement("metadata.name", "In", (node_name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(requirement,)),))
+        terms = where.node_selector.node_selector_terms if where.node_selector else ()
         if len(terms) > 1:
             raise AllocationError(
                 f"create NodeSelector for claim {claim.metadata.name}: "
@@ -122,10 +125,10 @@ def _node_selector(
             _add_new(expressions, term.match_expressions)
     if not fields and not expressions:
         return None
-    return NodeSelector([NodeSelectorTerm(match_expressions=expressions, match_fields=fields)])
+    return NodeSelector((NodeSelectorTerm(tuple(expressions), tuple(fields)),))
 
 
-def _add_new(known: list[NodeSelectorRequirement], more: list[NodeSelectorRequirement]) -> None:
+def _add_new(known: list[NodeSelectorRequirement], more: Sequence[NodeSelectorRequirement]) -> None:
     for requirement in more:
         if not any(
             requirement.key == other.key

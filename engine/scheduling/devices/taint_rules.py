@@ -25,13 +25,13 @@ def tainted(record: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> Resource
     """The slice with the taints of *rules*, which are those for it, after its own."""
     if not rules:
         return record
-    devices = [
+    devices = tuple(
         msgspec.structs.replace(
             device,
-            taints=[*device.taints, *(r.spec.taint for r in rules if _means_device(r, device))],
+            taints=(*device.taints, *(r.spec.taint for r in rules if _means_device(r, device))),
         )
         for device in record.spec.devices
-    ]
+    )
     return msgspec.structs.replace(
         record, spec=msgspec.structs.replace(record.spec, devices=devices)
     )

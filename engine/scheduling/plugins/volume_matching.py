@@ -44,7 +44,7 @@ class Reach:
             if any(requirement_problem(r) is not None for r in term.match_expressions):
                 continue
             wanted = [(r.key, frozenset(r.values)) for r in term.match_expressions if _is_in(r)]
-            others = [r for r in term.match_expressions if not _is_in(r)]
+            others = tuple(r for r in term.match_expressions if not _is_in(r))
             rest = NodeSelectorTerm(others, term.match_fields)
             self._terms.append((wanted, rest if others or term.match_fields else None))
 

@@ -75,15 +75,15 @@ def _topologies(storage_class: StorageClass) -> NodeSelector | None:
     if not storage_class.allowed_topologies:
         return None
     return NodeSelector(
-        [
+        tuple(
             NodeSelectorTerm(
-                [
+                tuple(
                     NodeSelectorRequirement(r.key, "In", r.values)
                     for r in term.match_label_expressions
-                ]
+                )
             )
             for term in storage_class.allowed_topologies
-        ]
+        )
     )
 
 
