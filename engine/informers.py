@@ -3,7 +3,7 @@
 Owns the list; what a change means is the handlers'.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -16,10 +16,11 @@ from engine.kube.resources import Resource
 from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.claim_decoding import decode_claim
+from engine.model.decoding import decode_object
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
-from engine.model.pod_templates import PodTemplates
+from engine.model.shared_parts import SharedParts, shared_claims, shared_pods, shared_volumes
 from engine.watching.informer import Handler, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -51,6 +52,12 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.DEVICE_TAINT_RULES, devices.DeviceTaintRule),
     (resources.RESOURCE_CLAIMS, devices.ResourceClaim),
 )
+
+# There may be as many as pods, and most of them are alike.
+_SHARING: Final[Mapping[type[msgspec.Struct], Callable[[], SharedParts[Any]]]] = {
+    storage.PersistentVolume: shared_volumes,
+    storage.PersistentVolumeClaim: shared_claims,
+}
 
 
 def make_informers(
@@ -94,13 +101,22 @@ def make_informers(
                 else optional,
             )
         options = WatchOptions(field_selector=NOT_TERMINAL)
-        decode = PodTemplates().decode
-        yield Informer(client, resources.PODS, decode, pods, options=options)
+        yield Informer(client, resources.PODS, pod_decoder(), pods, options=options)
 
     return list(made())
+
+
+def pod_decoder() -> Callable[[bytes], Pod]:
+    """Makes the pod of a JSON text, which shares what it has in common with others."""
+    of_controller = shared_pods()
+    return lambda raw: Pod(of_controller.of(decode_object(api.PodManifest, raw)), raw)
 
 
 def _decoder_of(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
     if record is devices.ResourceClaim:
         return decode_claim
-    return lambda raw: api.decode(record, raw)
+    sharing = _SHARING.get(record)
+    if sharing is None:
+        return lambda raw: api.decode(record, raw)
+    alike = sharing()
+    return lambda raw: alike.of(api.decode(record, raw))

@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 # Of the keys in one `BoundedMemo`, and what an entry takes besides them.
 _MOST_BYTES: Final = 16 << 20
-_BYTES_OF_ENTRY: Final = 1024
+_BYTES_OF_ENTRY: Final = 4096
 
 
 class BoundedMemo(Generic[V]):

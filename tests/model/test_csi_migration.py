@@ -113,7 +113,10 @@ def _expressions(found: PersistentVolume, plugins: frozenset[str] = MIGRATED) ->
     selector = reachable_from(found, plugins)
     assert selector is not None
     return [
-        [{"key": r.key, "operator": r.operator, "values": list(r.values)} for r in t.match_expressions]
+        [
+            {"key": r.key, "operator": r.operator, "values": list(r.values)}
+            for r in t.match_expressions
+        ]
         for t in selector.node_selector_terms
     ]
 
