@@ -405,6 +405,10 @@ class Cluster:
     async def _collect(
         self, name: str, namespaces: Sequence[str], labels: Mapping[str, str] | None
     ) -> None:
+        if not self._beside:
+            await until_idle(
+                self.subject
+            )  # what it still writes about earlier pods is not of these
         self._collector = Collector(
             name, frozenset(namespaces), labels, self.bound, self.usage(), self._waited
         )

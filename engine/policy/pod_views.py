@@ -15,7 +15,12 @@ from engine.model.quantity import QuantityError, resource_amount
 from engine.model.resources import spec_limits
 from engine.model.selectors import label_keys, selects
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
-from engine.policy.volume_views import STORAGE_KINDS, volumes_view
+from engine.policy.volume_views import (
+    STORAGE_KINDS,
+    exclusive_claims,
+    unnamed_volumes_view,
+    volumes_view,
+)
 
 
 def _requirements(given: Sequence[Any]) -> list[dict[str, Any]]:
@@ -388,6 +393,23 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
             volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
         ),
         (*STORAGE_KINDS, "CSIDriver", ASSIGNED_POD),  # their objects, and what uses them
+    ),
+    "unnamed_volumes": ViewField(
+        "list[Volume]",
+        "the same with names, keys and handles empty: equal for pods whose volumes are alike, "
+        "so that hooks that read them are asked once for all of these",
+        lambda pod, facts: (
+            unnamed_volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
+        ),
+        (*STORAGE_KINDS, "CSIDriver", ASSIGNED_POD),
+    ),
+    "exclusive_claims": ViewField(
+        "dict[str, list[str]]",
+        "of its ReadWriteOncePod claims those that a pod uses: on which nodes, by `namespace/name`",
+        lambda pod, facts: (
+            exclusive_claims(pod, facts.objects, facts.volume_users) if pod.volumes else {}
+        ),
+        ("PersistentVolumeClaim", ASSIGNED_POD),
     ),
     "device_resources": ViewField(
         "list[str]",

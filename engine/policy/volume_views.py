@@ -16,6 +16,7 @@ from engine.caching.attachments import (
     must_be_installed,
 )
 from engine.caching.objects import ObjectStore
+from engine.model.csi_migration import Attachment
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse, Disk, PodVolume
@@ -24,6 +25,9 @@ from engine.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 #: The kinds of objects that say what a claim stands for.
 STORAGE_KINDS: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
+# What names a claim, its volume and its users.
+_NO_NAMES: Final[dict[str, Any]] = {"name": "", "key": "", "volume_name": "", "used_on": []}
+
 VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Volume": {
         "name": ("str", "its name in the pod"),
@@ -31,6 +35,7 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "disk": ("Disk?", "or the disk that it names itself"),
         "driver": ("str", 'the CSI driver that attaches it, or ""'),
         "handle": ("str", "the name by which the driver knows it"),
+        "is_repeated": ("bool", "a volume before it in the pod has its driver and handle"),
         "driver_required": ("bool", "its CSIDriver keeps pods off nodes without the driver"),
         "is_migrated": ("bool", "the driver has taken it over from an in-tree plugin"),
         "is_shared": ("bool", "False: no placed pod uses it; True: one may"),
@@ -41,6 +46,7 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "key": ("str", "`namespace/name`"),
         "is_ephemeral": ("bool", "it is made for this pod alone"),
         "found": ("bool", "False: there is no such claim, and the rest is empty"),
+        "missing": ("str", 'says that it or its volume is not there, with the name, or ""'),
         "is_owned": ("bool", "False: it is ephemeral and was made for something else"),
         "phase": ("str", "Pending, Bound or Lost"),
         "is_terminating": ("bool", "it is being deleted"),
@@ -70,6 +76,7 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dict[str, Any]]:
     """The `Volume` records of *pod*, in the order of its spec."""
     found = []
+    before: set[Attachment] = set()
     for volume in pod.volumes:
         use = volume.use
         attachment = attachment_of(use, objects)
@@ -80,6 +87,7 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
                 "disk": _disk(use) if isinstance(use, Disk) else None,
                 "driver": "" if attachment is None else attachment.driver,
                 "handle": "" if attachment is None else attachment.handle,
+                "is_repeated": attachment in before,
                 "driver_required": attachment is not None
                 and must_be_installed(attachment.driver, objects),
                 "is_migrated": attachment is not None and is_for_in_tree_plugin(use, objects),
@@ -87,7 +95,24 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
                 "is_shared": attachment is not None and users.may_share(use, attachment, objects),
             }
         )
+        if attachment is not None:
+            before.add(attachment)
     return found
+
+
+def unnamed_volumes_view(
+    pod: Pod, objects: ObjectStore, users: VolumeUsers
+) -> list[dict[str, Any]]:
+    """The same with nothing that names a volume or its claim, but in texts about what is wrong."""
+    return [
+        {
+            **volume,
+            "name": "",
+            "handle": "",
+            "claim": volume["claim"] and {**volume["claim"], **_NO_NAMES},
+        }
+        for volume in volumes_view(pod, objects, users)
+    ]
 
 
 def shared_volumes(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[str]:
@@ -98,6 +123,13 @@ def shared_volumes(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[s
         if attachment is not None and users.may_share(volume.use, attachment, objects):
             found.append("/".join(attachment))
     return found
+
+
+def exclusive_claims(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> dict[str, list[str]]:
+    """Of the claims that *pod* names, those that one pod may use and one does: on which nodes."""
+    claims = (volume.use for volume in pod.volumes if isinstance(volume.use, ClaimUse))
+    used = {use.key: _used_on(use, objects.get(CLAIMS, use.key), users) for use in claims}
+    return {key: nodes for key, nodes in used.items() if nodes}
 
 
 def used_disks_view(info: NodeInfo) -> list[dict[str, Any]]:
@@ -149,12 +181,17 @@ def _claim(use: ClaimUse, objects: ObjectStore, users: VolumeUsers) -> dict[str,
     storage_class = objects.get(CLASSES, claim.class_name) if claim.class_name else None
     volume_name = claim.spec.volume_name
     volume = objects.get(VOLUMES, volume_name) if volume_name else None
-    is_exclusive = READ_WRITE_ONCE_POD in claim.spec.access_modes and not use.owner_uid
+    name, missing = use.key.partition("/")[2], ""
+    if not found:
+        missing = f'persistentvolumeclaim "{name}" not found'
+    elif volume_name and volume is None:
+        missing = f'persistentvolume "{volume_name}" not found'
     return {
-        "name": use.key.partition("/")[2],
+        "name": name,
         "key": use.key,
         "is_ephemeral": bool(use.owner_uid),
         "found": found,
+        "missing": missing,
         "is_owned": not use.owner_uid or claim.controller_uid == use.owner_uid,
         "phase": claim.status.phase,
         "is_terminating": claim.metadata.deletion_timestamp is not None,
@@ -168,5 +205,11 @@ def _claim(use: ClaimUse, objects: ObjectStore, users: VolumeUsers) -> dict[str,
         },
         "volume_name": volume_name,
         "volume": None if volume is None else {"labels": volume.metadata.labels},
-        "used_on": users.nodes_of(use) if is_exclusive else [],
+        "used_on": _used_on(use, claim, users),
     }
+
+
+def _used_on(use: ClaimUse, claim: PersistentVolumeClaim | None, users: VolumeUsers) -> list[str]:
+    if claim is None or use.owner_uid or READ_WRITE_ONCE_POD not in claim.spec.access_modes:
+        return []
+    return users.nodes_of(use)
