@@ -473,13 +473,15 @@ class WantedColumn(NodeColumn):
             return
         self.values, self._index = store.values, store._index
         self.number, self.epoch = store.number, store.epoch
-        moved, offered = store.changes.since(read[1]), offers.changes.since(read[2])
-        slots = None if moved is None or offered is None else {*moved, *offered}
+        slots = None
+        if read[0] >= 0:
+            moved, offered = store.changes.since(read[1]), offers.changes.since(read[2])
+            slots = None if moved is None or offered is None else {*moved, *offered}
         if slots is None or read[0] != store.epoch or len(self.ids) != len(store.ids):
             self.ids = store.ids.copy()
             for slot in offers.having(self.names):
                 self.ids[slot] = self._id_at(slot, snapshot)
-            if slots is None or read[0] < 0:
+            if slots is None:
                 self.changes.restart()
             else:
                 self.changes.extend(slots)
@@ -500,6 +502,10 @@ class WantedColumn(NodeColumn):
         if offered.keys() <= self.names:
             return self._id_of(store.whole(slot, info, snapshot))
         return self._id_of(self._cut.project(info, snapshot))
+
+    def own_slots(self) -> set[int]:
+        """All slots that may look different here than in *store*, as of the last `follow`."""
+        return set() if self.offers is None else self.offers.having(self.names)
 
     def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
         """As of `NodeColumn`."""

@@ -4,6 +4,7 @@ Owns how many are kept: they are bounded by the memory of their vectors.
 """
 
 import itertools
+import weakref
 from collections import OrderedDict
 from typing import Final
 
@@ -23,6 +24,10 @@ class PodClasses:
 
     def __init__(self) -> None:
         self._classes: OrderedDict[tuple[object, ...], PodClass] = OrderedDict()
+        # By key without its last part, one of the classes whose keys differ only in that.
+        self._siblings: weakref.WeakValueDictionary[tuple[object, ...], PodClass] = (
+            weakref.WeakValueDictionary()
+        )
         self._made = 0
 
     def get(self, key: tuple[object, ...]) -> PodClass | None:
@@ -33,7 +38,12 @@ class PodClasses:
         return found
 
     def put(self, key: tuple[object, ...], pod_class: PodClass) -> None:
-        """Remember *pod_class*."""
+        """Remember *pod_class*, which begins as another one that differs in few nodes."""
+        sibling = self._siblings.get(key[:-1])
+        if sibling is not None and sibling.generation >= 0:
+            pod_class.sibling = sibling
+        else:
+            self._siblings[key[:-1]] = pod_class
         self._classes[key] = pod_class
         self._made += 1
         if self._made % _TRIM_EVERY == 0:

@@ -116,6 +116,7 @@ class PodClassifier:
     def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> Key:
         """Everything that the hooks of a class are given of *pod*; equal for pods that are alike.
 
+        Without its last part, equal for pods that differ only in what they want of nodes by name.
         The class is wider: see `prepare`.
         """
         name = profile.scheduler_name
@@ -129,8 +130,8 @@ class PodClassifier:
         return (
             name,
             _encode(labels) if labels else b"",
-            names,
             *self._reader.read(fields, pod, snapshot),
+            names,
         )
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
@@ -191,7 +192,7 @@ class PodClassifier:
         snapshot: Snapshot,
         are_empty: Callable[[Sequence[CounterUse]], tuple[bool, ...]],
     ) -> tuple[Prepared, Key]:
-        """What the pre-filters and pre-scores say of *pod*, and the key of its class.
+        """What the pre-filters and pre-scores say of *pod*, and the key of its class, as `key`.
 
         They are asked once for pods that have the same in what they read, and of whose counters the
         same are empty. The class has what is read after them by the hooks that are not skipped:
@@ -248,7 +249,7 @@ class PodClassifier:
             return (prepared.name, *alike)
         names = self._names_key(profile, pod, snapshot)
         read = self._reader.read(fields, pod, snapshot)
-        return (prepared.name, profile.scheduler_name, names, *read)
+        return (prepared.name, profile.scheduler_name, *read, names)
 
     def _fields_of_class(self, profile: Profile, prepared: Prepared) -> Fields | None:
         """What the hooks read that are not skipped; None if they are given counters."""

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
+from engine.model.objects import from_plain
 from engine.model.pod import Pod
+from engine.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.projections import NodeColumn, WantedColumn
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
+from tests.storage_builders import DRIVER, claim, csi_node, uses, volume
 
 _FIELDS = ("wanted_allocatable", "wanted_requested", "pod_count")
 _ALWAYS = {"cpu", "memory", "ephemeral-storage", "pods"}
@@ -174,3 +177,41 @@ def test_columns_of_pods_that_are_gone_are_not_kept() -> None:
     del column
     gc.collect()
     assert len(columns._wanted) == 0
+
+
+def test_a_class_that_begins_as_another_is_as_one_that_begins_alone() -> None:
+    """Pods that differ in what they share with others, on nodes of which some have that."""
+    bundle = build_bundle({})
+    cache = Cache()
+    for number in range(40):
+        cache.add_node(make_node(f"n{number}", labels={"place": str(number % 4)}))
+        limited = csi_node(f"n{number}", limits={DRIVER: 2})
+        cache.objects.put("csinodes", from_plain(CSINode, limited))
+    for number in range(6):
+        name = f"c{number}"
+        made, claimed = volume(name, storage_class=""), claim(name, volume=name)
+        cache.objects.put("persistentvolumes", from_plain(PersistentVolume, made))
+        cache.objects.put("persistentvolumeclaims", from_plain(PersistentVolumeClaim, claimed))
+    # Each volume is in use on some nodes, and some of these are full.
+    for number in range(60):
+        user = make_pod(f"user-{number}", node=f"n{number % 23}", volumes=uses(f"c{number % 6}"))
+        cache.add_pod(user)
+    kept = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    for turn in range(18):
+        pod = make_pod(f"p{turn}", volumes=uses(f"c{turn % 6}"), requests={"cpu": "1"})
+        snapshot = cache.snapshot()
+        got = kept.explain(pod, snapshot)
+        alone = Scheduler(bundle, InProcessEvaluator(bundle.program)).explain(pod, snapshot)
+        assert got.rejected == alone.rejected
+        assert got.feasible == alone.feasible
+        assert got.totals.tolist() == alone.totals.tolist()
+        for one, other in zip(got.scores, alone.scores, strict=True):
+            assert one.policy == other.policy
+            assert one.raw.tolist() == other.raw.tolist()
+            assert one.normalized.tolist() == other.normalized.tolist()
+        node = got.decision.node
+        assert node == alone.decision.node
+        assert node is not None
+        if turn % 3:
+            cache.assume(pod, node)
+    assert "node(s) exceed max volume count" in str(got.rejected)
