@@ -406,9 +406,8 @@ class Cluster:
         self, name: str, namespaces: Sequence[str], labels: Mapping[str, str] | None
     ) -> None:
         if not self._beside:
-            await until_idle(
-                self.subject
-            )  # what it still writes about earlier pods is not of these
+            # What it still writes about earlier pods is not of these.
+            await until_idle(self.subject)
         self._collector = Collector(
             name, frozenset(namespaces), labels, self.bound, self.usage(), self._waited
         )
