@@ -389,18 +389,14 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "volumes": ViewField(
         "list[Volume]",
         "claims and disks that it mounts; what lives on its node anyway is left out",
-        lambda pod, facts: (
-            volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
-        ),
+        lambda pod, facts: volumes_view(pod, facts.objects) if pod.volumes else [],
         (*STORAGE_KINDS, "CSIDriver", ASSIGNED_POD),  # their objects, and what uses them
     ),
     "unnamed_volumes": ViewField(
         "list[Volume]",
         "the same with names, keys and handles empty: equal for pods whose volumes are alike, "
         "so that hooks that read them are asked once for all of these",
-        lambda pod, facts: (
-            unnamed_volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
-        ),
+        lambda pod, facts: unnamed_volumes_view(pod, facts.objects) if pod.volumes else [],
         (*STORAGE_KINDS, "CSIDriver", ASSIGNED_POD),
     ),
     "exclusive_claims": ViewField(

@@ -505,7 +505,8 @@ class WantedColumn(NodeColumn):
 
     def own_slots(self) -> set[int]:
         """All slots that may look different here than in *store*, as of the last `follow`."""
-        return set() if self.offers is None else self.offers.having(self.names)
+        assert self.offers is not None
+        return self.offers.having(self.names)
 
     def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
         """As of `NodeColumn`."""

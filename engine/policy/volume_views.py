@@ -25,8 +25,8 @@ from engine.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 #: The kinds of objects that say what a claim stands for.
 STORAGE_KINDS: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
-# What names a claim, its volume and its users.
-_NO_NAMES: Final[dict[str, Any]] = {"name": "", "key": "", "volume_name": "", "used_on": []}
+# What names a claim and its volume.
+_NO_NAMES: Final[dict[str, Any]] = {"name": "", "key": "", "volume_name": ""}
 
 VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Volume": {
@@ -38,7 +38,6 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "is_repeated": ("bool", "a volume before it in the pod has its driver and handle"),
         "driver_required": ("bool", "its CSIDriver keeps pods off nodes without the driver"),
         "is_migrated": ("bool", "the driver has taken it over from an in-tree plugin"),
-        "is_shared": ("bool", "False: no placed pod uses it; True: one may"),
         "problem": ("str", 'why it cannot be had, or ""'),
     },
     "Claim": {
@@ -55,7 +54,6 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "storage_class": ("StorageClass?", "that class; None if there is none"),
         "volume_name": ("str", 'the volume that it is bound to, or ""'),
         "volume": ("PersistentVolume?", "that volume; None if there is none"),
-        "used_on": ("list[str]", "nodes with pods that use it; only for ReadWriteOncePod"),
     },
     "StorageClass": {
         "provisioner": ("str", "what provisions its volumes"),
@@ -73,7 +71,7 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 
 
-def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dict[str, Any]]:
+def volumes_view(pod: Pod, objects: ObjectStore) -> list[dict[str, Any]]:
     """The `Volume` records of *pod*, in the order of its spec."""
     found = []
     before: set[Attachment] = set()
@@ -83,7 +81,7 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
         found.append(
             {
                 "name": volume.name,
-                "claim": _claim(use, objects, users) if isinstance(use, ClaimUse) else None,
+                "claim": _claim(use, objects) if isinstance(use, ClaimUse) else None,
                 "disk": _disk(use) if isinstance(use, Disk) else None,
                 "driver": "" if attachment is None else attachment.driver,
                 "handle": "" if attachment is None else attachment.handle,
@@ -92,7 +90,6 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
                 and must_be_installed(attachment.driver, objects),
                 "is_migrated": attachment is not None and is_for_in_tree_plugin(use, objects),
                 "problem": _problem(pod, volume, objects),
-                "is_shared": attachment is not None and users.may_share(use, attachment, objects),
             }
         )
         if attachment is not None:
@@ -100,9 +97,7 @@ def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dic
     return found
 
 
-def unnamed_volumes_view(
-    pod: Pod, objects: ObjectStore, users: VolumeUsers
-) -> list[dict[str, Any]]:
+def unnamed_volumes_view(pod: Pod, objects: ObjectStore) -> list[dict[str, Any]]:
     """The same with nothing that names a volume or its claim, but in texts about what is wrong."""
     return [
         {
@@ -111,7 +106,7 @@ def unnamed_volumes_view(
             "handle": "",
             "claim": volume["claim"] and {**volume["claim"], **_NO_NAMES},
         }
-        for volume in volumes_view(pod, objects, users)
+        for volume in volumes_view(pod, objects)
     ]
 
 
@@ -127,9 +122,17 @@ def shared_volumes(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[s
 
 def exclusive_claims(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> dict[str, list[str]]:
     """Of the claims that *pod* names, those that one pod may use and one does: on which nodes."""
-    claims = (volume.use for volume in pod.volumes if isinstance(volume.use, ClaimUse))
-    used = {use.key: _used_on(use, objects.get(CLAIMS, use.key), users) for use in claims}
-    return {key: nodes for key, nodes in used.items() if nodes}
+    used: dict[str, list[str]] = {}
+    for volume in pod.volumes:
+        use = volume.use
+        if not isinstance(use, ClaimUse) or use.owner_uid:
+            continue
+        claim: PersistentVolumeClaim | None = objects.get(CLAIMS, use.key)
+        if claim is None or READ_WRITE_ONCE_POD not in claim.spec.access_modes:
+            continue
+        if nodes := users.nodes_of(use):
+            used[use.key] = nodes
+    return used
 
 
 def used_disks_view(info: NodeInfo) -> list[dict[str, Any]]:
@@ -173,7 +176,7 @@ def _disk(disk: Disk) -> dict[str, Any]:
     }
 
 
-def _claim(use: ClaimUse, objects: ObjectStore, users: VolumeUsers) -> dict[str, Any]:
+def _claim(use: ClaimUse, objects: ObjectStore) -> dict[str, Any]:
     claim: PersistentVolumeClaim | None = objects.get(CLAIMS, use.key)
     found = claim is not None
     if claim is None:
@@ -205,11 +208,4 @@ def _claim(use: ClaimUse, objects: ObjectStore, users: VolumeUsers) -> dict[str,
         },
         "volume_name": volume_name,
         "volume": None if volume is None else {"labels": volume.metadata.labels},
-        "used_on": _used_on(use, claim, users),
     }
-
-
-def _used_on(use: ClaimUse, claim: PersistentVolumeClaim | None, users: VolumeUsers) -> list[str]:
-    if claim is None or use.owner_uid or READ_WRITE_ONCE_POD not in claim.spec.access_modes:
-        return []
-    return users.nodes_of(use)
