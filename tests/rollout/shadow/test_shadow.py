@@ -7,7 +7,7 @@ import pytest
 
 from engine.kernel.instructions import ReportDecision
 from engine.policy.bundle import build_bundle
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, OTHER_VICTIMS
+from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from engine.rollout.shadow.shadow import Shadow
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.profiles import only
@@ -86,7 +86,9 @@ def test_a_wrong_sign_moves_pods() -> None:
     )
     world.live(3, 600)  # which uids pods have, and so which of equal nodes, other tests decide
     got = world.shadow.measures
-    assert got.counts.keys() <= {MOVED, NEWLY_PENDING}
+    # With its first members on other nodes, a group may be whole, or no longer.
+    assert got.counts.keys() <= {MOVED, NEWLY_PENDING, NEWLY_PLACED}
+    assert all("/g" in one.pod for one in got.examples if one.kind != MOVED), got.examples
     assert got.counts[MOVED] > 5, got
     assert got.examples[0].before != got.examples[0].after
     assert got.examples[0].scores_before["roomy"] < got.examples[0].scores_after["roomy"]
