@@ -5,6 +5,7 @@ Owns the sampling: as scheduler_perf does it, for its thresholds, and as `make b
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -30,7 +31,9 @@ class Collected:
             one; 0 if it took less than two.
         p50_ms, p99_ms: From creation to binding, of pods that were created meanwhile.
         cpu_ms: Of the scheduler, per pod.
-        apiserver_cpu_ms: The same of the API server.
+        servers: The share of the machine's time that went, up to the last binding, to everything
+            but the scheduler: the API server, etcd, the load. Where that is almost all of it, no
+            scheduler that writes as much can be faster.
         load: The share of the time in which the load itself was at work, and did not wait for pods.
             Where that is almost all of it, no scheduler can be faster.
         is_idle: The CPU time is until the scheduler was idle again, what it wrote later included.
@@ -43,7 +46,7 @@ class Collected:
     p50_ms: float
     p99_ms: float
     cpu_ms: float
-    apiserver_cpu_ms: float
+    servers: float
     load: float
     is_idle: bool
 
@@ -58,6 +61,15 @@ class Collected:
         return {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds so far, of the scheduler and of everything else on the machine."""
+
+    scheduler: float
+    servers: float
+    at: float = field(default_factory=time.monotonic)
+
+
 @dataclass(slots=True)
 class Collector:
     """Counts the pods of *namespaces* with *labels* that are bound from now on."""
@@ -66,7 +78,7 @@ class Collector:
     namespaces: Collection[str]
     labels: Labels | None
     bound: BoundPods
-    cpu: tuple[float, float]  # of the scheduler and of the API server, so far
+    spent: Spent  # before
     load_waited: float = 0.0  # seconds that the load waited for pods, so far
     started: float = field(default_factory=time.monotonic)
     _at: list[tuple[str, float]] = field(default_factory=list)
@@ -81,18 +93,23 @@ class Collector:
     def stop(
         self,
         created_at: dict[str, float],
-        cpu: tuple[float, float],
+        spent: Spent,
+        in_all: Spent,
         load_waited: float,
         *,
         is_idle: bool,
     ) -> Collected:
-        """What was found. *created_at* is by `namespace/name`, the others as in `self`, now."""
+        """What was found.
+
+        *created_at* is by `namespace/name`, *spent* up to the last binding, *in_all* until the
+        scheduler was idle; *load_waited* as in `self`, now.
+        """
         self.bound.on_bound.remove(self._note)
         times = [at for _, at in self._at]
         waited = sorted(
             at - created_at[key] for key, at in self._at if created_at.get(key, 0) >= self.started
         )
-        per_pod = 1000 / max(1, len(times))
+        lasted = spent.at - self.spent.at
         seconds = max(times, default=self.started) - self.started
         return Collected(
             name=self.name,
@@ -101,8 +118,8 @@ class Collector:
             sampled=sampled(self.started, times),
             p50_ms=1000 * median(waited) if waited else 0.0,
             p99_ms=1000 * percentile(waited, 0.99),
-            cpu_ms=(cpu[0] - self.cpu[0]) * per_pod,
-            apiserver_cpu_ms=(cpu[1] - self.cpu[1]) * per_pod,
+            cpu_ms=1000 * (in_all.scheduler - self.spent.scheduler) / max(1, len(times)),
+            servers=(spent.servers - self.spent.servers) / (lasted * (os.cpu_count() or 1)),
             load=max(0.0, 1 - (load_waited - self.load_waited) / seconds) if seconds else 0.0,
             is_idle=is_idle,
         )

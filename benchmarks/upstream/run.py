@@ -17,9 +17,9 @@ from typing import Any, Final
 from benchmarks.measure import count_events
 from benchmarks.objects import Manifest
 from benchmarks.placement_check import over_capacity
-from benchmarks.processes import usage_of
+from benchmarks.processes import machine_busy_seconds
 from benchmarks.subjects import Ceiling, KubeScheduler, Starsched, Subject, SubjectError
-from benchmarks.upstream.collecting import Collected
+from benchmarks.upstream.collecting import Collected, Spent
 from benchmarks.upstream.definitions import Workload
 from benchmarks.upstream.operations import Cluster, GivenUpError, Patience
 from benchmarks.upstream.pods import BoundPods
@@ -98,13 +98,14 @@ async def measure(
             BoundPods(side) as bound,
         ):
 
-            def usage() -> tuple[float, float]:
-                return subject.usage().cpu_seconds, usage_of(plane.apiserver_pid).cpu_seconds
+            def spent() -> Spent:
+                scheduler = subject.usage().cpu_seconds
+                return Spent(scheduler, machine_busy_seconds() - scheduler)
 
             try:
                 await subject.start(plane, Path(scratch))
                 cluster = Cluster(
-                    workload, wire, side, templates, bound, subject, usage, patience, progress
+                    workload, wire, side, templates, bound, subject, spent, patience, progress
                 )
                 try:
                     await cluster.run()

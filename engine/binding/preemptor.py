@@ -28,7 +28,8 @@ from engine.telemetry.spans import step
 
 log = structlog.get_logger(component="preemptor")
 
-#: Victims that are evicted at the same time, over all preemptions.
+#: Victims that are evicted at the same time, over all preemptions: of those that are evicted first,
+#: and of those that are evicted last.
 PARALLELISM: Final = 16
 #: How long to wait for the watch to show what the API server has answered.
 SEEN_SECONDS: Final = 2.0
@@ -99,7 +100,10 @@ class Preemptor:
             sleep=sleep,
             rng=rng or client.rng,
         )
-        self._capacity = asyncio.Semaphore(parallelism)
+        self._first_victims = asyncio.Semaphore(parallelism)
+        # Those that are evicted last do not wait for the first ones of later preemptions: otherwise
+        # a preemption would end no sooner than all that start while it goes on.
+        self._last_victims = asyncio.Semaphore(parallelism)
         self._running: set[asyncio.Task[None]] = set()
         self._errors = metrics.loop_errors.labels("preemption")
 
@@ -188,8 +192,8 @@ class Preemptor:
         *others, last = victims
         failures: list[Exception] = []
 
-        async def evict(victim: Pod) -> Evicted:
-            async with self._capacity:
+        async def evict(victim: Pod, capacity: asyncio.Semaphore) -> Evicted:
+            async with capacity:
                 if failures:
                     return Evicted.BY_OTHERS
                 how = await self._evictor.evict(victim, cause)
@@ -199,7 +203,7 @@ class Preemptor:
 
         async def evict_or_note(victim: Pod) -> None:
             try:
-                await evict(victim)
+                await evict(victim, self._first_victims)
             except Exception as error:
                 failures.append(error)
 
@@ -207,7 +211,7 @@ class Preemptor:
         if failures:
             raise failures[0]
         # 3. The last by itself: if the others cannot be evicted, one victim less is lost in vain.
-        how = await evict(last)
+        how = await evict(last, self._last_victims)
         # 4. A pod that is tried before the watch has caught up sees the victims as they were, and
         #    evicts them again.
         await self._wait_until_seen(victims)

@@ -265,7 +265,8 @@ class GroupPreemption:
         self._metrics.preemption_violations.labels("podgroup").inc(violations)
         if not going or pods[0].uid in self._preemptions:
             return
-        self._preemptions.begin(pods[0].uid, CLUSTER, [pod.uid for pod in pods])
+        evicted, members = ([pod.uid for pod in some] for some in (going, pods))
+        self._preemptions.begin(pods[0].uid, CLUSTER, evicted, members)
         found = self._groups.object_of(key)
         name = found.metadata.uid if found is not None else f"{key.namespace}/{key.name}"
         preemption = Preemption(CLUSTER, all_victims, violations)

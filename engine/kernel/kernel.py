@@ -100,10 +100,15 @@ class Kernel:
         self._out: list[Instruction] = []
         # 1. The parts for pods without a node.
         self.throttle = Throttle(self.time, self._hook_failed, self._decider_of)
-        self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
+        self.preemptions = Preemptions()
+        self.groups = PodGroups(
+            cache,
+            throttle=self.throttle,
+            clock=self.time,
+            is_evicted=self.preemptions.is_evicted,
+        )
         self.deciders = Deciders(self.groups)
         self.entities = Entities(self.groups)
-        self.preemptions = Preemptions()
         self._hooks = QueueHooks(
             cache,
             deciders=self.deciders,
@@ -593,7 +598,7 @@ class Kernel:
         if not victims:
             return
         nominator = self.queue.nominator
-        self.preemptions.begin(pod.uid, preemption.node)
+        self.preemptions.begin(pod.uid, preemption.node, [victim.uid for victim in victims])
         self._out.append(Evict(pod, preemption, victims, pod.scheduler_name, revision))
         for other in nominator.pods_on(preemption.node):
             if other.priority < pod.priority:

@@ -43,6 +43,10 @@ class GroupKey(NamedTuple):
     name: str
 
 
+def _no(_: str) -> bool:
+    return False
+
+
 class PodGroups:
     """The groups of all known pods, as the policies in force see them.
 
@@ -53,6 +57,7 @@ class PodGroups:
         cache: Pods with a node, and PodGroup objects.
         throttle: Says when `group_of` may be asked; None: a new one.
         clock: Time; one that stands still: no policy takes long.
+        is_evicted: True if the pod with a uid is evicted and the watch may not show it yet.
     """
 
     def __init__(
@@ -61,8 +66,10 @@ class PodGroups:
         *,
         throttle: Throttle | None = None,
         clock: Clock | None = None,
+        is_evicted: Callable[[str], bool] = _no,
     ) -> None:
         self._cache = cache
+        self._is_evicted = is_evicted
         self._clock = VirtualClock() if clock is None else clock
         self._throttle = Throttle(self._clock) if throttle is None else throttle
         self._unsaid: dict[str, Pod] = {}  # by uid, the pods whose groups are not known
@@ -325,7 +332,11 @@ class PodGroups:
         return list(self._members.get(key, {}).values())
 
     def disrupted_as_one(self) -> list[DisruptionUnit]:
-        """The groups that are preempted as a whole, as far as their pods count on nodes."""
+        """The groups that are preempted as a whole, as far as their pods count on nodes.
+
+        A group whose pods are all on their way out is not among them: to take the place of one of
+        them disrupts it no further.
+        """
         units: dict[tuple[str, str, str], DisruptionUnit] = {}
         for key in self._members:
             wanted = self._wanted_of(key)
@@ -333,7 +344,7 @@ class PodGroups:
                 continue
             placed = [self._cache.get_pod(uid) for uid in self._members[key]]
             pods = tuple(pod for pod in placed if pod is not None)
-            if pods:
+            if not all(pod.is_terminating or self._is_evicted(pod.uid) for pod in pods):
                 # Policies of one profile may see the same group.
                 name = (key.scheduler_name, key.namespace, key.name)
                 units[name] = DisruptionUnit(pods, wanted.priority)

@@ -4,6 +4,7 @@ Owns that state. Who the victims are is decided by `engine.scheduling.preemption
 `engine.binding`'s.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -27,6 +28,8 @@ class Preemptions:
     The gate also keeps out a pod that is nominated for a node on which another one preempts: the
     node has to hold both, so it does not fit before those victims have gone, too. As long as the
     watch does not show them going, an attempt would evict pods elsewhere for nothing.
+
+    Victims are on their way out before the watch shows it: `is_evicted`.
     """
 
     def __init__(self) -> None:
@@ -34,16 +37,20 @@ class Preemptions:
         self._by_node: Counter[str] = Counter()
         self._held: dict[str, str] = {}  # by uid, the nominated node for which the gate was closed
         self._group_of: dict[str, str] = {}  # by uid, the preemptor that stands for its group
+        self._victims: dict[str, tuple[str, ...]] = {}  # by preemptor
+        self._evicted: Counter[str] = Counter()  # by victim, for how many preemptors
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._node_of
 
-    def begin(self, uid: str, node: str, group: Iterable[str] = ()) -> None:
-        """Victims are evicted on *node* for the pod of *uid* from now on.
+    def begin(self, uid: str, node: str, victims: Iterable[str], group: Iterable[str] = ()) -> None:
+        """The pods *victims* are evicted on *node* for the pod of *uid* from now on.
 
         If it stands for a group, *group* are the uids of the group's pods.
         """
         assert uid not in self._node_of, "it is preempting already"
+        self._victims[uid] = tuple(victims)
+        self._evicted.update(self._victims[uid])
         self._node_of[uid] = node
         self._by_node[node] += 1
         for member in group:
@@ -54,6 +61,10 @@ class Preemptions:
         node = self._node_of.pop(uid, None)
         if node is None:
             return []
+        for victim in self._victims.pop(uid):
+            self._evicted[victim] -= 1
+            if not self._evicted[victim]:
+                del self._evicted[victim]
         members = [member for member, preemptor in self._group_of.items() if preemptor == uid]
         for member in members:
             del self._group_of[member]
@@ -65,6 +76,10 @@ class Preemptions:
         for held in released:
             self._held.pop(held, None)
         return released
+
+    def is_evicted(self, uid: str) -> bool:
+        """True if the pod of *uid* is evicted for a preemptor that is not free yet."""
+        return uid in self._evicted
 
     def gate(self, uid: str, nominated_node: str | None) -> Gate | None:
         """What keeps the pod of *uid* from being tried, or None."""
@@ -80,6 +95,10 @@ class Preemptions:
     def check_invariants(self) -> None:
         """Raise `AssertionError` if pods and nodes contradict each other."""
         assert Counter(self._node_of.values()) == self._by_node, "preemptions by node are wrong"
+        assert self._victims.keys() == self._node_of.keys(), "victims have no preemptor"
+        assert Counter(itertools.chain(*self._victims.values())) == self._evicted, (
+            "victims are counted wrong"
+        )
         assert all(node in self._by_node for node in self._held.values()), (
             "a pod is held for nothing"
         )

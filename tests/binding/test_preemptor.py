@@ -226,6 +226,23 @@ async def test_no_more_are_evicted_at_once_than_may_be(bench: Bench) -> None:
     assert len(bench.deleted) == 21
 
 
+async def test_a_last_victim_does_not_wait_for_those_of_later_preemptions(bench: Bench) -> None:
+    held, others = Hold(), [Hold() for _ in range(20)]
+    bench.api.script["delete a"] = [held]
+    bench.attempt(bench.victim("a"), bench.victim("b"), name="first")
+    await bench.until(lambda: bench.deleted == ["a"])
+    bench.api.script["delete"] = [*others]
+    bench.attempt(*(bench.victim(f"v{i}") for i in range(21)), name="second", node="node-2")
+    await bench.until(lambda: len(bench.deleted) == 16)
+    bench.api.script["delete b"] = []
+    held.until.set()
+    await bench.until(lambda: "b" in bench.deleted)
+    assert bench.deleted.index("b") < 18, "only one more of the others may start before it"
+    for hold in others:
+        hold.until.set()
+    await bench.settle()
+
+
 async def test_a_terminating_victim_is_not_deleted_again(bench: Bench) -> None:
     bench.attempt(bench.victim("going", terminating=True), bench.victim("idle"))
     await bench.settle()
@@ -411,7 +428,7 @@ async def test_a_preemptor_whose_preemption_fails_is_tried_again(
 
 
 async def test_the_first_failure_keeps_the_others_from_starting(bench: Bench) -> None:
-    bench.preemptor._capacity = asyncio.Semaphore(1)
+    bench.preemptor._first_victims = asyncio.Semaphore(1)
     bench.api.script["delete v0"] = [Refuse(403, "Forbidden")]
     bench.attempt(*(bench.victim(f"v{i}") for i in range(5)))
     await bench.settle()

@@ -30,9 +30,9 @@ def in_group(name: str, group: str = "g", **words: Any) -> Pod:
     return make_pod(name, cpu=words.pop("cpu", 1), spec=spec, **words)
 
 
-def pod_group(min_count: int, **spec: Any) -> PodGroup:
+def pod_group(min_count: int, name: str = "g", **spec: Any) -> PodGroup:
     body = {
-        "metadata": {"name": "g", "namespace": "default", "uid": "group-uid"},
+        "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}, **spec},
     }
     return api.decode(PodGroup, msgspec.json.encode(body))
@@ -269,7 +269,7 @@ def test_a_group_evicts_what_is_in_the_way_of_all_of_it_and_no_more() -> None:
     rest(world)
     (evict,) = evictions(world)
     assert [pod.name for pod in evict.victims] == ["large", "small"]
-    assert (evict.preemption.node, evict.group) == (CLUSTER, "group-uid")
+    assert (evict.preemption.node, evict.group) == (CLUSTER, "g-uid")
     found = "pod group preemption: found a placement for podgroup, preempting 2 victims"
     assert (
         told(world)["a"] == f"minCount (3) cannot be satisfied: 1 scheduled, 1 remaining, {found}"
@@ -351,7 +351,7 @@ def test_a_group_waits_at_the_gate_while_its_victims_are_evicted() -> None:
     for name in ("a", "b"):
         world.add(in_group(name, priority=9))
     kernel = world.kernel
-    world.kernel.preemptions.begin(world.known["a"].uid, CLUSTER, [world.known["b"].uid])
+    world.kernel.preemptions.begin(world.known["a"].uid, CLUSTER, [], [world.known["b"].uid])
     world.queue.rekey()
     state = world.queue.describe("default/b")
     assert state["gate_reason"] == "waiting for the preemption for this pod group to be finished"
@@ -386,6 +386,24 @@ def test_one_pod_evicts_a_group_by_its_disruption_mode(mode: str, victims: list[
     (evict,) = evictions(world)
     assert sorted(pod.name for pod in evict.victims) == victims
     assert evict.group == ""
+
+
+@pytest.mark.parametrize("going", ["g", "h"])
+def test_a_group_on_its_way_out_is_disrupted_no_further(going: str) -> None:
+    world = grown(1, PREEMPTING)
+    for node in ("n2", "n3", "n4"):
+        world.add_node(make_node(node, cpu=1))
+    for group, nodes in (("g", ("n", "n2")), ("h", ("n3", "n4"))):
+        named = pod_group(2, name=group, priority=1, disruptionMode={"all": {}})
+        world.put_object(POD_GROUPS, named)
+        for node in nodes:
+            world.add(in_group(f"{group}-{node}", group=group, node=node, priority=1))
+    evicted = [pod.uid for pod in world.known.values() if pod.name.startswith(going)]
+    world.kernel.preemptions.begin("another", CLUSTER, evicted)
+    world.add(make_pod("urgent", cpu=1, priority=9))
+    rest(world)
+    (victim,) = evictions(world)[0].victims
+    assert victim.name.startswith(going)
 
 
 def test_a_group_is_spared_before_a_pod_of_its_priority() -> None:

@@ -101,7 +101,7 @@ BINDING: Final = (
     PlantedFault(
         "last victim is spared",
         "engine/binding/preemptor.py",
-        "        how = await evict(last)\n",
+        "        how = await evict(last, self._last_victims)\n",
         "        how = Evicted.BY_OTHERS\n",
         "A more important pod stays pending, though a less important one could go.",
     ),
