@@ -5,13 +5,13 @@ Owns the sampling: as scheduler_perf does it, for its thresholds, and as `make b
 
 import itertools
 import math
-import os
 import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from benchmarks.load import percentile
+from benchmarks.measure import Machine
 from benchmarks.report import median
 from benchmarks.upstream.pods import BoundPods, Labels
 
@@ -61,15 +61,6 @@ class Collected:
         return {k: round(v, 3) if isinstance(v, float) else v for k, v in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """CPU seconds so far, of the scheduler and of everything else on the machine."""
-
-    scheduler: float
-    servers: float
-    at: float = field(default_factory=time.monotonic)
-
-
 @dataclass(slots=True)
 class Collector:
     """Counts the pods of *namespaces* with *labels* that are bound from now on."""
@@ -78,9 +69,10 @@ class Collector:
     namespaces: Collection[str]
     labels: Labels | None
     bound: BoundPods
-    spent: Spent  # before
+    cpu: float  # seconds of the scheduler, so far
     load_waited: float = 0.0  # seconds that the load waited for pods, so far
     started: float = field(default_factory=time.monotonic)
+    _machine: Machine = field(default_factory=Machine)
     _at: list[tuple[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,26 +82,26 @@ class Collector:
         if namespace in self.namespaces and (self.labels or {}).items() <= labels.items():
             self._at.append((f"{namespace}/{name}", time.monotonic()))
 
+    def servers(self, cpu: float) -> float:
+        """The share of the machine that went to everything but the scheduler; *cpu* is its, now."""
+        return self._machine.others_share(cpu - self.cpu)
+
     def stop(
         self,
         created_at: dict[str, float],
-        spent: Spent,
-        in_all: Spent,
+        cpu: float,
         load_waited: float,
         *,
+        servers: float,
         is_idle: bool,
     ) -> Collected:
-        """What was found.
-
-        *created_at* is by `namespace/name`, *spent* up to the last binding, *in_all* until the
-        scheduler was idle; *load_waited* as in `self`, now.
-        """
+        """The figures. *created_at* is by `namespace/name`, *cpu* and *load_waited* are of now."""
         self.bound.on_bound.remove(self._note)
         times = [at for _, at in self._at]
         waited = sorted(
             at - created_at[key] for key, at in self._at if created_at.get(key, 0) >= self.started
         )
-        lasted = spent.at - self.spent.at
+        per_pod = 1000 / max(1, len(times))
         seconds = max(times, default=self.started) - self.started
         return Collected(
             name=self.name,
@@ -118,8 +110,8 @@ class Collector:
             sampled=sampled(self.started, times),
             p50_ms=1000 * median(waited) if waited else 0.0,
             p99_ms=1000 * percentile(waited, 0.99),
-            cpu_ms=1000 * (in_all.scheduler - self.spent.scheduler) / max(1, len(times)),
-            servers=(spent.servers - self.spent.servers) / (lasted * (os.cpu_count() or 1)),
+            cpu_ms=(cpu - self.cpu) * per_pod,
+            servers=servers,
             load=max(0.0, 1 - (load_waited - self.load_waited) / seconds) if seconds else 0.0,
             is_idle=is_idle,
         )

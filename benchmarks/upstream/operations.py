@@ -28,7 +28,7 @@ from benchmarks.measure import until_idle
 from benchmarks.objects import Manifest
 from benchmarks.subjects import Subject
 from benchmarks.upstream.claims import allocations
-from benchmarks.upstream.collecting import Collected, Collector, Spent
+from benchmarks.upstream.collecting import Collected, Collector
 from benchmarks.upstream.definitions import Operation, Workload
 from benchmarks.upstream.pods import BoundPods
 from benchmarks.upstream.templates import Templates
@@ -96,7 +96,6 @@ class Cluster:
     Attributes:
         wire: For many requests at once; the operation that is under way has it alone.
         side: For what goes on beside it.
-        spent: CPU seconds so far.
         created_at: When each pod was created, by `namespace/name`; `time.monotonic()`.
     """
 
@@ -106,7 +105,6 @@ class Cluster:
     templates: Templates
     bound: BoundPods
     subject: Subject
-    spent: Callable[[], Spent]
     patience: Patience
     progress: Callable[[str, int, int], None]
     created_at: dict[str, float] = field(default_factory=dict)
@@ -409,19 +407,22 @@ class Cluster:
             # What it still writes about earlier pods is not of these.
             await until_idle(self.subject)
         self._collector = Collector(
-            name, frozenset(namespaces), labels, self.bound, self.spent(), self._waited
+            name, frozenset(namespaces), labels, self.bound, self._cpu(), self._waited
         )
 
     async def _stop_collecting(self, is_last: bool) -> None:
         collector, self._collector = self._collector, None
         assert collector is not None
-        waited, spent = self._waited, self.spent()
+        waited, servers = self._waited, collector.servers(self._cpu())
         if is_last and not self._beside:
             await until_idle(self.subject)  # what it writes later is part of its work
         is_idle = is_last and not self._beside
         self.collected.append(
-            collector.stop(self.created_at, spent, self.spent(), waited, is_idle=is_idle)
+            collector.stop(self.created_at, self._cpu(), waited, servers=servers, is_idle=is_idle)
         )
+
+    def _cpu(self) -> float:
+        return self.subject.usage().cpu_seconds
 
     # --- requests ----------------------------------------------------------------------------
 

@@ -17,9 +17,8 @@ from typing import Any, Final
 from benchmarks.measure import count_events
 from benchmarks.objects import Manifest
 from benchmarks.placement_check import over_capacity
-from benchmarks.processes import machine_busy_seconds
 from benchmarks.subjects import Ceiling, KubeScheduler, Starsched, Subject, SubjectError
-from benchmarks.upstream.collecting import Collected, Spent
+from benchmarks.upstream.collecting import Collected
 from benchmarks.upstream.definitions import Workload
 from benchmarks.upstream.operations import Cluster, GivenUpError, Patience
 from benchmarks.upstream.pods import BoundPods
@@ -97,15 +96,10 @@ async def measure(
             Wire(endpoint, in_flight=_CREATING_CONNECTIONS) as side,
             BoundPods(side) as bound,
         ):
-
-            def spent() -> Spent:
-                scheduler = subject.usage().cpu_seconds
-                return Spent(scheduler, machine_busy_seconds() - scheduler)
-
             try:
                 await subject.start(plane, Path(scratch))
                 cluster = Cluster(
-                    workload, wire, side, templates, bound, subject, spent, patience, progress
+                    workload, wire, side, templates, bound, subject, patience, progress
                 )
                 try:
                     await cluster.run()

@@ -265,8 +265,9 @@ class GroupPreemption:
         self._metrics.preemption_violations.labels("podgroup").inc(violations)
         if not going or pods[0].uid in self._preemptions:
             return
-        evicted, members = ([pod.uid for pod in some] for some in (going, pods))
-        self._preemptions.begin(pods[0].uid, CLUSTER, evicted, members)
+        self._preemptions.begin(
+            pods[0].uid, CLUSTER, [pod.uid for pod in going], [pod.uid for pod in pods]
+        )
         found = self._groups.object_of(key)
         name = found.metadata.uid if found is not None else f"{key.namespace}/{key.name}"
         preemption = Preemption(CLUSTER, all_victims, violations)

@@ -105,7 +105,7 @@ class Kernel:
             cache,
             throttle=self.throttle,
             clock=self.time,
-            is_evicted=self.preemptions.is_evicted,
+            preemptions=self.preemptions,
         )
         self.deciders = Deciders(self.groups)
         self.entities = Entities(self.groups)

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from engine.caching.cache import Cache
 from engine.framework.profile import EnabledPolicy
+from engine.kernel.preemptions import Preemptions
 from engine.lib.clock import Clock, VirtualClock
 from engine.model.pod import Pod
 from engine.model.pod_group import (
@@ -43,10 +44,6 @@ class GroupKey(NamedTuple):
     name: str
 
 
-def _no(_: str) -> bool:
-    return False
-
-
 class PodGroups:
     """The groups of all known pods, as the policies in force see them.
 
@@ -57,7 +54,7 @@ class PodGroups:
         cache: Pods with a node, and PodGroup objects.
         throttle: Says when `group_of` may be asked; None: a new one.
         clock: Time; one that stands still: no policy takes long.
-        is_evicted: True if the pod with a uid is evicted and the watch may not show it yet.
+        preemptions: Which pods are evicted at the moment; None: no pod is.
     """
 
     def __init__(
@@ -66,10 +63,10 @@ class PodGroups:
         *,
         throttle: Throttle | None = None,
         clock: Clock | None = None,
-        is_evicted: Callable[[str], bool] = _no,
+        preemptions: Preemptions | None = None,
     ) -> None:
         self._cache = cache
-        self._is_evicted = is_evicted
+        self._preemptions = Preemptions() if preemptions is None else preemptions
         self._clock = VirtualClock() if clock is None else clock
         self._throttle = Throttle(self._clock) if throttle is None else throttle
         self._unsaid: dict[str, Pod] = {}  # by uid, the pods whose groups are not known
@@ -344,7 +341,7 @@ class PodGroups:
                 continue
             placed = [self._cache.get_pod(uid) for uid in self._members[key]]
             pods = tuple(pod for pod in placed if pod is not None)
-            if not all(pod.is_terminating or self._is_evicted(pod.uid) for pod in pods):
+            if not all(pod.is_terminating or self._preemptions.is_evicted(pod.uid) for pod in pods):
                 # Policies of one profile may see the same group.
                 name = (key.scheduler_name, key.namespace, key.name)
                 units[name] = DisruptionUnit(pods, wanted.priority)
