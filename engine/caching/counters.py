@@ -29,7 +29,7 @@ costs one pass over all nodes, by numpy, for the counters of that label.
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -50,7 +50,6 @@ from engine.caching.counter_parts import (
     pods_matcher,
     terms_matcher,
 )
-from engine.caching.kind_index import term_keys
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.caching.snapshot import Snapshot
@@ -341,9 +340,11 @@ class _Counter:
             topology.log.restart()
         return topology.sums
 
-    def counts(self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore) -> bool:
-        """True if *pod* is counted on the node of *slot*, or would be."""
-        return bool(self._contributions(slot, pod, kinds, objects))
+    def topologies(
+        self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore
+    ) -> set[str | None]:
+        """The topologies in which *pod* is counted on the node of *slot*, or would be."""
+        return {key for key, _ in self._contributions(slot, pod, kinds, objects)}
 
     def _contributions(
         self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore
@@ -425,16 +426,14 @@ class Counters:
         self._inside: tuple[tuple[str, ...], NDArray[np.bool_] | None] = ((), None)
         self._term_keys: AbstractSet[str] = frozenset()
 
-    def refresh(self, snapshot: Snapshot, others: Iterable[Pod] = ()) -> None:
+    def refresh(self, snapshot: Snapshot, term_keys: AbstractSet[str] = frozenset()) -> None:
         """Bring the indexes up to *snapshot*; needed before `column`.
 
-        *others* are the pods that `PodChanges` may add.
+        *term_keys* are those of the pods that `PodChanges` may add.
         """
         self._kinds.refresh(snapshot)
-        self._term_keys = self._kinds.with_terms.label_keys
-        for pod in others:
-            if pod.manifest.spec.affinity is not None:
-                self._term_keys = self._term_keys | term_keys(pod.manifest.spec.affinity)
+        named = self._kinds.with_terms.keys.named
+        self._term_keys = named | term_keys if term_keys else named
         self._inside = ((), None)
         if self._asked > self._most_held:
             self._let_go()
@@ -510,11 +509,16 @@ class Counters:
         """
         return self._kinds.kind_of(slot, pod)[0]
 
-    def counts(self, key: bytes, parts: Sequence[Mapping[str, Any]], slot: int, pod: Pod) -> bool:
-        """True if the counter of *parts* counts *pod*, were it on the node of *slot*."""
+    def topologies(
+        self, key: bytes, parts: Sequence[Mapping[str, Any]], slot: int, pod: Pod
+    ) -> set[str | None]:
+        """Where the counter of *parts* counts *pod*, were it on the node of *slot*.
+
+        By topology key, None for each node by itself; empty if it does not count it.
+        """
         counter = self._counter(key, parts)
         assert self._snapshot is not None
-        return counter.counts(slot, pod, self._kinds, self._snapshot.objects)
+        return counter.topologies(slot, pod, self._kinds, self._snapshot.objects)
 
     def _counter(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> _Counter:
         """The counter of *parts*, counted up to the snapshot."""

@@ -5,7 +5,7 @@ Owns the indexes. What is found may still not match; what is not found cannot.
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from engine.model.objects import Affinity, PodAffinityTerm
 from engine.model.selectors import label_keys
@@ -51,20 +51,54 @@ class LabelIndex:
         return by_value.get(value, {}).keys()
 
 
-class TermIndex:
-    """Kinds with affinity terms, by a label that each of the terms asks for."""
+class TermKeys(Generic[K]):
+    """The label keys that the affinity terms of pods, or of kinds of them, name."""
 
     def __init__(self) -> None:
+        self._of: dict[K, set[str]] = {}
+        self._count: dict[str, int] = {}
+
+    def copy(self) -> "TermKeys[K]":
+        """Keys of its own."""
+        made = TermKeys[K]()
+        made._of, made._count = self._of.copy(), self._count.copy()
+        return made
+
+    def add(self, one: K, affinity: Affinity) -> None:
+        """Count what *affinity* names for *one*, which is new."""
+        self._of[one] = keys = term_keys(affinity)
+        for key in keys:
+            self._count[key] = self._count.get(key, 0) + 1
+
+    def remove(self, one: K) -> None:
+        """Leave *one* out, if it is here."""
+        for key in self._of.pop(one, ()):
+            self._count[key] -= 1
+            if not self._count[key]:
+                del self._count[key]
+
+    @property
+    def named(self) -> AbstractSet[str]:
+        """All of them: pods with equal values of them are selected alike."""
+        return self._count.keys()
+
+
+class TermIndex:
+    """Kinds with affinity terms, by a label that each of the terms asks for.
+
+    `keys` are the label keys that the terms name.
+    """
+
+    def __init__(self) -> None:
+        self.keys = TermKeys[int]()
         self._labels: dict[int, tuple[Label | None, ...]] = {}
         self._kinds: dict[Label | None, dict[int, None]] = {}  # None: terms that name no label
-        self._keys: dict[int, set[str]] = {}
-        self._keyed: dict[str, int] = {}  # label key -> kinds
 
     def copy(self) -> "TermIndex":
         """An index of its own."""
         made = TermIndex()
         made._labels = self._labels.copy()
-        made._keys, made._keyed = self._keys.copy(), self._keyed.copy()
+        made.keys = self.keys.copy()
         made._kinds = {label: kinds.copy() for label, kinds in self._kinds.items()}
         return made
 
@@ -74,23 +108,13 @@ class TermIndex:
         self._labels[kind] = tuple(labels)
         for label in labels:
             self._kinds.setdefault(label, {})[kind] = None
-        self._keys[kind] = keys = term_keys(affinity)
-        for key in keys:
-            self._keyed[key] = self._keyed.get(key, 0) + 1
+        self.keys.add(kind, affinity)
 
     def remove(self, kind: int) -> None:
         """Leave out a kind that is forgotten, if it is here."""
         for label in self._labels.pop(kind, ()):
             _leave_out(self._kinds, label, kind)
-        for key in self._keys.pop(kind, ()):
-            self._keyed[key] -= 1
-            if not self._keyed[key]:
-                del self._keyed[key]
-
-    @property
-    def label_keys(self) -> AbstractSet[str]:
-        """The label keys that the terms name: with equal ones, pods are selected alike."""
-        return self._keyed.keys()
+        self.keys.remove(kind)
 
     def matching(self, labels: Mapping[str, str]) -> set[int]:
         """The kinds of which a term may select a pod with *labels*."""

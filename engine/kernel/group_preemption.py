@@ -7,10 +7,11 @@ A group that is disrupted as a whole goes or stays as one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from engine.caching.cache import Cache
+from engine.kernel.group_sparing import Sparing, Unit
 from engine.kernel.instructions import Evict, Instruction
 from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.kernel.preemptions import Preemptions
@@ -52,30 +53,6 @@ class Outcome:
     message: str
     nodes: dict[str, str] | None = None
     is_final: bool = False
-
-
-@dataclass(slots=True)
-class _Unit:
-    """Pods that go or stay together: one, or a group that is disrupted as a whole.
-
-    `violations`: the budgets of so many of them do not allow it.
-    """
-
-    pods: tuple[Pod, ...]
-    priority: int
-    is_group: bool = False
-    is_wide: bool = field(init=False)
-    violations: int = 0
-
-    def __post_init__(self) -> None:
-        # What it asks of its surroundings may concern members on other nodes.
-        self.is_wide = any(pod.manifest.spec.affinity is not None for pod in self.pods)
-
-    @property
-    def order(self) -> tuple[int, int, int, float]:
-        """The most important first."""
-        starts = [pod.start_time for pod in self.pods if pod.start_time is not None]
-        return (-self.priority, -self.is_group, -len(self.pods), min(starts, default=float("inf")))
 
 
 class GroupPreemption:
@@ -150,7 +127,15 @@ class GroupPreemption:
                 for pod in unit.pods:
                     self._cache.remove_pod(pod)
             placements, why_not = trial()
-            victims = [] if why_not else self._spare(units, placements, scheduler, budgets)
+            victims = []
+            if not why_not:
+                sparing = Sparing(
+                    placements,
+                    cache=self._cache,
+                    nominator=self._nominator,
+                    scheduler=scheduler,
+                )
+                victims = sparing.victims(units, budgets)
         del self._out[length:]  # nothing of it has happened
         self._observe("Unschedulable" if why_not else "Success", started_at)
         if why_not:
@@ -174,20 +159,20 @@ class GroupPreemption:
 
     def _units(
         self, key: GroupKey, preemptor: Pod, priority: int, scheduler: Scheduler
-    ) -> list[_Unit]:
+    ) -> list[Unit]:
         """Everything that is less important than *priority*, the most important first."""
         profile = scheduler.profile_of(preemptor)
         assert profile is not None, "a pod is tried without a profile"
-        units: list[_Unit] = []
+        units: list[Unit] = []
         # A group that has the priority of its most important pod would replace its other pods with
         # each other for ever.
         grouped = {pod.uid for pod in self._groups.members_of(key)}
         for one in self._groups.disrupted_as_one():
             grouped.update(pod.uid for pod in one.pods)
-            units.append(_Unit(one.pods, one.priority, is_group=True))
+            units.append(Unit(one.pods, one.priority, is_group=True))
         for info in self._cache.infos():
             units += [
-                _Unit((pod,), pod.priority)
+                Unit((pod,), pod.priority)
                 for uid, pod in info.pods.items()
                 if pod.priority < priority and uid not in grouped
             ]
@@ -200,60 +185,8 @@ class GroupPreemption:
         units = [unit for unit in units if not any(pod.uid in never for pod in unit.pods)]
         return sorted(units, key=lambda unit: unit.order)
 
-    def _spare(
-        self,
-        units: Sequence[_Unit],
-        placements: Sequence[Placement],
-        scheduler: Scheduler,
-        budgets: Budgets,
-    ) -> list[_Unit]:
-        """Of *units*, which are gone, those that cannot stay with the members where they are."""
-        pods = [pod for unit in units for pod in unit.pods]
-        violating, _ = budgets.split(pods, range(len(pods)))
-        uids = {pods[place].uid for place in violating}
-        for unit in units:
-            unit.violations = sum(pod.uid in uids for pod in unit.pods)
-        ordered = sorted(units, key=lambda unit: not unit.violations)
-        wide = any(
-            scheduler.looks_beyond(placement.pod, self._cache.snapshot(), self._nominator)
-            for placement in placements
-        )
-        victims = []
-        for unit in ordered:
-            nodes = None if wide or unit.is_wide else {pod.node_name for pod in unit.pods}
-            for pod in unit.pods:
-                self._cache.add_pod(pod)
-            if not self._still_fit(placements, nodes, scheduler):
-                victims.append(unit)
-                for pod in unit.pods:
-                    self._cache.remove_pod(pod)
-        return sorted(victims, key=lambda unit: unit.order)
-
-    def _still_fit(
-        self, placements: Sequence[Placement], nodes: set[str] | None, scheduler: Scheduler
-    ) -> bool:
-        """True if the members pass the filters on their nodes, one after the other.
-
-        Only those on *nodes* are looked at, if given.
-        """
-        assumed = []
-        try:
-            for placement in placements:
-                if nodes is not None and placement.node not in nodes:
-                    continue
-                pod = placement.queued.pod
-                snapshot = self._cache.snapshot()
-                if not scheduler.fits(pod, placement.node, snapshot, self._nominator):
-                    return False
-                self._cache.assume(pod, placement.node)
-                assumed.append(pod.uid)
-            return True
-        finally:
-            for uid in assumed:
-                self._cache.forget(uid)
-
     def _evict(
-        self, key: GroupKey, pods: Sequence[Pod], victims: Sequence[_Unit], scheduler: Scheduler
+        self, key: GroupKey, pods: Sequence[Pod], victims: Sequence[Unit], scheduler: Scheduler
     ) -> None:
         all_victims = tuple(pod for unit in victims for pod in unit.pods)
         going = tuple(pod for pod in all_victims if not pod.is_terminating)

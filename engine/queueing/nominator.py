@@ -4,8 +4,10 @@ Owns the nominations. Filtering with nominated pods is the scheduling cycle's.
 """
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
+from engine.caching.kind_index import TermKeys, term_keys
 from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
 
@@ -32,6 +34,7 @@ class Nominator:
         self._on_lost = on_lost
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
+        self._term_keys = TermKeys[str]()
         self._changes: ChangeLog[str] = ChangeLog(_LOG_SIZE)  # the node of each
 
     @property
@@ -45,11 +48,17 @@ class Nominator:
     def __iter__(self) -> Iterator[Pod]:
         return (pod for pods in self._on_node.values() for pod in pods.values())
 
+    @property
+    def term_keys(self) -> AbstractSet[str]:
+        """The label keys that the affinity terms of nominated pods name."""
+        return self._term_keys.named
+
     def copy(self) -> "Nominator":
         """An independent copy of the nominations, which reports no lost one."""
         copy = Nominator()
         copy._node_of = self._node_of.copy()
         copy._on_node = {node: pods.copy() for node, pods in self._on_node.items()}
+        copy._term_keys = self._term_keys.copy()
         return copy
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
@@ -64,6 +73,7 @@ class Nominator:
             return
         self._node_of[pod.uid] = node
         self._on_node.setdefault(node, {})[pod.uid] = pod
+        self._add_terms(pod)
         self._changes.note(node)
 
     def update(self, old: Pod, new: Pod) -> None:
@@ -78,7 +88,13 @@ class Nominator:
         node = self._node_of.get(pod.uid)
         if node is not None:
             self._on_node[node][pod.uid] = pod
+            self._term_keys.remove(pod.uid)
+            self._add_terms(pod)
             self._changes.note(node)
+
+    def _add_terms(self, pod: Pod) -> None:
+        if pod.manifest.spec.affinity is not None:
+            self._term_keys.add(pod.uid, pod.manifest.spec.affinity)
 
     def remove(self, uid: str, *, placed_on: str = "") -> None:
         """Clear the nomination of a pod; nothing happens if there is none.
@@ -92,6 +108,7 @@ class Nominator:
         pod = peers.pop(uid)
         if not peers:
             del self._on_node[node]
+        self._term_keys.remove(uid)
         self._changes.note(node)
         if node != placed_on:
             self._on_lost(pod, node)
@@ -118,4 +135,7 @@ class Nominator:
         seen = {uid: node for node, pods in self._on_node.items() for uid in pods}
         assert seen == self._node_of, "nominations by node and by pod differ"
         assert all(self._on_node.values()), "a node without nominations is kept"
+        named = [p.manifest.spec.affinity for p in self if p.manifest.spec.affinity is not None]
+        keys = set().union(*map(term_keys, named))
+        assert self.term_keys == keys, "the label keys of the nominated pods' terms differ"
         self._changes.check_invariants()

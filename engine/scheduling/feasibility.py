@@ -11,7 +11,7 @@ pods are respected and how preemption is tried out.
 """
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -39,6 +39,9 @@ from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 from engine.scheduling.runtime_verdicts import RuntimeMemo
 
 OFF: Final = -1
+#: The fields of a counter that change in the domain of a pod that comes or goes; but for whether it
+#: counts anything, the others stay as they are.
+_OF_DOMAIN: Final = frozenset({"here", "is_empty"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,19 @@ class Filters:
     nominated_node: str = ""
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What decides about a pod on a node besides the node itself and its pods.
+
+    Attributes:
+        decided_by: Equal as long as nothing that concerns every node has changed.
+        topologies: The keys of the topologies in whose domains the other pods matter.
+    """
+
+    decided_by: tuple[object, ...]
+    topologies: Collection[str]
 
 
 class Feasibility:
@@ -333,7 +349,7 @@ class Feasibility:
             known = None if kind is None else filters.counted.get(kind)
             if known is None:
                 known = any(
-                    counters.counts(counter.key, counter.parts, slot, pod)
+                    counters.topologies(counter.key, counter.parts, slot, pod)
                     for use in filters.late
                     if not isinstance(use, RuntimeUse)
                     for counter in use.counters
@@ -343,6 +359,23 @@ class Feasibility:
             if known:
                 return True
         return False
+
+    def outlook(self, filters: Filters, others: Sequence[tuple[int, Pod]]) -> Outlook | None:
+        """The outlook of the pod with *others* on the nodes of their slots; None: no one knows."""
+        counters = self._counted.counters
+        are_empty: list[bool] = []
+        topologies = set[str]()
+        for use in filters.late:
+            if isinstance(use, RuntimeUse) or use.column.projector.is_shared:
+                return None
+            for counter in use.counters:
+                are_empty.append(counters.is_empty(counter.key, counter.parts))
+                for slot, pod in others:
+                    keys = counters.topologies(counter.key, counter.parts, slot, pod)
+                    if keys and not use.fields <= _OF_DOMAIN:
+                        return None
+                    topologies.update(key for key in keys if key is not None)
+        return Outlook((filters.pod_class, *are_empty), topologies)
 
     # --- one node, as it might be -----------------------------------------------------------
 

@@ -10,7 +10,7 @@ hooks are given for a pod is put together by `pod_classifier`.
 """
 
 import itertools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -44,7 +44,7 @@ from engine.scheduling.extenders import (
     Question,
     unopposed,
 )
-from engine.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
+from engine.scheduling.feasibility import OFF, Feasibility, Filters, Outlook, RuntimeUse
 from engine.scheduling.filter_verdicts import FilterVerdicts
 from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
@@ -287,12 +287,30 @@ class Scheduler:
             codes[slot] == FITS
         )
 
-    def looks_beyond(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> bool:
-        """True if other nodes, and their pods, can matter for whether *pod* fits on one."""
+    def alike(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Hashable:
+        """Equal for pods that filters cannot distinguish, but for what plugins know of them."""
+        profile = self._profiles[pod.scheduler_name]
+        self._refresh_counters(profile, snapshot, nominator)
+        return self._classifier.key(profile, pod, snapshot)
+
+    def outlook(
+        self,
+        pod: Pod,
+        others: Sequence[tuple[str, Pod]],
+        snapshot: Snapshot,
+        nominator: Nominator,
+    ) -> Outlook | None:
+        """What decides about *pod* on a node besides the node itself and its pods.
+
+        *others* are placed pods with their nodes. None: they may matter on any node.
+        """
         filters = self._filters_of(pod, self._profiles[pod.scheduler_name], snapshot, nominator)
-        if not isinstance(filters, Filters):
-            return True
-        return bool(filters.late) or look_beyond(filters.pod_class.filters)
+        if not isinstance(filters, Filters) or look_beyond(filters.pod_class.filters):
+            return None
+        slots = [(snapshot.slot_of.get(name), other) for name, other in others]
+        return self._feasibility.outlook(
+            filters, [(slot, other) for slot, other in slots if slot is not None]
+        )
 
     def verdicts(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator, profile: Profile
@@ -450,8 +468,7 @@ class Scheduler:
         self, profile: Profile, pod: Pod, snapshot: Snapshot, nominator: Nominator
     ) -> PodClass:
         """The class of pods that are alike for policies; one that failed is not kept."""
-        if self._classifier.counts(profile):
-            self._counted.counters.refresh(snapshot, nominator if len(nominator) else ())
+        self._refresh_counters(profile, snapshot, nominator)
         alike = self._classifier.key(profile, pod, snapshot)
         prepared, key = self._classifier.prepare(
             alike, profile, pod, snapshot, self._counted.are_empty
@@ -466,6 +483,10 @@ class Scheduler:
                 pod_class.example = pod
                 self._classes.put(key, pod_class)
         return pod_class
+
+    def _refresh_counters(self, profile: Profile, snapshot: Snapshot, nominator: Nominator) -> None:
+        if self._classifier.counts(profile):
+            self._counted.counters.refresh(snapshot, nominator.term_keys)
 
     def _pre_filter_plugins(
         self, profile: Profile, pod: Pod, snapshot: Snapshot, rejection: Status | None

@@ -47,7 +47,7 @@ KEEPS = InProcessEvaluator(KEEPING.program)
 WEB = {"matchLabels": {"app": "web"}}
 
 
-def _terms(key: str, rule: str) -> dict[str, Any]:
+def pod_terms(key: str, rule: str) -> dict[str, Any]:
     term = {"labelSelector": WEB, "topologyKey": key}
     return {rule: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -68,9 +68,9 @@ SHAPES: list[dict[str, Any]] = [
     {"cpu": "2"},
     {"cpu": "1", "labels": {"app": "web"}},
     {"cpu": "1", "ports": [8080]},
-    {"labels": {"app": "web"}, "affinity": _terms(ZONE, "podAntiAffinity")},
-    {"labels": {"app": "web"}, "affinity": _terms(HOSTNAME, "podAntiAffinity")},
-    {"labels": {"app": "web"}, "affinity": _terms(ZONE, "podAffinity")},
+    {"labels": {"app": "web"}, "affinity": pod_terms(ZONE, "podAntiAffinity")},
+    {"labels": {"app": "web"}, "affinity": pod_terms(HOSTNAME, "podAntiAffinity")},
+    {"labels": {"app": "web"}, "affinity": pod_terms(ZONE, "podAffinity")},
     {"labels": {"app": "web"}, "topology_spread": [_spread(ZONE)]},
     {"labels": {"app": "web"}, "topology_spread": [_spread(ZONE, 2), _spread(HOSTNAME)]},
 ]

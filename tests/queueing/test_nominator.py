@@ -1,7 +1,10 @@
 """Nominations of nodes for pods."""
 
 from engine.queueing.nominator import Nominator
-from tests.builders import make_pod
+from tests.builders import HOSTNAME, make_pod
+
+RULE = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = {"topologyKey": HOSTNAME}
 
 
 def test_a_pod_is_nominated_to_one_node_at_a_time() -> None:
@@ -55,6 +58,28 @@ def test_an_update_that_speaks_of_a_node_decides() -> None:
     assert nominator.node_of("u") == "n2"
     nominator.update(moved, cleared)
     assert nominator.node_of("u") is None
+
+
+def test_the_label_keys_of_terms_follow_the_nominations() -> None:
+    nominator = Nominator()
+    far_from, apart = (
+        make_pod(uid=uid, affinity={"podAntiAffinity": {RULE: [{**TERM, **selector}]}})
+        for uid, selector in (
+            ("u", {"labelSelector": {"matchLabels": {"app": "web", "tier": "front"}}}),
+            ("v", {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}),
+        )
+    )
+    nominator.nominate(far_from, "n1")
+    nominator.nominate(apart, "n1")
+    nominator.nominate(make_pod(uid="plain"), "n1")
+    assert nominator.copy().term_keys == nominator.term_keys == {"app", "tier"}
+    nominator.nominate(far_from, "n2")
+    assert nominator.term_keys == {"app", "tier"}
+    nominator.refresh(make_pod(uid="u"))
+    assert nominator.term_keys == {"app"}
+    nominator.remove("v")
+    nominator.check_invariants()
+    assert not nominator.term_keys
 
 
 def test_the_generation_grows_with_nominations_only() -> None:
