@@ -1,8 +1,9 @@
 """The ceiling: binds pods round robin without deciding anything, as fast as it can.
 
 The costs without any deciding: a watch of pending pods and of volumes, a binding and an event per
-pod, and what is written of its claims, those for extended resources included. Not what is written
-for volumes.
+pod, and what is written of its claims, those for extended resources included. Where the CPU of the
+next node is used up, pods of lower priority are evicted from it, one by one whatever their groups
+want, with the requests of a preemption. Not what is written for volumes.
 No scheduler can be faster on the same machine with the same API server, give or take how cheap its
 client is. Runs as a process of its own: `python -m benchmarks.ceiling URL CA_FILE TOKEN`.
 """
@@ -11,6 +12,7 @@ import asyncio
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -29,6 +31,7 @@ from engine.model.devices import (
     ResourceClaim,
 )
 from engine.model.objects import ObjectMeta
+from engine.model.quantity import milli_value
 
 READY: Final = "ready"
 _IN_FLIGHT: Final = 48
@@ -56,6 +59,7 @@ class _Container(msgspec.Struct, frozen=True):
 
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    priority: int = 0
     containers: list[_Container] = []
     scheduling_gates: list[_Named] = []
     resource_claims: list[_Named] = []
@@ -76,6 +80,45 @@ class _Pod(msgspec.Struct, frozen=True):
         for one in self.spec.resource_claims:
             yield one.resource_claim_name or made.get(one.name)
 
+    def milli_cpu(self) -> int:
+        """What its containers request."""
+        requests = (one.resources.requests for one in self.spec.containers)
+        return sum(milli_value(one.get("cpu", "0")) for one in requests)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node and the pods that were bound to it.
+
+    Attributes:
+        name: Its name.
+        free: What is left of its CPU, in thousandths; negative if pods took more.
+        pods: Those that were bound to it and not evicted, by their priority.
+    """
+
+    name: str
+    free: int
+    pods: dict[int, list[_Pod]] = field(default_factory=dict)
+
+    def take(self, pod: _Pod) -> list[_Pod]:
+        """Put *pod* here. Returns the pods of lower priority that make room for it, if they can."""
+        self.free -= pod.milli_cpu()
+        victims = self._evict(pod.spec.priority) if self.free < 0 else []
+        self.pods.setdefault(pod.spec.priority, []).append(pod)
+        return victims
+
+    def _evict(self, priority: int) -> list[_Pod]:
+        """Take pods below *priority* from here until the rest fit; none if that is not enough."""
+        lower = [pods for one, pods in sorted(self.pods.items()) if one < priority]
+        if self.free + sum(pod.milli_cpu() for pods in lower for pod in pods) < 0:
+            return []
+        victims: list[_Pod] = []
+        for pods in lower:
+            while pods and self.free < 0:
+                victims.append(pods.pop())
+                self.free += victims[-1].milli_cpu()
+        return victims
+
 
 class _Event(msgspec.Struct, frozen=True):
     type: str
@@ -88,13 +131,20 @@ _decode_claim = msgspec.json.Decoder(ResourceClaim).decode
 
 
 class _Work(NamedTuple):
-    """A pod to bind (rank 0) or to write an event about (rank 1), in this order."""
+    """A pod to bind (rank 0) or to write an event about (rank 1), in this order.
+
+    Attributes:
+        number: Of the pods to bind or of the events.
+        claims: Those of a pod to bind.
+        reason, note: Those of an event.
+    """
 
     rank: int
     number: int
     pod: _Pod
-    claims: Sequence[ResourceClaim]
-    node: str = ""
+    claims: Sequence[ResourceClaim] = ()
+    reason: str = ""
+    note: str = ""
 
 
 class _Ceiling:
@@ -102,7 +152,7 @@ class _Ceiling:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._nodes: list[str] = []
+        self._nodes: list[_Node] = []
         self._classes: dict[str, str] = {}  # of devices, by extended resource
         self._listing = asyncio.Lock()
         self._taken: set[str] = set()
@@ -111,6 +161,7 @@ class _Ceiling:
         self._allocating: dict[str, asyncio.Lock] = {}
         self._waiting: dict[tuple[str, str], list[_Pod]] = {}
         self._devices = itertools.count()
+        self._events = itertools.count()
         self._work: asyncio.PriorityQueue[_Work] = asyncio.PriorityQueue()
 
     def see_pod(self, pod: _Pod) -> None:
@@ -143,22 +194,58 @@ class _Ceiling:
         while True:
             item = await self._work.get()
             if item.rank == 0:
-                item = item._replace(node=await self._node(item.number))
-                for claim in item.claims:
-                    await self._reserve(item.pod, claim, item.node)
-                await self._serve_extended_resources(item.pod, item.node)
-                await self._send("POST", *_binding(item))
-                self._work.put_nowait(item._replace(rank=1))
+                await self._bind(item)
             else:
                 await self._send("POST", *_event(item))
 
-    async def _node(self, number: int) -> str:
+    async def _bind(self, item: _Work) -> None:
+        pod = item.pod
+        node = await self._node(item.number)
+        if victims := node.take(pod):
+            await self._preempt(pod, node.name, victims)
+        for claim in item.claims:
+            await self._reserve(pod, claim, node.name)
+        await self._serve_extended_resources(pod, node.name)
+        await self._send("POST", *_binding(pod, node.name))
+        meta = pod.metadata
+        self._tell(
+            pod, "Scheduled", f"Successfully assigned {meta.namespace}/{meta.name} to {node.name}"
+        )
+
+    async def _preempt(self, pod: _Pod, node: str, victims: Sequence[_Pod]) -> None:
+        """The requests with which a scheduler nominates *node* for *pod* and evicts *victims*."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        await self._write_pod_status(pod, condition, {"nominatedNodeName": node})
+        self._tell(pod, "FailedScheduling", f"Insufficient cpu on {node}")
+        for victim in victims:
+            condition = {
+                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"
+            }  # fmt: skip
+            await self._write_pod_status(victim, condition, {})
+            await self._send("DELETE", _path_of_pod(victim), {})
+            self._tell(victim, "Preempted", f"Preempted by {pod.metadata.name} on node {node}")
+
+    async def _write_pod_status(self, pod: _Pod, condition: Manifest, status: Manifest) -> None:
+        written = {"conditions": [condition | {"lastTransitionTime": _now()}]} | status
+        await self._send(
+            "PATCH", f"{_path_of_pod(pod)}/status", {"status": written}, _STRATEGIC_PATCH
+        )
+
+    def _tell(self, pod: _Pod, reason: str, note: str) -> None:
+        self._work.put_nowait(_Work(1, next(self._events), pod, reason=reason, note=note))
+
+    async def _node(self, number: int) -> _Node:
         """The one that is next in its turn, of those that there are when the first pod comes."""
         async with self._listing:
             while not self._nodes:
                 self._classes = await _classes_by_resource(self._wire)
                 found = await self._wire.list_all("/api/v1/nodes")
-                self._nodes = [node["metadata"]["name"] for node in found]
+                self._nodes = [
+                    _Node(
+                        node["metadata"]["name"], milli_value(node["status"]["allocatable"]["cpu"])
+                    )
+                    for node in found
+                ]
                 if not found:
                     await asyncio.sleep(_POLL_SECONDS)
         return self._nodes[number % len(self._nodes)]
@@ -221,8 +308,7 @@ class _Ceiling:
         await self._reserve(pod, claim, node)
         served = {"resourceClaimName": claim.metadata.name, "requestMappings": mappings}
         status = {"status": {"extendedResourceClaimStatus": served}}
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
-        await self._send("PATCH", path, status, _STRATEGIC_PATCH)
+        await self._send("PATCH", f"{_path_of_pod(pod)}/status", status, _STRATEGIC_PATCH)
 
     def _results(self, claim: ResourceClaim, node: str) -> list[Manifest]:
         found = []
@@ -241,7 +327,7 @@ class _Ceiling:
     ) -> bytes:
         request = self._wire.encode(method, path, body, content_type=content_type)
         answer = await self._wire.send(request)
-        if answer.status >= 300 and answer.status != 409:
+        if answer.status >= 300 and answer.status not in (404, 409):
             raise WireError(f"{method} {path}: {answer.status} {answer.body[:300]!r}")
         return answer.body
 
@@ -303,35 +389,41 @@ async def _watch_claims(wire: Wire, version: str, ceiling: _Ceiling) -> None:
             ceiling.see_claim(_decode_claim(event.object))
 
 
-def _binding(item: _Work) -> tuple[str, Manifest]:
-    meta = item.pod.metadata
+def _path_of_pod(pod: _Pod) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+
+
+def _binding(pod: _Pod, node: str) -> tuple[str, Manifest]:
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": meta.name, "namespace": meta.namespace},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": item.node},
+        "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    return f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/binding", body
+    return f"{_path_of_pod(pod)}/binding", body
 
 
 def _event(item: _Work) -> tuple[str, Manifest]:
     meta = item.pod.metadata
-    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     about = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace}
     body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta.name}.ceiling", "namespace": meta.namespace},
-        "eventTime": now,
+        "metadata": {"name": f"{meta.name}.{item.number}", "namespace": meta.namespace},
+        "eventTime": _now(),
         "type": "Normal",
-        "reason": "Scheduled",
+        "reason": item.reason,
         "action": "Binding",
-        "note": f"Successfully assigned {meta.namespace}/{meta.name} to {item.node}",
+        "note": item.note,
         "regarding": about,
         "reportingController": "ceiling",
         "reportingInstance": "ceiling",
     }
     return f"/apis/events.k8s.io/v1/namespaces/{meta.namespace}/events", body
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 if __name__ == "__main__":
