@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from engine.app import App
+from engine.app import GATE_REPORT_DELAY, App
 from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
@@ -619,6 +619,19 @@ async def test_a_pod_gated_by_a_policy_says_so(cluster: DevCluster) -> None:
         metadata = pod["metadata"] | {"labels": {"team": "b"}}
         cluster.update("pods", {**pod, "metadata": metadata})
         await eventually(lambda: node_of(cluster, "late"))
+
+
+async def test_a_gate_that_opens_at_once_is_not_reported(cluster: DevCluster) -> None:
+    """The pods of a group wait for each other for a moment: so many requests say nothing."""
+    gate = 'def pre_enqueue(pod):\n    return None if pod.labels.get("team") else "no team"\n'
+    edit(cluster, files(gate))
+    async with scheduler(cluster, from_config_map=True) as app:
+        (pod,) = cluster.create(make_pod("p"))
+        await eventually(lambda: metric(app, "scheduler_pending_pods", queue="gated") == 1)
+        cluster.update("pods", {**pod, "metadata": pod["metadata"] | {"labels": {"team": "b"}}})
+        await eventually(lambda: node_of(cluster, "p"))
+        await asyncio.sleep(GATE_REPORT_DELAY)
+        assert not events(cluster, "FailedScheduling")
 
 
 async def test_new_profiles_take_over_pods_that_wait_for_them(cluster: DevCluster) -> None:

@@ -1,0 +1,67 @@
+"""What filters say of a pod on one node because of pods on other nodes, and which pods those are.
+
+Owns the question, not the answer: a pod that is not counted, or in another domain, cannot matter.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.caching.counters import Counters
+from engine.model.pod import Pod
+from engine.scheduling.counted import CounterUse
+
+#: The fields of a counter that a pod changes in its own domain only, but for the first one.
+OF_DOMAIN: Final = frozenset({"here", "is_empty"})
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A counter that a pod's hooks were given.
+
+    Attributes:
+        use: The counter.
+        is_filtered: A filter reads what it counts, not only if it counts anything.
+        is_of_domain: The filter reads nothing but `OF_DOMAIN`.
+    """
+
+    use: CounterUse
+    is_filtered: bool
+    is_of_domain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What decides about a pod on a node besides the node itself and its pods.
+
+    Attributes:
+        decided_by: Equal as long as no pod came that is the first one somewhere.
+        watched: The counters behind it.
+        empty: The keys of those that counted nothing.
+        counters: Know what they count.
+    """
+
+    decided_by: tuple[object, ...]
+    watched: Sequence[Watched]
+    empty: Collection[bytes]
+    counters: Counters
+
+    def begins_with(self, slot: int, pod: Pod) -> bool:
+        """True if *pod*, on the node of *slot*, would be the first that one of them counts."""
+        return any(
+            one.use.key in self.empty and self._topologies(one, slot, pod) for one in self.watched
+        )
+
+    def reach(self, slot: int, pod: Pod) -> set[str] | None:
+        """The topologies in whose domains *pod*, on the node of *slot*, matters; None: anywhere."""
+        found: set[str] = set()
+        for one in self.watched:
+            keys = self._topologies(one, slot, pod)
+            if keys and (one.use.key in self.empty or not one.is_of_domain):
+                return None
+            if one.is_filtered:
+                found.update(key for key in keys if key is not None)
+        return found
+
+    def _topologies(self, one: Watched, slot: int, pod: Pod) -> set[str | None]:
+        return self.counters.topologies(one.use.key, one.use.parts, slot, pod)
