@@ -8,7 +8,7 @@ those that it may count (`kind_index`).
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -33,17 +33,7 @@ class PodKind:
     terms: bytes | None
 
 
-class KindKey(NamedTuple):
-    """What counters may look at of a pod; see `PodKind`."""
-
-    namespace: str
-    labels: tuple[tuple[str, str], ...]
-    is_terminating: bool
-    terms: bytes | None
-
-
-def kind_key(pod: Pod) -> KindKey:
-    """Equal for pods of one kind."""
+def _kind_key(pod: Pod) -> tuple[Any, ...]:
     affinity = pod.manifest.spec.affinity
     if affinity is not None and not (affinity.pod_affinity or affinity.pod_anti_affinity):
         affinity = None
@@ -53,12 +43,12 @@ def kind_key(pod: Pod) -> KindKey:
         if affinity is None
         else msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))
     )
-    return KindKey(pod.namespace, labels, pod.is_terminating, terms)
+    return pod.namespace, labels, pod.is_terminating, terms
 
 
-def _pod_kind(pod: Pod, key: KindKey) -> PodKind:
-    affinity = pod.manifest.spec.affinity if key.terms is not None else None
-    return PodKind(pod.namespace, pod.labels, key.is_terminating, affinity, key.terms)
+def _pod_kind(pod: Pod, key: tuple[Any, ...]) -> PodKind:
+    affinity = pod.manifest.spec.affinity if key[3] is not None else None
+    return PodKind(pod.namespace, pod.labels, key[2], affinity, key[3])
 
 
 class PodKinds:
@@ -79,8 +69,8 @@ class PodKinds:
         self.labeled = LabelIndex()
         # (kind, slot, pods more or less)
         self._changes: ChangeLog[tuple[int, int, int]] = ChangeLog(self._LOG_SIZE)
-        self._ids: dict[KindKey, int] = {}
-        self._keys: dict[int, KindKey] = {}
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._keys: dict[int, tuple[Any, ...]] = {}
         self._next_id = 0
         self._trim_at = 0
         # By slot: uid -> (pod, kind), of which version of the node's pods, and if no copy has it.
@@ -170,12 +160,12 @@ class PodKinds:
         known = self._pods[slot].get(pod.uid) if slot < len(self._pods) else None
         if known is not None and known[0] is pod:
             return known[1], self.kinds[known[1]]
-        key = kind_key(pod)
+        key = _kind_key(pod)
         kind = self._ids.get(key)
         return kind, _pod_kind(pod, key) if kind is None else self.kinds[kind]
 
     def _kind_of(self, pod: Pod) -> int:
-        key = kind_key(pod)
+        key = _kind_key(pod)
         kind = self._ids.get(key)
         if kind is None:
             kind = self._ids[key] = self._next_id

@@ -4,15 +4,14 @@ Owns the order in which they come back, and which members of the group each of t
 way of. Works on a trial of the cache.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from engine.caching.cache import Cache
-from engine.caching.pod_kinds import KindKey, kind_key
 from engine.model.pod import Pod
 from engine.queueing.nominator import Nominator
 from engine.scheduling.disruption_budgets import Budgets
+from engine.scheduling.outlook import Outlook
 from engine.scheduling.placement import Placement
 from engine.scheduling.scheduling_cycle import Scheduler
 
@@ -30,17 +29,16 @@ class Unit:
     violations: int = 0
 
     @property
+    def has_terms(self) -> bool:
+        """True if a pod has affinities to pods, which may concern members anywhere."""
+        affinities = (pod.manifest.spec.affinity for pod in self.pods)
+        return any(one and (one.pod_affinity or one.pod_anti_affinity) for one in affinities)
+
+    @property
     def order(self) -> tuple[int, int, int, float]:
         """The most important first."""
         starts = [pod.start_time for pod in self.pods if pod.start_time is not None]
         return (-self.priority, -self.is_group, -len(self.pods), min(starts, default=float("inf")))
-
-
-class _Seen(NamedTuple):
-    """What members are decided by besides their own nodes; see `Outlook`."""
-
-    outlooks: Sequence[object]
-    topologies: Collection[str]
 
 
 class Sparing:
@@ -65,14 +63,10 @@ class Sparing:
         self._cache = cache
         self._nominator = nominator
         self._scheduler = scheduler
-        #: Of the members that filters cannot distinguish, one.
-        self._members: Sequence[Pod] = ()
-        #: What each of `_members` is decided by besides its own node; None: not known.
-        self._outlooks: Sequence[object] | None = None
+        #: Those of the members, each once; None: not known, or no longer.
+        self._outlooks: Sequence[Outlook] | None = None
         #: Any pod may matter to any member.
         self._is_wide = False
-        #: By kind, the topologies in whose domains a pod matters to members; None: everywhere.
-        self._reach: dict[KindKey, Collection[str] | None] = {}
         #: By topology key and value, the nodes of members.
         self._domains: dict[str, dict[str | None, set[str]]] = {}
 
@@ -88,78 +82,79 @@ class Sparing:
             unit.violations = sum(pod.uid in uids for pod in unit.pods)
         victims = []
         for unit in sorted(units, key=lambda unit: not unit.violations):
-            nodes = self._bring_back(unit)
+            nodes = self._nodes_of(unit)
+            for pod in unit.pods:
+                self._cache.add_pod(pod)
             if not self._still_fit(nodes):
                 victims.append(unit)
                 for pod in unit.pods:
                     self._cache.remove_pod(pod)
-            elif nodes is None:
+            elif nodes is None and self._changes_outlooks(unit):
                 self._outlooks = None
-                self._reach = {kind: None for kind, keys in self._reach.items() if keys is None}
         return sorted(victims, key=lambda unit: unit.order)
 
-    def _bring_back(self, unit: Unit) -> set[str] | None:
-        """Put *unit* back. Returns the nodes where it may matter to members; None: on all."""
-        kinds = {pod.uid: kind_key(pod) for pod in unit.pods}
-        # A term that a pod has may concern members that were alike without it.
-        is_wide = self._is_wide or any(
-            kind.terms is not None or self._reach.get(kind, ()) is None for kind in kinds.values()
-        )
-        is_known = is_wide or all(kind in self._reach for kind in kinds.values())
-        if not is_known and self._outlooks is None:
+    def _nodes_of(self, unit: Unit) -> set[str] | None:
+        """The nodes where the pods of *unit*, once back, may matter to members; None: on all."""
+        if self._outlooks is None and not self._is_wide:
             self._look_around()
-        for pod in unit.pods:
-            self._cache.add_pod(pod)
-        if not is_known:
-            seen = self._seen_with([(pod.node_name, pod) for pod in unit.pods], self._members)
-            is_wide = self._is_wide or seen is None or seen.outlooks != self._outlooks
-            # A first pod of its kind may matter everywhere because nothing was counted before it.
-            if seen is None or not is_wide:
-                reach = None if seen is None else seen.topologies
-                self._reach.update(dict.fromkeys(kinds.values(), reach))
-        if is_wide:
+        if self._is_wide or unit.has_terms or self._outlooks is None:
             return None
-        return set().union(
-            *(self._near(pod.node_name, self._reach[kinds[pod.uid]] or ()) for pod in unit.pods)
+        return self._reached([(pod.node_name, pod) for pod in unit.pods], self._outlooks)
+
+    def _changes_outlooks(self, unit: Unit) -> bool:
+        slots = self._cache.snapshot().slot_of
+        return unit.has_terms or any(
+            outlook.begins_with(slots[pod.node_name], pod)
+            for outlook in self._outlooks or ()
+            for pod in unit.pods
+            if pod.node_name in slots
         )
 
     def _look_around(self) -> None:
-        """Note what the members depend on now, if it is not each other."""
-        snapshot = self._cache.snapshot()
-        placed = [(one.node, one.queued.pod) for one in self._placements]
-        members: dict[Hashable, Pod] = {}
-        for _, pod in placed:
-            members.setdefault(self._scheduler.alike(pod, snapshot, self._nominator), pod)
-        self._members = list(members.values())
+        """Note what the members depend on now, unless that is each other."""
+        placed = [(one.node, one.pod) for one in self._placements]
         self._domains.clear()
-        seen = self._seen_with((), self._members)
-        self._outlooks = None if seen is None else seen.outlooks
-        # What plugins know is not the same for pods that are alike.
-        self._is_wide = self._seen_with((), [pod for _, pod in placed]) is None
-        if self._is_wide:
-            return
+        alone = self._seen()
         for node, pod in placed:
             self._cache.assume(pod, node)
-        seen = self._seen_with(placed, self._members)
+        together = self._seen()
+        if alone is None or together is None:
+            self._is_wide = True
+        else:
+            self._is_wide = alone.keys() != together.keys() or any(
+                self._reached([one], list(together.values())) != {one[0]} for one in placed
+            )
+            self._outlooks = list(alone.values())
         for _, pod in placed:
             self._cache.forget(pod.uid)
-        self._is_wide = (
-            seen is None
-            or seen.outlooks != self._outlooks
-            or any(self._near(node, seen.topologies) != {node} for node, _ in placed)
-        )
 
-    def _seen_with(self, others: Sequence[tuple[str, Pod]], members: Sequence[Pod]) -> _Seen | None:
-        """What *members* are decided by; None if *others* may matter to one anywhere."""
+    def _seen(self) -> dict[object, Outlook] | None:
+        """The outlooks of the members, by what they are decided by; None if one has none."""
         snapshot = self._cache.snapshot()
-        outlooks, topologies = [], set[str]()
-        for pod in members:
-            outlook = self._scheduler.outlook(pod, others, snapshot, self._nominator)
+        found: dict[object, Outlook] = {}
+        for placement in self._placements:
+            outlook = self._scheduler.outlook(placement.pod, snapshot, self._nominator)
             if outlook is None:
                 return None
-            outlooks.append(outlook.decided_by)
-            topologies.update(outlook.topologies)
-        return _Seen(outlooks, topologies)
+            found[outlook.decided_by] = outlook
+        return found
+
+    def _reached(
+        self, pods: Sequence[tuple[str, Pod]], outlooks: Sequence[Outlook]
+    ) -> set[str] | None:
+        """The nodes of *pods*, and those of members that they may matter to; None: of all."""
+        slots = self._cache.snapshot().slot_of
+        found = {node for node, _ in pods}
+        for node, pod in pods:
+            slot = slots.get(node)
+            if slot is None:
+                return None
+            for outlook in outlooks:
+                topologies = outlook.reach(slot, pod)
+                if topologies is None:
+                    return None
+                found |= self._near(node, topologies)
+        return found
 
     def _near(self, name: str, topologies: Collection[str]) -> set[str]:
         """*name* and the nodes of members that share a domain of *topologies* with it."""
@@ -186,7 +181,7 @@ class Sparing:
             for placement in self._placements:
                 if nodes is not None and placement.node not in nodes:
                     continue
-                pod = placement.queued.pod
+                pod = placement.pod
                 snapshot = self._cache.snapshot()
                 if not self._scheduler.fits(pod, placement.node, snapshot, self._nominator):
                     return False

@@ -11,7 +11,7 @@ pods are respected and how preemption is tried out.
 """
 
 import functools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -27,11 +27,12 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, UNKNOWN, VerdictMemo
-from engine.scheduling.counted import CountedHook, CountedHooks, given_to_group
+from engine.scheduling.counted import CountedHook, CountedHooks, CounterUse, given_to_group
 from engine.scheduling.filter_verdicts import HookInputs
 from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.nominations import NominatedPods
+from engine.scheduling.outlook import OF_DOMAIN, Outlook, Watched
 from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.rejections import node_name
@@ -39,9 +40,6 @@ from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 from engine.scheduling.runtime_verdicts import RuntimeMemo
 
 OFF: Final = -1
-#: The fields of a counter that change in the domain of a pod that comes or goes; but for whether it
-#: counts anything, the others stay as they are.
-_OF_DOMAIN: Final = frozenset({"here", "is_empty"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +72,6 @@ class Filters:
     nominated_node: str = ""
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What decides about a pod on a node besides the node itself and its pods.
-
-    Attributes:
-        decided_by: Equal as long as nothing that concerns every node has changed.
-        topologies: The keys of the topologies in whose domains the other pods matter.
-    """
-
-    decided_by: tuple[object, ...]
-    topologies: Collection[str]
 
 
 class Feasibility:
@@ -360,22 +345,22 @@ class Feasibility:
                 return True
         return False
 
-    def outlook(self, filters: Filters, others: Sequence[tuple[int, Pod]]) -> Outlook | None:
-        """The outlook of the pod with *others* on the nodes of their slots; None: no one knows."""
+    def outlook(self, filters: Filters, asked: Sequence[CounterUse]) -> Outlook | None:
+        """The outlook of a pod whose pre-filters were given *asked*; None: any pod may matter."""
         counters = self._counted.counters
-        are_empty: list[bool] = []
-        topologies = set[str]()
+        watched = {use.key: Watched(use, is_filtered=False) for use in asked}
         for use in filters.late:
             if isinstance(use, RuntimeUse) or use.column.projector.is_shared:
                 return None
-            for counter in use.counters:
-                are_empty.append(counters.is_empty(counter.key, counter.parts))
-                for slot, pod in others:
-                    keys = counters.topologies(counter.key, counter.parts, slot, pod)
-                    if keys and not use.fields <= _OF_DOMAIN:
-                        return None
-                    topologies.update(key for key in keys if key is not None)
-        return Outlook((filters.pod_class, *are_empty), topologies)
+            for one in use.counters:
+                known = watched.get(one.key)
+                is_of_domain = use.fields <= OF_DOMAIN and (known is None or known.is_of_domain)
+                watched[one.key] = Watched(one, is_filtered=True, is_of_domain=is_of_domain)
+        empty = frozenset(
+            one.use.key for one in watched.values() if counters.is_empty(one.use.key, one.use.parts)
+        )
+        decided_by = (filters.pod_class, frozenset(watched), empty)
+        return Outlook(decided_by, tuple(watched.values()), empty, counters)
 
     # --- one node, as it might be -----------------------------------------------------------
 

@@ -202,11 +202,7 @@ class PodClassifier:
             alike: The `key` of *pod*.
             are_empty: Says which counters are.
         """
-        kind = self._kinds.get(alike)
-        if kind is None:
-            kind = self._kind(profile, pod, snapshot)
-            if not any(isinstance(uses, PolicyFailure) for uses in kind.asked.values()):
-                self._kinds.put(alike, kind)
+        kind = self._kind_of(alike, profile, pod, snapshot)
         empty = are_empty(kind.uses)
         known = kind.known.get(empty)
         if known is None:
@@ -215,6 +211,20 @@ class PodClassifier:
             if prepared.name is not None:
                 kind.known[empty] = known
         return known
+
+    def asked_before_nodes(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot
+    ) -> Sequence[CounterUse]:
+        """The counters of which pre-filters and pre-scores are told if they are empty."""
+        return self._kind_of(self.key(profile, pod, snapshot), profile, pod, snapshot).uses
+
+    def _kind_of(self, alike: Key, profile: Profile, pod: Pod, snapshot: Snapshot) -> _Kind:
+        kind = self._kinds.get(alike)
+        if kind is None:
+            kind = self._kind(profile, pod, snapshot)
+            if not any(isinstance(uses, PolicyFailure) for uses in kind.asked.values()):
+                self._kinds.put(alike, kind)
+        return kind
 
     def _prepare_once(
         self, profile: Profile, pod: Pod, snapshot: Snapshot, counts: _Counts

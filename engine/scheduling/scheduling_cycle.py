@@ -10,7 +10,7 @@ hooks are given for a pod is put together by `pod_classifier`.
 """
 
 import itertools
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -44,11 +44,12 @@ from engine.scheduling.extenders import (
     Question,
     unopposed,
 )
-from engine.scheduling.feasibility import OFF, Feasibility, Filters, Outlook, RuntimeUse
+from engine.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
 from engine.scheduling.filter_verdicts import FilterVerdicts
 from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.nominations import Nominations
+from engine.scheduling.outlook import Outlook
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
 from engine.scheduling.pod_classes import PodClasses
@@ -287,30 +288,14 @@ class Scheduler:
             codes[slot] == FITS
         )
 
-    def alike(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Hashable:
-        """Equal for pods that filters cannot distinguish, but for what plugins know of them."""
+    def outlook(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Outlook | None:
+        """What decides about *pod* on a node besides the node itself; None: any pod may."""
         profile = self._profiles[pod.scheduler_name]
-        self._refresh_counters(profile, snapshot, nominator)
-        return self._classifier.key(profile, pod, snapshot)
-
-    def outlook(
-        self,
-        pod: Pod,
-        others: Sequence[tuple[str, Pod]],
-        snapshot: Snapshot,
-        nominator: Nominator,
-    ) -> Outlook | None:
-        """What decides about *pod* on a node besides the node itself and its pods.
-
-        *others* are placed pods with their nodes. None: they may matter on any node.
-        """
-        filters = self._filters_of(pod, self._profiles[pod.scheduler_name], snapshot, nominator)
+        filters = self._filters_of(pod, profile, snapshot, nominator)
         if not isinstance(filters, Filters) or look_beyond(filters.pod_class.filters):
             return None
-        slots = [(snapshot.slot_of.get(name), other) for name, other in others]
-        return self._feasibility.outlook(
-            filters, [(slot, other) for slot, other in slots if slot is not None]
-        )
+        asked = self._classifier.asked_before_nodes(profile, pod, snapshot)
+        return self._feasibility.outlook(filters, asked)
 
     def verdicts(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator, profile: Profile
@@ -468,7 +453,8 @@ class Scheduler:
         self, profile: Profile, pod: Pod, snapshot: Snapshot, nominator: Nominator
     ) -> PodClass:
         """The class of pods that are alike for policies; one that failed is not kept."""
-        self._refresh_counters(profile, snapshot, nominator)
+        if self._classifier.counts(profile):
+            self._counted.counters.refresh(snapshot, nominator.term_keys)
         alike = self._classifier.key(profile, pod, snapshot)
         prepared, key = self._classifier.prepare(
             alike, profile, pod, snapshot, self._counted.are_empty
@@ -483,10 +469,6 @@ class Scheduler:
                 pod_class.example = pod
                 self._classes.put(key, pod_class)
         return pod_class
-
-    def _refresh_counters(self, profile: Profile, snapshot: Snapshot, nominator: Nominator) -> None:
-        if self._classifier.counts(profile):
-            self._counted.counters.refresh(snapshot, nominator.term_keys)
 
     def _pre_filter_plugins(
         self, profile: Profile, pod: Pod, snapshot: Snapshot, rejection: Status | None

@@ -110,8 +110,27 @@ def _member_that_needs_another() -> Case:
     return Case(anchors, units, members)
 
 
+def _another_node_of_the_zone() -> Case:
+    """What a member must not be near to comes back on another node of its zone."""
+    anchors = [make_pod("anchor", node="n0", cpu="3", priority=9, **ANCHOR)]
+    unit = Unit((make_pod("unit", node="n1", cpu="1", **ANCHOR),), 0)
+    apart = pod_terms(ZONE, "podAntiAffinity")
+    full = [make_pod("full", node="n1", cpu="1500m", priority=9)]
+    return Case([*anchors, *full], [unit], [make_pod("m", cpu="2", priority=9, affinity=apart)])
+
+
+def _no_longer_the_first() -> Case:
+    """A member that wants to be with its like is the first one, until one comes back elsewhere."""
+    full = [make_pod(f"full{i}", node=f"n{i}", cpu="2", priority=9) for i in (0, 2)]
+    unit = Unit((make_pod("unit", node="n0", cpu="1", **ANCHOR),), 0)
+    near = pod_terms(ZONE, "podAffinity")
+    return Case(full, [unit], [make_pod("m", cpu="2", priority=9, affinity=near, **ANCHOR)])
+
+
 @given(cases())
 @example(_member_that_needs_another())
+@example(_another_node_of_the_zone())
+@example(_no_longer_the_first())
 @settings(max_examples=200, deadline=None)
 def test_the_same_pods_are_spared(case: Case) -> None:
     placements = case.placements()
