@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from engine.app import GATE_REPORT_DELAY, App
+from engine.app import App
 from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
@@ -626,12 +626,13 @@ async def test_a_gate_that_opens_at_once_is_not_reported(cluster: DevCluster) ->
     gate = 'def pre_enqueue(pod):\n    return None if pod.labels.get("team") else "no team"\n'
     edit(cluster, files(gate))
     async with scheduler(cluster, from_config_map=True) as app:
-        (pod,) = cluster.create(make_pod("p"))
-        await eventually(lambda: metric(app, "scheduler_pending_pods", queue="gated") == 1)
+        pod, _ = cluster.create(make_pod("let-in"), make_pod("kept-out"))
+        await eventually(lambda: metric(app, "scheduler_pending_pods", queue="gated") == 2)
         cluster.update("pods", {**pod, "metadata": pod["metadata"] | {"labels": {"team": "b"}}})
-        await eventually(lambda: node_of(cluster, "p"))
-        await asyncio.sleep(GATE_REPORT_DELAY)
-        assert not events(cluster, "FailedScheduling")
+        await eventually(lambda: node_of(cluster, "let-in"))
+        await eventually(lambda: events(cluster, "FailedScheduling"))
+        (reported,) = events(cluster, "FailedScheduling")
+        assert reported["regarding"]["name"] == "kept-out"
 
 
 async def test_new_profiles_take_over_pods_that_wait_for_them(cluster: DevCluster) -> None:
