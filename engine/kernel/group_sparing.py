@@ -95,9 +95,11 @@ class Sparing:
 
     def _nodes_of(self, unit: Unit) -> set[str] | None:
         """The nodes where the pods of *unit*, once back, may matter to members; None: on all."""
+        if unit.has_terms:
+            return None
         if self._outlooks is None and not self._is_wide:
             self._look_around()
-        if self._is_wide or unit.has_terms or self._outlooks is None:
+        if self._is_wide or self._outlooks is None:
             return None
         return self._reached([(pod.node_name, pod) for pod in unit.pods], self._outlooks)
 
