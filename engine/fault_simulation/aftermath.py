@@ -197,10 +197,13 @@ class Aftermath:
 
     def _check_at_rest(self, *, is_long: bool) -> None:
         world = self._world
+        self._check_late("a rest")
         objects = world.objects()
         for rest_rule in AT_REST.values():
+            if rest_rule is late:
+                continue
             about = self._pods_of_ours(objects) if rest_rule is untrue_conditions else objects
-            for found in self._late(about) if rest_rule is late else rest_rule(about):
+            for found in rest_rule(about):
                 world.violate(*found)
         if is_long:
             for found in outdated_conditions(objects):
