@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
@@ -126,6 +127,9 @@ FLUSH_SPANS_SECONDS: Final = 2.0
 #: A new leader waits so long for events that show what happened before it took over, before it
 #: lists; in a large cluster that is busy they come sooner than a list is read.
 CATCH_UP_SECONDS: Final = 1.0
+#: A gate that holds for so long, in seconds, is reported: the pods of a group mostly wait for each
+#: other only for a moment, which is not worth two requests for each of them.
+GATE_REPORT_DELAY: Final = 5.0
 # The longest that the trial of the first policies waits for an idle moment, and how often it looks.
 _IDLE_SECONDS: Final = 5.0
 _IDLE_TICK: Final = 0.05
@@ -646,8 +650,18 @@ class App:
         self.bindings.run(instruction.action, instruction.pod)
 
     def _report_gate(self, instruction: to_do.ReportGate) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(GATE_REPORT_DELAY, self._report_lasting_gate, instruction)
+
+    def _report_lasting_gate(self, instruction: to_do.ReportGate) -> None:
+        """Report the gate if it still holds the pod back, for the reason that it has now."""
+        pod = instruction.pod
+        queued = self.kernel.queue.named(pod.key)
+        if queued is None or (queued.uid, queued.gated_by) != (pod.uid, instruction.policy):
+            return
         if self.leading.is_set():  # a standby leaves it to the leader
-            self.outcomes.gated(instruction)
+            reason = queued.gate_reason
+            self.outcomes.gated(msgspec.structs.replace(instruction, reason=reason))
 
     def _report_throttled(self, instruction: to_do.ReportThrottled) -> None:
         if self.leading.is_set():

@@ -621,6 +621,20 @@ async def test_a_pod_gated_by_a_policy_says_so(cluster: DevCluster) -> None:
         await eventually(lambda: node_of(cluster, "late"))
 
 
+async def test_a_gate_that_opens_at_once_is_not_reported(cluster: DevCluster) -> None:
+    """The pods of a group wait for each other for a moment: so many requests say nothing."""
+    gate = 'def pre_enqueue(pod):\n    return None if pod.labels.get("team") else "no team"\n'
+    edit(cluster, files(gate))
+    async with scheduler(cluster, from_config_map=True) as app:
+        pod, _ = cluster.create(make_pod("let-in"), make_pod("kept-out"))
+        await eventually(lambda: metric(app, "scheduler_pending_pods", queue="gated") == 2)
+        cluster.update("pods", {**pod, "metadata": pod["metadata"] | {"labels": {"team": "b"}}})
+        await eventually(lambda: node_of(cluster, "let-in"))
+        await eventually(lambda: events(cluster, "FailedScheduling"))
+        (reported,) = events(cluster, "FailedScheduling")
+        assert reported["regarding"]["name"] == "kept-out"
+
+
 async def test_new_profiles_take_over_pods_that_wait_for_them(cluster: DevCluster) -> None:
     edit(cluster, {})
     async with scheduler(cluster, from_config_map=True):

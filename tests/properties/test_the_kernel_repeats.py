@@ -21,7 +21,7 @@ from engine.app import App, Settings
 from engine.caching.cache import Cache
 from engine.kernel import events
 from engine.kernel.events import NODES, PODS, ObjectChanged, PreemptionEnd
-from engine.kernel.instructions import Bind, Evict, Instruction, RunAction
+from engine.kernel.instructions import Bind, Evict, Instruction, ReportGate, RunAction
 from engine.kernel.kernel import Kernel, decided
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
@@ -268,7 +268,7 @@ class Scheduled(Simulated):
         self.cache = self.app.cache
         self.app.leading.set()
         carriers, carry_out = dict(self.app._carriers), self.app._carry_out
-        for instruction in (Bind, Evict, RunAction):
+        for instruction in (Bind, Evict, ReportGate, RunAction):
             del carriers[instruction]
         self.app._carriers = carriers
 
