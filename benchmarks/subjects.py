@@ -252,7 +252,7 @@ class Ceiling(Subject):
     name = "ceiling"
 
     def version(self) -> str:
-        return "binds round robin, one event per pod"
+        return "binds round robin, evicts where a node is full"
 
     def missing_plugins(self, workload: Workload) -> frozenset[str]:
         return frozenset()

@@ -215,7 +215,7 @@ class PodClassifier:
     def asked_before_nodes(
         self, profile: Profile, pod: Pod, snapshot: Snapshot
     ) -> Sequence[CounterUse]:
-        """The counters of which pre-filters and pre-scores are told if they are empty."""
+        """The counters that pre-filters and pre-scores read: they see only whether one is empty."""
         return self._kind_of(self.key(profile, pod, snapshot), profile, pod, snapshot).uses
 
     def _kind_of(self, alike: Key, profile: Profile, pod: Pod, snapshot: Snapshot) -> _Kind:
