@@ -63,8 +63,8 @@ class Sparing:
         self._cache = cache
         self._nominator = nominator
         self._scheduler = scheduler
-        #: Those of the members, each once; None: not known, or no longer.
-        self._outlooks: Sequence[Outlook] | None = None
+        #: The members'; None: not known, or no longer.
+        self._outlook: Outlook | None = None
         #: Any pod may matter to any member.
         self._is_wide = False
         #: By topology key and value, the nodes of members.
@@ -89,27 +89,29 @@ class Sparing:
                 victims.append(unit)
                 for pod in unit.pods:
                     self._cache.remove_pod(pod)
-            elif nodes is None and self._changes_outlooks(unit):
-                self._outlooks = None
+            elif nodes is None and self._changes_outlook(unit):
+                self._outlook = None
         return sorted(victims, key=lambda unit: unit.order)
 
     def _nodes_of(self, unit: Unit) -> set[str] | None:
         """The nodes where the pods of *unit*, once back, may matter to members; None: on all."""
         if unit.has_terms:
             return None
-        if self._outlooks is None and not self._is_wide:
+        if self._outlook is None and not self._is_wide:
             self._look_around()
-        if self._is_wide or self._outlooks is None:
+        if self._is_wide or self._outlook is None:
             return None
-        return self._reached([(pod.node_name, pod) for pod in unit.pods], self._outlooks)
+        return self._reached([(pod.node_name, pod) for pod in unit.pods], self._outlook)
 
-    def _changes_outlooks(self, unit: Unit) -> bool:
-        slots = self._cache.snapshot().slot_of
-        return unit.has_terms or any(
-            outlook.begins_with(slots[pod.node_name], pod)
-            for outlook in self._outlooks or ()
-            for pod in unit.pods
-            if pod.node_name in slots
+    def _changes_outlook(self, unit: Unit) -> bool:
+        slots, outlook = self._cache.snapshot().slot_of, self._outlook
+        return unit.has_terms or (
+            outlook is not None
+            and any(
+                outlook.begins_with(slots[pod.node_name], pod)
+                for pod in unit.pods
+                if pod.node_name in slots
+            )
         )
 
     def _look_around(self) -> None:
@@ -123,27 +125,19 @@ class Sparing:
         if alone is None or together is None:
             self._is_wide = True
         else:
-            self._is_wide = alone.keys() != together.keys() or any(
-                self._reached([one], list(together.values())) != {one[0]} for one in placed
+            self._is_wide = alone.decided_by != together.decided_by or any(
+                self._reached([one], together) != {one[0]} for one in placed
             )
-            self._outlooks = list(alone.values())
+            self._outlook = alone
         for _, pod in placed:
             self._cache.forget(pod.uid)
 
-    def _seen(self) -> dict[object, Outlook] | None:
-        """The outlooks of the members, by what they are decided by; None if one has none."""
-        snapshot = self._cache.snapshot()
-        found: dict[object, Outlook] = {}
-        for placement in self._placements:
-            outlook = self._scheduler.outlook(placement.pod, snapshot, self._nominator)
-            if outlook is None:
-                return None
-            found[outlook.decided_by] = outlook
-        return found
+    def _seen(self) -> Outlook | None:
+        """The members' outlook as things are."""
+        pods = [placement.pod for placement in self._placements]
+        return self._scheduler.outlook(pods, self._cache.snapshot(), self._nominator)
 
-    def _reached(
-        self, pods: Sequence[tuple[str, Pod]], outlooks: Sequence[Outlook]
-    ) -> set[str] | None:
+    def _reached(self, pods: Sequence[tuple[str, Pod]], outlook: Outlook) -> set[str] | None:
         """The nodes of *pods*, and those of members that they may matter to; None: of all."""
         slots = self._cache.snapshot().slot_of
         found = {node for node, _ in pods}
@@ -151,11 +145,10 @@ class Sparing:
             slot = slots.get(node)
             if slot is None:
                 return None
-            for outlook in outlooks:
-                topologies = outlook.reach(slot, pod)
-                if topologies is None:
-                    return None
-                found |= self._near(node, topologies)
+            topologies = outlook.reach(slot, pod)
+            if topologies is None:
+                return None
+            found |= self._near(node, topologies)
         return found
 
     def _near(self, name: str, topologies: Collection[str]) -> set[str]:

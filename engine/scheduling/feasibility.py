@@ -11,7 +11,7 @@ pods are respected and how preemption is tried out.
 """
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -345,21 +345,28 @@ class Feasibility:
                 return True
         return False
 
-    def outlook(self, filters: Filters, asked: Sequence[CounterUse]) -> Outlook | None:
-        """The outlook of a pod whose pre-filters were given *asked*; None: any pod may matter."""
+    def outlook(self, pods: Iterable[tuple[Filters, Sequence[CounterUse]]]) -> Outlook | None:
+        """The outlook of pods whose pre-filters were given counters; None: any pod may matter."""
+        classes: set[PodClass] = set()
+        watched: dict[bytes, Watched] = {}
+        for filters, asked in pods:
+            classes.add(filters.pod_class)
+            for use in asked:
+                watched.setdefault(use.key, Watched(use, is_filtered=False))
+            for late in filters.late:
+                if isinstance(late, RuntimeUse) or late.column.projector.is_shared:
+                    return None
+                for one in late.counters:
+                    known = watched.get(one.key)
+                    is_of_domain = late.fields <= OF_DOMAIN and (
+                        known is None or known.is_of_domain
+                    )
+                    watched[one.key] = Watched(one, is_filtered=True, is_of_domain=is_of_domain)
         counters = self._counted.counters
-        watched = {use.key: Watched(use, is_filtered=False) for use in asked}
-        for use in filters.late:
-            if isinstance(use, RuntimeUse) or use.column.projector.is_shared:
-                return None
-            for one in use.counters:
-                known = watched.get(one.key)
-                is_of_domain = use.fields <= OF_DOMAIN and (known is None or known.is_of_domain)
-                watched[one.key] = Watched(one, is_filtered=True, is_of_domain=is_of_domain)
         empty = frozenset(
             one.use.key for one in watched.values() if counters.is_empty(one.use.key, one.use.parts)
         )
-        decided_by = (filters.pod_class, frozenset(watched), empty)
+        decided_by = (frozenset(classes), frozenset(watched), empty)
         return Outlook(decided_by, tuple(watched.values()), empty, counters)
 
     # --- one node, as it might be -----------------------------------------------------------

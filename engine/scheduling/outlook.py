@@ -1,4 +1,4 @@
-"""What filters say of a pod on one node because of pods on other nodes, and which pods those are.
+"""What filters say of pods on some nodes because of pods on other nodes, and which pods those are.
 
 Owns the question, not the answer: a pod that is not counted, or in another domain, cannot matter.
 """
@@ -17,7 +17,7 @@ OF_DOMAIN: Final = frozenset({"here", "is_empty"})
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A counter that a pod's hooks were given.
+    """A counter that the hooks were given for one of the pods.
 
     Attributes:
         use: The counter.
@@ -32,7 +32,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What decides about a pod on a node besides the node itself and its pods.
+    """What decides about some pods, each on its node, besides these nodes and their pods.
 
     Attributes:
         decided_by: Equal as long as no pod came that is the first one somewhere.

@@ -10,7 +10,7 @@ hooks are given for a pod is put together by `pod_classifier`.
 """
 
 import itertools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -288,14 +288,18 @@ class Scheduler:
             codes[slot] == FITS
         )
 
-    def outlook(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Outlook | None:
-        """What decides about *pod* on a node besides the node itself; None: any pod may."""
-        profile = self._profiles[pod.scheduler_name]
-        filters = self._filters_of(pod, profile, snapshot, nominator)
-        if not isinstance(filters, Filters) or look_beyond(filters.pod_class.filters):
-            return None
-        asked = self._classifier.asked_before_nodes(profile, pod, snapshot)
-        return self._feasibility.outlook(filters, asked)
+    def outlook(
+        self, pods: Iterable[Pod], snapshot: Snapshot, nominator: Nominator
+    ) -> Outlook | None:
+        """What decides about *pods*, each on its node, besides these nodes; None: any pod may."""
+        found = []
+        for pod in pods:
+            profile = self._profiles[pod.scheduler_name]
+            filters = self._filters_of(pod, profile, snapshot, nominator)
+            if not isinstance(filters, Filters) or look_beyond(filters.pod_class.filters):
+                return None
+            found.append((filters, self._classifier.asked_before_nodes(profile, pod, snapshot)))
+        return self._feasibility.outlook(found)
 
     def verdicts(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator, profile: Profile
