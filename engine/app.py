@@ -714,7 +714,8 @@ class App:
         return self.bindings.cancel(uid)
 
     def _is_busy(self) -> bool:
-        return self.bindings.at_work > 0 or self.queue.counts()["active"] > 0
+        at_work = self.bindings.at_work + self.preemptor.in_flight
+        return at_work > 0 or self.queue.counts()["active"] > 0
 
     # --- policies --------------------------------------------------------------------------
 
@@ -817,7 +818,7 @@ class App:
         await self._has_decided.wait()
 
     async def until_idle(self) -> None:
-        """Return when no pod waits to be decided, or after some seconds."""
+        """Return when no pod is to be decided, bound or made room for, or after some seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IDLE_SECONDS):
                 while not self.leading.is_set() or self._is_busy():  # noqa: ASYNC110

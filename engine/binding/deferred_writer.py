@@ -1,7 +1,7 @@
-"""Writes that can wait: events and pod conditions are sent while no binding needs the connections.
+"""Writes that can wait: events and conditions are sent while nothing needs the connections more.
 
-Owns when such a write is sent, not its content. Bindings change the cluster, events and
-conditions describe it; under load the description waits, up to a limit, and is never lost
+Owns when such a write is sent, not its content. Bindings and evictions change the cluster, events
+and conditions describe it; under load the description waits, up to a limit, and is never lost
 silently.
 """
 
@@ -20,7 +20,7 @@ log = structlog.get_logger(component="deferred_writer")
 
 Write = Callable[[], Awaitable[None]]
 
-#: A write older than this goes out even while bindings are in flight, one at a time.
+#: A write older than this goes out even while it should wait, one at a time.
 PATIENCE: Final = 10.0
 CONCURRENCY: Final = 16
 CAPACITY: Final = 50_000
@@ -35,7 +35,7 @@ class DeferredWriter:
 
     Args:
         clock: Measures how long a write has waited.
-        is_busy: True while bindings should have the API server to themselves.
+        is_busy: True while bindings and evictions should have the API server to themselves.
         capacity: Most writes that wait; `submit` refuses more.
         sleep: Waits between two looks at *is_busy*.
     """

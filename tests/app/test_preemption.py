@@ -19,7 +19,7 @@ from engine.kube.errors import AlreadyExists, NotFound
 from tests.app import harness
 from tests.controlplane import ControlPlane
 from tests.live import POLITE, Json, LiveCluster, budget, condition, node, pod
-from tests.waiting import eventually
+from tests.waiting import eventually, idle
 
 SLOW = pytest.mark.slow("starts the real control plane")
 
@@ -431,3 +431,25 @@ async def test_many_preemptors_at_once_evict_no_more_than_they_need() -> None:
         left = [p for p in server.list("pods") if p["metadata"]["name"] not in urgent]
         assert len(left) == 20 * 4 - 60
         assert not any(p["metadata"].get("deletionTimestamp") for p in left)
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_events_wait_while_victims_are_evicted() -> None:
+    """They describe, and the preemptor waits for the deletions."""
+    async with DevCluster() as server, ApiClient(Endpoint(server=server.url)) as client:
+        cluster = LiveCluster(client)
+        await cluster.prepare()
+        victims = [pod(f"low-{i}", on="n1", cpu="2", priority="low") for i in range(2)]
+        await cluster.create(node("n1"), *victims)
+        async with harness.scheduler(server) as app:
+            hold = server.faults.hang(verb="delete", resource="pods")
+            await cluster.create(pod("urgent", cpu="4", priority="high"))
+            await hold.wait_hit()
+            # `until_idle` waits for what events wait for.
+            is_idle = asyncio.ensure_future(app.until_idle())
+            await idle()
+            assert not is_idle.done()
+            assert len(app.writer) > 0
+            hold.release()
+            await is_idle
+            await eventually(lambda: len(harness.events(server, "Preempted")) == 2)
