@@ -41,6 +41,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
+        self._asked = ""
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
 
@@ -50,7 +51,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(WireError(f"connection lost: {exc or 'closed by server'}"))
+            why = exc or "closed by server"
+            self._waiting.set_exception(WireError(f"{self._asked}: connection lost: {why}"))
         self._transport = None
 
     @property
@@ -66,6 +68,7 @@ class _Connection(asyncio.Protocol):
             return future
         assert self._waiting is None or self._waiting.done()
         self._waiting = future
+        self._asked = request[: request.index(b" HTTP/1.1")].decode()
         self._transport.write(request)
         return future
 
