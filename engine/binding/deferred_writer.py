@@ -36,7 +36,7 @@ class DeferredWriter:
     Args:
         clock: Measures how long a write has waited.
         is_busy: True while bindings and evictions should have the API server to themselves.
-        capacity: Most writes that wait; `submit` refuses more.
+        capacity: Most urgent writes that wait, and most others; `submit` refuses more.
         sleep: Waits between two looks at *is_busy*.
     """
 
@@ -72,10 +72,10 @@ class DeferredWriter:
 
         A write reports its own failures: whatever it raises is logged and goes no further.
         """
-        if len(self) >= self._capacity:
+        queue = self._urgent if urgent else self._waiting
+        if len(queue) >= self._capacity:
             return False
-        waiting = self._clock.monotonic(), write, spans.current.get()
-        (self._urgent if urgent else self._waiting).append(waiting)
+        queue.append((self._clock.monotonic(), write, spans.current.get()))
         self._arrived.set()
         return True
 

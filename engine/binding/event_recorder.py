@@ -234,9 +234,18 @@ class EventRecorder:
         )
         self._series[key] = series
         self._series.move_to_end(key)
-        if len(self._series) > _MOST_SERIES:
-            self._series.popitem(last=False)
         self._enqueue(series)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Keep to the limit, but for those that wait to be written: a repeat would be another one.
+
+        Two go for each one that comes, so that there are soon as few again.
+        """
+        for _ in range(2):
+            key, oldest = next(iter(self._series.items()))
+            if len(self._series) > _MOST_SERIES and not oldest.is_queued:
+                del self._series[key]
 
     def _new(
         self,

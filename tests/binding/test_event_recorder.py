@@ -8,6 +8,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from engine.binding import event_recorder
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import (
     REVISION_ANNOTATION,
@@ -187,6 +188,42 @@ async def test_events_wait_while_bindings_are_in_flight_but_not_for_ever(bench: 
     assert bench.api.requests == []
     bench.clock.advance(11)
     await eventually(lambda: len(bench.api.events) == 1)
+
+
+async def test_what_waits_is_counted_up_however_many_others_come(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of more pods than there are series was tried again: each pod had another event."""
+    monkeypatch.setattr(event_recorder, "_MOST_SERIES", 2)
+    bench.is_busy = True
+    for _ in range(3):
+        for i in range(6):
+            bench.fail(f"note {i}")
+    bench.is_busy = False
+    await bench.writer.flush(5)
+    assert [event["series"]["count"] for event in bench.api.events.values()] == [3] * 6
+    assert bench.dropped("full") == 0
+    # Written ones are forgotten, the oldest first.
+    for i in range(4):
+        bench.fail(f"other note {i}")
+    await bench.writer.flush(5)
+    bench.fail("note 5")
+    await bench.writer.flush(5)
+    assert len(bench.api.events) == 6 + 4 + 1
+
+
+async def test_events_leave_room_for_urgent_writes(bench: Bench) -> None:
+    bench.is_busy = True
+    for i in range(12):
+        bench.fail(f"note {i}")
+    written = asyncio.Event()
+
+    async def write() -> None:
+        written.set()
+
+    assert bench.writer.submit(write, urgent=True)
+    bench.is_busy = False
+    await eventually(written.is_set)
 
 
 async def test_a_full_queue_drops_and_counts(bench: Bench) -> None:

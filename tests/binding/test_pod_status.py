@@ -288,7 +288,7 @@ async def test_what_must_be_on_record_first_is_not_waited_for_for_ever(bench: Be
 
 
 async def test_a_message_that_did_not_fit_the_queue_is_written_later(bench: Bench) -> None:
-    while bench.writer.submit(lambda: asyncio.sleep(0)):
+    while bench.writer.submit(lambda: asyncio.sleep(0), urgent=True):
         pass
     bench.status.report(web(), reason="Unschedulable", message="no room")
     assert metric(bench, "failed") == 1
