@@ -127,17 +127,18 @@ class AttemptOutcomes:
         duration = self._clock.monotonic() - report.started_at
         self._metrics.profile(report.profile).observe(result, duration)
         self._metrics.rejections.labels(rejection.reason.token).inc()
-        write = log.warning if rejection.is_error else log.info
-        write(
-            "Cannot schedule pod" if rejection.is_error else "Unschedulable pod",
-            pod=pod.key,
-            profile=report.profile,
-            revision=report.revision,
-            attempts=report.attempts,
-            tried_because=report.tried_because,
-            duration_ms=round(duration * 1000, 1),
-            reason=rejection.message,
-        )
+        if report.is_logged:
+            write = log.warning if rejection.is_error else log.info
+            write(
+                "Cannot schedule pod" if rejection.is_error else "Unschedulable pod",
+                pod=pod.key,
+                profile=report.profile,
+                revision=report.revision,
+                attempts=report.attempts,
+                tried_because=report.tried_because,
+                duration_ms=round(duration * 1000, 1),
+                reason=rejection.message,
+            )
         if not report.is_queued:
             self._status.forget(pod.uid)
             return

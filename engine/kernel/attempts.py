@@ -107,6 +107,7 @@ class Attempts:
         profile: str,
         revision: str,
         started_at: float,
+        is_logged: bool = True,
     ) -> None:
         """Put the pod of a failed attempt back into the queue, if it still wants a node."""
         tried_because = queued.tried_because
@@ -130,6 +131,7 @@ class Attempts:
                 revision,
                 started_at,
                 is_queued,
+                is_logged,
             )
         )
 

@@ -367,7 +367,8 @@ class GroupAttempts:
         self._report(
             attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text
         )
-        # 2. What each is told.
+        # 2. What each is told. Of those that are told the same, the first is logged.
+        logged: set[str] = set()
         held = {placement.queued.uid for placement in attempt.held}
         for queued in members:
             rejection = attempt.rejections.get(queued.uid)
@@ -378,7 +379,9 @@ class GroupAttempts:
                 rejection = Rejection(message, is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
             if nodes is not None:
                 rejection = replace(rejection, nominated_node=nodes.get(queued.uid, ""))
-            self._fail_one(queued, rejection, scheduler, started_at)
+            is_logged = rejection.message not in logged
+            logged.add(rejection.message)
+            self._fail_one(queued, rejection, scheduler, started_at, is_logged=is_logged)
 
     def _try(
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler
@@ -419,7 +422,13 @@ class GroupAttempts:
             self._out.append(ReportPodGroup(name, result == "scheduled", reason, message))
 
     def _fail_one(
-        self, queued: QueuedPod, rejection: Rejection, scheduler: Scheduler, started_at: float
+        self,
+        queued: QueuedPod,
+        rejection: Rejection,
+        scheduler: Scheduler,
+        started_at: float,
+        *,
+        is_logged: bool = True,
     ) -> None:
         self._attempts.fail(
             queued,
@@ -427,6 +436,7 @@ class GroupAttempts:
             profile=queued.pod.scheduler_name,
             revision=scheduler.bundle.revision,
             started_at=started_at,
+            is_logged=is_logged,
         )
 
 

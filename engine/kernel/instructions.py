@@ -58,7 +58,10 @@ class ReportBound(msgspec.Struct, frozen=True):
 
 
 class ReportFailure(msgspec.Struct, frozen=True):
-    """An attempt did not end in a binding. Not `is_queued`: the pod is gone or bound meanwhile."""
+    """An attempt did not end in a binding. Not `is_queued`: the pod is gone or bound meanwhile.
+
+    Not `is_logged`: another pod of its group is told the same.
+    """
 
     pod: Pod
     rejection: Rejection
@@ -68,6 +71,7 @@ class ReportFailure(msgspec.Struct, frozen=True):
     revision: str
     started_at: float
     is_queued: bool
+    is_logged: bool = True
 
 
 class ReportWaiting(msgspec.Struct, frozen=True):

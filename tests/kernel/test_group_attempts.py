@@ -107,6 +107,9 @@ def test_what_the_pods_of_a_group_that_does_not_fit_are_told() -> None:
     fitted = f"pod group is unschedulable, {few}, {victims}"
     unfit = "0/1 nodes are available: 1 Insufficient cpu."
     assert told(world) == {"a": fitted, "b": unfit, "c": unfit, "d": fitted, "e": unfit}
+    # The log has each of these texts once, not once a pod: a group may have thousands.
+    reports = [one for one in world.done if isinstance(one, ReportFailure)]
+    assert [one.rejection.message for one in reports if one.is_logged] == [fitted, unfit]
     assert conditions(world)[0] == (False, "Unschedulable", f"{few}, {victims}")
     assert (world.cache.pod_count, attempts(world, "unschedulable")) == (0, 1)
 
