@@ -89,7 +89,7 @@ def test_the_page_that_is_kept_has_something_to_see() -> None:
         try:
             page = _page_of(process.stdout)
             wanted = {"unschedulable": 4, "gated": 3}
-            queue = wait_until(lambda: _queue_with(page, wanted))
+            queue = wait_until(lambda: _queue_with(page, wanted, rows=3))
             reasons = {row["example"].partition("/")[2]: row["reason"] for row in queue["rows"]}
             policies = _json(page + "policies")
         finally:
@@ -116,10 +116,11 @@ def _json(address: str) -> Any:
         return json.load(response)
 
 
-def _queue_with(page: str, counts: dict[str, int]) -> Any:
-    """The queue of the page if it has these counts, or None."""
+def _queue_with(page: str, counts: dict[str, int], rows: int) -> Any:
+    """The queue of the page if it has these counts, and no pod is about to be tried; or None."""
     queue = _json(page + "queue")
-    return queue if queue["counts"].items() >= counts.items() else None
+    is_at_rest = queue["counts"].items() >= counts.items() and len(queue["rows"]) == rows
+    return queue if is_at_rest else None
 
 
 @pytest.mark.slow("starts programs")
