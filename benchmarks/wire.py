@@ -41,7 +41,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
-        self._asked = ""
+        self._request = b""
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
 
@@ -52,7 +52,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
             why = exc or "closed by server"
-            self._waiting.set_exception(WireError(f"{self._asked}: connection lost: {why}"))
+            error = WireError(f"{_line(self._request)}: connection lost: {why}")
+            self._waiting.set_exception(error)
         self._transport = None
 
     @property
@@ -68,7 +69,7 @@ class _Connection(asyncio.Protocol):
             return future
         assert self._waiting is None or self._waiting.done()
         self._waiting = future
-        self._asked = request[: request.index(b" HTTP/1.1")].decode()
+        self._request = request
         self._transport.write(request)
         return future
 
@@ -90,6 +91,11 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+
+def _line(request: bytes) -> str:
+    """The method and path of *request*."""
+    return request[: request.find(b" HTTP")].decode("ascii")
 
 
 class _WatchedMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -209,9 +215,8 @@ class Wire:
                     on_sent(place)
                 answer = await self._answer(worker, connection, request)
                 if answer.status >= 300:
-                    line = request[: request.find(b" HTTP")].decode("ascii")
                     text = answer.body.decode("utf-8", "replace")
-                    raise WireError(f"{line}: {answer.status} {text}")
+                    raise WireError(f"{_line(request)}: {answer.status} {text}")
                 if on_done is not None:
                     on_done(place)
 
@@ -228,7 +233,7 @@ class Wire:
             self._free.put_nowait(place)
 
     async def _answer(self, place: int, connection: _Connection, request: bytes) -> Answer:
-        """The answer to *request*, which is sent once more if the server hangs up meanwhile.
+        """The answer to *request*, which is sent again if the server hangs up meanwhile.
 
         What was created by the first of the two is not refused to the second.
         """

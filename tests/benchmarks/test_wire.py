@@ -101,3 +101,22 @@ async def test_a_connection_that_the_server_ended_is_followed_by_another() -> No
                 answer = await wire.send(wire.encode("POST", "/x", {}))
                 assert (answer.status, answer.body) == (201, b"{}")
     assert connections == 8
+
+
+async def test_a_request_is_sent_again_if_the_server_hangs_up_and_then_fails() -> None:
+    answers = [b"", b"HTTP/1.1 409 Conflict\r\nContent-Length: 2\r\n\r\n{}", b"", b""]
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(answers.pop(0))
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Wire(Endpoint(server=url), in_flight=1) as wire:
+            # The first of the two may have created it.
+            assert (await wire.send(wire.encode("POST", "/x", {}))).status == 200
+        async with Wire(Endpoint(server=url), in_flight=1) as wire:
+            with pytest.raises(WireError, match="POST /x: connection lost"):
+                await wire.send(wire.encode("POST", "/x", {}))
+    assert not answers
