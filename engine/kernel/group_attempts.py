@@ -83,6 +83,7 @@ class _Attempt:
         rejections: By uid, why pods fitted nowhere.
         nominated: By uid, where members that are held were nominated.
         states: By uid, what plugins of the runtime know of the members that were tried.
+        logged: The messages that are in the log: of members with the same one, the first is logged.
         error: What ended the attempt, as the other pods are told; "" if nothing did.
         cause: The same as a reason, while there is an error.
     """
@@ -96,6 +97,7 @@ class _Attempt:
     rejections: dict[str, Rejection] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
     states: dict[str, Sequence[tuple[RuntimePlugin, Any]]] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
     error: str = ""
     cause: Reason = _INVALID
 
@@ -213,7 +215,7 @@ class GroupAttempts:
         left = [queued for queued in attempt.members if queued.uid not in held]
         self._queue.align(left)
         for queued in left:
-            self._fail_one(queued, attempt.rejections[queued.uid], scheduler, started_at)
+            self._fail_one(attempt, queued, attempt.rejections[queued.uid], scheduler, started_at)
         # They are tried again at once: now it is about them alone.
         self._queue.activate([queued.uid for queued in left if queued.place is Place.UNSCHEDULABLE])
 
@@ -351,7 +353,7 @@ class GroupAttempts:
                     if own and own.is_error
                     else Rejection(attempt.error, is_error=True, reason=attempt.cause)
                 )
-                self._fail_one(queued, failure, scheduler, started_at)
+                self._fail_one(attempt, queued, failure, scheduler, started_at)
             return
         # 1. Why, and what can be done about it.
         is_tried = bool(attempt.held or attempt.rejections)
@@ -367,8 +369,7 @@ class GroupAttempts:
         self._report(
             attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text
         )
-        # 2. What each is told. Of those that are told the same, the first is logged.
-        logged: set[str] = set()
+        # 2. What each is told.
         held = {placement.queued.uid for placement in attempt.held}
         for queued in members:
             rejection = attempt.rejections.get(queued.uid)
@@ -379,9 +380,7 @@ class GroupAttempts:
                 rejection = Rejection(message, is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
             if nodes is not None:
                 rejection = replace(rejection, nominated_node=nodes.get(queued.uid, ""))
-            is_logged = rejection.message not in logged
-            logged.add(rejection.message)
-            self._fail_one(queued, rejection, scheduler, started_at, is_logged=is_logged)
+            self._fail_one(attempt, queued, rejection, scheduler, started_at)
 
     def _try(
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler
@@ -423,13 +422,14 @@ class GroupAttempts:
 
     def _fail_one(
         self,
+        attempt: _Attempt,
         queued: QueuedPod,
         rejection: Rejection,
         scheduler: Scheduler,
         started_at: float,
-        *,
-        is_logged: bool = True,
     ) -> None:
+        is_logged = rejection.message not in attempt.logged
+        attempt.logged.add(rejection.message)
         self._attempts.fail(
             queued,
             rejection,

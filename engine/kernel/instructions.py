@@ -60,7 +60,7 @@ class ReportBound(msgspec.Struct, frozen=True):
 class ReportFailure(msgspec.Struct, frozen=True):
     """An attempt did not end in a binding. Not `is_queued`: the pod is gone or bound meanwhile.
 
-    Not `is_logged`: another pod of its group is told the same.
+    Not `is_logged`: a pod of its group with the same message is, for the same attempt.
     """
 
     pod: Pod

@@ -59,6 +59,11 @@ def conditions(world: World) -> list[tuple[bool, str, str]]:
     ]
 
 
+def logged(world: World) -> list[str]:
+    reports = [one for one in world.done if isinstance(one, ReportFailure)]
+    return [one.rejection.message for one in reports if one.is_logged]
+
+
 def attempts(world: World, result: str) -> float:
     labels = {"result": result, "profile": "default-scheduler"}
     name = "scheduler_podgroup_schedule_attempts_total"
@@ -108,8 +113,7 @@ def test_what_the_pods_of_a_group_that_does_not_fit_are_told() -> None:
     unfit = "0/1 nodes are available: 1 Insufficient cpu."
     assert told(world) == {"a": fitted, "b": unfit, "c": unfit, "d": fitted, "e": unfit}
     # The log has each of these texts once, not once a pod: a group may have thousands.
-    reports = [one for one in world.done if isinstance(one, ReportFailure)]
-    assert [one.rejection.message for one in reports if one.is_logged] == [fitted, unfit]
+    assert logged(world) == [fitted, unfit]
     assert conditions(world)[0] == (False, "Unschedulable", f"{few}, {victims}")
     assert (world.cache.pod_count, attempts(world, "unschedulable")) == (0, 1)
 
@@ -192,6 +196,7 @@ def test_pods_of_two_priorities_are_an_error_of_the_group() -> None:
         "priority, got 7 and 5"
     )
     assert told(world) == {"a": why, "b": why}
+    assert logged(world) == [why]
     assert conditions(world)[0] == (False, "SchedulerError", why)
     assert attempts(world, "error") == 1
 
