@@ -159,7 +159,13 @@ class Api:
             self.url + path, params=query, headers=self.headers, ssl=self.tls
         ) as response:
             assert response.status == 200, await response.text()
-            yield Watch(response)
+            try:
+                yield Watch(response)
+            finally:
+                # A TLS connection that is closed waits for the server's farewell, which may come
+                # after the test's event loop has ended.
+                if response.connection is not None and response.connection.transport is not None:
+                    response.connection.transport.abort()
 
     async def eventually(
         self, ask: Callable[[], Awaitable[Answer]], is_so: Callable[[Answer], bool]
