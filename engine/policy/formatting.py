@@ -56,6 +56,9 @@ def formatted(text: str) -> str:
     """*text* in the one way of writing. Raises `FormatError` for what does not parse as Python."""
     # Inside a text of several lines, too, which is one token.
     text = text.replace("\r\n", "\n")
+    if "\r" in text:
+        line = text.count("\n", 0, text.index("\r")) + 1
+        raise FormatError(f"{line}: a carriage return alone ends no line: want line feeds")
     try:
         before = _meaning(text)
         tokens = _tokens(text)
@@ -64,9 +67,6 @@ def formatted(text: str) -> str:
         raise FormatError(f"{line}: {getattr(error, 'msg', None) or error}") from error
     result = _joined(_spread(_lines(tokens, text.split("\n"))))
     if not _is_same(result, before, _comments(tokens)):
-        if "\r" in text:
-            line = text.count("\n", 0, text.index("\r")) + 1
-            raise FormatError(f"{line}: a carriage return alone ends no line: want line feeds")
         raise FormatError("0: cannot be formatted without changing it")
     return result
 

@@ -12,7 +12,9 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, Resource
 from tests.model import test_claim_decoding as claims
 
-DEEP = "[" * 5000 + "]" * 5000
+# More levels than Python 3.11 follows, and fewer than 3.12 and 3.13 do.
+LEVELS = 5000
+DEEP = "[" * LEVELS + "]" * LEVELS
 
 
 class OnePage:
@@ -25,15 +27,19 @@ class OnePage:
         yield SimpleNamespace(items=self._items)
 
 
-def test_an_object_that_nests_too_deep_is_left_out_by_name() -> None:
+def test_an_object_that_nests_too_deep_is_whole_or_left_out_by_name() -> None:
     """A device class with such parameters ended every snapshot in a traceback."""
     config = f'[{{"opaque": {{"driver": "d", "parameters": {DEEP}}}}}]'
     deep = f'{{"metadata": {{"name": "deep"}}, "spec": {{"config": {config}}}}}'
     client = cast(ApiClient, OnePage(deep, '{"metadata": {"name": "flat"}}'))
     counted: list[int] = []
     found, too_deep = asyncio.run(list_whole(client, DEVICE_CLASSES, counted.append))
-    assert [one["metadata"]["name"] for one in found] == ["flat"]
-    assert (too_deep, counted) == (["deep"], [2])
+    assert found.pop()["metadata"]["name"] == "flat"
+    if too_deep:
+        assert (found, too_deep) == ([], ["deep"])
+    else:
+        assert msgspec.json.encode(found).count(b"[") >= LEVELS
+    assert counted == [2]
 
 
 def test_a_claim_that_the_scheduler_cannot_meet_is_marked() -> None:
@@ -45,6 +51,8 @@ def test_a_claim_that_the_scheduler_cannot_meet_is_marked() -> None:
         (found,), _ = asyncio.run(list_whole(client, RESOURCE_CLAIMS, lambda _: None))
         return found
 
-    assert item(5000, is_allocated=False)["isTooDeep"]
-    assert "isTooDeep" not in item(5000, is_allocated=True)
+    open_one = item(LEVELS, is_allocated=False)
+    is_whole = msgspec.json.encode(open_one).count(b"[") >= LEVELS
+    assert open_one.get("isTooDeep", False) is not is_whole
+    assert "isTooDeep" not in item(LEVELS, is_allocated=True)
     assert "isTooDeep" not in item(600, is_allocated=False)
