@@ -294,7 +294,8 @@ class HostLoop(asyncio.BaseEventLoop):
     def abandon(self) -> None:
         """Forget everything: nothing of it is run any more, and no error of that is reported."""
         self.set_exception_handler(lambda *_: None)
-        for task in list(self._tasks):
+        # Some were made without `create_task`: aiohttp's server does, on Python 3.12 and newer.
+        for task in (*self._tasks, *asyncio.all_tasks(self)):
             with contextlib.suppress(BaseException):
                 task.get_coro().close()
         self._tasks.clear()
