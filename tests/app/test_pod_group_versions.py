@@ -18,8 +18,9 @@ NOT_SERVED = "the API server does not serve PodGroups"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for versions that were missing every tenth of a second."""
+    """Look for versions that were missing every tenth of a second, and report gates as soon."""
     monkeypatch.setattr(informers, "VERSIONS_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("engine.app.GATE_REPORT_DELAY", 0.1)
 
 
 def withdraw(cluster: DevCluster, *versions: str) -> None:
