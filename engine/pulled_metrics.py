@@ -171,7 +171,8 @@ def show_policies(
         "Evaluations of a policy's hook, one per node where it is asked per node; what was "
         "answered from memory is not among them.",
         ("plugin", "extension_point", "profile"),
-        lambda: [(key, number) for key, number in evaluations.items()],
+        # Trials count in a thread of their own, and a copy is made at once.
+        lambda: list(dict(evaluations).items()),
     )
 
 
