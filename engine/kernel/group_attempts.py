@@ -369,7 +369,7 @@ class GroupAttempts:
         self._report(
             attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text
         )
-        # 2. What each is told.
+        # 2. The message of each pod.
         held = {placement.queued.uid for placement in attempt.held}
         for queued in members:
             rejection = attempt.rejections.get(queued.uid)
