@@ -45,10 +45,13 @@ def beta_cdf(x: float, a: float, b: float) -> float:
 
     The regularised incomplete beta function by its continued fraction (Lentz's method), accurate
     to about 1e-14 for small parameters; if both are above 100,000, by the normal distribution with
-    a term for the skewness, to 1e-6. Raises ValueError unless *a* and *b* are positive.
+    a term for the skewness, to 1e-6. Raises ValueError unless *a* and *b* are positive and finite,
+    and for an *x* that is not a number.
     """
-    if not (a > 0 and b > 0):
-        raise ValueError(f"want positive shape parameters, got {a} and {b}")
+    if not (0 < a < math.inf and 0 < b < math.inf):
+        raise ValueError(f"want positive, finite shape parameters, got {a} and {b}")
+    if math.isnan(x):
+        raise ValueError("want a number, got nan")
     if x <= 0.0:
         return 0.0
     if x >= 1.0:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from engine.language import counter_makers, numbers, starlark, verdict_makers
-from engine.language.table import builtins
+from engine.language import counter_makers, crossing, numbers, starlark, verdict_makers
+from engine.language.table import Builtin, builtins
 
 MODULE: Final = "@starsched/builtins.star"
 
@@ -36,14 +36,23 @@ def members(library: str) -> Mapping[str, str]:
     found = dict(numbers.CONSTANTS)
     for name, one in builtins().items():
         if name.startswith(f"{library}."):
-            found[name.partition(".")[2]] = one.starlark or one.native
+            found[name.partition(".")[2]] = one.starlark or wrapper(one)
     return found
+
+
+def wrapper(one: Builtin) -> str:
+    """The name, in the text, of the Starlark function around a builtin in Python."""
+    return f"_{one.name.replace('.', '_')}" if "." in one.name else one.name
 
 
 @functools.cache
 def natives() -> Mapping[str, Callable[..., Any]]:
     """The functions in Python, by the name that the text calls them."""
-    found = {one.native: one.python for one in builtins().values() if one.python is not None}
+    found = {
+        one.native: crossing.callable_of(one)
+        for one in builtins().values()
+        if one.python is not None
+    }
     return MappingProxyType(found)
 
 
@@ -51,15 +60,14 @@ def natives() -> Mapping[str, Callable[..., Any]]:
 def text() -> str:
     """The text of the module."""
     wrapped = [
-        f"def {one.name}({one.signature}):\n"
-        f"    return {one.native}({', '.join(p.name for p in one.parameters)})\n"
+        crossing.wrapper_text(one, wrapper(one))
         for one in builtins().values()
-        if one.python is not None and "." not in one.name
+        if one.python is not None
     ]
     head = '"""Names that every policy can use."""\n'
     lines = [f"    {name} = {value},\n" for name, value in members("math").items()]
     library = f"math = struct(\n{''.join(lines)})\n"
-    parts = [head, verdict_makers.TEXT, numbers.TEXT, library, *wrapped]
+    parts = [head, verdict_makers.TEXT, numbers.TEXT, crossing.TEXT, *wrapped, library]
     return "\n".join([*parts, counter_makers.TEXT, _ARGUMENTS])
 
 

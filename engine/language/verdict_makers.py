@@ -199,7 +199,8 @@ def only_nodes(names, state = None):
 _MOST_SECONDS = 900
 
 def wait(seconds, reason = "waiting for the rest of its group", token = ""):
-    if type(seconds) not in ("int", "float") or not 0 < seconds:
+    # NaN is above every number here.
+    if type(seconds) not in ("int", "float") or not 0 < seconds or str(seconds) == "nan":
         fail("wait() wants a number of seconds above 0, got " + repr(seconds))
     return struct(
         verdict = "wait",

@@ -376,7 +376,7 @@ def pack(v):
             fail("state(): want ints that fit in 64 bits, got " + _show(v))
         return v
     if kind == "float":
-        if v != v or v == float("inf") or v == float("-inf"):
+        if v - v != 0.0:  # NaN equals itself here
             fail("state(): want finite numbers, got " + _show(v))
         return v
     if kind == "list" or kind == "tuple":

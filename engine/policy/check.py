@@ -9,6 +9,7 @@ import ast
 import contextlib
 import difflib
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -26,6 +27,7 @@ from engine.language.resolve import (
     own_definitions,
     parameters_of,
 )
+from engine.language.starlark import VALUES
 from engine.language.summaries import COUNT, counter_fields
 from engine.language.syntax import (
     is_safe_to_parse,
@@ -126,9 +128,29 @@ def _check_file(files: Mapping[str, str], file: str, analyses: Analyses) -> list
         return found
     tree = parse(text)
     if tree is None:
-        return []  # Starlark that Python does not know; the sandbox has the last word
+        return _renamed_value(file, text)
     checker = _Checker(files, file, tree, analyses)
     return checker.run()
+
+
+def _renamed_value(file: str, text: str) -> list[Problem]:
+    """The problem of a file that gives `None`, `True` or `False` another meaning.
+
+    The interpreter takes them for names like any others; Python's parser, and a reader, do not. Of
+    other Starlark that Python does not know the sandbox has the last word.
+    """
+    try:
+        syntax_tree(text)
+    except SyntaxError as error:
+        line, column = error.lineno or 0, error.offset or 0
+        rest = text.split("\n")[line - 1][column - 1 :] if line and column else ""
+        word = re.match(r"\w*", rest)
+        if word and word[0] in VALUES:
+            message = f"`{word[0]}` is a value, and cannot be the name of another"
+            return [Problem(file, line, column, message)]
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return []
 
 
 def _syntax(file: str, text: str) -> list[Problem]:

@@ -640,3 +640,27 @@ def test_a_function_with_an_endless_default_is_reported_without_it() -> None:
     text = "def score(pod, node): return _f()\ndef _f(a, b = 1" + " + 1" * 400 + "): return a + b\n"
     (problem,) = check_files({"x.star": text})
     assert (problem.message, problem.hint) == ("_f() lacks `a`", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("None = 5\ndef score(pod, node): return None\n", 1),
+        ("True = 0\n", 1),
+        ("a, False = 1, 2\n", 1),
+        ("def score(pod, node):\n    None = 5\n    return None\n", 2),
+        ("def score(pod, node):\n    for True in [1]:\n        return True\n", 2),
+        ("def score(pod, node):\n    return len([None for None in [1]])\n", 2),
+        ("def f(None): return None\n", 1),
+        ("f = lambda True: True\n", 1),
+        ("def None(): return 1\n", 1),
+    ],
+)
+def test_the_values_of_the_language_are_no_names(text: str, line: int) -> None:
+    """The interpreter takes them for names: `None = 5`, and a score of None was one of 5.
+
+    Python's parser refuses such a file, so that no rule of `check` looked at it.
+    """
+    (problem,) = check_files({"x.star": text})
+    assert (problem.file, problem.line) == ("x.star", line)
+    assert "is a value, and cannot be the name of another" in problem.message

@@ -23,15 +23,18 @@ ARGUMENTS_MODULE: Final = "@starsched/arguments.star"
 _STEPS_TO_SPELL: Final = 200_000
 
 
-def _dialect() -> starlark.Dialect:
+def _dialect(*, is_own: bool = False) -> starlark.Dialect:
     dialect = starlark.Dialect.standard()
     dialect.enable_f_strings = True
     dialect.enable_types = starlark.DialectTypes.ENABLE
     dialect.enable_load_reexport = False
+    dialect.enable_positional_only_arguments = is_own
     return dialect
 
 
 DIALECT: Final = _dialect()
+#: Of the runtime's own text, which says what a builtin takes by place alone.
+_OWN_DIALECT: Final = _dialect(is_own=True)
 GLOBALS: Final = starlark.Globals.extended_by(
     [
         starlark.LibraryExtension.StructType,
@@ -187,7 +190,7 @@ class Modules:
         known = {**self._frozen, **(loads or {})}
         starlark.eval(
             module,
-            starlark.parse(path, text, DIALECT),
+            starlark.parse(path, text, _OWN_DIALECT),
             GLOBALS,
             starlark.FileLoader(lambda needed: known[needed]),
         )

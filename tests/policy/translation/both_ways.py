@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from engine.language import crossing
 from engine.policy.evaluator import Limits, view_schema
 from engine.policy.sandbox import drivers
 from engine.policy.sandbox.compiled import CompiledHook
@@ -36,7 +37,7 @@ class BothWays:
         module = modules.instantiate(_FILE, arguments)
         constants = exports.read(modules.constants)
         views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(_SCHEMA))
-        spelling = modules.run_private(exports.MODULE, exports.TEXT)
+        spelling = modules.run_private(exports.MODULE, crossing.TEXT)
         self._plain = [
             modules.run_private(
                 "@starsched/probe.star",
@@ -81,16 +82,16 @@ class BothWays:
 _PROBE = """
 load("x.star", "among_{index}")
 load("{views}", "view_pod", "view_node")
-load("{exports}", "starsched_export")
+load("{exports}", "carried")
 
 def go(pod, node):
     pod, node = view_pod(json.decode(pod)), view_node(json.decode(node))
-    return json.encode(starsched_export(among_{index}(pod, node)))
+    return json.encode(carried(among_{index}(pod, node)))
 """
 
 
 def spelt(value: Any) -> Any:
-    """A Python value as `exports.TEXT` spells that of the interpreter."""
+    """A Python value as `crossing.TEXT` spells that of the interpreter."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

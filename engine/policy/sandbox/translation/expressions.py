@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.language import crossing
 from engine.language.flow import UNKNOWN
 from engine.language.resolve import bound_to, parameters_of
 from engine.language.values import (
@@ -29,7 +30,7 @@ from engine.language.values import (
     left_by,
     of_kinds,
 )
-from engine.policy.sandbox.translation import exports, methods, operators
+from engine.policy.sandbox.translation import methods, operators
 from engine.policy.sandbox.translation.kinds import (
     NO_SITES,
     Given,
@@ -442,7 +443,7 @@ class Expressions:
         if len({name for name, _ in fields}) != len(fields):
             raise Untranslatable("a field that is named twice")
         try:
-            made = exports.struct_class(tuple(name for name, _ in fields))
+            made = crossing.struct_class(tuple(name for name, _ in fields))
         except ValueError as error:
             raise Untranslatable(str(error)) from None
         type_: Value = frozenset({Struct(tuple((name, c.type) for name, c in fields))})
