@@ -20,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted controlplane oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted mutants controlplane oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
 
 ##@ Start
 
@@ -129,6 +129,9 @@ simulate-faults: setup ## worlds full of faults in virtual time until one fails 
 
 simulate-planted: setup ## a hundred planted faults, each looked for in simulated worlds (an hour of CPU)
 	$(BIN)/python -m tests.fault_simulation.planted $(ARGS)
+
+mutants: setup ## a hundred random mutants of each of the core's folders, and which the quick tests miss (ARGS="kernel --seed 2")
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
