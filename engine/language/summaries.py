@@ -11,11 +11,15 @@ _SCORE: Final = ("score",)
 
 @dataclass(frozen=True, slots=True)
 class SummaryField:
-    """One field: its type text, what it is, and which hooks are given it."""
+    """One field: its type text, what it is, and which hooks are given it.
+
+    A counter's field `is_of_nodes` if a further node can change it, with the same pods.
+    """
 
     type: str
     doc: str
     hooks: tuple[str, ...]
+    is_of_nodes: bool = True
 
 
 #: Of a counter. Before any node is looked at only `is_empty` is known; which nodes are feasible is
@@ -26,9 +30,11 @@ COUNT: Final[Mapping[str, SummaryField]] = {
     ),
     "min": SummaryField("int", "the lowest count of any domain", _PER_NODE),
     "max": SummaryField("int", "the highest count of any domain", _PER_NODE),
-    "total": SummaryField("int", "the sum over all domains", _PER_NODE),
+    "total": SummaryField("int", "the sum over all domains", _PER_NODE, is_of_nodes=False),
     "domains": SummaryField("int", "how many domains there are", _PER_NODE),
-    "is_empty": SummaryField("bool", "nothing was counted anywhere", _EVERYWHERE),
+    "is_empty": SummaryField(
+        "bool", "nothing was counted anywhere", _EVERYWHERE, is_of_nodes=False
+    ),
     "feasible_domains": SummaryField("int", "how many domains the nodes that fit are in", _SCORE),
     "feasible_nodes": SummaryField("int", "how many nodes that fit are in a domain", _SCORE),
     "feasible_outside": SummaryField("int", "how many nodes that fit are in none", _SCORE),

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from engine.framework.extender import Extender
 from engine.framework.profile import Profile
+from engine.language.summaries import COUNT
 from engine.language.syntax import docstring, loads_of, parse
+from engine.model.event_kinds import NODE
 from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
 from engine.policy.check import check_files, check_sizes
@@ -38,9 +40,9 @@ from engine.policy.shipped import (
     shipped_files,
     snake_case,
 )
-from engine.policy.views import VIEWS
+from engine.policy.view_events import ANYTHING, fields_of, resources_behind
+from engine.policy.views import FACT_FIELDS, VIEWS
 
-_FACT_FIELDS: Final = frozenset({"facts", "pod_facts"})
 _RESOURCES_POLICY: Final = "NodeResourcesFit"
 _IGNORED: Final = "ignored_resources"
 
@@ -73,13 +75,12 @@ class Policy:
         return bool(rejecting) and not any(map(_looks_at_nodes, rejecting))
 
 
-# What a hook may read of the cluster and of counters that no further node changes.
-_NOT_OF_NODES: Final = frozenset({"facts", "total", "is_empty"})
-
-
 def _looks_at_nodes(reads: Reads) -> bool:
-    of_cluster = {path.partition("[")[0].partition(".")[0] for path in reads.cluster}
-    return bool(reads.node or (of_cluster | reads.counts) - _NOT_OF_NODES)
+    """True if a further node can change what is read."""
+    behind = resources_behind("cluster", fields_of("cluster", reads.cluster))
+    counts = (COUNT.get(name) for name in reads.counts)
+    of_nodes = any(count is None or count.is_of_nodes for count in counts)
+    return bool(reads.node) or of_nodes or not behind.isdisjoint({NODE, ANYTHING})
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,7 @@ def _facts_of_no_source(
     for policy in (policies[name] for name in sorted(used)):
         paths = {p for reads in policy.hooks.values() for view in VIEWS for p in reads.of(view)}
         parts = [path.removesuffix("]").partition("[") for path in paths]
-        names = sorted({fact for field, _, fact in parts if field in _FACT_FIELDS and fact})
+        names = sorted({fact for field, _, fact in parts if field in FACT_FIELDS and fact})
         if not names or any(map(facts.may_give, names)):
             continue
         file = configured_in if policy.is_builtin else policy.module

@@ -23,8 +23,8 @@ from engine.policy.volume_views import (
 )
 
 
-def _node(type_: str, doc: str, extract: Callable[[NodeInfo], Any]) -> ViewField:
-    return ViewField(type_, doc, lambda info, _: extract(info), ())
+def _node(type_: str, doc: str, extract: Callable[[NodeInfo], Any], **more: Any) -> ViewField:
+    return ViewField(type_, doc, lambda info, _: extract(info), (), **more)
 
 
 def _pods(
@@ -32,12 +32,10 @@ def _pods(
     doc: str,
     extract: Callable[[NodeInfo], Any],
     *parts: str,
-    entries: Entries = Entries.PRESENT,
+    **more: Any,
 ) -> ViewField:
     """What pods on the node change: a function of these parts of the NodeInfo."""
-    return ViewField(
-        type_, doc, lambda info, _: extract(info), (ASSIGNED_POD,), parts, entries=entries
-    )
+    return ViewField(type_, doc, lambda info, _: extract(info), (ASSIGNED_POD,), parts, **more)
 
 
 def _limits_of_pods(info: NodeInfo) -> dict[str, int]:
@@ -114,8 +112,13 @@ _REQUESTS: Final = Wanted(
 )
 
 NODE_FIELDS: Final[dict[str, ViewField]] = {
-    "name": _node("str", "its name; unique, so reading it defeats reuse", lambda i: i.name),
-    "labels": _node("dict[str, str]", "its labels", lambda i: _of(i).labels),
+    "name": _node(
+        "str",
+        "its name; unique, so reading it defeats reuse",
+        lambda i: i.name,
+        instead="read a label that groups nodes, or `only_nodes([...])` in `pre_filter`",
+    ),
+    "labels": _node("dict[str, str]", "its labels", lambda i: _of(i).labels, shows_labels=True),
     "annotations": _node("dict[str, str]", "its annotations", lambda i: _of(i).annotations),
     "created_at": _node(
         "int", "creation time, seconds since the epoch", lambda i: int(_of(i).created_at)
@@ -144,7 +147,11 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "images": ViewField("dict[str, Image]", "images present, by name", _images, (NODE,)),
     "requested": _pods(
-        "dict[str, int]", "the sum of its pods' requests", lambda i: i.requested, "requested"
+        "dict[str, int]",
+        "the sum of its pods' requests",
+        lambda i: i.requested,
+        "requested",
+        is_sum=True,
     ),
     "wanted_requested": replace(
         _pods(
@@ -153,6 +160,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
             "ephemeral-storage",
             lambda i: i.requested,
             "requested",
+            is_sum=True,
         ),
         wanted=_REQUESTS,
     ),
@@ -167,9 +175,14 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "cpu and memory of its pods, with a default where a container names none",
         lambda i: i.nonzero_requested,
         "nonzero_requested",
+        is_sum=True,
     ),
-    "pod_count": _pods("int", "how many pods are on it", lambda i: i.pod_count, "pods"),
-    "used_ports": _pods("list[HostPort]", "host ports in use on it", _used_ports, "used_ports"),
+    "pod_count": _pods(
+        "int", "how many pods are on it", lambda i: i.pod_count, "pods", is_sum=True
+    ),
+    "used_ports": _pods(
+        "list[HostPort]", "host ports in use on it", _used_ports, "used_ports", is_sum=True
+    ),
     "used_disks": _pods(
         "list[Disk]", "disks that its pods name themselves, each once", used_disks_view, "volumes"
     ),
@@ -261,5 +274,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, any]",
         "the whole object as the API sent it; costs reuse",
         lambda i: manifest_view(_of(i).raw, _of(i).manifest),
+        shows_labels=True,
+        instead="read the fields that matter, such as `node.labels`",
     ),
 }

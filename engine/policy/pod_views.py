@@ -218,12 +218,12 @@ def _spread_selector(pod: Pod, facts: ClusterFacts) -> dict[str, Any] | None:
     }
 
 
-def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
-    return ViewField(type_, doc, lambda pod, _: extract(pod), ())
+def _pod(type_: str, doc: str, extract: Callable[[Pod], Any], **more: Any) -> ViewField:
+    return ViewField(type_, doc, lambda pod, _: extract(pod), (), **more)
 
 
-def _spec(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
-    return ViewField(type_, doc, lambda pod, _: extract(pod), (), is_spec=True)
+def _spec(type_: str, doc: str, extract: Callable[[Pod], Any], **more: Any) -> ViewField:
+    return _pod(type_, doc, extract, is_spec=True, **more)
 
 
 def spec_text(pod: Pod) -> bytes:
@@ -268,27 +268,54 @@ def _pod_facts(pod: Pod, facts: ClusterFacts) -> Facts:
 
 
 POD_FIELDS: Final[dict[str, ViewField]] = {
-    "name": _pod("str", "its name; unique, so reading it defeats reuse", lambda p: p.name),
+    "name": _pod(
+        "str",
+        "its name; unique, so reading it defeats reuse",
+        lambda p: p.name,
+        instead="read what the name stands for: a label, or `pod.owner`",
+    ),
     "namespace": _pod("str", "its namespace", lambda p: p.namespace),
-    "uid": _pod("str", "its uid; unique, so reading it defeats reuse", lambda p: p.uid),
-    "labels": _pod("dict[str, str]", "its labels", lambda p: p.labels),
+    "uid": _pod(
+        "str",
+        "its uid; unique, so reading it defeats reuse",
+        lambda p: p.uid,
+        instead="the runtime breaks ties by itself; read nothing for that",
+    ),
+    "labels": _pod(
+        "dict[str, str]",
+        "its labels",
+        lambda p: p.labels,
+        shows_labels=True,
+        whole="controllers add labels that differ from pod to pod",
+    ),
     "selector_labels": _pod(
         "dict[str, str]",
         "those of its labels that its own affinity terms and spread constraints name",
         _selector_labels,
     ),
-    "annotations": _pod("dict[str, str]", "its annotations", lambda p: p.annotations),
+    "annotations": _pod(
+        "dict[str, str]",
+        "its annotations",
+        lambda p: p.annotations,
+        whole="many annotations differ from pod to pod",
+    ),
     "owner": _pod("Owner?", "the controller that made it, or None", _owner),
     "created_at": _pod(
-        "int", "creation time, seconds since the epoch", lambda p: int(p.created_at)
+        "int",
+        "creation time, seconds since the epoch",
+        lambda p: int(p.created_at),
+        instead="order by arrival is the queue's; for an age, use `queue_key`",
     ),
     "start_time": _pod(
         "int?",
         "when it began to run, seconds since the epoch; None before",
         lambda p: None if p.start_time is None else int(p.start_time),
+        instead="only placed pods have one; use it in `victim_key`",
     ),
     "is_terminating": _pod("bool", "it is being deleted", lambda p: p.is_terminating),
-    "priority": _spec("int", "its priority; 0 if not given", lambda p: p.priority),
+    "priority": _spec(
+        "int", "its priority; 0 if not given", lambda p: p.priority, can_be_negative=True
+    ),
     "priority_class_name": _spec(
         "str", 'its priority class, or ""', lambda p: p.manifest.spec.priority_class_name
     ),
@@ -444,5 +471,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, any]",
         "the whole object as the API sent it; costs reuse",
         lambda p: manifest_view(p.raw, p.manifest),
+        shows_labels=True,
+        instead="read the fields that matter, such as `pod.containers`",
     ),
 }

@@ -17,7 +17,9 @@ from engine.policy.analysis import Reads
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Files
 from engine.policy.node_views import NODE_FIELDS
+from engine.policy.pod_views import POD_FIELDS
 from engine.policy.projections import EVERYTHING
+from engine.policy.views import FACT_FIELDS
 
 # `annotate` is asked once per placed pod: nothing is reused.
 _NODE_HOOKS: Final = frozenset(
@@ -26,25 +28,14 @@ _NODE_HOOKS: Final = frozenset(
 # They choose between nodes that are otherwise equal: the name is one way to.
 _CHOOSING: Final = frozenset({"tie_key", "candidate_key"})
 _SCORE_ALL: Final = "score_all"
-# Fields of a node that change with neither the node nor its pods.
-_FACTS: Final = frozenset({"facts", "pod_facts"})
 
-# Fields that differ from pod to pod, with what to read instead.
-_UNIQUE_OF_POD: Final[Mapping[str, str]] = {
-    "name": "read what the name stands for: a label, or `pod.owner`",
-    "uid": "the runtime breaks ties by itself; read nothing for that",
-    "created_at": "order by arrival is the queue's; for an age, use `queue_key`",
-    "start_time": "only placed pods have one; use it in `victim_key`",
-    "manifest": "read the fields that matter, such as `pod.containers`",
-}
-_UNIQUE_OF_NODE: Final[Mapping[str, str]] = {
-    "name": "read a label that groups nodes, or `only_nodes([...])` in `pre_filter`",
-    "manifest": "read the fields that matter, such as `node.labels`",
-}
-_WHOLE: Final[Mapping[str, str]] = {
-    "labels": "controllers add labels that differ from pod to pod",
-    "annotations": "many annotations differ from pod to pod",
-}
+# Fields that differ from object to object, with what to read instead.
+_UNIQUE_OF_POD, _UNIQUE_OF_NODE = (
+    {name: field.instead for name, field in fields.items() if field.instead}
+    for fields in (POD_FIELDS, NODE_FIELDS)
+)
+# Dicts of a pod that differ as a whole, with the reason.
+_WHOLE: Final = {name: field.whole for name, field in POD_FIELDS.items() if field.whole}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +161,9 @@ def _over_nodes(paths: frozenset[str]) -> str:
     if EVERYTHING in paths:
         return f"{alike}; asked again when a node changes in anything"
     again = []
-    if placed := [name for name in placed if name not in _FACTS]:
+    if placed := [name for name in placed if name not in FACT_FIELDS]:
         again.append(f"a placement changes {', '.join(placed)}")
-    if names & _FACTS:
+    if names & FACT_FIELDS:
         again.append("facts change")
     return f"{alike}; asked again when {' or '.join(again)}" if again else alike
 

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.caching.attachments import VolumeUsers
 from engine.caching.objects import ObjectStore
-from engine.model.event_kinds import NODE
+from engine.model.event_kinds import FACTS, NODE
 from engine.model.fact import Facts
 from engine.policy.volume_views import VOLUME_RECORDS
 
@@ -101,6 +101,8 @@ class ViewField:
     | `node.facts` | `entries=FILLED` | there for each name that a hook asks for, if as None |
     | `node.pod_annotations` | `entries=MADE` | made for the prefix that a hook asks for |
     | `node.wanted_requested` | `wanted` | cut to what the pod wants |
+    | `node.pod_count` | `is_sum` | the same for nodes whose pods hold the same |
+    | `pod.uid` | `instead` | a reason for `check --reads` to warn |
 
     Attributes:
         type: The type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
@@ -113,6 +115,12 @@ class ViewField:
         entries: What hooks are given of a dict.
         is_spec: It is the same for pods with the same `spec_text`.
         wanted: Of a node's dict, which entries the hooks of a pod class are given.
+        is_sum: Of a node, that it follows from how many pods there are and from the sums of what
+            they request, host ports included. Nothing else that changes in a pod changes it.
+        can_be_negative: Of a whole number.
+        shows_labels: The labels of the object can be read in it.
+        instead: It differs from object to object; what policies read in its place.
+        whole: Of a dict, why few objects have the same as a whole.
     """
 
     type: str
@@ -123,6 +131,11 @@ class ViewField:
     entries: Entries = Entries.PRESENT
     is_spec: bool = False
     wanted: Wanted | None = None
+    is_sum: bool = False
+    can_be_negative: bool = False
+    shows_labels: bool = False
+    instead: str = ""
+    whole: str = ""
 
     @property
     def is_shared(self) -> bool:
@@ -133,6 +146,11 @@ class ViewField:
     def fills(self) -> bool:
         """True for a dict in which each entry that is named is there, if only as None."""
         return self.entries is Entries.FILLED
+
+    @property
+    def is_fact(self) -> bool:
+        """True for a dict of facts."""
+        return self.fills and FACTS in self.changed_by
 
     @property
     def is_asked(self) -> bool:

@@ -29,9 +29,9 @@ CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
 }
 
 
-def _group(type_: str, doc: str, extract: Callable[[PodGroupState], Any]) -> ViewField:
+def _group(type_: str, doc: str, extract: Callable[[PodGroupState], Any], **more: Any) -> ViewField:
     # Pods of a group are reconsidered by those that count groups, so no other event has to.
-    return ViewField(type_, doc, lambda group, _: extract(group), ())
+    return ViewField(type_, doc, lambda group, _: extract(group), (), **more)
 
 
 GROUP_FIELDS: Final[dict[str, ViewField]] = {
@@ -54,6 +54,7 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
         "what `group_of` gives, or else that of its PodGroup; without one, the highest "
         "among its pods",
         lambda g: g.priority,
+        can_be_negative=True,
     ),
     "preemption_policy": _group(
         "str",
@@ -89,6 +90,11 @@ VIEWS: Final[dict[str, dict[str, ViewField]]] = {
     "cluster": CLUSTER_FIELDS,
     "group": GROUP_FIELDS,
 }
+
+#: The fields that hold facts, whatever view they are of.
+FACT_FIELDS: Final = frozenset(
+    name for fields in VIEWS.values() for name, field in fields.items() if field.is_fact
+)
 
 #: What the analysis of policies needs of all this.
 SCHEMA: Final = Schema(VIEWS, RECORDS)

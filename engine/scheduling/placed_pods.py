@@ -11,7 +11,8 @@ from engine.caching.snapshot import Snapshot
 from engine.model.pod import Pod
 from engine.model.resources import Amounts
 from engine.policy.pod_views import POD_FIELDS
-from engine.policy.projections import EVERYTHING, Projector
+from engine.policy.projections import Projector
+from engine.policy.view_events import fields_of, resources_behind
 from engine.policy.view_fields import ViewField
 
 # Different kinds of pods of which something is kept.
@@ -20,23 +21,10 @@ _MOST_KINDS: Final = 65_536
 # Types of fields whose values say as much as their text.
 _PLAIN: Final = frozenset({"int", "int?", "str", "str?", "bool"})
 
-#: Fields of a pod that say something else when other objects or facts change.
-ABOUT_MORE: Final = frozenset(
-    {
-        "namespace_labels",
-        "spread_selector",
-        "volumes",
-        "device_resources",
-        "type",
-        "facts",
-        EVERYTHING,
-    }
-)
-
 
 def is_about_pod_alone(paths: Iterable[str]) -> bool:
     """True if what a hook reads of a pod stays the same as long as the pod does."""
-    return ABOUT_MORE.isdisjoint(path.partition("[")[0] for path in paths)
+    return not resources_behind("pod", fields_of("pod", paths))
 
 
 class Holdings:

@@ -68,6 +68,6 @@ def _sees_sums_alone(projector: Projector) -> bool:
     for path in projector.paths:
         name = path.partition("[")[0]
         field = NODE_FIELDS.get(name)
-        if field is None or (name != "pod_count" and "pods" in field.parts):
+        if field is None or (not field.is_sum and "pods" in field.parts):
             return False
     return True

@@ -10,6 +10,7 @@ from engine.model.node import Node
 from engine.model.objects import ObjectMeta, Service
 from engine.policy.bundle import build_bundle
 from engine.policy.node_views import NODE_FIELDS
+from engine.policy.view_events import ANYTHING, resources_behind
 from engine.queueing.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -23,7 +24,6 @@ from engine.queueing.events import (
     ClusterEvent,
 )
 from engine.queueing.hints import EitherHints, Hints
-from engine.queueing.hints.view_events import ANYTHING, resources_behind
 from tests.builders import make_node, make_pod, node_manifest, taint
 from tests.queueing.hinting import namespace, plain, worth
 

@@ -10,9 +10,10 @@ from typing import Final
 
 from engine.language.syntax import assignments, text_of, walk
 from engine.policy.lint.finding import PolicySource
+from engine.policy.node_views import NODE_FIELDS
 
 # What a hook may ask for first, to leave the nodes without a domain out.
-_TELLS_DOMAINS: Final = ("labels", "manifest")
+_SHOWS_DOMAINS: Final = frozenset(name for name, field in NODE_FIELDS.items() if field.shows_labels)
 
 
 def counts_that_may_be_none(
@@ -35,7 +36,7 @@ def _asks_the_node(function: ast.FunctionDef) -> bool:
     other_fields = {
         id(node.value)
         for node in walk(function)
-        if isinstance(node, ast.Attribute) and node.attr not in _TELLS_DOMAINS
+        if isinstance(node, ast.Attribute) and node.attr not in _SHOWS_DOMAINS
     }
     return any(
         isinstance(node, ast.Name) and node.id == "node" and id(node) not in other_fields

@@ -28,7 +28,8 @@ from engine.language.table import Builtin
 from engine.language.values import NONE, Function, Plain, Value, type_of
 from engine.policy.lint.counts import index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.views import SCHEMA
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import SCHEMA, VIEWS
 
 # None: not known.
 _Range = tuple[float, float] | None
@@ -36,17 +37,25 @@ _Range = tuple[float, float] | None
 _Called = tuple[Function, Scope]
 
 _LOWEST, _HIGHEST = 0, 100
-# Dicts of amounts, and whole numbers of the views, that are never negative; `priority` can be.
+_NUMBERS = ("int", "int?")
+_RECORD_FIELDS = tuple((n, t) for record in RECORDS.values() for n, (t, _) in record.items())
+_VIEW_FIELDS = tuple((n, field) for view in VIEWS.values() for n, field in view.items())
+# Dicts of amounts, which are never negative.
 _AMOUNTS = frozenset(
-    {"requests", "limits", "nonzero_requests", "scoring_requests", "allocatable", "capacity"}
-    | {"requested", "nonzero_requested"}
+    name
+    for name, type_ in (*_RECORD_FIELDS, *((n, field.type) for n, field in _VIEW_FIELDS))
+    if type_ == "dict[str, int]"
 )
 _BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 # Arguments of a helper that may be there to choose among its answers.
 _FLAGS = (ast.Constant, ast.Name, ast.Compare, ast.BoolOp, ast.UnaryOp)
 # Of a counter: how many there are, here and in the domains.
 _COUNTED = frozenset({"here", "min", "max", "total"})
-_COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
+# Whole numbers that are never negative.
+_COUNTS = frozenset(
+    [name for name, type_ in _RECORD_FIELDS if type_ in _NUMBERS]
+    + [name for name, field in _VIEW_FIELDS if field.type in _NUMBERS]
+) - {name for name, field in _VIEW_FIELDS if field.can_be_negative}
 
 
 def lint_scores(source: PolicySource) -> Iterator[Finding]:
@@ -165,7 +174,7 @@ class _Ranges(Inference):
             case ast.Attribute(value=owner, attr=name):
                 if name in _COUNTED and index_in_counts(owner) is not None:
                     return (0, inf) if self._counts_are_plain else None
-                if type_of(value, SCHEMA) in ("int", "int?"):
+                if type_of(value, SCHEMA) in _NUMBERS:
                     return (0, inf) if name in _COUNTS else (-inf, inf)
                 return None
             case ast.UnaryOp(op=ast.USub(), operand=operand):

@@ -2,7 +2,7 @@
 
 Owns kube-scheduler's queueing hints: for each policy the events that may help (`INTERESTS`), and
 for some a look at the object that changed (`nodes`, `volumes`, ...). Policies of users get theirs
-from the fields that they read (`derived`, `view_events`). Moving pods is the queue's. Begin with
+from the fields that they read (`derived`). Moving pods is the queue's. Begin with
 `hints`, then `interest`.
 """
 

@@ -19,11 +19,12 @@ from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
+from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import Projector
+from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import VIEWS
 from engine.queueing.events import ADD, AGE, DELETE, UPDATE, ClusterEvent, is_meaningful_pod_change
 from engine.queueing.hints.interest import Around
-from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_behind
 
 # The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
 _GATES: Final = frozenset({"pre_enqueue"})
@@ -33,8 +34,6 @@ _FILTERS: Final = frozenset(hook.name for hook in ENTRIES if hook.may_reject) - 
 
 # Pods that a policy protects from eviction keep others waiting.
 _KEEPS: Final = "victim_key"
-
-_SUMS: Final = frozenset({"requested", "nonzero_requested", "pod_count", "used_ports"})
 
 _MANIFEST: Final = "manifest"
 # What the API server and schedulers write themselves. Reacting to what we write about a failed
@@ -79,7 +78,8 @@ class DerivedHint:
         # A sum changes only with its summands; any other field may change with anything.
         self._placed_in_detail = any(
             ASSIGNED_POD in resources_behind("node", frozenset({field}))
-            for field in fields["node"] - _SUMS
+            for field in fields["node"]
+            if field not in NODE_FIELDS or not NODE_FIELDS[field].is_sum
         )
         # A pre-filter may name nodes that do not exist yet.
         looks_at_nodes = bool(fields["node"]) or self._counts or NODE in self._resources

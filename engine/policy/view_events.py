@@ -4,6 +4,7 @@ Owns the step from paths of reads to kinds of objects; which kinds change a fiel
 `ViewField.changed_by`.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from engine.policy.views import VIEWS
@@ -22,7 +23,7 @@ def resources_behind(view: str, fields: frozenset[str]) -> frozenset[str]:
     )
 
 
-def fields_of(view: str, paths: frozenset[str]) -> frozenset[str]:
+def fields_of(view: str, paths: Iterable[str]) -> frozenset[str]:
     """The fields that *paths* (those of `analysis.Reads`) reach."""
     fields = set()
     for path in paths:
