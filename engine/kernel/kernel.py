@@ -466,8 +466,10 @@ class Kernel:
                     # What others are to do about events meanwhile is not part of this decision.
                     so_far = self._out.copy()
                     self._out.clear()
-                    reply = yield question
-                    self._out[:0] = so_far
+                    try:
+                        reply = yield question
+                    finally:  # asking may fail, and the caller may give up
+                        self._out[:0] = so_far
                     self.time.enter(reply.at)
                     waited += reply.at - asked_at
                     answers.append(reply.answer)

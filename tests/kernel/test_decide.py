@@ -5,7 +5,14 @@ from collections.abc import Generator
 
 import pytest
 
-from engine.kernel.instructions import Instruction
+from engine.kernel.events import Reply
+from engine.kernel.instructions import (
+    Instruction,
+    PodAssumed,
+    PodForgotten,
+    ReportDecision,
+    ReportFault,
+)
 from engine.scheduling.extenders import Answer, FilterAnswer, Question
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import CONFIG, World, member
@@ -106,4 +113,37 @@ def test_a_pod_that_was_not_ours_while_it_was_bound_is_tried_again_if_that_fails
     world.wait(5.0)
     world.turns(1)
     assert [placement.pod.uid for placement in world.bindings] == [pod.uid]
+    world.check()
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_what_was_done_before_asking_an_extender_fails_is_still_carried_out(
+    world: World, fails_at: int
+) -> None:
+    """Asking about the second pod of a gang failed, and what was known of the first was lost.
+
+    It was reported as forgotten and never as assumed.
+    """
+    for name in ("a", "b"):
+        world.add(member(name, "gang", 2, 1, 0))
+    decision = world.kernel.decide(world.clock.monotonic())
+    asked = 1
+    question = next(decision)
+    try:
+        while True:
+            if asked == fails_at:
+                question = decision.throw(RuntimeError("no such host"))
+            else:
+                answered = Reply(FilterAnswer(("n1",)), world.clock.monotonic())
+                question = decision.send(answered)
+            asked += 1
+    except StopIteration as end:
+        got = end.value
+    assumed = [one.uid for one in got if isinstance(one, PodAssumed)]
+    forgotten = [one.uid for one in got if isinstance(one, PodForgotten)]
+    assert len(assumed) == fails_at - 1
+    assert forgotten == assumed
+    assert sum(isinstance(one, ReportDecision) for one in got) == fails_at - 1
+    assert sum(isinstance(one, ReportFault) for one in got) == 1
+    assert not world.cache.assumed_count
     world.check()
