@@ -26,11 +26,15 @@ log = structlog.get_logger(component="last_good")
 REVISION_ANNOTATION: Final = "starsched.dev/revision"
 ROLLED_BACK_ANNOTATION: Final = "starsched.dev/rolled-back"
 PROGRESS_ANNOTATION: Final = "starsched.dev/progress"
+KNOWN_ANNOTATION: Final = "starsched.dev/was-in-force"
+REFUSED_ANNOTATION: Final = "starsched.dev/refused"
 SUFFIX: Final = "-last-good"
 
 _FILE: Final = "last-good.json"
 #: The most rolled back revisions that are kept so as not to be tried again; the newest are enough.
 _MOST_ROLLED_BACK: Final = 16
+#: The most revisions that are known to go back to.
+_MOST_KNOWN: Final = 64
 
 
 class StoreError(Exception):
@@ -71,19 +75,37 @@ class LastGood:
     Attributes:
         revision: Their bundle's revision when they were accepted; "" if none ever were.
         files: Texts by name, as the source gave them; empty for the built-in policies alone.
-        rolled_back: Revisions that were given up: rolled back, or by a gate of their stages.
+        rolled_back: Revisions that were given up: rolled back for their own failures, or aborted.
         progress: The edit that is on its way; None if there is none.
+        known: Revisions that were in force before it and were not given up: one may go back to
+            them.
+        refused: `candidate/base`: a gate refused the candidate next to that base, which may itself
+            be what was wrong; next to another one it is tried again.
     """
 
     revision: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     rolled_back: tuple[str, ...] = ()
     progress: Progress | None = None
+    known: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def without(self, revision: str) -> tuple[str, ...]:
         """The rolled back revisions, with *revision* as the newest."""
-        kept = [r for r in self.rolled_back if r != revision]
-        return (*kept, revision)[-_MOST_ROLLED_BACK:]
+        return _newest(self.rolled_back, revision, _MOST_ROLLED_BACK)
+
+    def known_before(self, revision: str, rolled_back: tuple[str, ...]) -> tuple[str, ...]:
+        """The known revisions once *revision* is in force, and *rolled_back* are given up."""
+        known = _newest(self.known, self.revision, _MOST_KNOWN)
+        return tuple(one for one in known if one and one not in (revision, *rolled_back))
+
+    def refusing(self, revision: str, base: str) -> tuple[str, ...]:
+        """What gates refused, with *revision* next to *base* as the newest."""
+        return _newest(self.refused, f"{revision}/{base}", _MOST_ROLLED_BACK)
+
+
+def _newest(kept: tuple[str, ...], one: str, most: int) -> tuple[str, ...]:
+    return (*(other for other in kept if other != one), one)[-most:]
 
 
 class Store(Protocol):
@@ -168,6 +190,10 @@ class _ConfigMap(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_ConfigMap).decode
 
 
+def _listed(notes: Mapping[str, str], annotation: str) -> tuple[str, ...]:
+    return tuple(one for one in notes.get(annotation, "").split(",") if one)
+
+
 class ConfigMapStore:
     """Keeps the policies in a ConfigMap: the same keys and texts as the source, readable by people.
 
@@ -193,12 +219,13 @@ class ConfigMapStore:
         if found is None:
             return None
         notes = found.metadata.annotations
-        rolled_back = tuple(r for r in notes.get(ROLLED_BACK_ANNOTATION, "").split(",") if r)
+        rolled_back = _listed(notes, ROLLED_BACK_ANNOTATION)
         revision = notes.get(REVISION_ANNOTATION, "")
         if not revision and not rolled_back:
             return None
         progress = Progress.read(notes.get(PROGRESS_ANNOTATION, ""))
-        return LastGood(revision, found.data, rolled_back, progress)
+        known, refused = _listed(notes, KNOWN_ANNOTATION), _listed(notes, REFUSED_ANNOTATION)
+        return LastGood(revision, found.data, rolled_back, progress, known, refused)
 
     async def save(self, last_good: LastGood) -> bool:
         """Change the ConfigMap, creating it if there is none. Raises `StoreError`."""
@@ -206,6 +233,8 @@ class ConfigMapStore:
             REVISION_ANNOTATION: last_good.revision,
             ROLLED_BACK_ANNOTATION: ",".join(last_good.rolled_back),
             PROGRESS_ANNOTATION: "" if last_good.progress is None else str(last_good.progress),
+            KNOWN_ANNOTATION: ",".join(last_good.known),
+            REFUSED_ANNOTATION: ",".join(last_good.refused),
         }
         try:
             found = await self._read()

@@ -45,6 +45,9 @@ _STAGED: Final = {
     "superseded": (SUPERSEDED_REASON, NORMAL),
 }
 
+#: Stages of a rejection that say something of what is in force, too.
+_COMPARED: Final = frozenset({"shadow", "canary", "refused"})
+
 _HISTORY: Final = 50
 
 WriteEvent = Callable[[Reference, str, str, str, str], None]
@@ -91,6 +94,12 @@ class Reports:
         self.last_rejected: dict[str, Any] | None = None
         self.is_source_gone = False
         self.unreported = ""
+
+    @property
+    def refused_by_gate(self) -> str:
+        """The revision that was rejected last, if it was next to what is in force; else ""."""
+        last = self.last_rejected
+        return last["revision"] if last is not None and last["stage"] in _COMPARED else ""
 
     def in_force(self, loaded: LoadedRevision, *, on_probation: bool = False) -> None:
         """*loaded* decides from now on, for whatever reason."""

@@ -26,7 +26,7 @@ from engine.policy.errors import Problem
 from engine.policy.evaluator import Files
 from engine.policy.shadowed_policies import without_shadowed
 from engine.rollout.comparing import Comparing, NoComparing
-from engine.rollout.control import Control, NoControl, RolloutControl
+from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Progress, Store
 from engine.rollout.offers import Offers
@@ -34,7 +34,7 @@ from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
-from engine.rollout.staging import FAILED_STAGES, Staging, Superseded
+from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, promoted
 from engine.rollout.standing import Standing
 from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
@@ -348,6 +348,7 @@ class Rollout:
                     await self._saved.save()
                     return
                 self._refuse_rolled_back(bundle.revision)
+                self._refuse_refused(bundle.revision, base)
                 await self._stages.test(bundle, offer.files)
                 end_stage("test")
                 candidate = await self._load_as(self.source_name, bundle, offer.files)
@@ -386,6 +387,7 @@ class Rollout:
                 raise Superseded("other policies have come into force")
             # The store may have answered meanwhile.
             self._refuse_rolled_back(revision)
+            self._refuse_refused(revision, base)
 
         async def save(progress: Progress) -> None:
             self._saved.remember_progress(progress)
@@ -395,7 +397,10 @@ class Rollout:
         try:
             with _faults_reject():
                 begun = lambda: self._saved.progress  # noqa: E731
-                await self._staging.run(candidate, base, check=check, begun=begun, save=save)
+                known = lambda: self._saved.knows(revision)  # noqa: E731
+                await self._staging.run(
+                    candidate, base, check=check, begun=begun, save=save, is_known=known
+                )
                 # The revision that a roll-back would restore may have changed, also during the
                 # comparison.
                 compared_with: LoadedRevision | None = base
@@ -408,9 +413,11 @@ class Rollout:
             self._reports.timeline.superseded(str(why))
             return False
         except Rejected as rejection:
-            if rejection.stage in FAILED_STAGES:
-                # Not tried again after a restart, or by the next leader.
+            # Not tried again after a restart, or by the next leader.
+            if rejection.stage == ABORT:
                 self._saved.remember_rolled_back(revision, self.active)
+            elif rejection.stage in GATED_STAGES:
+                self._saved.remember_refused(revision, base.bundle.revision)
             self._reports.rejected(rejection, offer, self._revisions.active_revision)
             await self._saved.save()
             return False
@@ -435,10 +442,14 @@ class Rollout:
                     self._control.changed.clear()
 
     async def _follow_control(self) -> None:
-        """Have the policies examined again when others of them are to be obeyed than before."""
+        """Have the policies examined again when others of them are to be obeyed than before, or
+        when what a gate has refused may skip its stages.
+        """
         while True:
-            if self._control.current.shadow != self._left_out:
-                self._left_out = self._control.current.shadow
+            control, refused = self._control.current, self._reports.refused_by_gate
+            is_allowed = control.promotes(refused) or (refused and control.mode == AT_ONCE)
+            if control.shadow != self._left_out or is_allowed:
+                self._left_out = control.shadow
                 self.offers.repeat()
             await self._control.changed.wait()
             self._control.changed.clear()
@@ -606,6 +617,19 @@ class Rollout:
             text = f"revision `{revision}` was rolled back before; change the policies to try again"
             raise Rejected("rolled_back", [Problem("", 0, 0, text)], revision)
 
+    def _refuse_refused(self, revision: str, base: LoadedRevision) -> None:
+        """Raise `Rejected` if a gate refused *revision* next to *base*, which is in force."""
+        in_force = base.bundle.revision
+        if self._saved.knows(revision) or not self._saved.has_refused(revision, in_force):
+            return
+        if self._control.current.promotes(revision) or self._control.current.mode == AT_ONCE:
+            return
+        text = (
+            f"revision `{revision}` was refused by a gate next to `{in_force}`, which is in force"
+        )
+        hint = f"change the policies to try again, or {promoted(revision)}"
+        raise Rejected("refused", [Problem("", 0, 0, text, hint)], revision)
+
     # --- switching -----------------------------------------------------------------------------
 
     def _switch(self, loaded: LoadedRevision, *, on_probation: bool = False) -> None:
@@ -659,3 +683,5 @@ class Rollout:
         self._reports.rolled_back(revision, previous.bundle.revision, why)
         self._saved.remember_rolled_back(revision, previous)
         await self._saved.save()
+        if self._reports.refused_by_gate:
+            self.offers.repeat()  # it was compared with what is not in force any more

@@ -72,6 +72,17 @@ class SavedPolicies:
         """Revisions that were rolled back, the newest last."""
         return self.last_good.rolled_back if self.last_good is not None else ()
 
+    def knows(self, revision: str) -> bool:
+        """True if *revision* was in force, and was not given up since."""
+        last_good = self.last_good
+        if last_good is None or revision in last_good.rolled_back:
+            return False
+        return revision in (last_good.revision, *last_good.known)
+
+    def has_refused(self, revision: str, base: str) -> bool:
+        """True if a gate refused *revision* next to *base*."""
+        return self.last_good is not None and f"{revision}/{base}" in self.last_good.refused
+
     # --- changes -------------------------------------------------------------------------------
 
     def remember(self, loaded: LoadedRevision) -> None:
@@ -81,6 +92,11 @@ class SavedPolicies:
     def remember_rolled_back(self, revision: str, back_to: LoadedRevision) -> None:
         """Have *back_to* saved, and that *revision* was rolled back."""
         self._set(self._with(back_to, (self.last_good or LastGood()).without(revision)))
+
+    def remember_refused(self, revision: str, base: str) -> None:
+        """Have saved that a gate refused *revision* next to *base*."""
+        last_good = self.last_good or LastGood()
+        self._set(replace(last_good, refused=last_good.refusing(revision, base)))
 
     @property
     def progress(self) -> Progress | None:
@@ -98,7 +114,13 @@ class SavedPolicies:
         standby has in force while an edit goes through its stages elsewhere.
         """
         ours = self.last_good if self.last_good is not None else stored
-        self.last_good = replace(ours, rolled_back=stored.rolled_back, progress=stored.progress)
+        self.last_good = replace(
+            ours,
+            rolled_back=stored.rolled_back,
+            progress=stored.progress,
+            known=stored.known,
+            refused=stored.refused,
+        )
         is_replaced = stored.revision != active and (active in stored.rolled_back or is_fallback)
         if is_replaced:
             self.last_good = stored
@@ -114,13 +136,15 @@ class SavedPolicies:
         compared with, also to a process that has just begun to lead.
         """
         revision, progress = loaded.bundle.revision, self.progress
+        before = self.last_good or LastGood()
         if revision in rolled_back:
-            return replace(self.last_good or LastGood(), rolled_back=rolled_back)
+            return replace(before, rolled_back=rolled_back)
         if progress is not None and (
             progress.base != revision or progress.candidate in rolled_back
         ):
             progress = None
-        return LastGood(revision, dict(loaded.files), rolled_back, progress)
+        known = before.known_before(revision, rolled_back)
+        return LastGood(revision, dict(loaded.files), rolled_back, progress, known, before.refused)
 
     def _set(self, last_good: LastGood) -> None:
         if last_good != self.last_good:

@@ -6,7 +6,7 @@ what follows from it is said by `judge`.
     shadow --pass--> canary 1 % --pass--> canary 5 % --pass--> (in force)
        any --fail, abort--> rejected
        any --newer edit, other policies in force--> superseded
-       any --promote, mode at-once--> (in force)
+       any --promote, mode at-once, was in force before--> (in force)
 """
 
 import math
@@ -32,8 +32,8 @@ from engine.rollout.verdict import Outcome, Verdict
 log = structlog.get_logger(component="rollout")
 
 ABORT: Final = "abort"
-#: The stages of a rejection after which a text is refused until it changes.
-FAILED_STAGES: Final = frozenset({SHADOW, CANARY, ABORT})
+#: The stages whose gates compare a text with what is in force.
+GATED_STAGES: Final = frozenset({SHADOW, CANARY})
 #: Seconds between two looks at what was measured.
 TICK: Final = 0.5
 # A process that was stopped for a while has measured nothing meanwhile.
@@ -45,7 +45,7 @@ class Superseded(Exception):
 
 
 class _Promoted(Exception):
-    """Somebody who may wants the candidate in force now."""
+    """The candidate comes into force now; the text says why."""
 
 
 class _Interrupted(Exception):
@@ -101,6 +101,7 @@ class Staging:
         self._clock = clock
         self._sleep = sleep
         self._status = RolloutStatus()
+        self._is_known: Callable[[], bool] = bool
         self._shadow: Callable[[], ShadowMeasures] = ShadowMeasures
         self._arms = ArmMeasures(), ArmMeasures()
 
@@ -117,6 +118,7 @@ class Staging:
         check: Callable[[], None],
         begun: Callable[[], Progress | None],
         save: Callable[[Progress], Awaitable[None]],
+        is_known: Callable[[], bool] = bool,
     ) -> None:
         """Return when *candidate* may come into force.
 
@@ -126,11 +128,14 @@ class Staging:
             check: Raises `Superseded` or `Rejected` if the candidate is not wanted any more.
             begun: Which stage had been begun before a restart or a change of the leader.
             save: Saves that a stage is begun.
+            is_known: Whether the candidate was in force before: one may go back to it at once,
+                however bad what it is compared with is.
 
         Raises `Rejected` if a gate fails or it is aborted, and `Superseded`.
         """
         config = base.bundle.runtime.rollout
         stages = stages_of(config)
+        self._is_known = is_known
         revisions = candidate.bundle.revision, base.bundle.revision
         self._status = RolloutStatus(*revisions, stages=stages, result=RUNNING)
         result = "failed"
@@ -148,10 +153,9 @@ class Staging:
                 at += 1
             result = "promoted"
             self._update(stage=None)
-        except _Promoted:
+        except _Promoted as why:
             result = "promoted"
-            by = self._control.current.written_by or "its control"
-            self._report("promoted", f"revision {revisions[0]} skips its other stages: {by}")
+            self._report("promoted", f"revision {revisions[0]} skips its other stages: {why}")
         except Superseded as why:
             result = "superseded"
             self._report("superseded", f"revision {revisions[0]}: {why}")
@@ -260,7 +264,8 @@ class Staging:
                 self._update(paused=str(why))
                 await self._sleep(TICK)
                 continue
-            if not self._status.stages and (why_paused := self._standstill()):
+            why_paused = "" if self._is_known() else self._standstill()
+            if not self._status.stages and why_paused:
                 # Without a stage to stay in, it stays here.
                 self._update(paused=why_paused)
                 await self._sleep(TICK)
@@ -285,7 +290,9 @@ class Staging:
         if why := self._why_not_here():
             raise _Interrupted(why)
         if control.promotes(revision) or control.mode == AT_ONCE:
-            raise _Promoted
+            raise _Promoted(control.written_by or "its control")
+        if self._is_known():
+            raise _Promoted("it was in force before")
 
     def _standstill(self) -> str:
         """Why time does not count; "" if it does."""
@@ -295,6 +302,11 @@ class Staging:
 
     def _update(self, **changes: object) -> None:
         self._status = msgspec.structs.replace(self._status, **changes)
+
+
+def promoted(revision: str) -> str:
+    """How somebody who may has *revision* skip its stages."""
+    return f"`starsched rollout promote --revision {revision}`"
 
 
 def _resumed(begun: Progress | None, candidate: str, base: str, count: int) -> int:

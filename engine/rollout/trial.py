@@ -43,7 +43,8 @@ class Rejected(Exception):
     """A candidate that must not come into force.
 
     Attributes:
-        stage: `read`, `check`, `test`, `load`, `trial` or `rolled_back`: the one it failed.
+        stage: `read`, `check`, `test`, `load`, `trial`, `rolled_back` or `refused`: the one it
+            failed.
         problems: Everything found at that stage.
         revision: Its bundle's revision, or "" if there is no bundle.
     """

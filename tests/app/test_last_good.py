@@ -1,6 +1,7 @@
 """The last good policies are found again: by a restart, and by a pod on another node."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from engine.rollout.last_good import (
 )
 
 GOOD = LastGood("abc123", {"a.star": "# é\n", "profile.yaml": "x: 1\n"}, ("bad1", "bad2"))
+MORE = replace(GOOD, known=("abc123", "def456"), refused=("c0ffee/abc123",))
 
 
 @pytest.fixture
@@ -48,9 +50,10 @@ async def test_nothing_was_saved_yet(store: Store) -> None:
     assert await store.load() is None
 
 
-async def test_what_was_saved_is_loaded(store: Store) -> None:
-    await store.save(GOOD)
-    assert await store.load() == GOOD
+@pytest.mark.parametrize("one", [GOOD, MORE], ids=["policies", "what is known of others, too"])
+async def test_what_was_saved_is_loaded(store: Store, one: LastGood) -> None:
+    await store.save(one)
+    assert await store.load() == one
 
 
 async def test_the_newest_replaces_all_of_the_one_before(store: Store) -> None:

@@ -3,7 +3,7 @@
 from engine.policy.bundle import build_bundle
 from engine.policy.shadowed_policies import without_shadowed
 from tests.profiles import only
-from tests.rollout.test_staging import STAGES, bench
+from tests.rollout.test_staging import STAGES, FakeControl, bench
 from tests.waiting import eventually
 
 _RUNTIME = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
@@ -43,11 +43,10 @@ async def test_a_policy_is_counted_from_when_it_is_not_obeyed_to_when_it_is_agai
 
 
 async def test_to_obey_a_policy_goes_through_the_stages() -> None:
-    staged = files("First.", STAGES)
-    async with bench(staged) as b:
-        b.control.say(shadow=("picky",))
-        b.control.changed.set()
-        await eventually(lambda: b.revision == revision_of(staged, "picky"))
+    staged, control = files("First.", STAGES), FakeControl()
+    control.say(shadow=("picky",))  # from the start: it never was obeyed
+    async with bench(staged, control=control) as b:
+        assert b.revision == revision_of(staged, "picky")
         b.control.say(shadow=())
         b.comparing.bad = {"newly_pending": 1}
         b.control.changed.set()
