@@ -19,6 +19,7 @@ from engine.binding.deferred_writer import DeferredWriter
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import AlreadyExists, ApiError, ConnectionLost, NotFound
 from engine.kube.resources import EVENTS
+from engine.lib import printable
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
@@ -84,8 +85,10 @@ def pod_reference(pod: Pod) -> Reference:
 def truncate_note(note: str) -> str:
     """*note* cut to what the API accepts, the way kube-scheduler cuts it: 1020 bytes and ` ...`.
 
-    The API counts bytes, not characters; a character that would be split is left out.
+    The API counts bytes, not characters; a character that would be split is left out. Control
+    characters are written out.
     """
+    note = printable.message(note)
     if len(note) * 4 <= MOST_NOTE_BYTES:
         return note
     raw = note.encode()

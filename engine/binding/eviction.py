@@ -22,6 +22,7 @@ from engine.binding.event_recorder import NORMAL, EventRecorder, pod_reference
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound
 from engine.kube.resources import PODS
+from engine.lib import printable
 from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE
 from engine.model.pod import Pod
@@ -219,7 +220,9 @@ class Evictor:
     def _condition(self, victim: Pod, cause: Cause) -> dict[str, Any] | None:
         """The condition that says why the pod is evicted; None if the pod has it already."""
         kind = "podgroup" if cause.group else "pod"
-        message = f"{cause.profile}: preempting to accommodate a higher priority {kind}"
+        message = printable.message(
+            f"{cause.profile}: preempting to accommodate a higher priority {kind}"
+        )
         condition: dict[str, Any] = {
             "type": DISRUPTION_TARGET,
             "status": "True",

@@ -21,6 +21,7 @@ from engine.kernel.instructions import ReportPodGroup
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Conflict
 from engine.kube.resources import Resource
+from engine.lib import printable
 from engine.lib.clock import Clock
 from engine.model.pod_group import POD_GROUPS, PodGroup
 from engine.telemetry.metrics import Metrics
@@ -122,7 +123,7 @@ class PodGroupStatusUpdater:
             "type": condition_type(served),
             "status": "True" if report.is_scheduled else "False",
             "reason": report.reason,
-            "message": report.message,
+            "message": printable.message(report.message),
         }
         if group.metadata.generation:
             condition["observedGeneration"] = group.metadata.generation

@@ -21,6 +21,7 @@ from engine.binding.deferred_writer import DeferredWriter
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound
 from engine.kube.resources import PODS
+from engine.lib import printable
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
@@ -112,10 +113,12 @@ class PodStatusUpdater:
             pod: As the informer last showed it.
             reason: `Unschedulable`, `SchedulerError`, `SchedulingGated`, `WaitingOnPermit`,
                 `Throttled`, or the reason token of a policy that no node would satisfy.
-            message: Not truncated: conditions have no limit of their own.
+            message: Written without control characters, and cut to `printable.LONGEST_MESSAGE`:
+                it quotes others, and conditions have no limit of their own.
             nominated_node: New nominated node, "" to clear it, None to keep it.
         """
         generation = pod.manifest.metadata.generation
+        message = printable.message(message)
         self._request(pod, _WantedStatus(reason, message, generation, nominated_node))
 
     def nominate(self, pod: Pod, node_name: str) -> None:

@@ -1,7 +1,6 @@
 """`starsched bench`: the cost of each hook of the policies, compared with another set of them."""
 
 import contextlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +8,9 @@ from typing import Any, Final
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
 from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.json_output import output_option, print_json
@@ -19,6 +18,7 @@ from engine.cli.policy_option import known_profile, read_bundle
 from engine.cli.policy_paths import config_option
 from engine.cli.policy_sets import read_other
 from engine.cli.progress_bar import progress_bar
+from engine.cli.terminal import escape
 from engine.language.hooks import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
@@ -178,7 +178,7 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
             result["exceeded"] = exceeded
         print_json(result)
     else:
-        console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+        console = terminal.console(140)
         _print_costs(console, costs, silent)
         if options["shown"]:
             _print_lines(console, costs, options["shown"])

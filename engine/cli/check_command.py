@@ -1,7 +1,6 @@
 """`starsched check`: every problem of policies and their configuration, at once."""
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,16 +8,16 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
 from engine.cli.acceptance_check import as_document, as_problem, population_of, rejected_by
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
+from engine.cli.terminal import escape
 from engine.language.syntax import parse, with_loaded
 from engine.offline.acceptance import RejectedPods
 from engine.offline.policy_files import PolicyFiles
@@ -283,7 +282,7 @@ def _print_reads(hooks: list[HookReuse]) -> None:
         ]
         cells = policy, hook.hook, ", ".join(hook.pod) or "-", ", ".join(others) or "-", hook.reuse
         table.add_row(*map(escape, cells))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    terminal.console().print(table)
 
 
 def _print_costs(costs: list[HookCost]) -> None:

@@ -3,18 +3,17 @@
 Owns the progress bar and the tables. Comparing is `recording.comparison`'s.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
 from engine.cli.file_notes import report_replaced
 from engine.cli.progress_bar import progress_bar
+from engine.cli.terminal import escape
 from engine.offline.event_words import in_words
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
@@ -61,10 +60,10 @@ def print_comparison(found: Comparison, counted: str, names: tuple[str, str]) ->
         click.echo(f"  {change.pod}: {change.kind}: {was} -> {now}")
     if len(found.changes) > _SHOWN:
         click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json has all")
+    console = terminal.console(120)
     shown = found.changes[:_SHOWN]
     for line in in_words(*(said for one in shown for said in (one.before, one.after) if said)):
-        click.echo(click.style(f"  {line}", dim=True))
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+        console.print(f"  [dim]{escape(line)}[/dim]", soft_wrap=True)
     table = Table("measure")
     for column in (*names, "difference", "± (95 %)"):
         table.add_column(column, justify="right")

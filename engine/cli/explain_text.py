@@ -1,31 +1,27 @@
 """An explanation for people: sentences first, then tables."""
 
-import sys
 import textwrap
 from collections.abc import Iterable
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
+from engine.cli.terminal import escape, escape_lines
 from engine.live.answers import NodeGroup, NodeVerdicts, PodAnswer
 
-# Tables that go into a file or a pipe are not cut to the width of a terminal.
-_PIPE_WIDTH = 160
 _EXAMPLES = 3
 
 
 def print_answer(result: PodAnswer, top: int) -> None:
     """Print *result* with at most *top* feasible nodes; in colors on a terminal only."""
-    console = Console(
-        width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
-    )
+    console = terminal.console()
     _say(console, _headline(result))
     _reason(console, result)
     for line in dict.fromkeys((*result.why, *result.failures, result.message)):
         if line:
-            _say(console, textwrap.indent(escape(line), "  "))
+            _say(console, textwrap.indent(escape_lines(line), "  "))
     for line in result.words:
         _say(console, f"    [dim]{escape(line)}[/dim]")
     _verdicts(console, result)
@@ -35,7 +31,7 @@ def print_answer(result: PodAnswer, top: int) -> None:
         _node(console, asked)
     _help(console, result)
     for note in result.notes:
-        _say(console, f"[dim]note: {escape(note)}[/dim]")
+        _say(console, f"[dim]note: {escape_lines(note)}[/dim]")
 
 
 def _say(console: Console, text: str) -> None:

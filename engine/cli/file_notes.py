@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from engine.lib.printable import printable
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
 from engine.offline.known_facts import unknown_sources
@@ -14,16 +15,21 @@ from engine.policy.bundle import Bundle
 _SHOWN: Final = 3
 
 
+def _note(text: str) -> None:
+    """One line, whatever names it quotes."""
+    click.echo(printable(text), err=True)
+
+
 def report_repeated(cluster: Cluster) -> None:
     """Report objects that were given more than once."""
     if names := list(dict.fromkeys(cluster.repeated)):
-        click.echo(f"given more than once; the last one is used: {_shown(names)}", err=True)
+        _note(f"given more than once; the last one is used: {_shown(names)}")
 
 
 def report_missing(cluster: Cluster) -> None:
     """Report what could not be read of a cluster: decisions that depend on it may differ."""
     for resource, reason in cluster.missing.items():
-        click.echo(f"not read: {resource}: {reason}", err=True)
+        _note(f"not read: {resource}: {reason}")
 
 
 def report_workload(workload: Workload, *bundles: Bundle) -> None:
@@ -34,22 +40,20 @@ def report_workload(workload: Workload, *bundles: Bundle) -> None:
     if workload.cluster.skipped:
         counts = workload.cluster.skipped.most_common()
         said = ", ".join(f"{number} {kind}" for kind, number in counts)
-        click.echo(f"ignored, because no decision reads their kind: {said}", err=True)
+        _note(f"ignored, because no decision reads their kind: {said}")
     if any(bundle.extenders for bundle in bundles):
-        click.echo("configured extenders are not called here", err=True)
+        _note("configured extenders are not called here")
     known = workload.cluster.facts
     unknown = [n for one in bundles for n in unknown_sources(one.runtime.facts, known)]
     for name in dict.fromkeys(unknown):
-        click.echo(f"no facts are known from {name}", err=True)
+        _note(f"no facts are known from {name}")
 
 
 def report_replaced(keys: Sequence[str]) -> None:
     """Report pods that were replaced by a later one of the same name."""
     if keys:
         said = _shown([f"Pod `{key}`" for key in keys])
-        click.echo(
-            f"arrived again while still present; the later one replaces it: {said}", err=True
-        )
+        _note(f"arrived again while still present; the later one replaces it: {said}")
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -60,6 +64,6 @@ def _shown(names: Sequence[str]) -> str:
 def report_damage(damage: Damage) -> None:
     """Report where decision logs are cut off, and what is missing in them."""
     for place in damage.cuts:
-        click.echo(f"{place}: it ends in the middle of an entry, which is ignored", err=True)
+        _note(f"{place}: it ends in the middle of an entry, which is ignored")
     for gap in damage.missing:
-        click.echo(gap, err=True)
+        _note(gap)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from engine.cli import terminal
 from engine.cli.format_diff import format_diff
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.json_output import output_option, print_json
@@ -63,7 +64,7 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
                 click.echo(broken[-1], err=True)
             continue
         if path is None and not only_looks:
-            click.echo(result, nl=False)
+            terminal.write_data(result)
             continue
         if result == text:
             continue

@@ -19,6 +19,8 @@ from engine.cli.context_namespace import context_namespace
 from engine.cli.explain_text import print_answer
 from engine.cli.leader_access import answer_of, leader_options
 from engine.cli.rollout_command import rollout_command
+from engine.cli.standard_output import GuardedGroup
+from engine.lib.printable import printable, printable_lines
 from engine.live.answers import PodAnswer, PoliciesPage, QueuePage
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -53,7 +55,11 @@ def _namespaced(function: Command) -> Command:
     )
 
 
-@click.group(name="kubectl-starsched", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    name="kubectl-starsched",
+    cls=GuardedGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def main() -> None:
     """Say why pods wait, as the scheduler knows it."""
 
@@ -154,7 +160,7 @@ def _print(options: dict[str, Any], answer: msgspec.Struct, as_text: Callable[[]
             click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
         case "yaml":
             plain = msgspec.to_builtins(answer)
-            yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
+            yaml.dump(plain, sys.stdout, _Dumper, sort_keys=False, allow_unicode=True)
         case _:
             as_text()
 
@@ -194,6 +200,18 @@ def _print_policies(page: PoliciesPage) -> None:
     _table(("REVISION", "RESULT", "AT", "WRITTEN BY", "STAGES", "NOTE"), rows)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what has control characters, so that they can be written out."""
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = None if printable_lines(text) == text else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _quoted)
+
+
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as kubectl prints them."""
     if not rows:
@@ -206,8 +224,8 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _cut(text: str) -> str:
-    """One line of *text*, without what a terminal would obey."""
-    line = "".join(char if char.isprintable() else " " for char in text)
+    """One line of *text*."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
+from engine.lib.printable import printable
+
 _WIDTH: Final = 900
 _PANEL: Final = 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 40, 40
@@ -57,7 +59,7 @@ def _panel(
     def y(value: float) -> float:
         return base - height * min(value, highest) / highest
 
-    parts = [f'<text x="{_LEFT}" y="{offset + 22}" font-size="14">{escape(title)}</text>']
+    parts = [f'<text x="{_LEFT}" y="{offset + 22}" font-size="14">{_escape(title)}</text>']
     for step in range(5):
         value = highest * step / 4
         parts.append(
@@ -88,7 +90,7 @@ def _panel(
         )
         label = offset + _TOP + 14 + 16 * place
         parts.append(
-            f'<text x="{_LEFT + width + 12}" y="{label}" fill="{colour}">{escape(name)}</text>'
+            f'<text x="{_LEFT + width + 12}" y="{label}" fill="{colour}">{_escape(name)}</text>'
         )
     return parts
 
@@ -99,3 +101,7 @@ def _unit(seconds: float) -> tuple[str, float]:
         if seconds >= 3 * size:
             return name, size
     return "seconds", 1.0
+
+
+def _escape(text: str) -> str:
+    return escape(printable(text))

@@ -6,7 +6,6 @@ commands do not pay for the scheduler's libraries.
 
 import gc
 import importlib
-import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final
 import click
 from click.exceptions import NoSuchCommand
 
-from engine.cli.standard_output import exit_if_output_is_lost
+from engine.cli.standard_output import GuardedGroup
 from engine.cli.supervisor import INTERRUPTED, supervise
 from engine.lib import garbage
 
@@ -133,7 +132,7 @@ _SUPERVISED: Final = frozenset(
 )
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(GuardedGroup):
     """A group that imports a command when it is used."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -144,12 +143,6 @@ class _LazyGroup(click.Group):
             supervise()
             gc.set_threshold(*garbage.UNTIL_THE_END)
         return super().__call__(*args, **kwargs)
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        if os.environ.get("NO_COLOR"):
-            kwargs.setdefault("color", False)  # rich reads it itself, click does not
-        with exit_if_output_is_lost():
-            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Ctrl-C has an exit code of its own; 1 is a finding of the command."""

@@ -3,7 +3,6 @@
 Owns the record and its text. What it says is `plan_command`'s.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -11,12 +10,12 @@ from typing import Any, Final
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
+from engine.cli.terminal import escape, escape_lines
 from engine.offline.new_pods import NewPod
 from engine.offline.what_if import Outcome
-from engine.policy.errors import printable
 from engine.rollout.plan import OTHER_ORDER, Difference, PlanMeasures
 
 # Tables that go into a file or a pipe are not cut to the width of a terminal.
@@ -71,9 +70,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -> None:
     """Print *answer*, with its *problems* as lines; in colors on a terminal only."""
-    console = Console(
-        width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
-    )
+    console = terminal.console(_PIPE_WIDTH)
     _say(console, f"in force   {answer.in_force}")
     if answer.candidate:
         changed = ", ".join(answer.changed) or "the same texts"
@@ -82,7 +79,7 @@ def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -
             click.echo(f"  {problem}")
         _tests(console, answer)
     for note in answer.notes:
-        _say(console, f"[dim]note: {_safe(note)}[/dim]")
+        _say(console, f"[dim]note: {escape_lines(note)}[/dim]")
     if answer.measures is not None:
         _measures(console, answer.measures)
         _differences(console, answer.differences)
@@ -96,10 +93,6 @@ def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -
 def _say(console: Console, text: str) -> None:
     """Print a line without wrapping it, so that the output can be searched."""
     console.print(text, soft_wrap=True)
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text))
 
 
 def _tests(console: Console, answer: PlanAnswer) -> None:
@@ -154,11 +147,11 @@ def _differences(console: Console, differences: tuple[Difference, ...]) -> None:
             fates = _fate(one.before), _fate(one.after)
         runs = f" (runs on {one.runs_on})" if one.is_running else ""
         table.add_row(
-            _safe(one.pod + runs),
+            escape(one.pod + runs),
             f"[{color}]{words}[/{color}]",
-            *map(_safe, fates),
-            _safe(one.place or ", ".join(one.causes)),
-            _safe(one.why.partition("\n")[0]),
+            *map(escape, fates),
+            escape(one.place or ", ".join(one.causes)),
+            escape(one.why.partition("\n")[0]),
         )
     console.print(table)
     if len(differences) > _SHOWN:
@@ -185,19 +178,19 @@ def _new_pods(console: Console, pods: tuple[NewPod, ...]) -> None:
     queue = f"queue ({pods[0].waiting:,} wait)"
     table = Table("pod", "goes to", queue, "earliest start", "if", "next step")
     for one in pods[:_SHOWN]:
-        where = f"[green]{_safe(one.outcome.node)}[/green]"
+        where = f"[green]{escape(one.outcome.node)}[/green]"
         if not one.outcome.node:
             reason = one.outcome.reason or "nowhere"
-            where = f"[red]{_safe(reason)}[/red]: {_safe(_fate(one.outcome))}"
+            where = f"[red]{escape(reason)}[/red]: {escape(_fate(one.outcome))}"
         position = "gated" if one.position is None else f"{one.position:,}"
         by = f", by {one.by}" if one.by else ""
         table.add_row(
-            _safe(one.pod),
+            escape(one.pod),
             where,
             position,
             one.start.replace("_", " ") + by,
-            _safe(one.assumption),
-            _safe(one.next_step),
+            escape(one.assumption),
+            escape(one.next_step),
         )
     console.print(table)
     placed = sum(bool(one.outcome.node) for one in pods)

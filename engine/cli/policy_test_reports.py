@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 import click
 import msgspec
 
+from engine.cli import terminal
+from engine.lib.printable import printable_lines
 from engine.policy.errors import Problem
 from engine.policy_testing.coverage import FileCoverage, percent
 from engine.policy_testing.runner import PolicyTestResult, describe
@@ -18,9 +20,8 @@ _COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow"}
 def print_result(result: PolicyTestResult) -> None:
     """One test, as it ends."""
     verdict = "SKIP" if result.skipped else "PASS" if result.passed else "FAIL"
-    # click leaves the colours out where the output is no terminal.
-    head = click.style(verdict, fg=_COLOURS[verdict])
-    click.echo(f"{head}  {result.file}:{result.line}  {result.name}")
+    rest = f"  {result.file}:{result.line}  {result.name}"
+    terminal.echo_styled(verdict, rest, fg=_COLOURS[verdict])
     if result.passed:
         return
     click.echo(f"      {result.message}")
@@ -85,9 +86,9 @@ def as_junit(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -
         case = ElementTree.SubElement(
             suite,
             "testcase",
-            classname=result.file.removesuffix(".star"),
+            classname=_xml(result.file.removesuffix(".star")),
             name=_xml(result.name),
-            file=result.file,
+            file=_xml(result.file),
             line=str(result.line),
             time=f"{result.seconds:.3f}",
         )
@@ -95,7 +96,7 @@ def as_junit(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -
             failure = ElementTree.SubElement(case, "failure", message=_xml(describe(result)))
             failure.text = _xml(f"{result.file}:{result.line}: {describe(result)}")
     for problem in problems:
-        case = ElementTree.SubElement(suite, "testcase", classname=problem.file, name="check")
+        case = ElementTree.SubElement(suite, "testcase", classname=_xml(problem.file), name="check")
         error = ElementTree.SubElement(case, "error", message=_xml(problem.message))
         error.text = _xml(str(problem))
     ElementTree.indent(suite)
@@ -103,5 +104,5 @@ def as_junit(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -
 
 
 def _xml(text: str) -> str:
-    """*text* without the control characters that XML does not allow."""
-    return "".join(c if c >= " " or c in "\t\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """*text* without control characters, most of which XML does not allow."""
+    return printable_lines(text)

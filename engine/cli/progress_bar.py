@@ -2,7 +2,6 @@
 
 import sys
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -11,6 +10,8 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+
+from engine.cli import terminal
 
 
 def progress_bar(unit: str = "") -> Progress:
@@ -22,7 +23,7 @@ def progress_bar(unit: str = "") -> Progress:
         TextColumn("{task.description}"),
         *counted,
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=terminal.console(None, is_error=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

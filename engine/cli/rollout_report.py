@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from engine.cli import terminal
 from engine.cli.cluster_option import cluster_options
 from engine.cli.comparison_text import print_comparison, seeds_option, simulated
 from engine.cli.durations import DURATION
@@ -159,7 +160,7 @@ def _print(
     if not is_first:
         click.echo()
     took = go_duration(round(part.ended - part.began))
-    click.secho(f"A simulation of the recorded {took}", bold=True)
+    terminal.echo_styled(f"A simulation of the recorded {took}", bold=True)
     began, ended = (at_text(one) for one in (part.began, part.ended))
     click.echo(f"  from {began} to {ended}, in virtual time, by {' and by '.join(revisions)}")
     for one in ASSUMPTIONS:

@@ -1,19 +1,17 @@
 """How far an edit has come, for people: sentences first, then bars and tables."""
 
-import sys
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
+from engine.cli.terminal import escape, escape_lines
 from engine.live.answers import RolloutPage
 from engine.live.rollout_page import stage_text
 from engine.page.rollout_view import ExampleView, RolloutView, Row, rollout_view
 from engine.page.words import percent, took, word
 
-# Tables that go into a file or a pipe are not cut to the width of a terminal.
-_PIPE_WIDTH = 160
 _BAR = 20
 _COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 _SIGNS = {
@@ -28,9 +26,7 @@ _SIGNS = {
 
 def print_rollout(page: RolloutPage) -> None:
     """Print *page*; in colours on a terminal only."""
-    console = Console(
-        width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
-    )
+    console = terminal.console()
     view = rollout_view(page)
     _say(console, f"[bold]{escape(page.headline)}[/bold]")
     if page.shadowed:
@@ -43,7 +39,7 @@ def print_rollout(page: RolloutPage) -> None:
     if page.next_step:
         _say(console, f"  next: {escape(page.next_step)}")
     for problem in page.problems:
-        _say(console, f"  [red]problem:[/red] {escape(problem)}")
+        _say(console, f"  [red]problem:[/red] {escape_lines(problem)}")
     _gates(console, page, view)
     _numbers(console, "Decisions", view.compared)
     _numbers(console, "Differences", view.kinds)

@@ -1,16 +1,14 @@
 """`starsched simulate`: a workload in virtual time, decided by the engine itself."""
 
 import csv
-import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from engine.cli import terminal
 from engine.cli.file_notes import report_replaced, report_workload
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import workload_argument
@@ -19,6 +17,8 @@ from engine.cli.line_chart import line_chart
 from engine.cli.output_file import write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.progress_bar import progress_bar
+from engine.cli.terminal import escape
+from engine.lib.printable import printable
 from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
@@ -167,11 +167,12 @@ def _run(bundle: Bundle, workload: Workload, recorder: Recorder, *, retries: boo
 def write_steps(path: Path, steps: list[Step]) -> None:
     """Write *steps* as CSV: one line a moment, requested and allocatable by resource."""
     names = sorted({name for step in steps for name in step.allocatable})
+    shown = [printable(name) for name in names]
     text = StringIO(newline="")
     table = csv.writer(text)
     head = ["at", "arrived", "placed", "pending", "evictions"]
     table.writerow(
-        [*head, *(f"{part}:{name}" for name in names for part in ("requested", "allocatable"))]
+        [*head, *(f"{part}:{name}" for name in shown for part in ("requested", "allocatable"))]
     )
     for step in steps:
         amounts = (
@@ -196,7 +197,7 @@ def _chart(steps: list[Step]) -> str:
 
 def print_report(result: Report) -> None:
     """Print *result* for people."""
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = terminal.console()
     gone = f", {result.completed} completed" if result.completed else ""
     gone += f", {result.given_up} never got a node" if result.given_up else ""
     gone += f", {result.evicted} evicted and not replaced" if result.evicted else ""

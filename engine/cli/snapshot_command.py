@@ -1,12 +1,12 @@
 """`starsched snapshot`: the state of a cluster as one file."""
 
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 
 import click
 
+from engine.cli import terminal
 from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_live
 from engine.cli.fact_reading import FactsAt, facts_config, read_facts
@@ -73,7 +73,7 @@ def snapshot_command(
     for resource, reason in missing.items():
         click.echo(f"not read: {resource}: {reason}", err=True)
     if str(file) == "-":
-        sys.stdout.buffer.write(text)
+        terminal.write_data(text)
         return
     _write(file, text)
     counts = Counter(item["kind"] for item in items)

@@ -1,6 +1,7 @@
-"""Standard output that cannot be written: closed, a pipe without a reader, a full disk.
+"""Standard output of every command: without control characters of others, and if it is lost.
 
-Owns how every command exits then. Errors of other files are reported where those are written.
+Owns how a command exits if it cannot be written: closed, a pipe without a reader, a full disk.
+Errors of other files are reported where those are written.
 """
 
 import contextlib
@@ -9,9 +10,11 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import click
+
+from engine.cli.terminal import EscapingStream
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -31,7 +34,8 @@ def exit_if_output_is_lost() -> Iterator[None]:
         sys.stdout.reconfigure(errors="backslashreplace")  # as for standard error
     try:
         try:
-            yield
+            with _escaping():
+                yield
         finally:
             sys.stdout.flush()  # otherwise the interpreter does, with a message of its own
     except OSError as error:
@@ -45,3 +49,24 @@ def exit_if_output_is_lost() -> Iterator[None]:
             with contextlib.suppress(OSError):
                 click.echo(f"Error: standard output: {os.strerror(error.errno).lower()}", err=True)
         raise SystemExit(1) from None
+
+
+@contextlib.contextmanager
+def _escaping() -> Iterator[None]:
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(EscapingStream, streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+class GuardedGroup(click.Group):
+    """A group of commands whose output is guarded like that."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program."""
+        if os.environ.get("NO_COLOR"):
+            kwargs.setdefault("color", False)  # rich reads it itself, click does not
+        with exit_if_output_is_lost():
+            return super().main(*args, **kwargs)

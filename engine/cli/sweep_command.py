@@ -3,7 +3,6 @@
 import logging
 import multiprocessing
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import (
     CancelledError,
@@ -19,8 +18,8 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 
+from engine.cli import terminal
 from engine.cli.file_notes import report_workload
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import kept_copy, workload_argument
@@ -184,7 +183,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         }
         print_json(said)
         return
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = terminal.console(_PIPE_WIDTH)
     print_means(results, console)
     click.echo(f"{directory}: {len(results)} results, {len(missing)} of them new")
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape as plain
 from rich.table import Table
 
 from engine.cli.output_file import naming, replacing
+from engine.cli.terminal import escape as plain
+from engine.lib.printable import printable
 from engine.offline.sweep import Measured
 
 _MOST_COLUMNS: Final = 6
@@ -97,12 +98,17 @@ def _write_table(path: Path, columns: dict[str, list[Any]], *, is_parquet: bool)
     else:
         text = StringIO(newline="")
         table = csv.writer(text)
-        table.writerow(columns)
+        table.writerow(map(printable, columns))
         table.writerows(
-            [_text(value) if isinstance(value, bool) else value for value in row]
-            for row in zip(*columns.values(), strict=True)
+            [_cell(value) for value in row] for row in zip(*columns.values(), strict=True)
         )
         path.write_text(text.getvalue(), encoding="utf-8", newline="")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return _text(value)
+    return printable(value) if isinstance(value, str) else value
 
 
 def differing(results: Sequence[Measured]) -> list[str]:
@@ -159,17 +165,21 @@ def bar_chart(results: Sequence[Measured]) -> str:
     for number, name in enumerate(names):
         y = number * panel
         most = max(one.metrics.get(name, 0.0) for one in results) or 1.0
-        parts.append(f'<text x="10" y="{y + 18}" font-weight="bold">{escape(name)}</text>')
+        parts.append(f'<text x="10" y="{y + 18}" font-weight="bold">{_escape(name)}</text>')
         for place, (label, group) in enumerate(groups.items()):
             values = [one.metrics.get(name, 0.0) for one in group]
             mean = _mean(group, name)
             at, middle = y + top + place * row, y + top + place * row + 7
             low, high = (left + width * value / most for value in (min(values), max(values)))
             parts += [
-                f'<text x="{left - 8}" y="{at + 11}" text-anchor="end">{escape(label)}</text>',
+                f'<text x="{left - 8}" y="{at + 11}" text-anchor="end">{_escape(label)}</text>',
                 f'<rect x="{left}" y="{at}" width="{width * mean / most:.1f}" height="14" '
                 'fill="#1f77b4"/>',
                 f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="black"/>',
                 f'<text x="{left + width + 10}" y="{at + 11}">{mean:.4g}</text>',
             ]
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _escape(text: str) -> str:
+    return escape(printable(text))

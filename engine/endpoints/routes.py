@@ -13,6 +13,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from engine.endpoints.callers import Caller
+from engine.lib.printable import printable_json, printable_lines
 
 log = structlog.get_logger(component="endpoints")
 
@@ -93,12 +94,13 @@ class Refused(Exception):
 
 def text_answer(text: str, status: int = 200) -> web.Response:
     """Plain text."""
-    return _hardened(web.Response(text=text, status=status))
+    return _hardened(web.Response(text=printable_lines(text), status=status))
 
 
 def json_answer(value: Any, status: int = 200) -> web.Response:
     """*value*, plain data or a Struct, as JSON for people and programs."""
     body = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2) + b"\n"
+    body = printable_json(body)
     return _hardened(web.Response(body=body, status=status, content_type="application/json"))
 
 

@@ -6,6 +6,8 @@ Owns the codes of kube-scheduler's framework and nothing that acts on them.
 import enum
 from dataclasses import dataclass
 
+from engine.lib.printable import LONGEST_TEXT, short
+
 
 class Code(enum.Enum):
     """The outcome of one step. Values are kube-scheduler's spelling."""
@@ -25,13 +27,20 @@ class Status:
     """An outcome with its reasons and the plugin that gave it.
 
     `UNSCHEDULABLE` means that removing pods could help; `UNRESOLVABLE` that it could not. `token`
-    is the reason token that a policy gives; "" if it gives none (see `reasons`).
+    is the reason token that a policy gives; "" if it gives none (see `reasons`). Reasons quote what
+    others wrote: they are printable, and of bounded length, from here on.
     """
 
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
     token: str = ""
+
+    def __post_init__(self) -> None:
+        for reason in self.reasons:
+            if len(reason) > LONGEST_TEXT or not reason.isprintable():
+                object.__setattr__(self, "reasons", tuple(map(short, self.reasons)))
+                break
 
     @property
     def is_rejection(self) -> bool:

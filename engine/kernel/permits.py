@@ -34,6 +34,7 @@ from engine.kernel.instructions import Bind, Instruction, ReportGroupReleased, R
 from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.lib.clock import Clock
 from engine.lib.durations import go_duration
+from engine.lib.printable import short
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import ASSIGNED_POD_DELETE
@@ -107,16 +108,16 @@ _PREEMPTED: Final = _Refusal(
 )
 
 
-def _not_about_nodes(policy: str, texts: tuple[str, ...], token: str) -> Reason:
+def _not_about_nodes(policy: str, texts: Sequence[str], token: str) -> tuple[Status, Reason]:
     """The reason of a pod that has a node, and that *policy* rejects all the same."""
-    status = Status(Code.UNSCHEDULABLE, texts, policy, legal_token(token))
-    return reasons.rejection(status, is_about_nodes=False)
+    status = Status(Code.UNSCHEDULABLE, tuple(texts), policy, legal_token(token))
+    return status, reasons.rejection(status, is_about_nodes=False)
 
 
 def _refused(policy: str, texts: Sequence[str], token: str = "") -> _Refusal:
     """What *policy* says of a pod that must not be bound."""
-    why = tuple(texts)
-    return _Refusal(why, frozenset({policy}), reason=_not_about_nodes(policy, why, token))
+    status, reason = _not_about_nodes(policy, texts, token)
+    return _Refusal(status.reasons, frozenset({policy}), reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +442,7 @@ class Permits:
             seconds = min(float(verdict[1]), MOST_SECONDS)
             begun = entry.waits.get(policy) or _Wait(seconds, now + seconds, "")
             token = (legal_token(verdict[3]) if len(verdict) > 3 else "") or _WAITING
-            waits[policy] = replace(begun, text=str(verdict[2]), token=token)
+            waits[policy] = replace(begun, text=short(str(verdict[2])), token=token)
         entry.waits = waits
         status = "Success"
         if refusal is not None:
@@ -498,7 +499,7 @@ class Permits:
         groups = self._groups.permit_keys_of(placement.pod.uid)
         more = f"on node `{placement.node}`, {wait.text}"
         # A group that times out wants its nodes again, like one that is not whole.
-        cause = NOT_WHOLE if groups else _not_about_nodes(policy, (), wait.token)
+        cause = NOT_WHOLE if groups else _not_about_nodes(policy, (), wait.token)[1]
         self._end(placement.pod.uid, _Refusal((reason,), more=more, reason=cause))
         for key in groups:
             self._release(key, f"of its group `{key.name}` {waited}")

@@ -27,6 +27,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from engine.lib import printable
 from engine.lib.deep_json import UNREADABLE
 
 
@@ -63,6 +64,7 @@ class ApiError(Exception):
         request: str = "",
         causes: tuple[str, ...] = (),
     ) -> None:
+        message = printable.message(message)  # of a server, or of something in between
         super().__init__(message)
         self.status = status
         self.reason = reason

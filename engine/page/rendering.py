@@ -1,7 +1,8 @@
 """Answers as HTML: a whole page, or what of it changes.
 
 Owns the environment of the templates. Everything that a template is given is escaped; none marks
-anything as safe, so the text of a label, a name or a policy stays text.
+anything as safe, so the text of a label, a name or a policy stays text; its control characters are
+written out.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from engine.lib.printable import printable_lines
 from engine.page import nodes_view
 from engine.page.policies_view import anchor_of
 from engine.page.screens import NAVIGATION, Screen
@@ -66,6 +68,11 @@ def _shown(screen: Screen, answer: Any, asked: Mapping[str, str]) -> dict[str, A
     return {"screen": screen, "answer": answer, "asked": asked, "view": view}
 
 
+def _printed(value: Any) -> Any:
+    """*value* as it is put on the page; markup is that of our own macros."""
+    return printable_lines(value) if type(value) is str else value
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -75,6 +82,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=_printed,
     )
     environment.filters.update(FILTERS)
     environment.globals.update(

@@ -4,26 +4,10 @@ Owns the shape of a problem and of the error that carries all of them. Finding p
 work of `check`, `config` and `bundle`; failures while a policy runs are `PolicyFailure`.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
-# Control characters, which a terminal may interpret.
-_CONTROLS: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def printable(text: str) -> str:
-    """*text* with each control character escaped (`\\x1b`): it may quote what others wrote."""
-    return _CONTROLS.sub(_spelt_out, text)
-
-
-def _spelt_out(found: re.Match[str]) -> str:
-    # Not by `unicode_escape`: a codec is a file, and the sandbox cannot open any.
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 1 << 8 else f"\\u{code:04x}"
+from engine.lib.printable import printable
 
 
 @dataclass(frozen=True, slots=True, order=True)

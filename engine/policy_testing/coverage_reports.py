@@ -6,6 +6,7 @@ Owns the three forms; the counts are `coverage`'s.
 import html
 from collections.abc import Iterable, Sequence
 
+from engine.lib.printable import printable, printable_lines
 from engine.policy_testing.coverage import FileCoverage, percent
 
 
@@ -61,18 +62,18 @@ def as_html(files: Sequence[FileCoverage], *, is_whole: bool = False) -> str:
         f"<style>{_STYLE}</style><h1>Coverage of policies: {percent(counted):.1f}%</h1><ul>",
     ]
     for index, one in enumerate(files):
-        name = html.escape(one.file)
+        name = html.escape(printable(one.file))
         parts.append(f'<li><a href="#f{index}">{name}</a> {percent([one]):.1f}%')
     parts.append("</ul>")
     for index, one in enumerate(files):
-        parts.append(f'<h2 id="f{index}">{html.escape(one.file)}</h2><table>')
+        parts.append(f'<h2 id="f{index}">{html.escape(printable(one.file))}</h2><table>')
         for number, line in enumerate(one.text.rstrip("\n").split("\n"), 1):
             count = one.hits.get(number)
             kind = "" if count is None else "yes" if count else "no"
             shown = "" if count is None else str(count)
             parts.append(
                 f'<tr class="{kind}"><td class=n>{number}<td class=n>{shown}'
-                f"<td><pre>{html.escape(line)}</pre>"
+                f"<td><pre>{html.escape(printable_lines(line))}</pre>"
             )
         parts.append("</table>")
     return "\n".join(parts) + "\n"

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.reasons import failure_of, legal_token, reason_of
+from engine.lib.printable import short
 from engine.model.pod import Pod
 from engine.model.pod_group import GroupTerms, PodGroupState
 from engine.policy.bundle import Bundle
@@ -203,6 +204,7 @@ def _gate(policy: str, verdict: Any) -> Gate:
         return Gate(policy, str(verdict), failure_of(policy).token)
     text, given = (verdict, "") if isinstance(verdict, str) else verdict
     token = legal_token(given)
+    text = short(text)
     return Gate(policy, text, token or reason_of(policy, [text], "GatedByPolicy"))
 
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import msgspec
 import structlog
 
+from engine.lib.printable import printable, printable_json, printable_lines
 from engine.telemetry import spans
 
 LogFormat = Literal["json", "text"]
@@ -30,6 +31,7 @@ _SECRET_KEYS: Final = frozenset(
 _BEARER: Final = re.compile(r"(?i)(bearer\s+)[a-z0-9._~+/=-]+")
 
 _REASON_LENGTH: Final = 300
+_OF_LINES: Final = ("exception", "stack")
 
 # kube's -v: 0 and 1 are outcomes, 2 adds steps of the runtime, 4 and more are for debugging.
 _DEBUG_VERBOSITY: Final = 4
@@ -83,13 +85,17 @@ def _render_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
         "message": event.pop("event", None),
     }
     line.update(event)
-    return _encode(line)
+    return printable_json(_encode(line))
 
 
 def _render_text(colors: bool) -> Any:
     console = structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time")
 
     def render(logger: Any, method: str, event: MutableMapping[str, Any]) -> bytes:
+        for key, value in event.items():
+            if isinstance(value, str):
+                # A traceback has lines; anything else that has them would look like other entries.
+                event[key] = printable_lines(value) if key in _OF_LINES else printable(value)
         return console(logger, method, event).encode()
 
     return render

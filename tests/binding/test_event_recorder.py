@@ -21,6 +21,7 @@ from engine.lib.clock import VirtualClock
 from engine.telemetry.metrics import Metrics
 from tests.binding.scripted_api import Lose, Refuse, ScriptedApi
 from tests.builders import make_pod
+from tests.lib.hostile import HOSTILE, raw_in
 from tests.waiting import eventually, idle, one_turn
 
 
@@ -342,3 +343,10 @@ async def test_a_long_pod_name_still_makes_a_valid_event_name(bench: Bench) -> N
     (event,) = bench.api.events.values()
     assert len(event["metadata"]["name"]) <= 253
     assert len(event["reportingInstance"]) <= 128
+
+
+def test_a_note_has_no_control_characters() -> None:
+    note = truncate_note(HOSTILE + "\x1b" * 2000)
+    assert raw_in(note) == []
+    assert len(note.encode()) <= 1024
+    assert truncate_note("a\nhint: b") == "a\nhint: b"

@@ -11,10 +11,12 @@ from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.pod_status import PodStatusUpdater
 from engine.kube.client import ApiClient
 from engine.lib.clock import VirtualClock
+from engine.lib.printable import LONGEST_MESSAGE
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 from tests.binding.scripted_api import Refuse, ScriptedApi
 from tests.builders import make_pod
+from tests.lib.hostile import HOSTILE, raw_in
 from tests.waiting import one_turn
 
 
@@ -300,3 +302,16 @@ async def test_a_message_that_did_not_fit_the_queue_is_written_later(bench: Benc
 def metric(bench: Bench, result: str) -> float:
     name = "starsched_pod_status_patches_total"
     return bench.metrics.registry.get_sample_value(name, {"result": result}) or 0.0
+
+
+async def test_a_condition_has_no_control_characters_and_an_end(bench: Bench) -> None:
+    """A reason went into the condition as raw bytes, and one of 100,000 characters whole."""
+    await bench.report(web(), HOSTILE + "w" * 100_000)
+    (patch,) = bench.patches
+    (written,) = patch["status"]["conditions"]
+    assert raw_in(written["message"]) == []
+    assert written["message"].startswith("a\\x1b]0;owned")
+    assert len(written["message"]) <= LONGEST_MESSAGE
+    # What is compared with what the server shows is the same text.
+    await bench.report(web(), HOSTILE + "w" * 100_000)
+    assert len(bench.patches) == 1

@@ -12,10 +12,11 @@ import structlog
 from aiohttp import web
 
 from engine.devcluster import DevCluster
-from engine.telemetry.logs import configure_logging, level_of
+from engine.telemetry.logs import LogFormat, configure_logging, level_of
 from engine.telemetry.spans import Span, within
 from tests.app.harness import config_map, namespace, node_of, scheduler
 from tests.builders import node_manifest, pod_manifest
+from tests.lib.hostile import HOSTILE, raw_in
 from tests.tracing.kept import KeptTrace
 from tests.waiting import eventually
 
@@ -141,3 +142,27 @@ async def test_a_log_that_takes_no_line_stops_no_scheduler(full: BinaryIO) -> No
         async with scheduler(cluster, from_config_map=True):
             cluster.create(pod_manifest("p", image="app"))
             await eventually(lambda: node_of(cluster, "p") == "a")
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_line_has_no_control_characters_whatever_is_logged(
+    stream: io.BytesIO, log_format: LogFormat
+) -> None:
+    """A reason of a policy went out raw: with colours, and a line of its own."""
+    configure_logging(stream=stream, log_format=log_format)
+    log = structlog.get_logger()
+    log.warning("Pod waits", pod=HOSTILE, reason=HOSTILE, policy=[HOSTILE], node={"a": HOSTILE})
+    logging.getLogger("library").warning("said %s", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        log.exception("Failed", reason=HOSTILE)
+    text = stream.getvalue().decode()
+    assert raw_in(text) == []
+    if log_format == "json":
+        first = lines(stream)[0]
+        assert (first["pod"], first["policy"]) == (HOSTILE, [HOSTILE])
+    else:
+        head, _, traceback = text.partition("Traceback")
+        assert "\nfake: ok" not in head
+        assert "\n" in traceback

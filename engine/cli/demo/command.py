@@ -15,6 +15,7 @@ from typing import Final
 import click
 from rich.console import Console
 
+from engine.cli import terminal
 from engine.cli.demo.scenarios import SCENARIOS
 from engine.cli.demo.stage import (
     CONFIG_MAP,
@@ -70,8 +71,7 @@ Examples:
 def demo_command(scenario: str, keep: bool, output: str) -> None:
     """Run a story."""
     stream = sys.stderr if output == "json" else sys.stdout
-    width = None if stream.isatty() else _PIPE_WIDTH
-    console = Console(file=stream, width=width, highlight=False)
+    console = terminal.console(_PIPE_WIDTH, file=stream)
     # The log would talk over the story; it is one file away.
     with tempfile.TemporaryDirectory(prefix="starsched-demo-") as directory:
         log_file = Path(directory) / "scheduler.log"

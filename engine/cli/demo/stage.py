@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
@@ -21,6 +20,7 @@ from rich.text import Text
 
 from engine.app import App, Settings
 from engine.binding.event_recorder import REVISION_ANNOTATION
+from engine.cli.terminal import escape
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from engine.policy.errors import printable
+from engine.lib.printable import printable
 
 # Modules of the runtime itself: an error there is shown at the policy line that led to it.
 PRIVATE: Final = "@starsched/"

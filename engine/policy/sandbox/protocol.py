@@ -21,6 +21,7 @@ from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
 from engine.lib.confinement import Confinement
 from engine.lib.deep_json import UNREADABLE
+from engine.lib.printable import short
 from engine.policy.errors import Problem
 
 MIB: Final = 1 << 20
@@ -96,6 +97,11 @@ class PolicyFailure:
     message: str
     kind: str
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        # They quote what policies and the objects that they were given say.
+        object.__setattr__(self, "message", short(self.message))
+        object.__setattr__(self, "hint", short(self.hint))
 
     @property
     def is_transient(self) -> bool:
