@@ -675,7 +675,7 @@ class App:
         failed = bool(made.failures) and decision.node is None
         if not self.comparing.is_candidates(made):
             self.rollout.counts.count(made.own_seconds, failed, made.lost)
-        for failure in (*decision.failures, *decision.ignored):
+        for failure in decision.policy_failures:
             metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
         if made.lost:
             labels = made.lost[0].policy, made.pod.scheduler_name

@@ -12,7 +12,7 @@ from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_re
 from engine.binding.pod_status import (
     PodStatusUpdater,
 )
-from engine.framework.reasons import SCHEDULER_ERROR, SCHEDULING_GATED
+from engine.framework.reasons import SCHEDULER_ERROR, SCHEDULING_GATED, kind_of
 from engine.kernel.instructions import (
     ForgetReports,
     RepeatReports,
@@ -127,6 +127,9 @@ class AttemptOutcomes:
         duration = self._clock.monotonic() - report.started_at
         self._metrics.profile(report.profile).observe(result, duration)
         self._metrics.rejections.labels(rejection.reason.token).inc()
+        owner = kind_of(rejection.reason.token).owner
+        if owner is not None:
+            self._metrics.failures.labels(owner.value, rejection.reason.token).inc()
         if report.is_logged:
             write = log.warning if rejection.is_error else log.info
             write(

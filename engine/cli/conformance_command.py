@@ -36,7 +36,8 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     Each FILE holds one scenario a line: nodes, placed pods, other objects, an optional
     KubeSchedulerConfiguration, incoming pods and what kube-scheduler answered for each. It may be
     compressed; `-` is the standard input. Every difference is printed. An answer that needs a
-    plugin that is not shipped is unsupported. The last line counts the answers.
+    plugin that is not shipped is unsupported. Differences that are meant are counted and not
+    printed; docs/parity.md lists them. The last line counts the answers.
 
     \b
     Exit codes: 0 no answer differs, 1 some do, 2 the command cannot run.
@@ -93,10 +94,12 @@ def _print(path: Path, outcomes: list[Outcome]) -> None:
 
 
 def _counted(counts: Counter[Agreement]) -> str:
-    return (
+    text = (
         f"{counts[Agreement.MATCHED]} matched, {counts[Agreement.DIFFERS]} differ, "
         f"{counts[Agreement.UNSUPPORTED]} unsupported"
     )
+    on_purpose = counts[Agreement.ON_PURPOSE]
+    return f"{text}, {on_purpose} differ on purpose" if on_purpose else text
 
 
 def _summary(counts: Counter[Agreement]) -> str:
@@ -129,4 +132,5 @@ def _plain_counts(counts: Counter[Agreement]) -> dict[str, int]:
         "matched": counts[Agreement.MATCHED],
         "differ": counts[Agreement.DIFFERS],
         "unsupported": counts[Agreement.UNSUPPORTED],
+        "onPurpose": counts[Agreement.ON_PURPOSE],
     }

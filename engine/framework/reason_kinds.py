@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from engine.framework.owner import Owner
+
 # Which cause is dominant, the first that applies. Within a rank, the one that decides most nodes.
 BROKEN: Final = 0  # no waiting helps: something has to be repaired
 MISSING: Final = 1  # an object has to be created, for this pod alone
@@ -28,6 +30,8 @@ class ReasonKind:
         next_step: What to do about it.
         rank: Of several causes the one with the smallest is the dominant one.
         is_for_policies: Policies may give it; others are for the runtime alone.
+        owner: Of a failure: whose fault it is. None: nothing failed.
+        costs: Of a failure: what it costs, and whom.
     """
 
     token: str
@@ -36,56 +40,118 @@ class ReasonKind:
     next_step: str
     rank: int
     is_for_policies: bool = True
+    owner: Owner | None = None
+    costs: str = ""
 
 
 def _runtime(token: str, meaning: str, helps: bool, next_step: str, rank: int) -> ReasonKind:
     return ReasonKind(token, meaning, helps, next_step, rank, is_for_policies=False)
 
 
+def _failure(
+    token: str, meaning: str, next_step: str, owner: Owner, costs: str, *, rank: int = BROKEN
+) -> ReasonKind:
+    return ReasonKind(token, meaning, False, next_step, rank, False, owner, costs)
+
+
+#: The token of what no other token explains.
+INTERNAL_ERROR: Final = "InternalError"
+#: The token of a search that may get further the next time, whatever changes.
+SEARCH_TOO_LONG: Final = "DeviceSearchTooLong"
+
+_THAT_POD: Final = "that pod waits until the object is another one; no other pod does"
+
 _ENTRIES: Final = (
     # --- something is broken ----------------------------------------------------------------------
-    _runtime(
+    _failure(
         "InvalidPod",
         "an amount in the pod's spec cannot be read",
-        False,
         "create the pod again with valid amounts",
-        BROKEN,
+        Owner.OBJECT,
+        "that pod waits until it is replaced; no other pod does",
     ),
-    _runtime(
+    _failure(
         "PolicyFailed",
         "a policy raised an error, ran into a limit or returned something that is no verdict",
-        False,
         "repair the policy at the file and line in the message",
-        BROKEN,
+        Owner.POLICY,
+        "that pod one attempt; an edit that fails where the text in force does not is rejected, "
+        "or rolled back",
     ),
-    _runtime(
+    _failure(
+        "ClaimSelectorFailed",
+        "a CEL selector of the pod's ResourceClaim fails on a device, or is no valid expression",
+        "correct the selector in the claim, or its template, that the message names: guard "
+        "attributes that a device may not have",
+        Owner.OBJECT,
+        _THAT_POD,
+    ),
+    _failure(
+        "ClassSelectorFailed",
+        "a CEL selector of a DeviceClass fails on a device, or is no valid expression",
+        "correct the selector in the class that the message names: guard attributes that a device "
+        "may not have",
+        Owner.OBJECT,
+        "pods with claims of that class wait until it is another one; no other pod does",
+    ),
+    _failure(
+        "InvalidClaim",
+        "the pod's ResourceClaim asks for what no device can be, or in a way that is not "
+        "understood",
+        "correct the claim, or its template, as the message says",
+        Owner.OBJECT,
+        _THAT_POD,
+    ),
+    _failure(
+        "InvalidDevice",
+        "a ResourceSlice describes a device in a way that is not understood",
+        "look at the slice that the message or its driver names; its driver publishes it",
+        Owner.OBJECT,
+        "pods whose claims look at that device wait until it is another one; no other pod does",
+    ),
+    _failure(
+        SEARCH_TOO_LONG,
+        "the search for devices took longer than `filterTimeout`",
+        "make the claims simpler, or raise `filterTimeout` of DynamicResources",
+        Owner.OBJECT,
+        "that pod one attempt; the time-out bounds what it keeps other pods waiting",
+    ),
+    _failure(
+        "InvalidVolume",
+        "a PersistentVolumeClaim, PersistentVolume or storage class of the pod has a field that "
+        "cannot be understood",
+        "correct the object as the message says",
+        Owner.OBJECT,
+        _THAT_POD,
+    ),
+    _failure(
         "ExtenderFailed",
         "an extender did not answer, or answered with an error",
-        False,
         "look at the extender's log; an extender that may be left out is `ignorable`",
-        BROKEN,
+        Owner.EXTENDER,
+        "pods that the extender is asked about one attempt each, and its time-out",
     ),
-    _runtime(
-        "InternalError",
+    _failure(
+        INTERNAL_ERROR,
         "an unexpected error of the scheduler ended the attempt",
-        False,
         "report the error that the log has for this pod",
-        BROKEN,
+        Owner.RUNTIME,
+        "that pod one attempt",
     ),
-    _runtime(
+    _failure(
         "BindingFailed",
         "a node was chosen, and the pod could not be prepared for it or bound to it",
-        False,
         "read the message; the pod is tried again after its backoff",
-        BROKEN,
+        Owner.NETWORK,
+        "that pod one attempt",
     ),
-    _runtime(
+    _failure(
         "InvalidGroup",
         "the pod's group cannot be followed: its pods contradict each other, or its PodGroup has a "
         "field that is not understood or is not served",
-        False,
         "correct the PodGroup or the pods as the message says",
-        BROKEN,
+        Owner.OBJECT,
+        "the pods of that group wait; no other pod does",
     ),
     ReasonKind(
         "AffinityConflict",
@@ -265,6 +331,16 @@ _ENTRIES: Final = (
         True,
         "add storage, or lower the claim's request",
         FULL,
+    ),
+    ReasonKind(
+        "DevicePoolNotReady",
+        "a pool of devices that nodes reach is being updated, or contradicts itself",
+        True,
+        "look at the ResourceSlices of the nodes: their driver publishes the pool",
+        FULL,
+        is_for_policies=False,
+        owner=Owner.OBJECT,
+        costs="its nodes are left out for requests for all devices; other nodes are not",
     ),
     ReasonKind(
         "InsufficientDevices",

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from engine.framework.extender import EXTENDER
+from engine.framework.owner import Owner
 from engine.framework.reason_kinds import FULL, HELD, REASONS, ReasonKind
 from engine.framework.status import Status
 
@@ -68,6 +69,8 @@ _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "DynamicResources": (
         ("device class", "ClassMissing"),
+        ("of a resource pool", "DevicePoolNotReady"),
+        ("invalid resource pools", "DevicePoolNotReady"),
         ("not available on the node", "DeviceNodeMismatch"),
         ("cannot", "InsufficientDevices"),
         ("allocated", "InsufficientDevices"),
@@ -103,6 +106,11 @@ class Reason(NamedTuple):
     policy: str = ""
     node_helps: bool = False
     condition: str = UNSCHEDULABLE
+
+    @property
+    def owner(self) -> Owner:
+        """If it is that of a failure: whose fault that is."""
+        return owner_of(self.token)
 
 
 NOT_YET_TRIED: Final = Reason("NotYetTried")
@@ -154,9 +162,9 @@ def failure(token: str, policy: str = "") -> Reason:
     return Reason(token, policy, condition=SCHEDULER_ERROR)
 
 
-def failure_of(policy: str) -> Reason:
-    """The cause of an attempt that the failure of a policy, or of an extender, ended."""
-    return failure("ExtenderFailed" if policy == EXTENDER else "PolicyFailed", policy)
+def owner_of(token: str) -> Owner:
+    """Whose fault a failure with *token* is."""
+    return kind_of(token).owner or Owner.RUNTIME
 
 
 def gate(policy: str, token: str) -> Reason:

@@ -27,14 +27,16 @@ class Status:
     """An outcome with its reasons and the plugin that gave it.
 
     `UNSCHEDULABLE` means that removing pods could help; `UNRESOLVABLE` that it could not. `token`
-    is the reason token that a policy gives; "" if it gives none (see `reasons`). Reasons quote what
-    others wrote: they are printable, and of bounded length, from here on.
+    is the reason token that a policy gives; "" if it gives none (see `reasons`). Of an error it is
+    the token of the failure, and `subject` the object at fault. Reasons quote what others wrote:
+    they are printable, and of bounded length, from here on.
     """
 
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
     token: str = ""
+    subject: str = ""
 
     def __post_init__(self) -> None:
         for reason in self.reasons:

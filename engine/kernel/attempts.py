@@ -7,6 +7,7 @@ with or without a nomination, and the failure is reported.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from engine.caching.cache import Cache
@@ -24,6 +25,7 @@ from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.decision import Decision
 from engine.scheduling.placement import Placement, Rejection
+from engine.scheduling.runtime_plugin import reserve_failure
 
 
 class Attempts:
@@ -112,9 +114,8 @@ class Attempts:
         """Put the pod of a failed attempt back into the queue, if it still wants a node."""
         tried_because = queued.tried_because
         # 1. The queue knows the pod's newest version, and whether it was deleted or bound.
-        rejectors = frozenset[str]() if rejection.is_error else rejection.rejectors
         is_queued = self._queue.requeue(
-            queued, rejectors, reason=rejection.reason, message=rejection.message
+            queued, rejection.rejectors, reason=rejection.reason, message=rejection.message
         )
         pod = queued.pod
         # 2. The nomination, in force for the next decision.
@@ -159,8 +160,9 @@ class Attempts:
 def _refused(plugin: str, status: Status) -> Rejection:
     """The rejection of a pod for which a plugin could not reserve."""
     if status.code is Code.ERROR:
-        message = f'running Reserve plugin "{plugin}": {status.message}'
-        return Rejection(message, is_error=True, reason=reasons.failure_of(plugin))
+        failure = reserve_failure(replace(status, plugin=plugin))
+        reason = reasons.failure(failure.token, plugin)
+        return Rejection(str(failure), is_error=True, reason=reason)
     message = f"0/1 nodes are available: 1 {status.message}."
     reason = reasons.rejection(status)
     return Rejection(message, is_error=False, rejectors=frozenset({plugin}), reason=reason)

@@ -270,7 +270,10 @@ class GroupAttempts:
             attempt.states[queued.uid] = decision.reserves
             if decision.is_error:
                 attempt.rejections[queued.uid] = Rejection(
-                    decision.message(), is_error=True, reason=decision.reason
+                    decision.message(),
+                    is_error=True,
+                    rejectors=decision.failed_objects,
+                    reason=decision.reason,
                 )
                 attempt.end(_OTHER_POD.format(decision.message()), decision.reason)
             elif decision.node is None:

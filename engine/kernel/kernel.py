@@ -49,7 +49,7 @@ from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Failures, Throttle, Work
 from engine.queueing.transitions import Trigger
 from engine.scheduling.decision import Decision, Explanation
-from engine.scheduling.extenders import Answer, ExtenderFailure, Question
+from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Preemption, Rejection
 from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -530,11 +530,8 @@ class Kernel:
     ) -> None:
         """Report the decision, and charge the pod's policies with the time that they lost."""
         seconds = self.time.monotonic() - started_at
-        failures: Failures = ()
-        if decision.failures or decision.ignored:
-            # A failing extender is not the policies' fault: it must not cause a fallback.
-            found = (*decision.failures, *decision.ignored)
-            failures = [one for one in found if not isinstance(one, ExtenderFailure)]
+        # What is not the policies' fault must not throttle them, nor cause a fallback.
+        failures = decision.policy_failures
         lost = self.throttle.charge(Work.ATTEMPT, pod, failures, seconds - waited)
         if not lost:
             self.throttle.succeeded(Work.ATTEMPT, pod)
@@ -622,7 +619,12 @@ class Kernel:
 
 def _rejection(decision: Decision) -> Rejection:
     if decision.is_error:
-        return Rejection(decision.message(), is_error=True, reason=decision.reason)
+        return Rejection(
+            decision.message(),
+            is_error=True,
+            rejectors=decision.failed_objects,
+            reason=decision.reason,
+        )
     return Rejection(
         decision.message(),
         is_error=False,

@@ -431,7 +431,7 @@ class Permits:
                     (str(verdict),),
                     is_error=True,
                     lost_time=bool(lost),
-                    reason=reasons.failure_of(policy),
+                    reason=reasons.failure(verdict.token, policy),
                 )
                 break
             if verdict is None:

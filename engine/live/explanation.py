@@ -135,7 +135,7 @@ def _as_decided(pod: Pod, info: NodeInfo | None) -> Pod:
 
 def _outcome(decision: Decision, gate: Gate | None) -> tuple[Outcome, str]:
     """What becomes of the pod, and the message of its event."""
-    if decision.failures:
+    if decision.is_policy_failure:
         return "failed", decision.message()
     if gate is not None:
         return "gated", f"gated by policy `{gate.plugin}`: {gate.reason}"

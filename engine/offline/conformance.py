@@ -18,6 +18,7 @@ import msgspec
 from engine.lib.deep_json import UNREADABLE
 from engine.model.pod import Pod
 from engine.offline.cluster_file import unpacked
+from engine.offline.deliberate_differences import is_deliberate
 from engine.offline.full_decision import FullDecision, decide
 from engine.offline.world import ManifestError, World, pod_of
 from engine.policy.bundle import Bundle, build_bundle
@@ -65,6 +66,8 @@ class Agreement(enum.Enum):
     MATCHED = "matched"
     DIFFERS = "differs"
     UNSUPPORTED = "unsupported"
+    #: It differs, and is meant to.
+    ON_PURPOSE = "on purpose"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,10 @@ class CaseRunner:
             return Outcome(scenario.id, name, Agreement.UNSUPPORTED, missing=tuple(missing))
         try:
             pod = pod_of(manifest)
-            differences = tuple(compare(answer, ask(pod), shipped))
+            decision = ask(pod)
+            differences = tuple(compare(answer, decision, shipped))
+            if differences and is_deliberate(answer, decision, manifest, scenario.objects):
+                return Outcome(scenario.id, name, Agreement.ON_PURPOSE, differences)
         except ManifestError as error:
             differences = (str(error),)
         except KeyError:

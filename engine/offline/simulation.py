@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from engine.framework.owner import Owner
 from engine.kernel.events import (
     NODES,
     PODS,
@@ -289,7 +290,8 @@ class Simulation:
     def _failed(self, report: ReportFailure) -> None:
         pod, rejection = report.pod, report.rejection
         life = self.lives[pod.key]
-        life.reason, life.has_failed = rejection.message, rejection.is_error
+        life.reason = rejection.message
+        life.has_failed = rejection.is_error and rejection.reason.owner is Owner.POLICY
         life.errors = life.errors + 1 if rejection.is_error else 0
         if report.is_queued and (not self._retries or life.errors >= _MOST_ERRORS):
             self._report(ObjectChanged(PODS, pod, None))  # given up

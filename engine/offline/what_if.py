@@ -178,8 +178,8 @@ class Decider:
                 reason=decision.reason.token,
                 policy=failure.policy,
                 message=decision.message(),
-                has_failed=True,
-                place=f"{failure.file}:{failure.line}",
+                has_failed=decision.is_policy_failure,
+                place=f"{failure.file}:{failure.line}" if failure.file else "",
             )
         if decision.node is not None:
             return Outcome(node=decision.node)

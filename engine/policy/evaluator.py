@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from engine.framework.owner import Owner
 from engine.policy import current_hook
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.hook_signatures import hook_signatures
@@ -41,6 +42,7 @@ __all__ = [
     "Program",
     "Verdict",
     "first_reported",
+    "of_policies",
     "program_image",
 ]
 
@@ -78,6 +80,11 @@ def first_reported(failures: Iterable[PolicyFailure]) -> PolicyFailure:
     What has to do with limits comes last: it need not happen again.
     """
     return min(failures, key=lambda failure: (failure.is_transient, str(failure)))
+
+
+def of_policies(failures: Iterable[PolicyFailure]) -> tuple[PolicyFailure, ...]:
+    """Those that policies are judged by: their texts are at fault, and nothing else is."""
+    return tuple(failure for failure in failures if failure.owner is Owner.POLICY)
 
 
 class Evaluator(Protocol):

@@ -213,7 +213,7 @@ class LiveComparing:
                 case ReportDecision(pod=pod, decision=decision):
                     if (found := self._counter_of(pod)) is not None:
                         counter, owner = found
-                        failed, eviction = bool(decision.failures), decision.eviction
+                        failed, eviction = decision.is_policy_failure, decision.eviction
                         victims = 0 if eviction is None else len(eviction.victims)
                         counter.decided(owner, one.own_seconds, failed=failed, victims=victims)
                 case ReportHookFailure(pod=pod):

@@ -14,7 +14,6 @@ from engine.framework.profile import Profile
 from engine.lib.stopping import never
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.scheduling.trial_groups import TrialGroups
@@ -37,6 +36,9 @@ def rehearse(
     is_stopped: Callable[[], bool] = never,
 ) -> list[PolicyFailure]:
     """The first failure of each (policy, hook) for *pods*.
+
+    What is not the fault of a policy's text is none of them: it costs its pod an attempt with
+    whatever policies.
 
     Each pod is decided, with the hooks of the queue before and those of placed pods after that.
     Scores are evaluated only for pods that fit on several nodes. So each profile also explains one
@@ -62,7 +64,7 @@ def rehearse(
             note(scheduler.hooks.group_failures(pod, snapshot))
             note(scheduler.hooks.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
             decision = scheduler.schedule(pod, snapshot)
-            note(_failures_of(decision))
+            note(decision.policy_failures)
             if decision.node is not None:
                 placed.setdefault(pod.scheduler_name, pod)
                 note(_permit_failures(scheduler, groups, pod, snapshot))
@@ -75,7 +77,7 @@ def rehearse(
             note(scheduler.hooks.group_failures(pod, snapshot))
             note(scheduler.hooks.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
             explanation = scheduler.explain(pod, snapshot)
-            note(_failures_of(explanation.decision))
+            note(explanation.decision.policy_failures)
             note(scheduler.tie_failures(pod, explanation.feasible, snapshot))
             note(_permit_failures(scheduler, groups, pod, snapshot))
             victims = _victims(snapshot, [*pods, pod])
@@ -83,10 +85,6 @@ def rehearse(
     finally:
         scheduler.hooks.groups = None
     return list(found.values())
-
-
-def _failures_of(decision: Decision) -> tuple[PolicyFailure, ...]:
-    return *decision.failures, *decision.ignored
 
 
 def _permit_failures(

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.framework import reasons
+from engine.framework.owner import Owner
 from engine.framework.reasons import Reason
 from engine.framework.status import Status
 from engine.model.node_info import NodeInfo
-from engine.policy.evaluator import PolicyFailure
+from engine.policy.evaluator import PolicyFailure, of_policies
 from engine.policy.verdicts import FITS, Reasons
 from engine.scheduling.choice import Choice
 from engine.scheduling.diagnosis import Diagnosis
@@ -27,10 +28,10 @@ from engine.scheduling.runtime_plugin import RuntimePlugin
 class Decision(msgspec.Struct, frozen=True):
     """What the cycle decided for one pod.
 
-    Exactly one of these holds: `node` is set (placed); `failures` is not empty (a policy failed
-    and the pod's attempt is lost); else the pod is unschedulable for the reasons in `diagnosis`.
-    `ignored` are failures that cost the pod nothing more: of score policies that the profile chose
-    to live with, and of preemption.
+    Exactly one of these holds: `node` is set (placed); `failures` is not empty (the attempt is
+    lost, and each says whose fault that is); else the pod is unschedulable for the reasons in
+    `diagnosis`. `ignored` are failures that cost the pod nothing more: of score policies that the
+    profile chose to live with, and of preemption.
 
     Placed: `choice` is why there, if the scheduler keeps that and scores decided;
     `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
@@ -57,14 +58,37 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def is_error(self) -> bool:
-        """True if a policy failed, so that nothing could be decided."""
+        """True if something failed, so that nothing could be decided."""
         return bool(self.failures)
+
+    @property
+    def policy_failures(self) -> tuple[PolicyFailure, ...]:
+        """The failures that policies are judged by, ignored ones included."""
+        if not (self.failures or self.ignored):
+            return ()
+        return of_policies((*self.failures, *self.ignored))
+
+    @property
+    def is_policy_failure(self) -> bool:
+        """True if it is the fault of a policy's text that nothing could be decided."""
+        return bool(of_policies(self.failures))
+
+    @property
+    def failed_objects(self) -> frozenset[str]:
+        """The plugins that objects are at fault for that nothing could be decided.
+
+        Empty if anything else is at fault, or if another attempt may get further: otherwise a
+        change of what these plugins look at is worth another attempt, and nothing else is.
+        """
+        if any(f.owner is not Owner.OBJECT or f.is_timeout for f in self.failures):
+            return frozenset()
+        return frozenset(failure.policy for failure in self.failures)
 
     @property
     def reason(self) -> Reason:
         """The dominant cause of a pod that was not placed."""
         if self.failures:
-            return reasons.failure_of(self.failures[0].policy)
+            return reasons.failure(self.failures[0].token, self.failures[0].policy)
         return self.diagnosis.reason
 
     def message(self) -> str:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.extender import EXTENDER
+from engine.framework.owner import Owner
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -26,6 +27,16 @@ DROPPED: Final = Status(Code.UNRESOLVABLE, (), EXTENDER)
 @dataclass(frozen=True, slots=True)
 class ExtenderFailure(PolicyFailure):
     """An extender that gave no answer, and may not be ignored; the text is kube-scheduler's."""
+
+    @property
+    def owner(self) -> Owner:
+        """The extender's."""
+        return Owner.EXTENDER
+
+    @property
+    def token(self) -> str:
+        """The reason token of a pod whose attempt it costs."""
+        return "ExtenderFailed"
 
     def __str__(self) -> str:
         return self.message

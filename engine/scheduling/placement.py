@@ -56,7 +56,8 @@ class Placement:
 class Rejection:
     """Why an attempt did not end in a binding.
 
-    `rejectors` names the policies that said no; empty for an error. `is_error` separates "fits
+    `rejectors` names the policies that said no; of an error, the plugins for which objects are at
+    fault, if nothing else is. `is_error` separates "fits
     nowhere now" from "something went wrong". `reason` is the dominant cause.
     """
 

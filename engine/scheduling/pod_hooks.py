@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
-from engine.framework.reasons import failure_of, legal_token, reason_of
+from engine.framework.reasons import legal_token, reason_of
 from engine.lib.printable import short
 from engine.model.pod import Pod
 from engine.model.pod_group import GroupTerms, PodGroupState
@@ -201,7 +201,7 @@ class PodHooks:
 def _gate(policy: str, verdict: Any) -> Gate:
     """The gate that a verdict of `pre_enqueue` other than None closes."""
     if isinstance(verdict, PolicyFailure):
-        return Gate(policy, str(verdict), failure_of(policy).token)
+        return Gate(policy, str(verdict), verdict.token)
     text, given = (verdict, "") if isinstance(verdict, str) else verdict
     token = legal_token(given)
     text = short(text)

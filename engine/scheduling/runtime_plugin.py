@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.caching.snapshot import Snapshot
+from engine.framework import reasons
+from engine.framework.owner import Owner
 from engine.framework.profile import Profile
+from engine.framework.reason_kinds import INTERNAL_ERROR, SEARCH_TOO_LONG
 from engine.framework.status import Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -34,7 +37,19 @@ class PostFilterResult:
 
 @dataclass(frozen=True, slots=True)
 class PluginFailure(PolicyFailure):
-    """A plugin of the runtime that could not answer; the attempt is lost."""
+    """A plugin of the runtime that could not answer; the attempt is lost.
+
+    The fault is that of the object that it could not work with, if there is one: that pod alone
+    waits, and no policy is judged by it.
+    """
+
+    token: str = INTERNAL_ERROR
+    subject: str = ""
+
+    @property
+    def owner(self) -> Owner:
+        """Whose fault it is, by its token."""
+        return reasons.owner_of(self.token)
 
     def about(self, subject: str) -> "PluginFailure":
         """The same failure: it is in kube-scheduler's words, which name what they need to."""
@@ -47,13 +62,27 @@ class PluginFailure(PolicyFailure):
 def pre_filter_failure(status: Status) -> PluginFailure:
     """The failure that an error status of `pre_filter` is, in kube-scheduler's words."""
     text = f'running PreFilter plugin "{status.plugin}": {status.message}'
-    return PluginFailure(status.plugin, "pre_filter", "", 0, 0, text, "error")
+    return _failure(status, "pre_filter", text)
 
 
 def filter_failure(status: Status) -> PluginFailure:
     """The failure that an error status of `filter` is, in kube-scheduler's words."""
     text = f'running "{status.plugin}" filter plugin: {status.message}'
-    return PluginFailure(status.plugin, "filter", "", 0, 0, text, "error")
+    return _failure(status, "filter", text)
+
+
+def reserve_failure(status: Status) -> PluginFailure:
+    """The failure that an error status of `reserve` is, in kube-scheduler's words."""
+    text = f'running Reserve plugin "{status.plugin}": {status.message}'
+    return _failure(status, "reserve", text)
+
+
+def _failure(status: Status, hook: str, text: str) -> PluginFailure:
+    token = status.token or INTERNAL_ERROR
+    kind = "steps" if token == SEARCH_TOO_LONG else "error"
+    return PluginFailure(
+        status.plugin, hook, "", 0, 0, text, kind, token=token, subject=status.subject
+    )
 
 
 class RuntimePlugin:
@@ -79,7 +108,8 @@ class RuntimePlugin:
     def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
         """None: nothing to say about this pod. A rejecting `Status`, or a state for the rest.
 
-        A status with code ERROR costs the pod its attempt.
+        A status with code ERROR costs the pod its attempt. Its token says whose fault that is, its
+        subject names the object; without a token it is the runtime's.
         """
 
     def filter(self, state: Any, info: NodeInfo) -> Status | None:

@@ -319,6 +319,12 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.failures = Counter(
+            "starsched_failures_total",
+            "Attempts that a failure ended, by whose fault it was and by reason token.",
+            ["owner", "reason"],
+            registry=registry,
+        )
         self.loop_errors = Counter(
             "starsched_loop_errors_total",
             "Unexpected exceptions that did not end the scheduling loop, by place.",

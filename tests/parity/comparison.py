@@ -118,7 +118,9 @@ class Comparison:
             if outcome.agreement is Agreement.UNSUPPORTED:
                 tally.unsupported += 1
                 tally.missing.update(outcome.missing)
-            elif differences and _is_on_purpose(answered["answers"][i]):
+            elif outcome.agreement is Agreement.ON_PURPOSE or (
+                differences and _is_on_purpose(answered["answers"][i])
+            ):
                 tally.on_purpose += 1
             elif differences:
                 tally.findings.append(Finding(only_pod(answered, i), differences))

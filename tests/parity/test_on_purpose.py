@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.offline.deliberate_differences import is_deliberate
 from engine.offline.full_decision import FullDecision, decide
 from engine.offline.world import World, pod_of
 from engine.policy.bundle import build_bundle
@@ -412,3 +413,138 @@ def test_a_claim_with_the_annotation_of_its_class_is_placed_by_capacity(oracle: 
     (answered,) = oracle.ask([{"id": "x", **scenario}])
     assert answered["error"] == "a plugin panicked"
     assert _ours(scenario).best == ("n1",)
+
+
+_DEVICES: Plain = {"apiVersion": "resource.k8s.io/v1"}
+
+
+def _device_class() -> Plain:
+    return {**_DEVICES, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+
+
+def _slice(name: str, node: str, *, slices: int = 1, **spec: Any) -> Plain:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": slices}
+    return {
+        **_DEVICES,
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driver": "gpu.example.com", "pool": pool, "nodeName": node, **spec},
+    }
+
+
+def _claim(name: str, allocated: Plain | None = None, **exactly: Any) -> Plain:
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **exactly}
+    requests = [{"name": "r", "exactly": exactly}]
+    made: Plain = {
+        **_DEVICES,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": f"claim-{name}"},
+        "spec": {"devices": {"requests": requests}},
+    }
+    if allocated is not None:
+        result = {"request": "r", "driver": "gpu.example.com", "pool": "n0", **allocated}
+        made["status"] = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": "user", "uid": "user"}],
+        }
+    return made
+
+
+_COUNTED = (
+    _slice(
+        "n0-c", "n0", slices=2, sharedCounters=[{"name": "c", "counters": {"m": {"value": "9"}}}]
+    ),
+    _slice(
+        "n0-d",
+        "n0",
+        slices=2,
+        devices=[
+            {
+                "name": "d0",
+                "consumesCounters": [{"counterSet": "c", "counters": {"m": {"value": "9"}}}],
+            }
+        ],
+    ),
+)
+_SHARED = (
+    _slice(
+        "n0-d",
+        "n0",
+        devices=[
+            {
+                "name": "d0",
+                "allowMultipleAllocations": True,
+                "capacity": {"m": {"value": "4Gi"}},
+            }
+        ],
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("slices", "share"),
+    [
+        pytest.param(_COUNTED, {}, id="counters"),
+        pytest.param(
+            _SHARED,
+            {
+                "shareID": "0b2c9a6e-4f5a-4d5a-9d76-1f0f4f1f0a01",
+                "consumedCapacity": {"m": "4Gi"},
+            },
+            id="capacity",
+        ),
+    ],
+)
+def test_admin_access_needs_no_counters_and_no_capacity(
+    oracle: Oracle, slices: tuple[Plain, ...], share: Plain
+) -> None:
+    """A monitor was refused the devices that it was to watch, because they were in use."""
+    scenario = {
+        "nodes": [_node("n0")],
+        "objects": [
+            _device_class(),
+            *slices,
+            _claim("used", {"device": "d0", **share}),
+            _claim("watch", adminAccess=True),
+        ],
+        "incoming": [_pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "watch"}])],
+    }
+    answer = _theirs(oracle, scenario)
+    assert answer["rejected"]["n0"]["reasons"] == ["cannot allocate all claims"]
+    decision = _ours(scenario)
+    assert decision.best == ("n0",)
+    assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
+
+
+_TWICE = [{"name": "d0"}, {"name": "d0"}]
+
+
+@pytest.mark.parametrize(
+    ("unusable", "said"),
+    [
+        pytest.param({"slices": 2}, "it is being updated", id="incomplete"),
+        pytest.param({"devices": _TWICE}, "it is invalid", id="invalid"),
+    ],
+)
+def test_a_pool_that_is_not_usable_rejects_its_own_nodes(
+    oracle: Oracle, unusable: Plain, said: str
+) -> None:
+    """A driver that was restarted on one node kept pods from the devices of every node."""
+    scenario = {
+        "nodes": [_node("n0"), _node("n1")],
+        "objects": [
+            _device_class(),
+            _slice("n0-d", "n0", **{"devices": [{"name": "d0"}], **unusable}),
+            _slice("n1-d", "n1", devices=[{"name": "d0"}]),
+            _claim("all", allocationMode="All", count=0),
+        ],
+        "incoming": [_pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "all"}])],
+    }
+    answer = _theirs(oracle, scenario)
+    assert "asks for all devices, but resource pool gpu.example.com/n0 is" in answer["error"]
+    decision = _ours(scenario)
+    assert decision.best == ("n1",)
+    assert decision.rejected["n0"].reasons == (
+        f"all devices of a resource pool are asked for, and {said}",
+    )
+    assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])

@@ -22,7 +22,8 @@ from engine.policy.views import VIEWS
 
 DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENTS = [
-    DOCS / name for name in ("language.md", "views.md", "builtin-policies.md", "reasons.md")
+    DOCS / name
+    for name in ("language.md", "views.md", "builtin-policies.md", "reasons.md", "reliability.md")
 ]
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -43,6 +44,7 @@ def tables() -> dict[str, str]:
         "packs": _packs(),
         "arguments": _arguments(),
         "reasons": _reasons(),
+        "failures": _failures(),
     }
 
 
@@ -71,6 +73,15 @@ def _reasons() -> str:
         helps, given = ("yes" if one else "no" for one in (kind.node_helps, kind.is_for_policies))
         rows.append([f"`{kind.token}`", kind.meaning, helps, kind.next_step, given])
     return _table(["token", "cause", "a node helps", "next step", "policies may give it"], rows)
+
+
+def _failures() -> str:
+    rows = [
+        [kind.meaning, kind.owner.value, kind.costs, f"`{kind.token}`"]
+        for kind in REASONS.values()
+        if kind.owner is not None
+    ]
+    return _table(["failure", "owner", "what it costs, and whom", "token"], rows)
 
 
 def _hooks() -> str:

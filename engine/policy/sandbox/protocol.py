@@ -4,6 +4,7 @@ Owns plain data only and imports nothing of the trusted side, so that the child 
 fast and holds nothing that it does not need. A frame is a 4-byte big-endian length, then msgpack.
 """
 
+import dataclasses
 import functools
 import math
 import mmap
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from engine.framework.owner import Owner
 from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
 from engine.lib.confinement import Confinement
@@ -87,6 +89,9 @@ class PolicyFailure:
     `kind` is one of error (the policy raised), type, range (a verdict that is not one), steps,
     depth, deadline, memory, killed (limits). A failure says nothing about the pod or the node, so
     it must not be remembered as a verdict.
+
+    Other parts of a decision that give no answer have failures of their own, made of this one,
+    with another `owner`. What comes from the sandbox is always the policy's.
     """
 
     policy: str
@@ -104,6 +109,21 @@ class PolicyFailure:
         object.__setattr__(self, "hint", short(self.hint))
 
     @property
+    def owner(self) -> Owner:
+        """Whose fault it is."""
+        return Owner.POLICY
+
+    @property
+    def token(self) -> str:
+        """The reason token of a pod whose attempt it costs."""
+        return "PolicyFailed"
+
+    @property
+    def subject(self) -> str:
+        """The object at fault, as in `resourceclaim default/c`; "" if it is none."""
+        return ""
+
+    @property
     def is_transient(self) -> bool:
         """True if it cost the sandbox, so that the same input need not fail again."""
         return self.kind in _TRANSIENT
@@ -117,9 +137,7 @@ class PolicyFailure:
         """The same failure, naming what was judged: `about("node `node-3`")`."""
         head, wanted, tail = self.message.partition(", want ")
         text = f"{head} for {subject}{wanted}{tail}"
-        return PolicyFailure(
-            self.policy, self.hook, self.file, self.line, self.column, text, self.kind, self.hint
-        )
+        return dataclasses.replace(self, message=text)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file

@@ -119,8 +119,7 @@ class Causes:
     def _rule(self, difference: Difference, cause: tuple[str, ...]) -> str:
         """Where it failed, or what rejects or rejected the pod; "" if it is about scores."""
         after = difference.after
-        failures = (*after.decision.failures, *after.decision.ignored) if after.has_failed else ()
-        for failure in failures:
+        for failure in after.decision.policy_failures if after.has_failed else ():
             return f"{failure.file}:{failure.line}"
         if after.refusal and after.has_refusal_failed:
             return after.refusal.partition(": ")[0]

@@ -36,7 +36,7 @@ class Outcome:
         if self.refusal:
             return self.has_refusal_failed
         decision = self.decision
-        return decision.node is None and bool(decision.failures or decision.ignored)
+        return decision.node is None and bool(decision.policy_failures)
 
     @property
     def victims(self) -> tuple[Pod, ...]:

@@ -5,7 +5,7 @@ selectors. What is free is the search's.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.model.devices import (
     EXACT_COUNT,
@@ -27,9 +27,11 @@ from engine.scheduling.devices.constraints import Constraint
 from engine.scheduling.devices.pools import Pool, PoolDevice, device_reaches
 from engine.scheduling.devices.requests import (
     AllocationError,
+    PoolUnusable,
     RequestPlan,
     Wanted,
     alternatives,
+    claim_subject,
     wants_all,
 )
 from engine.scheduling.devices.selectors import SelectorError, Selectors
@@ -58,6 +60,23 @@ class Steps:
         self.left -= steps
         if self.left < 0:
             raise OutOfSteps
+
+
+class _Selecting(NamedTuple):
+    """What has a selector: its name in messages, and who is at fault if the selector fails."""
+
+    text: str
+    subject: str
+    token: str
+
+
+def _of_claim(claim: ResourceClaim) -> _Selecting:
+    return _Selecting(f"claim {claim.key}", claim_subject(claim.key), "ClaimSelectorFailed")
+
+
+def _of_class(device_class: DeviceClass) -> _Selecting:
+    name = device_class.metadata.name
+    return _Selecting(f"class {name}", f"deviceclass {name}", "ClassSelectorFailed")
 
 
 class Planner:
@@ -105,14 +124,16 @@ class Planner:
             options = alternatives(request)
             if not options:
                 raise AllocationError(
-                    f"claim {claim.key}, request {request.name}: unknown request type"
+                    f"claim {claim.key}, request {request.name}: unknown request type",
+                    claim_subject(claim.key),
                 )
             plans.append([self._plan(claim, wanted) for wanted in options])
             more = min(plan.count for plan in plans[-1])
             if least + more > MOST_RESULTS:
                 raise AllocationError(
                     f"claim {claim.key}, request {request.name}: adding {more} devices exceeds "
-                    f"the claim limit of {MOST_RESULTS}, with {least} already accounted for"
+                    f"the claim limit of {MOST_RESULTS}, with {least} already accounted for",
+                    claim_subject(claim.key),
                 )
             least += more
         return plans
@@ -124,7 +145,8 @@ class Planner:
             if record.match_attribute is None and record.distinct_attribute is None:
                 raise AllocationError(
                     f"claim {claim.key}, constraint #{i}: "
-                    "empty constraint (unsupported constraint type?)"
+                    "empty constraint (unsupported constraint type?)",
+                    claim_subject(claim.key),
                 )
             made.append(Constraint(record))
         return made
@@ -135,10 +157,9 @@ class Planner:
         Raises `AllocationError` if a selector cannot be evaluated.
         """
         device_class = plan.device_class
-        owner = f"class {device_class.metadata.name}"
         return (
-            self._all_match(device_class.spec.selectors, device, owner)
-            and self._all_match(plan.wanted.selectors, device, f"claim {claim.key}")
+            self._all_match(device_class.spec.selectors, device, _of_class(device_class))
+            and self._all_match(plan.wanted.selectors, device, _of_claim(claim))
             and device_reaches(self._node, device)
         )
 
@@ -156,33 +177,40 @@ class Planner:
                 name = device.record.name if wants_all(plan.wanted) else device.text
                 raise AllocationError(
                     f"claim {claim.key}, request {plan.wanted.name}: "
-                    f"checking capacity for device {name}: {error}"
+                    f"checking capacity for device {name}: {error}",
+                    claim_subject(claim.key),
                 ) from error
         return plan.consumption[device]
 
     def _plan(self, claim: ResourceClaim, wanted: Wanted) -> RequestPlan:
-        where = f"claim {claim.key}, request {wanted.name}"
+        where, subject = f"claim {claim.key}, request {wanted.name}", claim_subject(claim.key)
         if wanted.has_derived_attributes:
             raise AllocationError(
-                f"{where}: cannot handle request with derived attributes, the feature is disabled"
+                f"{where}: cannot handle request with derived attributes, the feature is disabled",
+                subject,
             )
         for i, selector in enumerate(wanted.selectors):
             if selector.cel is None:
                 raise AllocationError(
-                    f"{where}, selector #{i}: CEL expression empty (unsupported selector type?)"
+                    f"{where}, selector #{i}: CEL expression empty (unsupported selector type?)",
+                    subject,
                 )
         if not wanted.class_name:
-            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+            raise AllocationError(
+                f"{where}: missing device class name (unsupported request type?)", subject
+            )
         device_class = self._class_of(wanted.class_name)
         if device_class is None:
             raise AllocationError(
                 f"{where}: could not retrieve device class {wanted.class_name}: "
-                f'deviceclass.resource.k8s.io "{wanted.class_name}" not found'
+                f'deviceclass.resource.k8s.io "{wanted.class_name}" not found',
+                f"deviceclass {wanted.class_name}",
+                "ClassMissing",
             )
         try:
             amounts = requested_amounts(wanted.capacity)
         except QuantityError as error:
-            raise AllocationError(f"{where}: capacity: {error}") from error
+            raise AllocationError(f"{where}: capacity: {error}", subject) from error
         plan = RequestPlan(wanted, device_class, wanted.count, amounts)
         if wants_all(wanted):
             plan.all_devices = self._all_devices(claim, plan, where)
@@ -190,7 +218,7 @@ class Planner:
         elif wanted.mode == EXACT_COUNT:
             plan.alive = bytearray([UNKNOWN]) * len(self.devices)
         else:
-            raise AllocationError(f"{where}: unsupported count mode {wanted.mode}")
+            raise AllocationError(f"{where}: unsupported count mode {wanted.mode}", subject)
         return plan
 
     def _all_devices(self, claim: ResourceClaim, plan: RequestPlan, where: str) -> list[PoolDevice]:
@@ -198,9 +226,10 @@ class Planner:
         for pool in self._pools:
             if pool.is_incomplete or pool.problem is not None:
                 state = "being updated" if pool.is_incomplete else "invalid"
-                raise AllocationError(
+                raise PoolUnusable(
                     f"{where}: asks for all devices, "
-                    f"but resource pool {pool.text} is currently {state}"
+                    f"but resource pool {pool.text} is currently {state}",
+                    is_incomplete=pool.is_incomplete,
                 )
             for part in pool.slices:
                 chosen += [d for d in part.devices if self._is_wanted(claim, plan, d)]
@@ -215,18 +244,24 @@ class Planner:
         return taken is not None and fits(taken, device.amounts, {}, {})
 
     def _all_match(
-        self, selectors: Sequence[DeviceSelector], device: PoolDevice, owner: str
+        self, selectors: Sequence[DeviceSelector], device: PoolDevice, of: "_Selecting"
     ) -> bool:
         for i, selector in enumerate(selectors):
             if selector.cel is None:
                 raise AllocationError(
-                    f"{owner}: selector #{i}: CEL expression empty (unsupported selector type?)"
+                    f"{of.text}: selector #{i}: CEL expression empty (unsupported selector type?)",
+                    of.subject,
+                    of.token,
                 )
             try:
                 is_match, cost = self._selectors.matches(selector.cel.expression, device)
             except SelectorError as error:
                 where = f" on device {device.text}" if error.is_about_device else ""
-                raise AllocationError(f"{owner}: selector #{i}{where}: {error}") from error
+                text = f"{of.text}: selector #{i}{where}: {error}"
+                if error.is_device_at_fault:
+                    subject = f"resourceslice {device.slice.name}"
+                    raise AllocationError(text, subject, "InvalidDevice") from error
+                raise AllocationError(text, of.subject, of.token) from error
             if cost:
                 self._steps.spend(cost)
             if not is_match:

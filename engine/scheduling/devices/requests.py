@@ -25,11 +25,35 @@ _KEEPING_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class AllocationError(Exception):
-    """Nothing can be allocated, on any node: something is wrong with a claim, class or device."""
+    """Nothing can be allocated, on any node: something is wrong with an object.
+
+    Args:
+        text: What, in kube-scheduler's words.
+        subject: The object at fault.
+        token: The reason token of the pod.
+    """
+
+    def __init__(self, text: str, subject: str, token: str = "InvalidClaim") -> None:
+        super().__init__(text)
+        self.subject = subject
+        self.token = token
 
 
 class NodeUnsuitable(Exception):
     """Nothing can be allocated on this node, for a reason worth reporting."""
+
+
+class PoolUnusable(NodeUnsuitable):
+    """All devices are asked for, and a pool that the node reaches cannot say which it has."""
+
+    def __init__(self, text: str, *, is_incomplete: bool) -> None:
+        super().__init__(text)
+        self.is_incomplete = is_incomplete
+
+
+def claim_subject(*keys: str) -> str:
+    """Names claims as the objects at fault."""
+    return f"resourceclaim {', '.join(keys)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,9 @@ def _node_selector(
         if len(terms) > 1:
             raise AllocationError(
                 f"create NodeSelector for claim {claim.metadata.name}: "
-                f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms"
+                f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms",
+                f"resourceslice {chosen.device.slice.name}",
+                "InvalidDevice",
             )
         for term in terms:
             _add_new(fields, term.match_fields)

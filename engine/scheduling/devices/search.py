@@ -21,6 +21,7 @@ from engine.scheduling.devices.requests import (
     NodeUnsuitable,
     RequestPlan,
     Wanted,
+    claim_subject,
     is_kept_away,
     wants_all,
 )
@@ -126,7 +127,8 @@ class Search:
         self._order = [(c, r) for c, plans in enumerate(self._plans) for r in range(len(plans))]
         outcome = _run(self._request(0)) if self._order else _FOUND
         if outcome == _TOO_MANY:
-            raise AllocationError("allocation max size exceeded")
+            keys = [claim.key for claim in self._claims]
+            raise AllocationError("allocation max size exceeded", claim_subject(*keys))
         if outcome != _FOUND:
             if any(pool.problem is not None for pool in self._pools):
                 raise NodeUnsuitable("invalid resource pools were encountered")
@@ -288,23 +290,30 @@ class Search:
         is_shared_already = device.allows_many and (
             self._allocated.is_shared(device.id) or bool(self._consuming.get(device.id))
         )
-        consumes = [] if is_shared_already else device.consumes
+        # Admin access looks at a device in the hands of others: it takes nothing of it.
+        is_admin = wanted.admin_access
+        consumes = [] if is_shared_already or is_admin else device.consumes
         if consumes and not self._has_counters(device):
             return None
         if not self._add_to_constraints(c, wanted, device):
             if must:
                 raise AllocationError(
                     f"claim {self._claims[c].key}, request {wanted.name}: cannot add device "
-                    f"{device.text} because a claim constraint would not be satisfied"
+                    f"{device.text} because a claim constraint would not be satisfied",
+                    claim_subject(self._claims[c].key),
                 )
             return None
         # Last, because a constraint that is in the way is the more serious problem.
-        if not self._has_capacity(device, taken):
+        is_enough = (
+            fits(taken, device.amounts, {}, {}) if is_admin else self._has_capacity(device, taken)
+        )
+        if not is_enough:
             self._remove_from_constraints(c, wanted)
             return None
         self._count(device, consumes, 1)
         if device.allows_many:
-            self._consuming.setdefault(device.id, []).append(taken)
+            if not is_admin:
+                self._consuming.setdefault(device.id, []).append(taken)
         else:
             self._taking.setdefault(device.id, set()).add(c)
         results = self._results[c]
@@ -313,7 +322,8 @@ class Search:
         def undo() -> None:
             results.pop()
             if device.allows_many:
-                self._consuming[device.id].pop()
+                if not is_admin:
+                    self._consuming[device.id].pop()
             else:
                 self._taking[device.id].discard(c)
             self._count(device, consumes, -1)

@@ -27,11 +27,15 @@ class SelectorError(Exception):
     """A selector that cannot say if a device suits: the text says why.
 
     `is_about_device`: it may say so of another device, because it is a valid expression.
+    `is_device_at_fault`: every expression would fail on the device, since it has a malformed value.
     """
 
-    def __init__(self, text: str, *, is_about_device: bool = False) -> None:
+    def __init__(
+        self, text: str, *, is_about_device: bool = False, is_device_at_fault: bool = False
+    ) -> None:
         super().__init__(text)
         self.is_about_device = is_about_device
+        self.is_device_at_fault = is_device_at_fault
 
 
 class Described(Protocol):
@@ -74,7 +78,7 @@ class Selectors:
                 device.variables = _variables(device)
             scope = Scope(device.variables, MOST_COST)
         except CelError as error:
-            return _runtime_error(error), 1
+            return _runtime_error(error, is_device_at_fault=True), 1
         try:
             answer = evaluate(scope)
         except CelError as error:
@@ -101,14 +105,14 @@ class Selectors:
         return compiled
 
 
-def _runtime_error(error: CelError) -> SelectorError:
+def _runtime_error(error: CelError, *, is_device_at_fault: bool = False) -> SelectorError:
     text = f"CEL runtime error: {error}"
     if "no such key:" in text:
         text += (
             ". consider using CEL optional chaining (.? followed by orValue()) "
             "or guarding the check with has() for optional fields"
         )
-    return SelectorError(text, is_about_device=True)
+    return SelectorError(text, is_about_device=True, is_device_at_fault=is_device_at_fault)
 
 
 def _variables(device: Described) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
+from engine.framework.reason_kinds import INTERNAL_ERROR, SEARCH_TOO_LONG
 from engine.framework.status import Code, Status
 from engine.lib.clock import Clock, SystemClock
 from engine.model.devices import (
@@ -43,7 +44,12 @@ from engine.scheduling.devices.extended import (
 from engine.scheduling.devices.planning import OutOfSteps, Steps
 from engine.scheduling.devices.pod_claims import ClaimNotReady, pod_claims
 from engine.scheduling.devices.pools import Pool, SliceIndex
-from engine.scheduling.devices.requests import AllocationError, NodeUnsuitable
+from engine.scheduling.devices.requests import (
+    AllocationError,
+    NodeUnsuitable,
+    PoolUnusable,
+    claim_subject,
+)
 from engine.scheduling.devices.results import allocation_of
 from engine.scheduling.devices.search import ClaimChoice, Search
 from engine.scheduling.devices.selectors import Selectors
@@ -67,6 +73,8 @@ STEPS_PER_SECOND: Final = 100_000
 _NOT_AVAILABLE: Final = Status(
     Code.UNRESOLVABLE, ("resourceclaim not available on the node",), NAME
 )
+_POOL_INCOMPLETE: Final = "all devices of a resource pool are asked for, and it is being updated"
+_POOL_INVALID: Final = "all devices of a resource pool are asked for, and it is invalid"
 #: A pod's searches on all nodes together may take this many time-outs. What selectors said is
 #: remembered, so a pod that was cut off gets further the next time.
 MOST_TIMEOUTS: Final = 3
@@ -164,7 +172,8 @@ class DynamicResources(RuntimePlugin):
                 malformed = node_selector_problem(selector)
                 if malformed is not None:
                     return _failed(
-                        f"resource claim {claim.key}: nodeSelector of its allocation: {malformed}"
+                        f"resource claim {claim.key}: nodeSelector of its allocation: {malformed}",
+                        claim_subject(claim.key),
                     )
                 state.reaches[index] = selector
             return None
@@ -352,12 +361,18 @@ class DynamicResources(RuntimePlugin):
                 index: allocation_of(claim, choice, node.name)
                 for index, claim, choice in zip(indexes, claims, choices, strict=True)
             }
+        except PoolUnusable as error:
+            return _rejected(_POOL_INCOMPLETE if error.is_incomplete else _POOL_INVALID)
         except NodeUnsuitable as error:
             return _rejected(str(error))
         except OutOfSteps:
-            return _failed(f"node {node.name}: timed out trying to allocate devices")
+            return _failed(
+                f"node {node.name}: timed out trying to allocate devices",
+                claim_subject(*(claim.key for claim in claims)),
+                SEARCH_TOO_LONG,
+            )
         except AllocationError as error:
-            return _failed(str(error))
+            return _failed(str(error), error.subject, error.token)
         return NodeAnswer({**found, **state.shared}, extended, mappings)
 
     def _choices(
@@ -475,7 +490,7 @@ class DynamicResources(RuntimePlugin):
         if answer is None:
             if all(i == state.extended_index for i in unallocated):
                 return None  # the node has its extended resources without devices
-            return _failed("claim allocation not found for node")
+            return _failed("claim allocation not found for node", "", INTERNAL_ERROR)
         for index, allocation in answer.allocations.items():
             uid = state.claims[index].metadata.uid
             if index in state.shared and state.known.reservation_of(uid) is None:
@@ -641,8 +656,8 @@ def _named_nodes(allocation: AllocationResult | None) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _failed(reason: str) -> Status:
-    return Status(Code.ERROR, (reason,), NAME)
+def _failed(reason: str, subject: str, token: str = "InvalidClaim") -> Status:
+    return Status(Code.ERROR, (reason,), NAME, token, subject)
 
 
 def _seconds(arguments: Arguments, name: str, default: float) -> float:
@@ -684,7 +699,7 @@ def _class_problem(
         )
     for name, class_name in wanted:
         if not class_name:
-            return _failed(f"request {name}: unsupported request type")
+            return _failed(f"request {name}: unsupported request type", claim_subject(claim.key))
         if objects.get(CLASSES, class_name) is None:
             return _rejected(f"request {name}: device class {class_name} does not exist")
     return None

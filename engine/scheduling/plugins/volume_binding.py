@@ -161,7 +161,9 @@ class VolumeBinding(RuntimePlugin):
             return Status(Code.UNRESOLVABLE, (str(error),), NAME)
         except (SelectorError, QuantityError, LookupError) as error:
             text = str(error.args[0]) if error.args else str(error)
-            return Status(Code.ERROR, (text,), NAME)
+            keys = ", ".join(dict.fromkeys(use.key for _, use in uses))
+            subject = f"persistentvolumeclaim {keys}"
+            return Status(Code.ERROR, (text,), NAME, "InvalidVolume", subject)
 
     def _check(self, pod: Pod, use: ClaimUse, objects: ObjectStore) -> None:
         name = use.key.partition("/")[2]
@@ -263,7 +265,10 @@ class VolumeBinding(RuntimePlugin):
         try:
             problem = self._problem_of_bound(state, info, labels)
         except MigrationError as error:
-            return Status(Code.ERROR, (f"could not translate pv: {error}",), NAME)
+            names = [b.volume.metadata.name for b in state.bound if b.volume and b.plugin]
+            subject = f"persistentvolume {', '.join(names)}"
+            text = f"could not translate pv: {error}"
+            return Status(Code.ERROR, (text,), NAME, "InvalidVolume", subject)
         reasons = [_WRONG_NODE] if problem == _WRONG_NODE else []
         bindings: list[_Binding] = []
         to_make: list[PersistentVolumeClaim] = list(state.selected)
