@@ -35,8 +35,20 @@ def _bound(name: str, default: str | None = None) -> Parameter:
     return _one(name, "int", "an int", default, **_BOUND)
 
 
+_INTERPRETED: Final = kinds(
+    "chr dict dir enum eval_type field getattr hasattr isinstance ord record repr reversed tuple"
+)
+
+
 def _starlark(name: str, *parameters: Parameter, **more: object) -> Builtin:
-    return Builtin(name=name, parameters=parameters, is_starlark=True, **more)  # type: ignore[arg-type]  # as Builtin has them
+    fast = name not in _INTERPRETED
+    return Builtin(
+        name=name,
+        parameters=parameters,
+        is_starlark=True,
+        is_translated=fast,
+        **more,  # type: ignore[arg-type]  # as Builtin has them
+    )
 
 
 VALUES: Final = ("None", "True", "False")

@@ -93,6 +93,8 @@ class Builtin:
             runtime's Starlark text.
         makes: The code of the verdict that it makes, or empty.
         is_starlark: Starlark itself defines it; a file cannot take its name.
+        is_translated: Hooks that call it can run as Python. Others are left to the interpreter,
+            which gives the same and takes longer.
         doc: What it is for, in one line.
     """
 
@@ -108,6 +110,7 @@ class Builtin:
     starlark: str = ""
     makes: str = ""
     is_starlark: bool = False
+    is_translated: bool = True
     doc: str = ""
 
     @property

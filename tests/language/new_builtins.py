@@ -12,6 +12,11 @@ from engine.language import counter_makers, numbers
 from engine.language.table import Builtin, Parameter, kinds, number
 
 
+def total(items: list[float]) -> float:
+    """The sum of *items*."""
+    return sum(items)
+
+
 def parse_hex(text: object, default: object = None) -> object:
     """The int that *text* is in base 16, else *default*."""
     try:
@@ -38,6 +43,13 @@ numbers.ENTRIES = (  # type: ignore[misc]  # one more each
         python=math.hypot,
         doc="The length of the vector (*x*, *y*).",
     ),
+    Builtin(
+        name="math.total",
+        parameters=(Parameter("items", kinds("list"), "a list of numbers", is_positional=True),),
+        result="int",
+        python=total,
+        doc="The sum of *items*.",
+    ),
 )
 counter_makers.ENTRIES = (  # type: ignore[misc]  # one more
     *counter_makers.ENTRIES,
@@ -62,7 +74,9 @@ def filter(pod, node):
     return None
 
 def score(pod, node):
-    return 1 if shares_key({"width": 1}, node.labels) else parse_hex(node.labels["a"], 7)
+    if shares_key({"width": 1}, node.labels):
+        return math.total([1, 0])
+    return parse_hex(node.labels["a"], default = 7)
 """
 _WRONG = """
 def score(pod, node):

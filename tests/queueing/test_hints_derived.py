@@ -323,6 +323,30 @@ def test_what_we_write_about_an_attempt_does_not_help() -> None:
     assert policy.own(annotations={"a": "b"})
 
 
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_a_condition_that_another_controller_writes_helps(is_gated: bool) -> None:
+    """A pod that waited for `example.com/DataReady` was tried again after five minutes only.
+
+    All conditions were taken for what schedulers write.
+    """
+    hook = "pre_enqueue(pod)" if is_gated else "filter(pod, node)"
+    policy = Policy(f'def {hook}:\n    return str(pod.manifest["status"].get("conditions"))')
+    ready = {"type": "example.com/DataReady", "status": "True"}
+    ours = {"type": "PodScheduled", "status": "False", "lastProbeTime": None}
+    preempted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+    }
+    evicted = {**preempted, "reason": "EvictionByEvictionAPI"}
+    assert policy.own(is_gated=is_gated, status={"conditions": [ready]})
+    assert policy.own(is_gated=is_gated, status={"conditions": [ours, ready]})
+    assert policy.own(is_gated=is_gated, status={"conditions": [evicted]})
+    assert not policy.own(is_gated=is_gated, status={"conditions": [ours]})
+    assert not policy.own(is_gated=is_gated, status={"conditions": [ours, preempted]})
+    assert not policy.own(is_gated=is_gated, status={"conditions": []})
+
+
 # --- gates, groups, and what is not known ------------------------------------------------------
 
 HOLD = """

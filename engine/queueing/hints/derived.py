@@ -39,7 +39,9 @@ _MANIFEST: Final = "manifest"
 # What the API server and schedulers write themselves. Reacting to what we write about a failed
 # attempt would make each attempt cause the next one.
 _BOOKKEEPING: Final = ("resourceVersion", "generation", "managedFields")
-_OUR_STATUS: Final = ("conditions", "nominatedNodeName", "observedGeneration")
+_OUR_STATUS: Final = ("nominatedNodeName", "observedGeneration")
+# The time of the last look, which each heartbeat changes.
+_HEARTBEATS: Final = ("lastHeartbeatTime", "lastProbeTime")
 
 
 class DerivedHint:
@@ -236,6 +238,17 @@ class _Reader:
         if self._view == "pod":
             for name in _OUR_STATUS:
                 status.pop(name, None)
+            given = status.pop("conditions", None) or ()
+            # Empty and missing are the same: the first condition of all may be ours.
+            if others := [one for one in given if not _is_of_schedulers(one)]:
+                status["conditions"] = others
         for condition in status.get("conditions", ()):
-            condition.pop("lastHeartbeatTime", None)
+            for name in _HEARTBEATS:
+                condition.pop(name, None)
         return manifest
+
+
+def _is_of_schedulers(condition: Mapping[str, Any]) -> bool:
+    """True for the conditions of pods that schedulers write; others may be what a pod waits for."""
+    found = condition.get("type"), condition.get("reason")
+    return found[0] == "PodScheduled" or found == ("DisruptionTarget", "PreemptionByScheduler")

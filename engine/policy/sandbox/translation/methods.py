@@ -263,11 +263,11 @@ def math_call(here: "Expressions", node: ast.Call, name: str) -> Code:
     codes = here.values(node.args)
     if node.keywords or any("any" in names(code.type) for code in codes):
         raise Untranslatable("arguments that are not written out")
-    if any(not only(code.type, "int", "float", "none") for code in codes):
-        raise Untranslatable("a number that may be none")
     known = builtins().get(f"math.{name}")
     if known is not None and known.python is not None:
         return _native_call(known, codes)
+    if any(not only(code.type, "int", "float", "none") for code in codes):
+        raise Untranslatable("a number that may be none")
     if name == "abs" and len(codes) == 1:
         return _abs(here, node, codes)
     if name == "clamp" and len(codes) == 3:
@@ -282,9 +282,8 @@ def builtin(here: "Expressions", node: ast.Call, name: str) -> Code:
         return here.never()
     if name == "sorted":
         return _sorted(here, node)
-    if node.keywords and name not in _WITH_TOKEN:
-        raise Untranslatable("a builtin with named arguments")
-    codes = here.values(node.args)
+    named = [] if name in _WITH_TOKEN else _in_order(builtins().get(name), node)
+    codes = here.values([*node.args, *named])
     if any("any" in names(code.type) for code in codes):
         raise Untranslatable("a value of any type")
     found = _BUILTINS.get(name)
@@ -299,6 +298,19 @@ def builtin(here: "Expressions", node: ast.Call, name: str) -> Code:
     if not least <= len(codes) <= most:
         raise Untranslatable("arguments of another number")
     return make(here, node, codes)
+
+
+def _in_order(known: Builtin | None, node: ast.Call) -> list[ast.expr]:
+    """The arguments that are given by name, as if they were given by their places."""
+    if not node.keywords:
+        return []
+    given = {one.arg: one.value for one in node.keywords}
+    # Those of Starlark itself take most by place alone, or mean something else by it.
+    wanted = [] if known is None or known.is_starlark else known.parameters[len(node.args) :]
+    names = [one.name for one in wanted if not one.is_positional][: len(given)]
+    if names != [one.name for one in wanted][: len(given)] or set(names) != set(given):
+        raise Untranslatable("a builtin with named arguments")
+    return [given[name] for name in names]
 
 
 def _sorted(here: "Expressions", node: ast.Call) -> Code:
