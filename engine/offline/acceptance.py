@@ -146,8 +146,12 @@ def _rejectors(asked: PolicySet, pod: Pod, snapshot: Snapshot) -> tuple[tuple[Re
     if pod.problems:
         return (Rejector("PodSpec", "", "; ".join(pod.problems), snapshot.node_count, True),), True
     table = ask_each(asked.scheduler, pod, snapshot, NO_NOMINATIONS)
-    if table.failures:
-        one = table.failures[0]
+    failures = list(table.failures)
+    if not any(table.rejections.values()):
+        # What no filter rejects is kept from its nodes by a hook that comes later, such as `score`.
+        failures += asked.scheduler.schedule(pod, snapshot, has_post_filters=False).failures
+    if failures:
+        one = failures[0]
         failed = Rejector(
             one.policy,
             place_of_failure(one),

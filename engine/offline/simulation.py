@@ -7,7 +7,7 @@ depend on neither real time nor randomness.
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,12 +36,14 @@ from engine.kernel.instructions import (
     ReportFailure,
     ReportGate,
     ReportThrottled,
+    RunAction,
 )
 from engine.kernel.kernel import Kernel, decided
 from engine.lib import garbage
 from engine.lib.clock import VirtualClock
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.offline.simulated_claims import SimulatedClaims
 from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
@@ -151,11 +153,14 @@ class Simulation:
         self.decisions = 0
         self._on_moment = on_moment
         self._retries = retries
-        plugins = make_plugins(self.cache.objects, clock=self.clock)
+        plugins = make_plugins(
+            self.cache.objects, clock=self.clock, claim_returns=SimulatedClaims(self._report)
+        )
         self._scheduler = Scheduler(bundle, evaluator, plugins=plugins, has_extenders=False)
         self.kernel = self._make_kernel(plugins)
         self._to_bind: list[Placement] = []
         self._to_evict: list[Evict] = []
+        self._to_run: list[RunAction] = []
         self._report(RevisionSwitched(self._scheduler))
         self._report(LeadershipAcquired())
         self._events: list[tuple[float, int, Callable[[], object]]] = []
@@ -278,6 +283,8 @@ class Simulation:
                     self._to_bind.append(placement)
                 case Evict():
                     self._to_evict.append(instruction)
+                case RunAction():
+                    self._to_run.append(instruction)
                 case ReportFailure():
                     self._failed(instruction)
                 case ReportGate(pod=pod, reason=reason) | ReportThrottled(pod=pod, reason=reason):
@@ -297,8 +304,14 @@ class Simulation:
             self._report(ObjectChanged(PODS, pod, None))  # given up
 
     def _see(self) -> None:
-        """Report what the watch would show: bound pods on their nodes, evicted pods gone."""
-        while self._to_bind or self._to_evict:
+        """Report what the watch would show: bound pods on their nodes, evicted pods gone.
+
+        And claims without the devices that a pod which fits nowhere had taken back from them.
+        """
+        while self._to_bind or self._to_evict or self._to_run:
+            actions, self._to_run = self._to_run, []
+            for one in actions:
+                _run(one.action())
             placements, self._to_bind = self._to_bind, []
             for placement in placements:
                 self._bind(placement)
@@ -426,3 +439,9 @@ class Simulation:
         self._pending.discard(pod.key)
         self._report(Bound(placement))
         self._report(ObjectChanged(PODS, life.wants, pod))
+
+
+def _run(action: Awaitable[None]) -> None:
+    """Carry out what waits for nothing here."""
+    for _ in action.__await__():
+        raise RuntimeError("an action of a plugin waits for something that is not simulated")

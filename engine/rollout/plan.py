@@ -8,7 +8,7 @@ import bisect
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -394,8 +394,8 @@ class _Rule:
     policy: str = ""
     place: str = ""
     why: str = ""
-    scores_before: Mapping[str, int] = msgspec.field(default_factory=dict)
-    scores_after: Mapping[str, int] = msgspec.field(default_factory=dict)
+    scores_before: Mapping[str, int] = field(default_factory=dict)
+    scores_after: Mapping[str, int] = field(default_factory=dict)
 
 
 def _rejection_of(explanation: Explanation, node: str) -> tuple[str, str] | None:

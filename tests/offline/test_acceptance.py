@@ -77,3 +77,19 @@ def test_a_filter_that_fails_accepts_nothing() -> None:
 def test_a_pre_filter_rejects_everything_too(hook: str) -> None:
     (found,) = rejected(f"def pre_filter(pod):\n    return {hook}\n", [pod("p")])
     assert [(by.policy, by.nodes) for by in found.by] == [("mine", 2)]
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "score(pod, node):\n    return fail(node.name)",
+        "normalize(score, over):\n    return fail('no')\n\ndef score(pod, node):\n    return 1",
+        "pre_score(pod):\n    return fail('no')\n\ndef score(pod, node):\n    return 1",
+    ],
+    ids=["score", "normalize", "pre_score"],
+)
+def test_a_hook_that_fails_after_the_filters_is_the_one_to_blame(hook: str) -> None:
+    """`check --never-rejects-everything` ended in a traceback: no filter had rejected anything."""
+    (one,) = rejected(f"def {hook}", [pod("a")])
+    assert [by.policy for by in one.by] == ["mine"]
+    assert "fail" in one.by[0].reason

@@ -18,6 +18,13 @@ from engine.offline.world import ManifestError, node_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from tests.profiles import default_bundle, default_evaluator
+from tests.scheduling.devices.builders import (
+    DRIVER,
+    claim,
+    claiming_pod,
+    device_class,
+    resource_slice,
+)
 
 GROUPED = {
     "config.yaml": """\
@@ -820,3 +827,24 @@ def test_a_run_ends_though_a_policy_has_a_pod_wait_again_and_again() -> None:
     simulation, _, result = run(workload([node("n")], (0.0, pod("p"), None)), files)
     assert (result.placed, result.pending) == (0, 1)
     assert simulation.now < 300
+
+
+def test_devices_that_are_taken_back_in_a_simulation_are_free_afterwards() -> None:
+    """The pod's reason said that a claim was deallocated; it was not, and the pod never started."""
+    on_a = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
+    allocated = claim("one")
+    allocated["status"] = {
+        "allocation": {
+            "devices": {
+                "results": [{"request": "r", "driver": DRIVER, "pool": "a", "device": "g0"}]
+            },
+            "nodeSelector": {"nodeSelectorTerms": on_a},
+        }
+    }
+    objects = [device_class(), resource_slice("a", "g0"), resource_slice("b", "g0"), allocated]
+    planned = workload([node("a", cpu=1), node("b", cpu=4)])
+    planned.cluster.objects = objects
+    waiting = claiming_pod("p", "one", cpu="2")
+    planned.arrivals.append(Arrival(1.0, planned.cluster.pod_of(waiting), None))
+    simulation, _, _ = run(planned)
+    assert simulation.lives["default/p"].node == "b"

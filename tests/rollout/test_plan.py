@@ -1,9 +1,11 @@
 """A plan: which pods are decided differently by another text, and by which rule of which file."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.offline.cluster_file import Cluster
@@ -68,6 +70,12 @@ def pod(name: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
 Compare = Callable[[Files, Files, list[dict[str, Any]]], Comparison]
 
 
+def assert_is_json(found: Comparison) -> None:
+    """A plan whose differences a filter caused ended in a traceback instead of JSON."""
+    plain = msgspec.to_builtins(found)
+    assert json.loads(msgspec.json.encode(plain)) == json.loads(json.dumps(plain))
+
+
 @pytest.fixture
 def compare() -> Iterator[Compare]:
     with contextlib.ExitStack() as stack:
@@ -94,9 +102,11 @@ def compare() -> Iterator[Compare]:
             planner = Planner(before, Texts(base, after), make)
             waiting = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
             running = [cluster.pod_of(one, unplaced=False) for one in cluster.placed_pods()]
-            return planner.compare(
+            found = planner.compare(
                 waiting, running, waiting_count=len(waiting), running_count=len(running)
             )
+            assert_is_json(found)
+            return found
 
         yield run
 

@@ -10,7 +10,27 @@ from engine.model.devices import AllocationResult, ResourceClaim
 from engine.model.pod import Pod
 
 
-class ClaimWriter(Protocol):
+class ClaimReturns(Protocol):
+    """Takes back what claims were given."""
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Remove the allocation of a claim without users; a failure is left to a later attempt."""
+        ...
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim that a scheduler made; a failure is left to a later attempt."""
+        ...
+
+    def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Remove *pod* from the users of *claim*, without waiting for it."""
+        ...
+
+    def start_delete(self, claim: ResourceClaim, deleted: Callable[[], object]) -> None:
+        """Delete *claim* without waiting for it, and call *deleted* once it is."""
+        ...
+
+
+class ClaimWriter(ClaimReturns, Protocol):
     """Writes claims. Every coroutine raises `PreBindError` with the reason if it cannot."""
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
@@ -44,20 +64,4 @@ class ClaimWriter(Protocol):
 
         False if it took more than *seconds*. What *is_met* raises is raised.
         """
-        ...
-
-    async def deallocate(self, claim: ResourceClaim) -> None:
-        """Remove the allocation of a claim without users; a failure is left to a later attempt."""
-        ...
-
-    async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim that a scheduler made; a failure is left to a later attempt."""
-        ...
-
-    def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
-        """Remove *pod* from the users of *claim*, without waiting for it."""
-        ...
-
-    def start_delete(self, claim: ResourceClaim, deleted: Callable[[], object]) -> None:
-        """Delete *claim* without waiting for it, and call *deleted* once it is."""
         ...

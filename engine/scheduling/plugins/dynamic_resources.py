@@ -55,7 +55,7 @@ from engine.scheduling.devices.search import ClaimChoice, Search
 from engine.scheduling.devices.selectors import Selectors
 from engine.scheduling.devices.taint_rules import TAINT_RULES
 from engine.scheduling.placement import PreBindError
-from engine.scheduling.plugins.claim_plan import ClaimWriter
+from engine.scheduling.plugins.claim_plan import ClaimReturns, ClaimWriter
 from engine.scheduling.plugins.dynamic_resources_state import NodeAnswer, PodState
 from engine.scheduling.runtime_plugin import Arguments, PostFilterResult, RuntimePlugin
 
@@ -88,6 +88,7 @@ class DynamicResources(RuntimePlugin):
             decisions that are not carried out.
         writer: What writes to the API; None if nothing is carried out.
         clock: For the time-out of devices that must be prepared.
+        returns: What takes back what claims were given, where there is no *writer*.
     """
 
     name: ClassVar[str] = NAME
@@ -97,9 +98,11 @@ class DynamicResources(RuntimePlugin):
         objects: ObjectStore | None = None,
         writer: ClaimWriter | None = None,
         clock: Clock | None = None,
+        returns: ClaimReturns | None = None,
     ) -> None:
         self._objects = objects
         self._writer = writer
+        self._returns: ClaimReturns | None = returns if writer is None else writer
         self._clock = clock or SystemClock()
         self._selectors = Selectors()
         self._claims = Claims(objects, follow=True) if objects is not None else None
@@ -464,12 +467,12 @@ class DynamicResources(RuntimePlugin):
         return None
 
     def _deallocation(self, claim: ResourceClaim) -> Any:
-        writer = self._writer
-        return None if writer is None else lambda: writer.deallocate(claim)
+        returns = self._returns
+        return None if returns is None else lambda: returns.deallocate(claim)
 
     def _deletion(self, claim: ResourceClaim) -> Any:
-        writer = self._writer
-        return None if writer is None else lambda: writer.delete(claim)
+        returns = self._returns
+        return None if returns is None else lambda: returns.delete(claim)
 
     # --- reservations and writing ----------------------------------------------------------------
 
@@ -522,14 +525,14 @@ class DynamicResources(RuntimePlugin):
             state.known.withdraw(claim.metadata.uid, pod.uid)
             written = state.written.get(index)
             if index == state.extended_index:
-                if written is not None and self._writer is not None:
+                if written is not None and self._returns is not None:
                     forget = functools.partial(state.known.forget, written.key)
-                    self._writer.start_delete(written, forget)
+                    self._returns.start_delete(written, forget)
                 continue
             newest = written or state.known.get(claim.key) or claim
             is_used = newest.allocation is not None and newest.is_reserved_for(pod.uid)
-            if is_used and self._writer is not None:
-                self._writer.start_release(pod, newest)
+            if is_used and self._returns is not None:
+                self._returns.start_release(pod, newest)
         state.written.clear()
 
     async def pre_bind(self, state: PodState, pod: Pod, node_name: str) -> None:

@@ -6,7 +6,7 @@ the store of the running scheduler and the writers.
 
 from engine.caching.objects import ObjectStore
 from engine.lib.clock import Clock
-from engine.scheduling.plugins.claim_plan import ClaimWriter
+from engine.scheduling.plugins.claim_plan import ClaimReturns, ClaimWriter
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.scheduling.plugins.volume_binding import VolumeBinding
 from engine.scheduling.plugins.volume_plan import VolumeWriter
@@ -18,11 +18,12 @@ def make_plugins(
     *,
     volumes: VolumeWriter | None = None,
     claims: ClaimWriter | None = None,
+    claim_returns: ClaimReturns | None = None,
     clock: Clock | None = None,
 ) -> dict[str, RuntimePlugin]:
     """The plugins by name; without arguments they decide, and nothing is carried out."""
     made: tuple[RuntimePlugin, ...] = (
         VolumeBinding(objects, volumes),
-        DynamicResources(objects, claims, clock),
+        DynamicResources(objects, claims, clock, claim_returns),
     )
     return {plugin.name: plugin for plugin in made}
