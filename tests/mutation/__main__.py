@@ -35,6 +35,9 @@ def main() -> int:
     parser.add_argument("groups", nargs="*", default=GROUPS, metavar="GROUP")
     parser.add_argument("--count", type=int, default=100, help="mutants for each group")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--only", help="the mutants whose name contains this, in place of random ones"
+    )
     parser.add_argument("--tests", nargs="+", default=["tests"], help="tests to choose from")
     parser.add_argument("--most-seconds", type=float, default=60.0, help="of tests for one mutant")
     options = parser.parse_args()
@@ -59,6 +62,7 @@ def main() -> int:
         {group: files_of(group) for group in options.groups},
         count=options.count,
         seed=options.seed,
+        only=options.only,
         most_seconds=options.most_seconds,
         on_outcome=show,
     )

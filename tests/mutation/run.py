@@ -70,6 +70,7 @@ class MutationRun:
         paths: The files to change, from the root of the checkout, by the name of their group.
         count: Mutants for each group.
         seed: Chooses them.
+        only: If given, all whose key contains it, in place of random ones.
         most_seconds: Of tests for one mutant; what is slower than these is left out.
         on_outcome: Called with each outcome as it is known, and how many there will be.
     """
@@ -80,12 +81,14 @@ class MutationRun:
         *,
         count: int,
         seed: int,
+        only: str | None = None,
         most_seconds: float,
         on_outcome: Callable[[str, Outcome, int], None],
     ) -> None:
         self._paths = paths
         self._count = count
         self._seed = seed
+        self._only = only
         self._most_seconds = most_seconds
         self._on_outcome = on_outcome
         self.outcomes: dict[str, list[Outcome]] = {}
@@ -117,6 +120,8 @@ class MutationRun:
             for path in self._paths[group]
             for mutant in mutants_of((_ROOT / path).read_text(), path)
         ]
+        if self._only is not None:
+            return [one for one in all_of_them if self._only in one.key]
         rng = random.Random(f"{self._seed} {group}")
         return rng.sample(all_of_them, min(self._count, len(all_of_them)))
 
