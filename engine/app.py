@@ -77,6 +77,7 @@ from engine.policy.evaluator import Files
 from engine.pulled_metrics import (
     show_cache,
     show_facts,
+    show_former_profiles,
     show_in_flight,
     show_oldest,
     show_pod_groups,
@@ -809,6 +810,10 @@ class App:
             placed += [pod.unplaced() for pod in list(info.pods.values())[:1]]
         return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
 
+    def waiting_pods(self) -> list[Pod]:
+        """All pods without a node, of whatever scheduler."""
+        return [*self.kernel.cluster.pending_pods()]
+
     async def prepare(self, bundle: Bundle) -> None:
         """Wait until the fact sources that *bundle* adds have reported for the first time."""
         await self.facts.prepare(bundle.runtime.facts)
@@ -918,6 +923,9 @@ class App:
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(metrics, counts=self._policy_counts, evaluations=self._evaluations.counts)
         show_rollout(metrics, lambda: self.rollout.status)
+        show_former_profiles(
+            metrics, lambda: self.rollout.former_profiles, self.kernel.cluster.pending_pods
+        )
         show_facts(metrics, self.facts)
         show_watches(metrics, self._informers)
         show_pod_groups(metrics, lambda: self._pod_groups)

@@ -4,7 +4,7 @@ Owns names, texts and labels; the numbers are the parts'. What is counted as it 
 `telemetry.metrics`'.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from engine.binding.binding_cycle import BindingCycle
@@ -14,6 +14,7 @@ from engine.caching.cache import Cache
 from engine.facts.live_facts import LiveFacts
 from engine.kernel.entities import Entities
 from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
+from engine.model.pod import Pod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
 from engine.rollout.measures import KINDS, ShadowMeasures
@@ -173,6 +174,27 @@ def show_policies(
         ("plugin", "extension_point", "profile"),
         # Trials count in a thread of their own, and a copy is made at once.
         lambda: list(dict(evaluations).items()),
+    )
+
+
+def show_former_profiles(
+    metrics: Metrics, former: Callable[[], Set[str]], pending: Callable[[], Iterable[Pod]]
+) -> None:
+    """Export the pods that name a profile that there was: nothing decides them."""
+
+    def left() -> dict[str, float]:
+        counts = dict.fromkeys(sorted(former()), 0.0)
+        for pod in pending() if counts else ():
+            if pod.scheduler_name in counts:
+                counts[pod.scheduler_name] += 1
+        return counts
+
+    metrics.pull_gauges(
+        "starsched_pods_without_profile",
+        "Pending pods whose schedulerName was that of a profile while this process ran, by that "
+        "name: no policies decide them any more.",
+        "scheduler_name",
+        left,
     )
 
 

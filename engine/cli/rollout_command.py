@@ -150,13 +150,13 @@ def _steer(options: dict[str, Any], change: Callable[[str], Change]) -> str:
     revision: str | None = options["revision"]
     page = None if options["configmap"] and revision else _ask(options)
     if page is not None:
-        if page.result != RUNNING:
+        if page.result != RUNNING and revision is None:
             raise click.ClickException(f"nothing is being rolled out\n{page.headline}")
-        if revision not in (None, page.candidate):
+        if page.result == RUNNING and revision not in (None, page.candidate):
             raise click.ClickException(
                 f"`{revision}` is not being rolled out: `{page.candidate}` is"
             )
-        revision = page.candidate
+        revision = revision or page.candidate
     assert revision is not None
     _write(options, _place(options, page), change(revision))
     return revision

@@ -61,6 +61,10 @@ class _RequestedPods:
         """One version of each, the newest."""
         return list({pod.uid: pod for pod in self._pods}.values())
 
+    def waiting_pods(self) -> list[Pod]:
+        """As `sample_pods`: no others are known to wait."""
+        return list({pod.uid: pod for pod in self._pods}.values())
+
     async def prepare(self, bundle: Bundle) -> None:
         """Return at once: a request holds everything that is known."""
 

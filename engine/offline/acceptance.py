@@ -87,7 +87,7 @@ def rejected_pods(
     for number, snapshot in enumerate(snapshots):
         before, left = left, []
         for done, alike in enumerate(before, 1):
-            if not _accepts(asked, alike.example, snapshot):
+            if not accepts(asked, alike.example, snapshot):
                 left.append(alike)
             if number == 0:
                 on_progress(done, len(classes))
@@ -107,7 +107,8 @@ def _merged(found: Sequence[RejectedPods]) -> list[RejectedPods]:
     return list(alike.values())
 
 
-def _accepts(asked: PolicySet, pod: Pod, snapshot: Snapshot) -> bool:
+def accepts(asked: PolicySet, pod: Pod, snapshot: Snapshot) -> bool:
+    """True if *asked* has a node for *pod* on *snapshot*, without evictions."""
     decision = asked.scheduler.schedule(pod, snapshot, has_post_filters=False)
     return decision.node is not None
 
@@ -115,16 +116,16 @@ def _accepts(asked: PolicySet, pod: Pod, snapshot: Snapshot) -> bool:
 def _rejected(
     asked: PolicySet, cluster: Cluster, alike: AlikePods, snapshot: Snapshot
 ) -> RejectedPods:
-    by, is_hopeless = _rejectors(asked, alike.example, snapshot)
+    by, is_hopeless = rejectors(asked, alike.example, snapshot)
 
     def is_same(case: Plain) -> bool:
         try:
             pod = cluster.pod_of(case["pod"])
         except ManifestError:
             return False
-        if asked.scheduler.profile_of(pod) is None or _accepts(asked, pod, snapshot):
+        if asked.scheduler.profile_of(pod) is None or accepts(asked, pod, snapshot):
             return False
-        return _names(_rejectors(asked, pod, snapshot)[0]) == _names(by)
+        return _names(rejectors(asked, pod, snapshot)[0]) == _names(by)
 
     case = shrink(
         {"pod": manifest_of(alike.example)},
@@ -141,7 +142,7 @@ def _names(by: Sequence[Rejector]) -> list[str]:
     return [one.policy for one in by]
 
 
-def _rejectors(asked: PolicySet, pod: Pod, snapshot: Snapshot) -> tuple[tuple[Rejector, ...], bool]:
+def rejectors(asked: PolicySet, pod: Pod, snapshot: Snapshot) -> tuple[tuple[Rejector, ...], bool]:
     """Whose rejections leave no node, and if those of shipped policies alone would do."""
     if pod.problems:
         return (Rejector("PodSpec", "", "; ".join(pod.problems), snapshot.node_count, True),), True

@@ -82,6 +82,10 @@ class Gates:
         time_to_bind: Mean time to a binding, as a multiple of the control sample's.
         fragmentation: How much more capacity may be stranded, as a share of what the pods
             request; None: not watched.
+        max_without_profile: Pods that have a profile and would have none.
+        max_fit_nowhere: Pods that fit on some node and would fit on none.
+        max_nodes_lost: Share of the nodes that take pods and would take none.
+        max_reordered: Share of the pairs of pods that would be tried the other way round.
     """
 
     max_moved: float = 0.25
@@ -91,6 +95,10 @@ class Gates:
     latency: float = 2.0
     time_to_bind: float = 2.0
     fragmentation: float | None = None
+    max_without_profile: int = 0
+    max_fit_nowhere: int = 0
+    max_nodes_lost: float = 0.1
+    max_reordered: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +168,10 @@ _MEASURED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "errorRate": ("shadow", "canary"),
     "latency": ("shadow", "canary"),
     "timeToBind": ("canary",),
+    "maxWithoutProfile": ("shadow", "canary"),
+    "maxFitNowhere": ("shadow", "canary"),
+    "maxNodesLost": ("shadow", "canary"),
+    "maxReordered": ("shadow", "canary"),
     "fragmentation": ("shadow",),
 }
 
@@ -239,6 +251,10 @@ def _gates(members: Object) -> Gates:
         error_rate=_share(members, "errorRate", default.error_rate),
         latency=_multiple(members, "latency", default.latency),
         time_to_bind=_multiple(members, "timeToBind", default.time_to_bind),
+        max_without_profile=members.integer("maxWithoutProfile", default.max_without_profile, 0),
+        max_fit_nowhere=members.integer("maxFitNowhere", default.max_fit_nowhere, 0),
+        max_nodes_lost=_share(members, "maxNodesLost", default.max_nodes_lost),
+        max_reordered=_share(members, "maxReordered", default.max_reordered),
         fragmentation=fragmentation,
     )
     members.finish()

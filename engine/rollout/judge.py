@@ -9,12 +9,25 @@ from typing import Final, NamedTuple, TypeVar
 
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.chance import Times
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, ArmMeasures, ShadowMeasures
+from engine.rollout.measures import (
+    FAILED,
+    FIT_NOWHERE,
+    MOVED,
+    NEWLY_PENDING,
+    NO_LOSSES,
+    NODES,
+    ORDER,
+    WITHOUT_PROFILE,
+    ArmMeasures,
+    Losses,
+    ShadowMeasures,
+)
 from engine.rollout.readings import (
     PATIENCE,
     Count,
     Excess,
     Harm,
+    Lost,
     Progress,
     Reading,
     Share,
@@ -36,8 +49,27 @@ class Arms(NamedTuple):
     control: ArmMeasures
 
 
+class TakenAway(NamedTuple):
+    """What an edit takes away, and whether who wrote it has said that this is meant."""
+
+    losses: Losses = NO_LOSSES
+    is_meant: bool = False
+
+
+NOTHING: Final = TakenAway()
+
+
+def judge_losses(taken: TakenAway, gates: Gates) -> Verdict:
+    """What is known of a candidate before its stages begin."""
+    return _verdict(_results(LOSS_GATES, taken, gates, Progress(0, is_over=True, is_long=True)))
+
+
 def judge_shadow(
-    measures: ShadowMeasures, stage: ShadowStage, gates: Gates, elapsed: float
+    measures: ShadowMeasures,
+    stage: ShadowStage,
+    gates: Gates,
+    elapsed: float,
+    taken: TakenAway = NOTHING,
 ) -> Verdict:
     """What the comparison with the policies in force says of a candidate.
 
@@ -51,11 +83,17 @@ def judge_shadow(
         enough("compared", measures.compared, stage.compared, note),
     )
     progress = _progress(wanted, measures.compared, stage.compared)
-    return _verdict([*wanted, *_results(SHADOW_GATES, measures, gates, progress)])
+    found = _results(SHADOW_GATES, measures, gates, progress)
+    return _verdict([*wanted, *found, *_results(LOSS_GATES, taken, gates, progress)])
 
 
 def judge_canary(
-    canary: ArmMeasures, control: ArmMeasures, step: CanaryStep, gates: Gates, elapsed: float
+    canary: ArmMeasures,
+    control: ArmMeasures,
+    step: CanaryStep,
+    gates: Gates,
+    elapsed: float,
+    taken: TakenAway = NOTHING,
 ) -> Verdict:
     """What the pods that a candidate decides for say of it.
 
@@ -68,7 +106,8 @@ def judge_canary(
     )
     least = min(canary.decisions, control.decisions)
     progress = _progress(wanted, least, step.decisions)
-    return _verdict([*wanted, *_results(CANARY_GATES, Arms(canary, control), gates, progress)])
+    found = _results(CANARY_GATES, Arms(canary, control), gates, progress)
+    return _verdict([*wanted, *found, *_results(LOSS_GATES, taken, gates, progress)])
 
 
 def _progress(wanted: Sequence[GateResult], decisions: int, least: int) -> Progress:
@@ -195,4 +234,39 @@ CANARY_GATES: Final[tuple[_Gate[Arms], ...]] = (
     ("errorRate", lambda gates: gates.error_rate, _errors),
     ("latency", lambda gates: gates.latency, _canary_latency),
     ("timeToBind", lambda gates: gates.time_to_bind, _time_to_bind),
+)
+
+
+def _lost(kind: str, what: str, *, is_share: bool = False) -> Callable[[TakenAway], Lost]:
+    def read(taken: TakenAway) -> Lost:
+        losses = taken.losses
+        count, of = losses.count(kind), losses.of(kind)
+        value = count / of if is_share and of else float(count)
+        return Lost(value, count, of, what, is_share, losses.failed, taken.is_meant)
+
+    return read
+
+
+#: Of both stages.
+LOSS_GATES: Final[tuple[_Gate[TakenAway], ...]] = (
+    (
+        "maxWithoutProfile",
+        lambda gates: gates.max_without_profile,
+        _lost(WITHOUT_PROFILE, "pods would have no profile"),
+    ),
+    (
+        "maxFitNowhere",
+        lambda gates: gates.max_fit_nowhere,
+        _lost(FIT_NOWHERE, "pods would fit nowhere"),
+    ),
+    (
+        "maxNodesLost",
+        lambda gates: gates.max_nodes_lost,
+        _lost(NODES, "nodes would take none of the pods", is_share=True),
+    ),
+    (
+        "maxReordered",
+        lambda gates: gates.max_reordered,
+        _lost(ORDER, "pairs of pods would be tried the other way round", is_share=True),
+    ),
 )

@@ -6,10 +6,22 @@ Owns the records. Who counts is `shadow` and `canary_counts`; what follows from 
 
 import msgspec
 
+from engine.policy.errors import Problem
+
 MOVED, NEWLY_PENDING, NEWLY_PLACED = "moved", "newly_pending", "newly_placed"
 OTHER_VICTIMS, FAILED = "other_victims", "failed"
 #: The kinds of differences between two decisions about one pod.
 KINDS = (FAILED, NEWLY_PENDING, OTHER_VICTIMS, MOVED, NEWLY_PLACED)
+
+#: The kinds of what an edit takes away.
+WITHOUT_PROFILE, FIT_NOWHERE = "without_profile", "fit_nowhere"
+NODES, ORDER = "nodes", "order"
+LOSS_KINDS = (  #: The kinds of what an edit takes away.
+    WITHOUT_PROFILE,
+    FIT_NOWHERE,
+    NODES,
+    ORDER,
+)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -121,3 +133,74 @@ class ArmMeasures(msgspec.Struct):
     def attempts(self) -> int:
         """What failures and pods that stay pending are counted of."""
         return self.decisions + self.held
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """One thing that an edit takes away.
+
+    Attributes:
+        kind: One of `LOSS_KINDS`.
+        count, of: So many of so many pods, nodes, or pairs of pods.
+        text: In words, with the policy and an example.
+        profile, policy: Whose; "" if that makes no sense.
+        file, line: Where the policy says so; "" and 0 if that is not known.
+    """
+
+    kind: str
+    count: int
+    of: int
+    text: str
+    profile: str = ""
+    policy: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class Losses(msgspec.Struct, frozen=True):
+    """What an edit would take away, and what was looked at to know it.
+
+    Attributes:
+        found: The largest of each kind first.
+        pods, nodes: How many were looked at.
+        of_pods: How many pods there are.
+        classes, of_classes: Classes of those pods that were asked about, and all of them.
+        failed: Why nothing can be said; "" if something can.
+    """
+
+    found: tuple[Loss, ...] = ()
+    pods: int = 0
+    of_pods: int = 0
+    nodes: int = 0
+    classes: int = 0
+    of_classes: int = 0
+    failed: str = ""
+
+    def count(self, kind: str) -> int:
+        """How many of a kind are lost."""
+        return sum(one.count for one in self.found if one.kind == kind)
+
+    def of(self, kind: str) -> int:
+        """Of how many those of a kind are; 0 if none are lost."""
+        return max((one.of for one in self.found if one.kind == kind), default=0)
+
+    @property
+    def looked_at(self) -> str:
+        """What was looked at, in words."""
+        return (
+            f"looked at {self.pods} of {self.of_pods} pods in {self.classes} of "
+            f"{self.of_classes} classes, {self.nodes} nodes"
+        )
+
+    def problems(self) -> list[Problem]:
+        """The losses as warnings."""
+        found = [
+            Problem(one.file, one.line, 0, one.text, self.looked_at, "warning")
+            for one in self.found
+        ]
+        if self.failed:
+            text = f"what the edit takes away is not known: {self.failed}"
+            found.append(Problem("", 0, 0, text, "", "warning"))
+        return found
+
+
+NO_LOSSES = Losses()

@@ -40,6 +40,10 @@ class Offers:
         """The kill switch is set."""
         return self.latest is not None and self.latest.is_stopped
 
+    def means(self, revision: str) -> bool:
+        """True if who wrote *revision* has said that what it takes away is meant."""
+        return self.latest is not None and revision in self.latest.means
+
     def supersedes(self, files: Mapping[str, str]) -> bool:
         """True if an offer that was not taken yet holds something else than *files*.
 

@@ -109,6 +109,43 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """What an edit takes away, which is known before its stages: fails at once, unless it is meant.
+
+    Attributes:
+        value: A count, or a share of `of`.
+        count, of: So many of so many.
+        what: They are of.
+        is_share: Value and bound are shares.
+        failed: Why nothing is known; "" if something is.
+        is_meant: Who wrote the edit has said so.
+    """
+
+    value: float
+    count: int
+    of: int
+    what: str
+    is_share: bool
+    failed: str
+    is_meant: bool
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        want = f"want at most {_percent(bound) if self.is_share else f'{bound:g}'}"
+        verdict: Outcome = "pass"
+        if self.failed and not self.is_meant:
+            text = f"{name}: not known ({self.failed})"
+            return GateResult(name, None, bound, "inconclusive", text)
+        note = ""
+        if self.value > bound:
+            verdict, note = ("pass", " (meant)") if self.is_meant else ("fail", "")
+        of = f" ({self.count} of {self.of})" if self.is_share and self.of else ""
+        shown = f"{_percent(self.value)}{of}" if self.is_share else f"{self.count}"
+        text = f"{name}: {shown} {self.what}, {want}{note}"
+        return GateResult(name, self.value, bound, verdict, text)
+
+
+@dataclass(frozen=True, slots=True)
 class Harm:
     """What happened to the pods of an arm.
 

@@ -15,6 +15,7 @@ from engine.lib.clock import Clock
 from engine.lib.confinement import Confinement
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
+from engine.rollout.measures import LOSS_KINDS
 from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
@@ -109,7 +110,9 @@ class Reports:
             revision, loaded.files, on_probation=on_probation, note=f"from {loaded.origin}"
         )
         self._metrics.set_revision(revision, self._accepted_at)
-        if warnings := loaded.bundle.warnings:
+        for kind in LOSS_KINDS:
+            self._metrics.policy_losses.labels(kind).set(loaded.losses.count(kind))
+        if warnings := _warnings(loaded):
             log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
         confinement = loaded.confinement
         if confinement is not None and confinement.missing and not self._is_confinement_logged:
@@ -128,14 +131,17 @@ class Reports:
         self._note("accepted", revision, duration_ms=duration_ms)
         self.write_accepted(loaded)
 
-    def write_accepted(self, loaded: LoadedRevision) -> None:
-        """Write the event that *loaded* is in force."""
+    def write_accepted(self, loaded: LoadedRevision, *, is_again: bool = False) -> None:
+        """Write the event that *loaded* is in force; *is_again*: the source offers it again."""
         self.unreported = "" if self._is_leader() else loaded.bundle.revision
         note = f"revision {loaded.bundle.revision} is in force ({len(loaded.files)} files)"
-        if loaded.bundle.warnings:
-            note += f"; warning: {first_of(loaded.bundle.warnings)}"
-        reference = self._offers.reference
-        self._event(reference, NORMAL, ACCEPTED_REASON, note, loaded.bundle.revision)
+        if is_again:
+            note = f"the text in force is offered again: {note}"
+        if warnings := _warnings(loaded):
+            note += f"; warning: {first_of(warnings)}"
+        # What an edit takes away is said louder than what is odd about its text.
+        kind = WARNING if loaded.losses.problems() else NORMAL
+        self._event(self._offers.reference, kind, ACCEPTED_REASON, note, loaded.bundle.revision)
 
     def rejected(self, rejection: Rejected, offer: Offer, in_force: str) -> None:
         """A candidate failed a stage; the revision *in_force* stays."""
@@ -172,7 +178,7 @@ class Reports:
         if is_news:
             log.info("The source offers the revision in force", revision=active.bundle.revision)
             self._note("unchanged", active.bundle.revision)
-            self.write_accepted(active)
+            self.write_accepted(active, is_again=True)
 
     def source_gone(self, offer: Offer, in_force: str) -> None:
         """The source does not exist; the revision *in_force* stays."""
@@ -197,7 +203,7 @@ class Reports:
 
     def control_rejected(self, about: Reference, control: Control) -> None:
         """The object *about*, which says how edits are rolled out, says what makes no sense."""
-        note = f"{first_of(control.problems)}; the mode is `{control.mode}`"
+        note = f"{first_of(control.problems, 'the log has them all')}; the mode is `{control.mode}`"
         self._event(about, WARNING, CONTROL_REJECTED_REASON, note, "")
 
     def judged(self, stage: str, outcome: Outcome, seconds: float) -> None:
@@ -233,7 +239,8 @@ class Reports:
                 "failed_decisions": counts.failed,
                 "lost_seconds": round(counts.lost_seconds, 3),
                 "on_probation": revisions.previous is not None,
-                "warnings": _plain(active.bundle.warnings),
+                "warnings": _plain(_warnings(active)),
+                "losses": msgspec.to_builtins(active.losses),
                 "sandbox": _described(active.confinement),
             }
         return {
@@ -259,6 +266,11 @@ class Reports:
     ) -> None:
         if self._is_leader() and reference is not None:
             self._write_event(reference, kind, reason, note, revision)
+
+
+def _warnings(loaded: LoadedRevision) -> list[Problem]:
+    """What is to be known of *loaded*: what it takes away first."""
+    return [*loaded.losses.problems(), *loaded.bundle.warnings]
 
 
 def _described(confinement: Confinement | None) -> dict[str, Any] | None:

@@ -29,6 +29,7 @@ from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Progress, Store
+from engine.rollout.losses import count_losses
 from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
@@ -146,6 +147,7 @@ class Rollout:
         )
         self._left_out: tuple[str, ...] = ()
         self._is_taking_over = False
+        self._profiles: frozenset[str] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
         self._probation: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -163,6 +165,13 @@ class Rollout:
     def counts(self) -> DecisionCounts:
         """The decisions of what is in force; the scheduling loop counts them here."""
         return self._revisions.counts
+
+    @property
+    def former_profiles(self) -> frozenset[str]:
+        """The schedulerNames that policies had while this process ran, and have no more."""
+        active = self._revisions.active
+        now = () if active is None else active.bundle.profiles
+        return self._profiles - {profile.scheduler_name for profile in now}
 
     @property
     def timeline(self) -> Timeline:
@@ -356,6 +365,8 @@ class Rollout:
                 end_stage("load")
                 await self._stages.try_out(candidate, self._world)
                 end_stage("trial")
+                candidate.losses = await count_losses(self._stages, candidate, base, self._world)
+                end_stage("losses")
                 await self._world.prepare(bundle)
                 end_stage("facts")
         except Rejected as rejection:
@@ -622,7 +633,9 @@ class Rollout:
         in_force = base.bundle.revision
         if self._saved.knows(revision) or not self._saved.has_refused(revision, in_force):
             return
-        if self._control.current.promotes(revision) or self._control.current.mode == AT_ONCE:
+        control = self._control.current
+        is_allowed = control.promotes(revision) or control.mode == AT_ONCE
+        if is_allowed or self.offers.means(revision):
             return
         text = (
             f"revision `{revision}` was refused by a gate next to `{in_force}`, which is in force"
@@ -637,6 +650,7 @@ class Rollout:
         if self._probation is not None:
             self._probation.cancel()
             self._probation = None
+        self._profiles |= {profile.scheduler_name for profile in loaded.bundle.profiles}
         old = self._revisions.active
         unneeded = self._revisions.replace(loaded, on_probation=on_probation)
         self._reports.in_force(loaded, on_probation=self._revisions.previous is not None)

@@ -25,6 +25,8 @@ log = structlog.get_logger(component="rollout")
 #: The kill switch: with `stop` on the policies' ConfigMap, every stage stops.
 STOP_ANNOTATION: Final = "starsched.dev/rollout"
 STOP: Final = "stop"
+#: Names the revision that may take away what it takes away.
+MEANT_ANNOTATION: Final = "starsched.dev/accept-losses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Offer:
         problems: What could not be read as text; then the offer is refused as it stands.
         written_by: The field manager that wrote the texts last; "" if that is not known.
         is_stopped: The kill switch is set: no edit goes through stages, what is in force stays.
+        means: Revisions that may take away what they take away: who wrote them has said so.
     """
 
     files: Mapping[str, str] | None
@@ -46,6 +49,7 @@ class Offer:
     problems: tuple[Problem, ...] = ()
     written_by: str = ""
     is_stopped: bool = False
+    means: frozenset[str] = frozenset()
 
 
 OnOffer = Callable[[Offer], None]
@@ -152,6 +156,7 @@ class ConfigMapSource:
                 problems,
                 config_map.written_by,
                 self._is_stopped(meta.annotations.get(STOP_ANNOTATION, "")),
+                frozenset(meta.annotations.get(MEANT_ANNOTATION, "").replace(",", " ").split()),
             )
         )
 

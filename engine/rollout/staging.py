@@ -21,10 +21,11 @@ from engine.policy.errors import Problem
 from engine.policy.rollout_config import CanaryStep, RolloutConfig
 from engine.rollout.comparing import Comparing
 from engine.rollout.control import AT_ONCE, PAUSED, RolloutControl
-from engine.rollout.judge import judge_canary, judge_shadow
+from engine.rollout.judge import LOSS_GATES, TakenAway, judge_canary, judge_losses, judge_shadow
 from engine.rollout.last_good import Progress
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.offers import Offers
+from engine.rollout.sources import MEANT_ANNOTATION
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus, StageStatus
 from engine.rollout.trial import LoadedRevision, Rejected
 from engine.rollout.verdict import Outcome, Verdict
@@ -185,6 +186,8 @@ class Staging:
         config, revision = base.bundle.runtime.rollout, candidate.bundle.revision
         stage = self._status.stages[at]
         named = _named(stage)
+        taken = self._taken_away(candidate)
+        self._fail(judge_losses(taken, config.gates), stage, revision, 0.0)
         if stage.name == CANARY and self._twin is None:
             self._twin = await self._load_twin(candidate, base)
             self._look(candidate, check)
@@ -200,12 +203,10 @@ class Staging:
             if not why:
                 elapsed += min(max(now - before, 0.0), _LONGEST_TICK)
             before = now
-            verdict = self._judge(config, at, elapsed)
+            verdict = self._judge(config, at, elapsed, self._taken_away(candidate))
             self._update(elapsed=elapsed, verdict=verdict, paused=why)
             text = f"{named}: {verdict.why}"
-            if verdict.outcome == "fail":
-                self._on_verdict(stage.name, "fail", elapsed)
-                raise Rejected(stage.name, [Problem("", 0, 0, text)], revision)
+            self._fail(verdict, stage, revision, elapsed)
             if why:
                 continue
             if verdict.outcome == "pass":
@@ -216,6 +217,21 @@ class Staging:
                 is_told = True
                 self._on_verdict(stage.name, "inconclusive", elapsed)
                 self._report("inconclusive", f"revision {revision}: {text}")
+
+    def _taken_away(self, candidate: LoadedRevision) -> TakenAway:
+        return TakenAway(candidate.losses, self._offers.means(candidate.bundle.revision))
+
+    def _fail(self, verdict: Verdict, stage: StageStatus, revision: str, elapsed: float) -> None:
+        """Raise `Rejected` if *verdict* is that the stage fails."""
+        if verdict.outcome != "fail":
+            return
+        self._update(stage=self._status.stages.index(stage), verdict=verdict)
+        self._on_verdict(stage.name, "fail", elapsed)
+        names = {name for name, *_ in LOSS_GATES}
+        is_lost = any(one.verdict == "fail" and one.name in names for one in verdict.gates)
+        hint = f"if this is meant, annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
+        problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint if is_lost else "")
+        raise Rejected(stage.name, [problem], revision)
 
     def _begin(
         self, at: int, stage: StageStatus, candidate: LoadedRevision, base: LoadedRevision
@@ -245,13 +261,13 @@ class Staging:
             )
             return None
 
-    def _judge(self, config: RolloutConfig, at: int, elapsed: float) -> Verdict:
+    def _judge(self, config: RolloutConfig, at: int, elapsed: float, taken: TakenAway) -> Verdict:
         if self._status.stages[at].name == SHADOW:
             assert config.shadow is not None
             measures = self._shadow()
             self._update(shadow=measures)
-            return judge_shadow(measures, config.shadow, config.gates, elapsed)
-        return judge_canary(*self._arms, _step(config, at), config.gates, elapsed)
+            return judge_shadow(measures, config.shadow, config.gates, elapsed, taken)
+        return judge_canary(*self._arms, _step(config, at), config.gates, elapsed, taken)
 
     # --- what is wanted ----------------------------------------------------------------------
 

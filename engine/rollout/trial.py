@@ -23,6 +23,7 @@ from engine.policy.errors import PolicyErrors, Problem, SandboxDied
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.rollout.rehearsal import rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -60,11 +61,13 @@ class Rejected(Exception):
         return first_of(self.problems) if self.problems else f"{self.stage} failed"
 
 
-def first_of(problems: Sequence[Problem]) -> str:
-    """One line: the first of *problems* (at least one) and the number of the others."""
+def first_of(
+    problems: Sequence[Problem], rest: str = "`/policies` and the page have them all"
+) -> str:
+    """One line: the first of *problems* (at least one), and where the others are read."""
     first = str(problems[0]).replace("\n", "; ")
     more = len(problems) - 1
-    return f"{first} (and {more} more)" if more else first
+    return f"{first} (and {more} more: {rest})" if more else first
 
 
 class Revision(Protocol):
@@ -97,6 +100,7 @@ class LoadedRevision:
         unchanged: The policies that are equal to those of the revision that it was compared with.
         origin: Where it comes from: the source, by its name, `last-good`, `builtin` or
             `rolled-back`.
+        losses: What it takes away from the cluster, next to the revision that was in force.
     """
 
     bundle: Bundle
@@ -105,6 +109,7 @@ class LoadedRevision:
     scheduler: Scheduler
     unchanged: frozenset[str] = frozenset()
     origin: str = ""
+    losses: Losses = NO_LOSSES
 
     @property
     def confinement(self) -> Confinement | None:
@@ -140,6 +145,10 @@ class World(Protocol):
 
     def sample_pods(self) -> list[Pod]:
         """Pods to decide on trial: pending ones first, then some that run."""
+        ...
+
+    def waiting_pods(self) -> list[Pod]:
+        """All pods without a node, of whatever scheduler."""
         ...
 
     async def prepare(self, bundle: Bundle) -> None:

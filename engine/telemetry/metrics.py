@@ -363,6 +363,13 @@ class Metrics:
             buckets=exponential(0.01, 2, 12),
             registry=registry,
         )
+        self.policy_losses = Gauge(
+            "starsched_policy_losses",
+            "What the policies in force took away when they came: pods `without_profile`, pods "
+            "that `fit_nowhere`, `nodes` that take no pods, pairs of pods in another `order`.",
+            ["kind"],
+            registry=registry,
+        )
         self.rollout_verdicts = Counter(
             "starsched_rollout_verdicts_total",
             "Stages of roll-outs that ended or stand still, by stage (`shadow`, `canary`) and "

@@ -57,7 +57,14 @@ STEPS = [
     {"share": "40%", "duration": "1s", "decisions": 20},
 ]
 #: Cores are shared with other tests, and the candidate begins with nothing evaluated.
-GATES = {"maxMoved": "100%", "latency": 1000, "timeToBind": 1000}
+#: What an edit takes away is known before its stages, which are the subject here.
+GATES = {
+    "maxMoved": "100%",
+    "latency": 1000,
+    "timeToBind": 1000,
+    "maxFitNowhere": 1_000_000,
+    "maxNodesLost": "100%",
+}
 
 #: Where pods of `owners` other than "" go, and the node that every policy here likes next.
 OLD, NEW = "node-old", "node-new"

@@ -9,7 +9,7 @@ import pytest
 from engine.page.words import word
 from engine.policy.rollout_config import CanaryStage, Gates, ShadowStage
 from engine.rollout import control, readings
-from engine.rollout.judge import CANARY_GATES, SHADOW_GATES, Arms
+from engine.rollout.judge import CANARY_GATES, LOSS_GATES, SHADOW_GATES, Arms
 from engine.rollout.measures import KINDS, ArmMeasures
 from engine.rollout.shadow import comparer, shadow
 
@@ -28,11 +28,15 @@ def names(cells: list[str]) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
-@pytest.mark.parametrize(("column", "gates"), [(1, SHADOW_GATES), (2, CANARY_GATES)])
+@pytest.mark.parametrize(
+    ("column", "gates"),
+    [(1, SHADOW_GATES), (2, CANARY_GATES)],
+)
 def test_each_gate_is_at_the_stages_that_measure_it(column: int, gates: Any) -> None:
     rows = table("gate")
     measured = [names([row[0]])[0] for row in rows if row[column] != "not measured"]
-    assert sorted(measured) == sorted(name for name, _, _ in gates)
+    known = [name for name, *_ in (*gates, *LOSS_GATES)]
+    assert sorted(measured) == sorted(known)
     assert len(rows) == len(Gates.__slots__)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.canary_counts import ArmCounter
-from engine.rollout.judge import CANARY_GATES, SHADOW_GATES, judge_canary, judge_shadow
+from engine.rollout.judge import CANARY_GATES, LOSS_GATES, SHADOW_GATES, judge_canary, judge_shadow
 from engine.rollout.measures import (
     FAILED,
     MOVED,
@@ -79,7 +79,7 @@ def test_a_candidate_that_decides_alike_passes() -> None:
     verdict = _of_shadow(_shadow())
     assert verdict.outcome == "pass"
     assert {gate.verdict for gate in verdict.gates} == {"pass"}
-    names = [name for name, _, _ in SHADOW_GATES]
+    names = [name for name, _, _ in (*SHADOW_GATES, *LOSS_GATES)]
     assert [gate.name for gate in verdict.gates] == ["duration", "compared", *names]
     assert verdict.why.startswith("duration: 1m0s of 1m0s; compared: 500 of 500; maxMoved: 0% (0")
 
@@ -214,9 +214,11 @@ def test_an_idle_cluster_promotes_nothing() -> None:
     assert (shadow.outcome, canary.outcome) == ("inconclusive", "inconclusive")
     assert "compared: 0 of 500" in shadow.why
     assert "decisions: 0 of 50" in canary.why
-    # Only that time is over is known.
+    # Only that time is over is known, and what was before it began.
+    before = [name for name, _, _ in LOSS_GATES]
     for verdict in (shadow, canary):
-        assert [gate.name for gate in verdict.gates if gate.verdict == "pass"] == ["duration"]
+        passed = [gate.name for gate in verdict.gates if gate.verdict == "pass"]
+        assert passed == ["duration", *before]
 
 
 def test_a_stage_of_few_decisions_needs_few_timed_ones() -> None:
@@ -233,7 +235,7 @@ def test_a_stage_of_few_decisions_needs_few_timed_ones() -> None:
 def test_a_canary_as_good_as_its_control_sample_passes() -> None:
     verdict = _of_canary(_arm())
     assert verdict.outcome == "pass"
-    names = [name for name, _, _ in CANARY_GATES]
+    names = [*(name for name, _, _ in CANARY_GATES), *(name for name, _, _ in LOSS_GATES)]
     assert [gate.name for gate in verdict.gates] == ["duration", "decisions", "control", *names]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.rollout import trial
 from engine.rollout.control import Control, NoControl
 from engine.rollout.last_good import LastGood
-from engine.rollout.measures import ArmMeasures, ShadowMeasures
+from engine.rollout.measures import FIT_NOWHERE, ArmMeasures, Loss, Losses, ShadowMeasures
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
 from engine.rollout.trial import CandidateStages, LoadedRevision, MakeEvaluator, Revision
@@ -159,6 +159,7 @@ class Bench:
         self.comparing, self.control = FakeComparing(), control or FakeControl()
         self.trials, self.world = Trials(make_evaluator), World()
         self.events: list[str] = []
+        self.kinds: list[str] = []
         self.jump = 0.0
         self.rollout = Rollout(
             source=self.source,
@@ -166,15 +167,17 @@ class Bench:
             stages=self.trials,
             world=self.world,
             on_switch=lambda *_: None,
-            write_event=lambda _about, _kind, reason, note, _rev: self.events.append(
-                f"{reason}: {note}"
-            ),
+            write_event=self._write,
             metrics=Metrics(CollectorRegistry()),
             clock=self.clock,
             comparing=self.comparing,
             control=self.control,
             sleep=self._sleep,
         )
+
+    def _write(self, _about: Reference, kind: str, reason: str, note: str, _rev: str) -> None:
+        self.events.append(f"{reason}: {note}")
+        self.kinds.append(kind)
 
     async def _sleep(self, seconds: float) -> None:
         await no_time(seconds)
@@ -334,6 +337,78 @@ async def test_what_a_gate_refused_comes_into_force_once_it_is_promoted() -> Non
         b.control.say(promote=EDIT_REVISION)
         b.control.changed.set()
         await b.until_in_force(EDIT)
+
+
+# --- what an edit takes away ---------------------------------------------------------------------
+
+LOST = Losses((Loss(FIT_NOWHERE, 48, 60, "`p` accepts 0 of 48 pods"),), 60, 60, 5)
+
+
+@contextlib.contextmanager
+def taking_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    async def count_losses(*_: object) -> Losses:
+        return LOST
+
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.rollout.rollout.count_losses", count_losses)
+        yield
+
+
+async def test_an_edit_that_takes_pods_their_nodes_begins_no_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as b:
+        with taking_away(monkeypatch):
+            b.offer(EDIT)
+            event = await b.until_event("PolicyRejected")
+            assert "maxFitNowhere: 48 pods" in event
+            assert f"starsched.dev/accept-losses={EDIT_REVISION}" in event
+            assert not b.comparing.calls
+
+
+async def test_what_is_meant_by_its_revision_goes_through_its_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as b:
+        with taking_away(monkeypatch):
+            b.offer(EDIT)
+            await b.until_event("PolicyRejected")
+            # Another revision is not meant by that, nor is this one by any other.
+            for means in ("", "yes", revision_of(OTHER)):
+                b.events.clear()
+                b.source.offer(Offer(EDIT, "", ABOUT, means=frozenset({means})))
+                await b.until_event("PolicyRejected")
+            assert not b.comparing.calls
+            b.source.offer(Offer(EDIT, "", ABOUT, means=frozenset({EDIT_REVISION})))
+            await b.until_in_force(EDIT)
+            assert b.comparing.calls[0].startswith("shadow")
+            event = await b.until_event(f"PolicyAccepted: revision {EDIT_REVISION}")
+            assert "`p` accepts 0 of 48 pods" in event
+            assert "looked at 60 of 60 pods" in event
+
+
+async def test_without_stages_what_an_edit_takes_away_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench(files("First.", "")) as b:
+        with taking_away(monkeypatch):
+            b.offer(EDIT)
+            await b.until_in_force(EDIT)
+        event = await b.until_event(f"PolicyAccepted: revision {EDIT_REVISION}")
+        assert "`p` accepts 0 of 48 pods" in event
+        assert b.kinds[b.events.index(event)] == "Warning"
+        active = b.rollout.describe()["active"]
+        assert active["warnings"][0]["message"] == "`p` accepts 0 of 48 pods"
+        assert active["losses"]["found"][0]["count"] == 48
+
+
+async def test_a_rejection_that_is_over_says_so() -> None:
+    async with bench() as b:
+        b.comparing.bad = {"moved": 100}
+        b.offer(EDIT)
+        await b.until_event("PolicyRejected")
+        b.offer(FIRST)
+        assert "the text in force is offered again" in await b.until_event("PolicyAccepted: the")
 
 
 # --- going back ----------------------------------------------------------------------------------

@@ -99,6 +99,9 @@ class World:
     def sample_pods(self) -> list[Pod]:
         return []
 
+    def waiting_pods(self) -> list[Pod]:
+        return []
+
     async def prepare(self, bundle: Bundle) -> None:
         if bundle.revision == self.slow:
             self.is_preparing.set()

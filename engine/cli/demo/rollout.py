@@ -42,7 +42,8 @@ def filter(pod, node):
 """
 
 # A demo is over in seconds, so its stages are. The times of a machine that does other things, too,
-# say nothing within seconds: their gates are wide.
+# say nothing within seconds: their gates are wide. What an edit takes away is known before
+# its stages, and this story is of stages.
 _CANARY_ALONE: Final = """\
 apiVersion: starsched.dev/v1
 kind: PolicyRuntime
@@ -51,7 +52,7 @@ rollout:
     steps:
     - {share: 20%, duration: 1s, decisions: 8}
     - {share: 50%, duration: 1s, decisions: 16}
-  gates: {latency: 1000, timeToBind: 1000}
+  gates: {latency: 1000, timeToBind: 1000, maxFitNowhere: 1000000}
 """
 _SHADOW_TOO: Final = _CANARY_ALONE.replace(
     "rollout:\n", "rollout:\n  shadow: {duration: 1s, compared: 20, cores: 50%}\n"
