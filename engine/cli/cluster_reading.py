@@ -25,6 +25,8 @@ from engine.model.claim_decoding import decode_claim, without_parameters
 from engine.model.objects import ObjectMeta, Record, decode
 from engine.offline.cluster_file import Cluster, read_cluster, redact, redacted
 
+#: How to do without a cluster, where there is no kubeconfig.
+INSTEAD_OF_A_CLUSTER: Final = ", or give its objects with --snapshot PATH"
 PRIORITY_CLASSES: Final = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False
 )
@@ -43,8 +45,7 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
     if snapshot and (kubeconfig or context):
         raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
     if not snapshot:
-        instead = ", or give its objects with --snapshot PATH"
-        items, missing = read_live(kubeconfig, context, instead)
+        items, missing = read_live(kubeconfig, context, INSTEAD_OF_A_CLUSTER)
         cluster = Cluster(missing=missing)
         for item in items:
             cluster.add(item)

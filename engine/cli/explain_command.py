@@ -1,13 +1,14 @@
 """`starsched explain`: why a pod is placed on a node, or on none."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from engine.cli.cluster_option import cluster_options
-from engine.cli.cluster_reading import now_text, read_given
+from engine.cli.cluster_reading import INSTEAD_OF_A_CLUSTER, now_text, read_given
 from engine.cli.explain_text import print_answer
 from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.file_notes import report_missing, report_repeated
@@ -23,7 +24,15 @@ from engine.cli.leader_access import (
     namespace_of,
     say_why_a_copy,
 )
+from engine.cli.policies_in_force import (
+    CannotPlan,
+    PolicyMap,
+    bundle_in_force,
+    configmap_option,
+    read_in_force,
+)
 from engine.cli.policy_option import BUILTIN, known_profile, policy_options, read_bundle
+from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy
@@ -31,6 +40,7 @@ from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.rollout.plan_index import NONE
 from engine.telemetry.logs import configure_logging
 
 PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
@@ -59,9 +69,11 @@ PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
     "--copy",
     "wants_copy",
     is_flag=True,
-    help="Explain on a copy of the cluster, by the policies given, without asking the scheduler.",
+    help="Explain on a copy of the cluster, by the policies given or else those in force, without "
+    "asking the scheduler.",
 )
 @policy_options
+@configmap_option
 @click.option(
     "--profile", metavar="NAME", help="Decide as this `schedulerName`. Default: what the pod says."
 )
@@ -85,11 +97,12 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     placed is explained as if it were not. Nothing is changed: it only lists.
 
     On a live cluster the scheduler that leads is asked, which knows what it tried and why; if it
-    cannot be asked, or policies are given, a copy of the cluster is explained.
+    cannot be asked, a copy of the cluster is explained by the policies in force, which are read
+    from their ConfigMap; or by policies that are given. The first line says which were used.
 
     \b
     Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage, or there
-    is no such pod, or policies or files cannot be used.
+    is no such pod, or policies or files cannot be used, or which are in force cannot be read.
 
     \b
     Examples:
@@ -107,12 +120,13 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         if answer is not None:
             _print(answer, options)
             raise SystemExit(_exit_code(answer))
-    bundle, files = read_bundle(options["policies"], options["config"])
+    used = _policies(options)
+    bundle = used.bundle
     known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
     report_repeated(cluster)
     if not options["snapshot"]:
-        where = FactsAt(options["kubeconfig"], options["context"])
+        where = FactsAt(options["kubeconfig"], options["context"], used.config_map)
         cluster.facts, unread = read_facts(bundle.runtime.facts, where)
         cluster.missing.update(unread)
         cluster.taken_at = now_text()
@@ -123,7 +137,12 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
             result = _explain(bundle, cluster, found, options)
     except KeyError as error:
         raise InputError(str(error.args[0])) from error
-    result = _with_paths(result, files)
+    result = msgspec.structs.replace(
+        _with_paths(result, used.files),
+        revision=used.revision,
+        policies_from=used.source,
+        notes=(*used.notes, *result.notes),
+    )
     _print(result, options)
     report_missing(cluster)
     raise SystemExit(_exit_code(result))
@@ -132,8 +151,52 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
 def _is_about_the_live(filename: Path | None, options: dict[str, Any]) -> bool:
     """True if nothing asks for another cluster, or for other policies, than the scheduler's."""
     others = ("snapshot", "config", "profile", "wants_copy")
-    is_other = any(options[name] for name in others) or options["policies"] != BUILTIN
-    return filename is None and not is_other
+    return filename is None and not any(options[name] for name in others) and not _gives_policies()
+
+
+def _gives_policies() -> bool:
+    """True if the policies are named, be it `builtin`."""
+    given = click.get_current_context().get_parameter_source("policies")
+    return given is not ParameterSource.DEFAULT
+
+
+class _Policies(NamedTuple):
+    """What decides, and where it comes from; *config_map* if it is the one in force."""
+
+    bundle: Bundle
+    files: PolicyFiles
+    revision: str
+    source: str
+    config_map: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def _policies(options: dict[str, Any]) -> _Policies:
+    """The policies that are given; without any, for a live cluster, those in force there."""
+    if options["snapshot"] or _gives_policies():
+        bundle, files = read_bundle(options["policies"], options["config"])
+        given = options["policies"]
+        return _Policies(
+            bundle, files, bundle.revision, "built-in" if given == BUILTIN else str(given)
+        )
+    where: PolicyMap = options["policy_map"]
+    try:
+        base = read_in_force(where, options["kubeconfig"], options["context"], INSTEAD_OF_A_CLUSTER)
+    except CannotPlan as error:
+        raise CannotPlan(f"{error.message}\nhint: --policies names others to explain by") from error
+    found = bundle_in_force(base, where, options["config"])
+    source = f"in force by ConfigMap `{where}`"
+    if not base.files:
+        is_missing = base.resource_version == NONE
+        source = f"built-in: there is no ConfigMap `{where}`" if is_missing else "built-in"
+    return _Policies(
+        found.bundle,
+        found.files,
+        found.revision,
+        source,
+        f"{CONFIGMAP_PREFIX}{where}",
+        found.notes,
+    )
 
 
 def _of_leader(pod: str, options: dict[str, Any]) -> PodAnswer | None:

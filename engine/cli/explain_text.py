@@ -50,11 +50,13 @@ def _headline(result: PodAnswer) -> str:
         "failed": "[bold red]cannot be decided: a policy failed[/bold red]",
     }[result.outcome]
     is_moving = result.placed_on and result.outcome != "bound"
+    # The scheduler itself explains by what is in force.
+    source = f" ({result.policies_from})" if result.policies_from else ""
     now = f" (it is on {escape(result.placed_on)})" if is_moving else ""
     return (
         f"[bold]{escape(result.pod)}[/bold] {said}{now}; "
         f"{result.feasible} of {result.nodes} nodes are feasible, "
-        f"profile {escape(result.profile)}, policies {result.revision}"
+        f"profile {escape(result.profile)}, policies {result.revision}{escape(source)}"
     )
 
 

@@ -251,7 +251,6 @@ def _parsed(received: bytes) -> tuple[int, bytes]:
 def say_why_a_copy(error: Exception) -> None:
     """Note on standard error that the leader did not answer."""
     click.echo(
-        f"note: the scheduler could not be asked ({error}); explained on a copy of the cluster, "
-        "by the policies that are given here",
+        f"note: the scheduler could not be asked ({error}); explained on a copy of the cluster",
         err=True,
     )

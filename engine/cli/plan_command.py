@@ -23,6 +23,7 @@ from engine.cli.plan_answer import PlanAnswer, TestCounts, print_plan
 from engine.cli.policies_in_force import (
     CannotPlan,
     PolicyMap,
+    bundle_in_force,
     configmap_option,
     read_in_force,
 )
@@ -164,14 +165,8 @@ class _Plan:
                 tests = self._test(files)
         # 2. What is in force.
         base = read_in_force(self._where, options["kubeconfig"], options["context"])
-        self._notes += base.notes
-        base_bundle = self._bundle_in_force(base)
-        revision = base.revision or base_bundle.revision
-        if base_bundle.revision != revision:
-            self._notes.append(
-                f"here the same texts are revision {base_bundle.revision}: the scheduler is of "
-                "another version, or has a --config of its own"
-            )
+        base_bundle, _, revision, notes = bundle_in_force(base, self._where, self._config)
+        self._notes += notes
         found = PlanAnswer(
             in_force=revision,
             candidate="" if files is None else self._revision_of(files),
@@ -232,16 +227,6 @@ class _Plan:
     def _revision_of(self, files: PolicyFiles) -> str:
         bundle, _ = build(files, self._config)
         return "-" if bundle is None else bundle.revision
-
-    def _bundle_in_force(self, base: InForce) -> Bundle:
-        place = Path(f"{CONFIGMAP_PREFIX}{self._where}")
-        try:
-            return self._built(PolicyFiles(place, base.files, frozenset(base.files)))
-        except CannotPlan as error:
-            raise CannotPlan(
-                f"the policies in force cannot be used here:\n{error.message}\n"
-                "hint: is --config wanted, as the scheduler has it?"
-            ) from error
 
     # --- the cluster -------------------------------------------------------------------------
 

@@ -10,12 +10,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from engine.cli.cluster_option import connect
-from engine.cli.policy_paths import CONFIGMAP_PREFIX
+from engine.cli.policy_paths import CONFIGMAP_PREFIX, build
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, KubeConfigError, NotFound
+from engine.kube.errors import ApiError, KubeConfigError, NoKubeConfig, NotFound
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib import event_loop
 from engine.model.objects import ConfigMap, decode
+from engine.offline.policy_files import PolicyFiles
+from engine.policy.bundle import Bundle
 from engine.rollout.in_force import InForce, in_force
 from engine.rollout.last_good import SUFFIX, ConfigMapStore, LastGood, StoreError
 
@@ -73,14 +75,19 @@ def configmap_option(function: Command) -> Command:
     )(function)
 
 
-def read_in_force(where: PolicyMap, kubeconfig: Path | None, context: str | None) -> InForce:
+def read_in_force(
+    where: PolicyMap, kubeconfig: Path | None, context: str | None, instead: str = ""
+) -> InForce:
     """The policies in force.
 
-    Raises `click.UsageError` for a kubeconfig that cannot be used, `CannotPlan` if the cluster does
+    Raises `click.UsageError` for a kubeconfig that cannot be used (if there is none, the hint ends
+    with *instead*), `CannotPlan` if the cluster does
     not answer.
     """
     try:
         return event_loop.run(_read(where, kubeconfig, context))
+    except NoKubeConfig as error:
+        raise click.UsageError(f"{error}{instead}") from error
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
     except ApiError as error:
@@ -93,17 +100,56 @@ async def _read(where: PolicyMap, kubeconfig: Path | None, context: str | None) 
 
 
 async def in_force_now(client: ApiClient, where: PolicyMap) -> InForce:
-    """The policies in force. Raises `ApiError`."""
+    """The policies in force. Raises `ApiError`, and `CannotPlan` if what was saved is unknown."""
     try:
         raw = await client.get(CONFIG_MAPS, where.name, where.namespace)
         edited: ConfigMap | None = decode(ConfigMap, raw)
     except NotFound:
         edited = None
     saved: LastGood | None = None
-    unread = ""
     try:
         saved = await ConfigMapStore(client, where.namespace, where.name + SUFFIX).load()
     except StoreError as error:
-        unread = str(error)
-    found = in_force(str(where), edited, saved)
-    return found._replace(notes=(*found.notes, unread)) if unread else found
+        # Not readable is not empty: the text that is edited may have been rejected.
+        raise CannotPlan(f"it is not known which policies are in force: {error}") from error
+    return in_force(str(where), edited, saved)
+
+
+class BundleInForce(NamedTuple):
+    """The policies in force, ready to decide.
+
+    Attributes:
+        bundle: What they are here.
+        files: Their texts.
+        revision: As the scheduler names it.
+        notes: What a reader should know about where this comes from.
+    """
+
+    bundle: Bundle
+    files: PolicyFiles
+    revision: str
+    notes: tuple[str, ...]
+
+
+def bundle_in_force(base: InForce, where: PolicyMap, config: Path | None) -> BundleInForce:
+    """What is in force, built here, with the scheduler's own *config* if it has one.
+
+    Raises `CannotPlan` if it cannot be used here.
+    """
+    place = Path(f"{CONFIGMAP_PREFIX}{where}")
+    files = PolicyFiles(place, base.files, frozenset(base.files))
+    bundle, problems = build(files, config)
+    if bundle is None:
+        said = "\n".join(map(str, problems))
+        raise CannotPlan(
+            f"the policies in force cannot be used here:\n{said}\n"
+            "hint: is --config wanted, as the scheduler has it?"
+        )
+    notes = base.notes
+    revision = base.revision or bundle.revision
+    if bundle.revision != revision:
+        notes += (
+            f"here the same texts are revision {bundle.revision}: the scheduler is of another "
+            "version, or has a --config of its own",
+        )
+    return BundleInForce(bundle, files, revision, notes)

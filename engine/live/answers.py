@@ -241,6 +241,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         revision: The policies that it is explained with.
+        policies_from: Where these come from, if the scheduler was not asked.
         at: Of what moment the answer is.
         source: See `Origin`.
         outcome: See `Outcome`.
@@ -272,6 +273,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     profile: str = ""
     revision: str = ""
+    policies_from: str = ""
     at: str = ""
     source: Origin = "decided_again"
     outcome: Outcome
