@@ -322,6 +322,23 @@ def test_an_update_changes_the_place_in_the_order() -> None:
     assert bench.pop_names() == ["a", "b"]
 
 
+def test_an_update_that_wakes_no_pod_still_changes_its_place_in_the_order() -> None:
+    """A rejected pod came back with the place that it had before its label said otherwise."""
+
+    def by_rank(pod: Pod) -> SortKey:
+        return ((0, int(pod.labels.get("rank", "5"))),)
+
+    bench = Bench(key_of=by_rank)
+    pod = make_pod("late", resource_version="1")
+    bench.reject(pod)
+    bench.queue.add(make_pod("other", labels={"rank": "3"}))
+    first = make_pod("late", uid=pod.uid, resource_version="2", labels={"rank": "1"})
+    bench.queue.update(pod, first)
+    assert bench.place(first) == "unschedulable"
+    bench.queue.activate([pod.uid])
+    assert bench.pop_names() == ["late", "other"]
+
+
 def test_a_place_in_the_order_that_is_asked_for_again_holds_wherever_the_pod_waits() -> None:
     """A pod whose key failed for a moment kept the place that it was given instead of one."""
     keys: dict[str, int] = {}

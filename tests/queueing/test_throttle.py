@@ -53,6 +53,19 @@ def test_who_is_decided_by_others_does_not_pay() -> None:
     assert throttle.why_throttled(Work.ATTEMPT, pod("fast")) is None
 
 
+def test_a_loss_counts_for_the_next_one_though_no_pod_waits() -> None:
+    """The pause after a second pod's loss was the shortest, as if it were the first."""
+    throttle = Throttle(clock := VirtualClock())
+    throttle.charge(Work.ATTEMPT, pod("slow"), [failed()], 10.0)
+    clock.advance(1.0)
+    throttle.retry(lambda *_: True)
+    throttle.charge(Work.ATTEMPT, pod("slower"), [failed()], 10.0)
+    clock.advance(19.0)
+    assert throttle.why_throttled(Work.ATTEMPT, pod("waits")) == WHY
+    clock.advance(1.0)
+    assert throttle.why_throttled(Work.ATTEMPT, pod("waits")) is None
+
+
 class Bench:
     """A profile whose decisions about the pods in `slow` take the deadline.
 
