@@ -337,7 +337,12 @@ class App:
         self.control = control if control is not None else NoControl()
         self.shadow = shadow or Shadow(stages.make_bundle, stages.make_evaluator)
         self.comparing = LiveComparing(
-            self.kernel, self.report, self.shadow, self._compared_with, self._clock
+            self.kernel,
+            self.report,
+            self.shadow,
+            self._compared_with,
+            self._clock,
+            lambda uid: uid in self.rollout.counts.failing,
         )
         self.rollout = Rollout(
             source=source,
@@ -675,7 +680,7 @@ class App:
         # A failed score costs nothing if the pod was placed all the same; a failed preemption does.
         failed = bool(made.failures) and decision.node is None
         if not self.comparing.is_candidates(made):
-            self.rollout.counts.count(made.own_seconds, failed, made.lost)
+            self.rollout.counts.count(made.own_seconds, failed, made.lost, made.pod.uid)
         for failure in decision.policy_failures:
             metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
         if made.lost:
@@ -700,7 +705,7 @@ class App:
         # Counted like a failed decision: keeping pods from being tried is no better than failing
         # them.
         if self.leading.is_set() and not self.comparing.is_candidates(made):
-            self.rollout.counts.count(made.seconds, True, made.lost)
+            self.rollout.counts.count(made.seconds, True, made.lost, made.pod.uid)
 
     def _report_fault(self, made: to_do.ReportFault) -> None:
         pod, error = made.pod, made.error

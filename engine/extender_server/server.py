@@ -32,7 +32,7 @@ from engine.lib.clock import Clock
 from engine.lib.connection_limit import connection_limit
 from engine.lib.listening import listen
 from engine.model.pod import Pod
-from engine.policy.evaluator import PolicyFailure
+from engine.policy.evaluator import PolicyFailure, of_policies
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")
@@ -246,7 +246,7 @@ class ExtenderServer:
         try:
             yield
         except PoliciesFailed as failed:
-            failures = failed.failures
+            failures = of_policies(failed.failures)
             raise
         finally:
             self._count(self._clock.monotonic() - started, bool(failures), failures)

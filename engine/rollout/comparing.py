@@ -121,6 +121,8 @@ class LiveComparing:
         shadow: Compares.
         on_candidate: Called with the candidate that is compared from now on; None: none is.
         clock: Measures waits.
+        was_failing: Whether the policies in force failed the pod with this uid when they decided
+            it last.
     """
 
     def __init__(
@@ -130,7 +132,9 @@ class LiveComparing:
         shadow: Shadow,
         on_candidate: Callable[[LoadedRevision | None], None],
         clock: Clock,
+        was_failing: Callable[[str], bool] = lambda _uid: False,
     ) -> None:
+        self._was_failing = was_failing
         self._kernel = kernel
         self._report = report
         self._shadow = shadow
@@ -214,12 +218,14 @@ class LiveComparing:
                     if (found := self._counter_of(pod)) is not None:
                         counter, owner = found
                         failed, eviction = decision.is_policy_failure, decision.eviction
+                        # Those in force fail it, too: it says nothing about either of them.
+                        failed = failed and not self._was_failing(pod.uid)
                         victims = 0 if eviction is None else len(eviction.victims)
                         counter.decided(owner, one.own_seconds, failed=failed, victims=victims)
                 case ReportHookFailure(pod=pod):
                     if (found := self._counter_of(pod)) is not None and not _is_of_group(one):
                         counter, owner = found
-                        counter.held(owner, failed=True)
+                        counter.held(owner, failed=not self._was_failing(pod.uid))
                 case ReportGate(pod=pod, has_failed=False):
                     if (found := self._new_of(pod)) is not None:
                         counter, owner = found

@@ -5,6 +5,7 @@ Owns the inputs: the objects of the cluster, or made-up ones of a kind of which 
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -28,17 +29,29 @@ _MOST_NODES: Final = 16
 _MOST_VICTIMS: Final = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A failure that a rehearsal met with.
+
+    `pod` is the uid of the pod of the cluster whose attempt it costs; "" if it was met with while a
+    profile was explored, whatever the pod.
+    """
+
+    failure: PolicyFailure
+    pod: str = ""
+
+
 def rehearse(
     scheduler: Scheduler,
     profiles: Iterable[Profile],
     pods: Sequence[Pod],
     snapshot: Snapshot,
     is_stopped: Callable[[], bool] = never,
-) -> list[PolicyFailure]:
-    """The first failure of each (policy, hook) for *pods*.
+) -> list[Finding]:
+    """The first failure of each policy and hook for each of *pods*, and for each profile.
 
     What is not the fault of a policy's text is none of them: it costs its pod an attempt with
-    whatever policies.
+    whatever policies. So does an exception of the scheduler's own, which is logged.
 
     Each pod is decided, with the hooks of the queue before and those of placed pods after that.
     Scores are evaluated only for pods that fit on several nodes. So each profile also explains one
@@ -47,31 +60,40 @@ def rehearse(
     nodes, or when pods have to be evicted, are called as if that were the case. Returns early once
     *is_stopped* returns True.
     """
-    found: dict[tuple[str, str], PolicyFailure] = {}
+    found: dict[tuple[str, str, str], Finding] = {}
     placed: dict[str, Pod] = {}
     started = time.monotonic()
 
-    def note(failures: Iterable[PolicyFailure]) -> None:
+    def note(failures: Iterable[PolicyFailure], uid: str = "") -> None:
         for failure in failures:
-            found.setdefault((failure.policy, failure.hook), failure)
+            found.setdefault((uid, failure.policy, failure.hook), Finding(failure, uid))
 
     groups = TrialGroups(scheduler, pods, snapshot)
     scheduler.hooks.groups = groups.state_of
+
+    def decide(pod: Pod) -> None:
+        note(scheduler.hooks.group_failures(pod, snapshot), pod.uid)
+        note(scheduler.hooks.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")), pod.uid)
+        decision = scheduler.schedule(pod, snapshot)
+        note(decision.policy_failures, pod.uid)
+        if decision.node is not None:
+            placed.setdefault(pod.scheduler_name, pod)
+            note(_permit_failures(scheduler, groups, pod, snapshot), pod.uid)
+
     try:
         for i, pod in enumerate(pods):
             if is_stopped():
                 return []
-            note(scheduler.hooks.group_failures(pod, snapshot))
-            note(scheduler.hooks.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
-            decision = scheduler.schedule(pod, snapshot)
-            note(decision.policy_failures)
-            if decision.node is not None:
-                placed.setdefault(pod.scheduler_name, pod)
-                note(_permit_failures(scheduler, groups, pod, snapshot))
+            try:
+                decide(pod)
+            except Exception:
+                # As in the running scheduler, it costs this pod one attempt, and is a bug of ours.
+                # The profiles below meet with one that any pod would.
+                log.exception("Unexpected exception over a pod of a trial", pod=pod.key)
             if time.monotonic() - started > TRIAL_SECONDS:
                 log.warning("Trial ended early", decided=i + 1, pods=len(pods))
                 break
-        for profile in profiles if not found else ():
+        for profile in profiles:
             name = profile.scheduler_name
             pod = placed.get(name) or undemanding_pod(name)
             note(scheduler.hooks.group_failures(pod, snapshot))
@@ -85,6 +107,29 @@ def rehearse(
     finally:
         scheduler.hooks.groups = None
     return list(found.values())
+
+
+def worse(after: Sequence[Finding], before: Sequence[Finding]) -> list[Finding]:
+    """Those *after* an edit that the text *before* it does not fail in as well.
+
+    A pod that both cost its attempt is no worse off, whichever hook it is. Of a profile it has to
+    be the same hook: others may be what every pod meets with.
+    """
+    pods = {one.pod for one in before if one.pod}
+    hooks = {(one.failure.policy, one.failure.hook) for one in before if not one.pod}
+    return [
+        one
+        for one in after
+        if not (one.pod in pods if one.pod else (one.failure.policy, one.failure.hook) in hooks)
+    ]
+
+
+def failures_of(findings: Iterable[Finding]) -> list[PolicyFailure]:
+    """The first failure of each policy and hook among *findings*."""
+    first: dict[tuple[str, str], PolicyFailure] = {}
+    for one in findings:
+        first.setdefault((one.failure.policy, one.failure.hook), one.failure)
+    return list(first.values())
 
 
 def _permit_failures(

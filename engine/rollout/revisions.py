@@ -40,11 +40,12 @@ def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
     return None
 
 
-def _counts_for(loaded: LoadedRevision) -> DecisionCounts:
+def _counts_for(loaded: LoadedRevision, before: DecisionCounts) -> DecisionCounts:
     latency = loaded.bundle.runtime.fallback.latency
     return DecisionCounts(
         slow_seconds=math.inf if latency is None else latency.total_seconds(),
         unchanged=loaded.unchanged,
+        failing_before=before.failing,
     )
 
 
@@ -116,4 +117,4 @@ class Revisions:
 
     def _activate(self, loaded: LoadedRevision) -> None:
         self.active = loaded
-        self.counts = _counts_for(loaded)
+        self.counts = _counts_for(loaded, self.counts)

@@ -363,7 +363,7 @@ class Rollout:
                 candidate = await self._load_as(self.source_name, bundle, offer.files)
                 await candidate.follow(base)
                 end_stage("load")
-                await self._stages.try_out(candidate, self._world)
+                await self._stages.try_out(candidate, self._world, base)
                 end_stage("trial")
                 candidate.losses = await count_losses(self._stages, candidate, base, self._world)
                 end_stage("losses")
@@ -577,7 +577,9 @@ class Rollout:
         try:
             twin = await self._stages.load(first.bundle, first.files)
             await twin.follow(first)
-            await self._stages.try_out(twin, self._world)
+            # What was in force before is no worse than what it was.
+            is_known = self._saved.knows(first.bundle.revision)
+            await self._stages.try_out(twin, self._world, first if is_known else None)
         except Rejected as rejection:
             if first.origin == "builtin":
                 log.error("The built-in policies failed their trial", reason=rejection.note())

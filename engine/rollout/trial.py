@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import structlog
+
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
 from engine.lib.confinement import Confinement
@@ -25,8 +27,10 @@ from engine.policy.memo_reuse import unchanged_instances
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.metered import Evaluations, MeteredEvaluator
-from engine.rollout.rehearsal import rehearse
+from engine.rollout.rehearsal import Finding, failures_of, rehearse, worse
 from engine.scheduling.scheduling_cycle import Scheduler
+
+log = structlog.get_logger(component="trial")
 
 #: Before a sandbox that died while it loaded is started again.
 _LOAD_AGAIN_SECONDS: Final = (0.5, 2.0)
@@ -259,10 +263,14 @@ class CandidateStages:
         metered = MeteredEvaluator(evaluator, bundle, self.evaluations)
         return LoadedRevision(bundle, files, evaluator, Scheduler(bundle, metered))
 
-    async def try_out(self, candidate: LoadedRevision, world: World) -> None:
-        """Decide sample pods on a copy of the live snapshot. Raises `Rejected` on any failure.
+    async def try_out(
+        self, candidate: LoadedRevision, world: World, base: LoadedRevision | None = None
+    ) -> None:
+        """Decide sample pods on a copy of the live snapshot. Raises `Rejected` on a failure.
 
-        A pod that fits nowhere is no failure: policies may reject every node.
+        A pod that fits nowhere is no failure: policies may reject every node. Nor is what *base*,
+        the policies in force, fails in as well: rejecting the candidate would help no pod. Of a
+        revision that was in force before, *base* is itself.
         """
         snapshot = frozen_copy(world.snapshot())
         pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]
@@ -270,12 +278,49 @@ class CandidateStages:
         given_up = threading.Event()
         inputs = candidate.scheduler, profiles, pods, snapshot
         try:
-            failures = await asyncio.to_thread(rehearse, *inputs, given_up.is_set)
+            found = await asyncio.to_thread(rehearse, *inputs, given_up.is_set)
+            left = await self._worse(found, candidate, base, pods, snapshot, given_up.is_set)
         finally:
             given_up.set()  # cancelled: the process waits for the thread at its end
-        if failures:
-            problems = [_problem(failure) for failure in failures]
+        for failure in failures_of(one for one in found if one not in left):
+            log.warning(
+                "Failed in a trial, as with the policies in force",
+                revision=candidate.bundle.revision,
+                extension_point=failure.hook,
+                reason=str(failure),
+            )
+        if left:
+            problems = [_problem(failure) for failure in failures_of(left)]
             raise Rejected("trial", problems, candidate.bundle.revision)
+
+    async def _worse(
+        self,
+        found: Sequence[Finding],
+        candidate: LoadedRevision,
+        base: LoadedRevision | None,
+        pods: Sequence[Pod],
+        snapshot: Snapshot,
+        is_stopped: Callable[[], bool],
+    ) -> Sequence[Finding]:
+        """What the trial of *candidate* *found* that *base* does not fail in as well."""
+        if not found or base is None:
+            return found
+        if base.bundle.revision == candidate.bundle.revision:
+            return []
+        failing = {one.pod for one in found}
+        asked = [pod for pod in pods if pod.uid in failing]
+        try:
+            # The sandbox of the one in force is busy deciding.
+            evaluator = await self.start_sandbox(base.bundle)
+        except PolicyErrors:
+            return found
+        try:
+            scheduler = Scheduler(base.bundle, evaluator)
+            inputs = scheduler, base.bundle.profiles, asked, snapshot
+            before = await asyncio.to_thread(rehearse, *inputs, is_stopped)
+        finally:
+            await asyncio.to_thread(evaluator.close)
+        return worse(found, before)
 
 
 def _problem(failure: PolicyFailure) -> Problem:

@@ -17,7 +17,7 @@ from engine.policy.evaluator import (
     Program,
     Verdict,
 )
-from engine.rollout.rehearsal import rehearse
+from engine.rollout.rehearsal import failures_of, rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 
@@ -48,9 +48,9 @@ def rehearsed(
     bundle = build_bundle(files | ({"config.yaml": config} if config else {}))
     evaluator = Listening(bundle.program)
     scheduler = Scheduler(bundle, evaluator)
-    failures = rehearse(scheduler, bundle.profiles, pods, cache.snapshot(), **words)
+    found = rehearse(scheduler, bundle.profiles, pods, cache.snapshot(), **words)
     assert scheduler.hooks.groups is None
-    return failures, evaluator.hooks
+    return failures_of(found), evaluator.hooks
 
 
 def small(*placed: Pod) -> Cache:

@@ -137,9 +137,14 @@ class Trials(CandidateStages):
         )
         self.is_over = asyncio.Event()
 
-    async def try_out(self, candidate: LoadedRevision, world: trial.World) -> None:
+    async def try_out(
+        self,
+        candidate: LoadedRevision,
+        world: trial.World,
+        base: LoadedRevision | None = None,
+    ) -> None:
         try:
-            await super().try_out(candidate, world)
+            await super().try_out(candidate, world, base)
         finally:
             self.is_over.set()
 

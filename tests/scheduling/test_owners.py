@@ -47,8 +47,10 @@ def _decide(pod: Json, *objects: Json, text: str = _KEEPS_RED_OFF) -> tuple[Deci
     bundle = build_bundle({"mine.star": text})
     scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
     decision = scheduler.schedule(pod_of(pod), world.snapshot)
-    failures = rehearse(scheduler, bundle.profiles, [pod_of(pod)], world.snapshot)
-    assert list(failures) == list(decision.policy_failures), "the trial judges by something else"
+    found = rehearse(scheduler, bundle.profiles, [pod_of(pod)], world.snapshot)
+    assert [one.failure for one in found if one.pod] == list(decision.policy_failures), (
+        "the trial judges by something else"
+    )
     return decision, scheduler
 
 

@@ -43,7 +43,7 @@ ROLLOUT: Final = (
     PlantedFault(
         "candidates are not tried",
         "engine/rollout/rollout.py",
-        "                await self._stages.try_out(candidate, self._world)\n",
+        "                await self._stages.try_out(candidate, self._world, base)\n",
         "",
         "Policies that fail for the pods of this cluster come into force.",
     ),
