@@ -16,7 +16,7 @@ from engine.binding.binder import Binder, BindingRefused
 from engine.framework.extender import Extender, ExtenderError
 from engine.kernel.events import Reply
 from engine.kernel.instructions import Instruction
-from engine.kube.extender_client import ExtenderClient
+from engine.kube.extender_client import ExtenderClient, most_bytes
 from engine.lib.clock import Clock
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -55,7 +55,15 @@ class _Broken:
     def __init__(self, error: ExtenderError) -> None:
         self._error = error
 
-    async def send(self, verb: str, body: bytes, *, repeatable: bool = True) -> bytes:
+    async def send(
+        self,
+        verb: str,
+        body: bytes,
+        read: Callable[[bytes], T],
+        *,
+        repeatable: bool = True,
+        most: int = 0,
+    ) -> T:
         raise self._error
 
     def retire(self) -> None:
@@ -136,9 +144,15 @@ class ExtenderCalls:
             if not merge.left:
                 break
             try:
-                body = self._about_nodes(extender, question.pod, list(merge.left.values()))
+                infos = list(merge.left.values())
+                body = self._about_nodes(extender, question.pod, infos)
                 result = await self._ask(
-                    extender, extender.filter_verb, "filter", body, messages.filter_result
+                    extender,
+                    extender.filter_verb,
+                    "filter",
+                    body,
+                    messages.filter_result,
+                    most=most_bytes(len(infos), b"" if extender.node_cache_capable else body),
                 )
                 merge.take(extender, result)
             except ExtenderError as error:
@@ -165,7 +179,12 @@ class ExtenderCalls:
         try:
             body = self._about_nodes(extender, question.pod, question.infos)
             scores = await self._ask(
-                extender, extender.prioritize_verb, "prioritize", body, messages.priorities
+                extender,
+                extender.prioritize_verb,
+                "prioritize",
+                body,
+                messages.priorities,
+                most=most_bytes(len(question.infos)),
             )
         except ExtenderError as error:
             log.debug(
@@ -188,7 +207,12 @@ class ExtenderCalls:
                     question.pod, victims, meta=extender.node_cache_capable
                 )
                 result = await self._ask(
-                    extender, extender.preempt_verb, "preempt", body, messages.preemption_result
+                    extender,
+                    extender.preempt_verb,
+                    "preempt",
+                    body,
+                    messages.preemption_result,
+                    most=most_bytes(len(victims), body),
                 )
                 victims = chosen_victims(extender, result, question.snapshot)
             except ExtenderError as error:
@@ -252,8 +276,9 @@ class ExtenderCalls:
         read: Callable[[bytes], T],
         *,
         repeatable: bool = True,
+        most: int = most_bytes(0),
     ) -> T:
-        """Send *body* and decode the answer with *read*. Raises `ExtenderError`."""
+        """Send *body* and decode the answer of *most* bytes with *read*. Raises `ExtenderError`."""
         started = self._clock.monotonic()
         result, failure = "error", ""
         client = self._clients.get(extender)
@@ -264,7 +289,7 @@ class ExtenderCalls:
             with contextlib.suppress(ExtenderError):  # its files may exist by now
                 client = self._clients[extender] = ExtenderClient(extender)
         try:
-            answer = read(await client.send(verb, body, repeatable=repeatable))
+            answer = await client.send(verb, body, read, repeatable=repeatable, most=most)
             result = "success"
             return answer
         except ExtenderError as error:

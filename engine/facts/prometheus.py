@@ -22,6 +22,7 @@ from engine.policy.fact_config import FactQuery, PrometheusFacts
 
 # An answer of this size has some hundred thousand series.
 _MAX_BYTES: Final = 64 << 20
+_READ_IN_PLACE: Final = 64 << 10
 _REASON_LENGTH: Final = 300
 # A server answers some twenty queries at once, and not all of them are to be ours.
 _MOST_AT_ONCE: Final = 8
@@ -87,7 +88,7 @@ class PrometheusSource:
         try:
             async with self._turns:
                 body = await self._fetch(session, query)
-            answer = read_answer(query, body)
+            answer = await _read(query, body)
         except (QueryError, aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
             problems.report("Cannot query facts", reason[:_REASON_LENGTH])
@@ -120,6 +121,13 @@ class PrometheusSource:
             for subject, readings in self._answers[number].items():
                 merged.setdefault(subject, {}).update(readings)
         return dict(merged)
+
+
+async def _read(query: FactQuery, body: bytes) -> Document:
+    """As `read_answer`; a large answer in a thread, since the loop has the lease to renew."""
+    if len(body) > _READ_IN_PLACE:
+        return await asyncio.to_thread(read_answer, query, body)
+    return read_answer(query, body)
 
 
 def read_answer(query: FactQuery, body: bytes) -> Document:

@@ -9,13 +9,22 @@ from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from engine.lib.short import shortened
+
 #: Stands for the extenders where a policy or plugin is named.
 EXTENDER: Final = "Extender"
 DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 
 
+# Of an error's text, which comes into pods' conditions and into the log.
+_ERROR_LENGTH: Final = 1_000
+
+
 class ExtenderError(Exception):
-    """An extender gave no usable answer; the text is kube-scheduler's."""
+    """An extender gave no usable answer; the text is kube-scheduler's, cut if it is long."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shortened(text, _ERROR_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -22,8 +23,18 @@ from engine.lib.certificates import as_files, authorities, show_certificate
 
 _KEEPALIVE_SECONDS: Final = 60.0
 _MOST_REDIRECTS: Final = 10
-# Whole nodes of a cluster of several thousand may come back.
-_MOST_BYTES: Final = 256 << 20
+# Of an answer: in any case, and for each node that the extender was asked about.
+_MOST_BYTES: Final = 1 << 20
+_BYTES_PER_NODE: Final = 1 << 10
+# A larger answer is read in a thread: the event loop has the lease to renew, and other pods.
+_READ_IN_PLACE: Final = 64 << 10
+
+T = TypeVar("T")
+
+
+def most_bytes(nodes: int, asked: bytes = b"") -> int:
+    """How large an answer about *nodes* nodes may be, if what is in *asked* may come back."""
+    return _MOST_BYTES + _BYTES_PER_NODE * nodes + len(asked)
 
 
 class ExtenderClient:
@@ -32,9 +43,8 @@ class ExtenderClient:
     Raises `ExtenderError` if a file that its TLS settings name cannot be used.
     """
 
-    def __init__(self, extender: Extender, *, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, extender: Extender) -> None:
         self.extender = extender
-        self._most_bytes = most_bytes
         self._base = extender.url_prefix.rstrip("/")
         self._tls: ssl.SSLContext | bool = True
         self._stamp: _Stamp = ()
@@ -50,30 +60,48 @@ class ExtenderClient:
     def __repr__(self) -> str:
         return f"ExtenderClient({self.extender.name})"
 
-    async def send(self, verb: str, body: bytes, *, repeatable: bool = True) -> bytes:
-        """Post *body* to *verb* and return the body of an answer of 200.
+    async def send(
+        self,
+        verb: str,
+        body: bytes,
+        read: Callable[[bytes], T],
+        *,
+        repeatable: bool = True,
+        most: int = _MOST_BYTES,
+    ) -> T:
+        """Post *body* to *verb* and return what *read* makes of the body of an answer of 200.
 
-        Raises `ExtenderError` for everything else. A request that is *repeatable* goes out again
-        if the extender hung up on a kept connection before it answered.
+        Raises `ExtenderError` for everything else, an answer of more than *most* bytes included. A
+        request that is *repeatable* goes out again if the extender hung up on a kept connection
+        before it answered. The time-out is over all of it, *read* included.
         """
         self._in_flight += 1
+        waits_for = "exceeded while awaiting headers"
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds) as limit:
                 try:
-                    return await self._post(verb, body)
+                    answer = await self._post(verb, body, most)
                 except _HungUp:
                     if not repeatable:
                         raise
-                    return await self._post(verb, body)
+                    answer = await self._post(verb, body, most)
+                waits_for = "or context cancellation while reading body"
+                if len(answer) > _READ_IN_PLACE:
+                    return await asyncio.to_thread(read, answer)
+                found = read(answer)
+                ends_at = limit.when()
+                if ends_at is not None and asyncio.get_running_loop().time() > ends_at:
+                    raise TimeoutError
+                return found
         except TimeoutError as error:
-            text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            text = f"context deadline exceeded (Client.Timeout {waits_for})"
             raise ExtenderError(f'Post "{self._shown(verb)}": {text}') from error
         finally:
             self._in_flight -= 1
             if self._is_retired and not self._in_flight:
                 self._close_soon()
 
-    async def _post(self, verb: str, body: bytes) -> bytes:
+    async def _post(self, verb: str, body: bytes, most: int) -> bytes:
         self._renew()
         connection = SimpleNamespace(reused=False)
         try:
@@ -91,7 +119,7 @@ class ExtenderClient:
                         f"failed {verb} with extender at URL {self._shown(verb)}, "
                         f"code {answer.status}"
                     )
-                return await self._body(verb, answer)
+                return await self._body(verb, answer, most)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             kind = _HungUp if connection.reused else ExtenderError
             raise kind(f'Post "{self._shown(verb)}": {_describe(error)}') from error
@@ -109,13 +137,13 @@ class ExtenderClient:
             with contextlib.suppress(ExtenderError):
                 self._tls, self._stamp = tls_context(self.extender.tls), stamp
 
-    async def _body(self, verb: str, answer: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, verb: str, answer: aiohttp.ClientResponse, most: int) -> bytes:
         chunks: list[bytes] = []
-        left = self._most_bytes
+        left = most
         async for chunk in answer.content.iter_any():
             left -= len(chunk)
             if left < 0:
-                text = f"the answer is larger than {self._most_bytes:,} bytes"
+                text = f"the answer is larger than {most:,} bytes"
                 raise ExtenderError(f'Post "{self._shown(verb)}": {text}')
             chunks.append(chunk)
         return b"".join(chunks)

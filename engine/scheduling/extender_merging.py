@@ -74,6 +74,10 @@ class FilterMerge:
         for name, reason in result.failed.items():
             if name not in result.unresolvable:
                 self._statuses[name] = _rejection(Code.UNSCHEDULABLE, reason)
+        is_empty = result.nodes is None and result.node_names is None
+        if is_empty and not (result.unresolvable or result.failed):
+            why = f'extender "{extender.name}" named neither nodes nor reasons'
+            self._statuses |= dict.fromkeys(self.left, _rejection(Code.UNRESOLVABLE, why))
         kept = set(names)
         self.left = {name: info for name, info in self.left.items() if name in kept}
 

@@ -86,7 +86,7 @@ def filter_body(*names: str) -> bytes:
 async def send(verb: str, body: bytes) -> bytes:
     client = ExtenderClient(Extender(url_prefix=f"http://127.0.0.1:{EXTENDER_PORT}/x"))
     try:
-        return await client.send(verb, body, repeatable=verb != "bind")
+        return await client.send(verb, body, bytes, repeatable=verb != "bind")
     finally:
         await client.close()
 

@@ -102,9 +102,9 @@ async def _over_http(data: bytes) -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        client = ExtenderClient(Extender(f"http://127.0.0.1:{port}"), most_bytes=1 << 20)
+        client = ExtenderClient(Extender(f"http://127.0.0.1:{port}"))
         try:
-            body = await client.send("filter", b"{}")
+            body = await client.send("filter", b"{}", bytes)
             assert len(body) <= 1 << 20
         except ExtenderError as error:
             str(error)
