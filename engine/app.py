@@ -84,6 +84,7 @@ from engine.pulled_metrics import (
     show_policies,
     show_queue,
     show_recording,
+    show_rejections,
     show_rollout,
     show_tracing,
     show_waiting,
@@ -924,6 +925,7 @@ class App:
         show_queue(metrics, self.queue, self.kernel.entities)
         show_waiting(metrics, self.kernel.waiting_reasons)
         show_oldest(metrics, self._waiting_ages)
+        show_rejections(metrics, self._clock.monotonic)
         show_cache(metrics, self.cache)
         show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
         show_policies(metrics, counts=self._policy_counts, evaluations=self._evaluations.counts)

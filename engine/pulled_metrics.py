@@ -103,6 +103,17 @@ def show_oldest(metrics: Metrics, ages: Callable[[], Mapping[tuple[str, str, str
     )
 
 
+def show_rejections(metrics: Metrics, monotonic: Callable[[], float]) -> None:
+    """Export why attempts did not end in a binding."""
+    metrics.pull_counter(
+        "starsched_rejections_total",
+        "Attempts that did not end in a binding, by the token of the dominant reason; `Other` are "
+        "those of policies beyond the first 200.",
+        ("reason",),
+        lambda: [((word,), n) for word, n in metrics.rejections.counts(monotonic()).items()],
+    )
+
+
 def show_cache(metrics: Metrics, cache: Cache) -> None:
     """Export the sizes of the cache."""
     metrics.pull_gauges(

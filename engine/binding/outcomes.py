@@ -124,9 +124,10 @@ class AttemptOutcomes:
         # 1. Metrics and log: the attempt counts whatever the state of the pod is now.
         pod, rejection = report.pod, report.rejection
         result = names.ERROR if rejection.is_error else names.UNSCHEDULABLE
-        duration = self._clock.monotonic() - report.started_at
+        now = self._clock.monotonic()
+        duration = now - report.started_at
         self._metrics.profile(report.profile).observe(result, duration)
-        self._metrics.rejections.labels(rejection.reason.token).inc()
+        self._metrics.rejections.add(rejection.reason.token, now)
         owner = kind_of(rejection.reason.token).owner
         if owner is not None:
             self._metrics.failures.labels(owner.value, rejection.reason.token).inc()

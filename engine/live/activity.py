@@ -16,6 +16,7 @@ from prometheus_client import Counter, Histogram
 from engine.lib.clock import Clock
 from engine.live.answers import Leader
 from engine.live.moments import at_text
+from engine.telemetry.bounded_counts import BoundedCounts
 
 #: Seconds between two samples, and how many of them are kept: an hour.
 INTERVAL: Final = 10.0
@@ -72,7 +73,7 @@ class Activity:
         *,
         attempts: Counter,
         latency: Histogram,
-        rejections: Counter,
+        rejections: BoundedCounts,
         clock: Clock,
         most: int = MOST_SAMPLES,
     ) -> None:
@@ -123,11 +124,13 @@ class Activity:
         )
         self._sampled_at, self._before = now, readings
 
-    def _readings(self) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    def _readings(
+        self,
+    ) -> tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]]:
         return (
             _read(self._attempts, "_total", "result"),
             _read(self._latency, "_bucket", "le"),
-            _read(self._rejections, "_total", "reason"),
+            self._rejections.counts(self._clock.monotonic()),
         )
 
 

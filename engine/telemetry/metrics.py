@@ -13,6 +13,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine.framework.reason_kinds import REASONS
+from engine.telemetry.bounded_counts import BoundedCounts
+
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
@@ -313,12 +316,8 @@ class Metrics:
             ["result"],
             registry=registry,
         )
-        self.rejections = Counter(
-            "starsched_rejections_total",
-            "Attempts that did not end in a binding, by the token of the dominant reason.",
-            ["reason"],
-            registry=registry,
-        )
+        #: By the token of the dominant reason, see `pulled_metrics.show_rejections`.
+        self.rejections = BoundedCounts(REASONS)
         self.failures = Counter(
             "starsched_failures_total",
             "Attempts that a failure ended, by whose fault it was and by reason token.",

@@ -5,6 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from engine.lib.clock import VirtualClock
 from engine.live.activity import Activity, quantile
+from engine.telemetry.bounded_counts import BoundedCounts
 
 
 class _Counters:
@@ -12,7 +13,7 @@ class _Counters:
         registry = CollectorRegistry()
         self.attempts = Counter("attempts", "-", ["result", "profile"], registry=registry)
         self.latency = Histogram("latency", "-", buckets=(0.01, 0.1, 1), registry=registry)
-        self.rejections = Counter("rejections", "-", ["reason"], registry=registry)
+        self.rejections = BoundedCounts()
         self.clock = VirtualClock()
         self.attempts.labels("scheduled", "a").inc(100)  # before there was a ring
         self.activity = Activity(
@@ -22,6 +23,10 @@ class _Counters:
             clock=self.clock,
             most=most,
         )
+
+    def reject(self, token: str, times: int) -> None:
+        for _ in range(times):
+            self.rejections.add(token, self.clock.monotonic())
 
     def sample(self) -> None:
         self.clock.advance(10)
@@ -34,7 +39,7 @@ def test_a_sample_is_what_happened_since_the_one_before() -> None:
         counters.attempts.labels("scheduled", profile).inc(4)
     counters.attempts.labels("unschedulable", "a").inc(3)
     counters.attempts.labels("error", "a").inc()
-    counters.rejections.labels("InsufficientResources").inc(3)
+    counters.reject("InsufficientResources", 3)
     for seconds in (0.005,) * 9 + (0.5,):
         counters.latency.observe(seconds)
     counters.sample()
@@ -53,13 +58,13 @@ def test_a_sample_is_what_happened_since_the_one_before() -> None:
 def test_the_ring_and_the_reasons_of_a_sample_are_bounded() -> None:
     counters = _Counters(most=3)
     for index in range(50):
-        counters.rejections.labels(f"Reason{index:02}").inc(index + 1)
+        counters.reject(f"Reason{index:02}", index + 1)
     for _ in range(5):
         counters.sample()
     assert len(counters.activity.samples) == 3
     counters = _Counters()
     for index in range(50):
-        counters.rejections.labels(f"Reason{index:02}").inc(index + 1)
+        counters.reject(f"Reason{index:02}", index + 1)
     counters.sample()
     rejections = counters.activity.samples[0].rejections
     assert len(rejections) == 13
