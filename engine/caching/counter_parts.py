@@ -1,28 +1,23 @@
 """What a counter counts: pods by their labels, or the placed pods' own affinity terms.
 
-Owns the meaning of the parts that `count_pods` and `count_terms` of a policy make: given a kind of
-pod, in which topologies it counts, and how much.
+Owns the meaning of the parts that `count_pods`, `count_terms` and `count_matches` of a policy make:
+given a kind of pod, in which topologies it counts, and how much.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from engine.caching.kind_index import first_label
 from engine.caching.objects import ObjectStore
+from engine.caching.own_terms import Contribution, OwnTerms
 from engine.caching.pod_kinds import PodKind, PodKinds
-from engine.model.objects import (
-    Affinity,
-    LabelSelector,
-    LabelSelectorRequirement,
-    PodAffinityTerm,
-)
+from engine.model.objects import LabelSelector, LabelSelectorRequirement
 from engine.model.selectors import (
     SelectorError,
     check_label_selector,
     is_selected,
-    selects,
 )
 
 
@@ -64,9 +59,6 @@ class _PodTerm:
         return self.selector is not None and is_selected(self.selector, kind.labels)
 
 
-Contribution: TypeAlias = tuple[str | None, int]
-"""Topology key and weight."""
-
 Matcher: TypeAlias = Callable[[PodKind, ObjectStore], Sequence[Contribution]]
 
 
@@ -102,6 +94,11 @@ def candidates_of(part: Mapping[str, Any]) -> Candidates:
     if part["kind"] == "terms":
         labels = part["pod"]["labels"]
         return lambda kinds: kinds.with_terms.matching(labels)
+    if part["kind"] == "matches":
+        asked_labels = part["own"].labels(part["of"])
+        if asked_labels is None:
+            return lambda kinds: kinds.slots_of.keys()
+        return lambda kinds: set().union(*map(kinds.having, asked_labels))
     selectors = [term["selector"] for term in part["terms"]]
     asked = (first_label((plain or {}).get("labels") or {}) for plain in selectors)
     label = next((one for one in asked if one is not None), None)
@@ -110,13 +107,29 @@ def candidates_of(part: Mapping[str, Any]) -> Candidates:
     return lambda kinds: kinds.having(label)
 
 
-def _existing_terms(of: str, affinity: Affinity) -> Sequence[tuple[PodAffinityTerm, int]]:
-    rules = affinity.pod_anti_affinity if "anti" in of else affinity.pod_affinity
-    if rules is None:
-        return ()
-    if of.startswith("required"):
-        return [(term, 1) for term in rules.required]
-    return [(p.pod_affinity_term, p.weight) for p in rules.preferred]
+def matches_matcher(part: Mapping[str, Any]) -> Matcher:
+    """Placed pods that match the incoming pod's own terms: `own`, an `OwnTerms`."""
+    of, weight, topology = part["of"], int(part["weight"]), part["topology"]
+    own: OwnTerms = part["own"]
+    is_joint = of == "required_affinity"
+
+    def match(kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
+        where = kind.namespace, kind.labels, objects
+        if not is_joint:
+            found = own.matching(of, *where)
+        else:
+            keys = own.topologies(of)
+            found = [(key, 1) for key in keys] if keys and own.match_all(*where) else []
+        if topology is not None and found:
+            found = [(topology, 1 if is_joint else sum(amount for _, amount in found))]
+        return [(key, weight * amount) for key, amount in found]
+
+    return match
+
+
+def matcher_of(part: Mapping[str, Any]) -> Matcher:
+    """What *part* counts of a kind of pods."""
+    return _MATCHERS[part["kind"]](part)
 
 
 def terms_matcher(part: Mapping[str, Any]) -> Matcher:
@@ -125,19 +138,14 @@ def terms_matcher(part: Mapping[str, Any]) -> Matcher:
     namespace, labels = part["pod"]["namespace"], part["pod"]["labels"]
 
     def match(kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
-        if kind.affinity is None:
-            return ()
-        result: list[Contribution] = []
-        for term, own_weight in _existing_terms(of, kind.affinity):
-            namespaces = frozenset(term.namespaces)
-            if not term.namespaces and term.namespace_selector is None:
-                namespaces = frozenset((kind.namespace,))
-            is_there = namespace in namespaces or (
-                term.namespace_selector is not None
-                and selects(term.namespace_selector, _namespace_labels(objects, namespace))
-            )
-            if is_there and selects(term.label_selector, labels):
-                result.append((term.topology_key, weight * own_weight))
-        return result
+        found = kind.own.matching(of, namespace, labels, objects)
+        return [(key, weight * amount) for key, amount in found]
 
     return match
+
+
+_MATCHERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Matcher]]] = {
+    "pods": pods_matcher,
+    "terms": terms_matcher,
+    "matches": matches_matcher,
+}

@@ -44,13 +44,9 @@ from engine.caching.counter_answers import (
     Layout,
     SumsLog,
 )
-from engine.caching.counter_parts import (
-    Contribution,
-    candidates_of,
-    pods_matcher,
-    terms_matcher,
-)
+from engine.caching.counter_parts import candidates_of, matcher_of
 from engine.caching.objects import ObjectStore
+from engine.caching.own_terms import Contribution
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.caching.snapshot import Snapshot
 from engine.caching.topology_column import TopologyColumn
@@ -64,6 +60,9 @@ InsideOf = Callable[[tuple[str, ...]], NDArray[np.bool_] | None]
 # Topologies of all counters together, each counted once for each counter. Pods name label keys
 # freely, and each topology takes memory for every node, and time at every change.
 _MOST_HELD: Final = 4096
+# Terms of incoming pods in all counters together.
+_MOST_TERMS: Final = 16_384
+_MANY_TERMS: Final = 64
 # The last kinds of pods that a counter is known to leave out.
 _MOST_LEFT_OUT: Final = 64
 
@@ -98,21 +97,21 @@ class _Counter:
     """One counter: the sum of its parts over every node that counts."""
 
     def __init__(self, parts: Sequence[Mapping[str, Any]]) -> None:
-        self._matchers = [
-            pods_matcher(part) if part["kind"] == "pods" else terms_matcher(part) for part in parts
-        ]
+        self._matchers = [matcher_of(part) for part in parts]
         # Which kinds it may count, part by part, and those found since `refresh`.
         self._candidates = [candidates_of(part) for part in parts]
         self._found: list[AbstractSet[int]] | None = None
         # It counts terms of placed pods only. What it counts of them, by the namespace of the pods:
         # those may be many, each with a label of its own.
         self._is_of_terms = all(part["kind"] == "terms" for part in parts)
-        self._of_terms: dict[tuple[str, bytes | None], Sequence[Contribution]] = {}
+        self._of_terms: dict[tuple[str, bytes], Sequence[Contribution]] = {}
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
+        #: How many terms of an incoming pod it holds.
+        self.terms = sum(part["own"].count() for part in parts if "own" in part)
         first = parts[0] if parts else None
         # The topology whose domains `here`, `min` and `domains` speak of; None for a sum over
         # several, where a node outside one topology simply gets nothing from it.
-        self._is_single = len(parts) == 1 and first is not None and first["kind"] == "pods"
+        self._is_single = len(parts) == 1 and _has_one_topology(parts[0])
         self._up_to: int | None = None if first is None else first.get("up_to")
         self._topology: str | None = first["topology"] if self._is_single and first else None
         self._matched: dict[int, Sequence[Contribution]] = {}
@@ -194,7 +193,7 @@ class _Counter:
                     if not may_count and not self._matched:
                         return  # most counters, where each pod waits for one other pod
                 if not any(kind in found for found in may_count):
-                    continue
+                    continue  # or its pods came and went, and it is forgotten
                 contributions = self._match(kinds.kinds[kind], objects)
                 if not contributions:
                     self._leave_out(kind)
@@ -397,6 +396,11 @@ class _Counter:
         return column.shifted(slot, amounts, is_empty=is_empty)
 
 
+def _has_one_topology(part: Mapping[str, Any]) -> bool:
+    """False for a part that counts in the topology of each term."""
+    return part["kind"] == "pods" or (part["kind"] == "matches" and part["topology"] is not None)
+
+
 def _same(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
     if one is None or other is None:
         return one is other
@@ -406,7 +410,7 @@ def _same(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> boo
 class Counters:
     """The counters in use over one snapshot, made on first use and bounded in number.
 
-    A counter is a list of parts (plain data, as `count_pods` and `count_terms` make them) that are
+    A counter is a list of parts (plain data, as `count_pods` and its like make them) that are
     summed; counters are distinguished by the JSON text that the caller gives for them.
     """
 
@@ -416,6 +420,7 @@ class Counters:
         self._kinds = PodKinds()
         self._columns: dict[str | None, TopologyColumn] = {}
         self._counters: OrderedDict[bytes, _Counter] = OrderedDict()
+        self._terms = 0  # of all counters
         self._snapshot: Snapshot | None = None
         # Up to where counters are to count, see `_Counter`; and the topologies' versions, summed.
         self._now = (-1, -1, 0)
@@ -458,6 +463,7 @@ class Counters:
         self._columns = {key: column.copy() for key, column in other._columns.items()}
         for key in list(other._counters)[-most:]:
             self._counters[key] = other._counters[key].copy(self._columns)
+            self._terms += self._counters[key].terms
 
     def term_labels(self, pod: Pod) -> dict[str, str]:
         """The labels of *pod* that the terms of other pods name, which is all that they look at."""
@@ -528,13 +534,25 @@ class Counters:
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = _Counter(parts)
+            self._terms += counter.terms
             if len(self._counters) > self._capacity:
-                self._counters.popitem(last=False)
+                self._forget(next(iter(self._counters)))
+            if self._terms > _MOST_TERMS:
+                self._forget_terms(key)
         else:
             self._counters.move_to_end(key)
         if counter.seen is not self._now:
             counter.refresh(self._now, self._kinds, snapshot.objects, self._topology)
         return counter
+
+    def _forget(self, key: bytes) -> None:
+        self._terms -= self._counters.pop(key).terms
+
+    def _forget_terms(self, kept: bytes) -> None:
+        """Forget counters with many terms, those used longest ago first, and no others."""
+        for key in [key for key, counter in self._counters.items() if counter.terms > _MANY_TERMS]:
+            if self._terms > _MOST_TERMS and key != kept:
+                self._forget(key)
 
     def _let_go(self) -> None:
         """Forget counters not used lately, if all hold too much, and topologies that none holds."""
@@ -545,7 +563,7 @@ class Counters:
             held += counter.counted_in
             both = needed | counter.labels
             if needed and max(held, len(both)) > self._most_held:
-                del self._counters[key]
+                self._forget(key)
             else:
                 needed = both
         for label in self._columns.keys() - needed:

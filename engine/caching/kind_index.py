@@ -3,7 +3,7 @@
 Owns the indexes. What is found may still not match; what is not found cannot.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, TypeVar
 
@@ -144,6 +144,16 @@ def _leave_out(index: dict[K, dict[int, None]], key: K, kind: int) -> None:
     del kinds[kind]
     if not kinds:
         del index[key]
+
+
+def terms_of_kind(affinity: Affinity, kind: str) -> Sequence[tuple[PodAffinityTerm, int]]:
+    """The terms of *kind*, as `count_terms` names them, each with its weight."""
+    rules = affinity.pod_anti_affinity if "anti" in kind else affinity.pod_affinity
+    if rules is None:
+        return ()
+    if kind.startswith("required"):
+        return [(term, 1) for term in rules.required]
+    return [(p.pod_affinity_term, p.weight) for p in rules.preferred]
 
 
 def terms_of(affinity: Affinity) -> Iterator[PodAffinityTerm]:

@@ -10,12 +10,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from engine.caching.kind_index import Label, LabelIndex, TermIndex
+from engine.caching.own_terms import NO_TERMS, OwnTerms, own_terms
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
-from engine.model.objects import Affinity
 from engine.model.pod import Pod
 
 
@@ -23,42 +21,38 @@ from engine.model.pod import Pod
 class PodKind:
     """What counters may look at of a pod; pods of one kind are counted alike.
 
-    `terms` is the text of `affinity`, the same for kinds that differ in something else.
+    `own` are its affinity terms, `terms` a name for them: the same for kinds that differ in
+    something else.
     """
 
     namespace: str
     labels: Mapping[str, str]
     is_terminating: bool
-    affinity: Affinity | None
-    terms: bytes | None
+    own: OwnTerms
+    terms: bytes
 
 
 def _kind_key(pod: Pod) -> tuple[Any, ...]:
-    affinity = pod.manifest.spec.affinity
-    if affinity is not None and not (affinity.pod_affinity or affinity.pod_anti_affinity):
-        affinity = None
     labels = tuple(sorted(pod.labels.items()))
-    terms = (
-        None
-        if affinity is None
-        else msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))
-    )
-    return pod.namespace, labels, pod.is_terminating, terms
+    return pod.namespace, labels, pod.is_terminating, own_terms(pod).name
 
 
 def _pod_kind(pod: Pod, key: tuple[Any, ...]) -> PodKind:
-    affinity = pod.manifest.spec.affinity if key[3] is not None else None
-    return PodKind(pod.namespace, pod.labels, key[2], affinity, key[3])
+    own = OwnTerms(own_terms(pod).affinity, pod.namespace) if key[3] else NO_TERMS
+    return PodKind(pod.namespace, pod.labels, key[2], own, key[3])
 
 
 class PodKinds:
     """How many pods of each kind are on each node, with a log of the changes.
 
-    Kinds without pods are forgotten once they outnumber the rest.
+    Kinds without pods are forgotten once they outnumber the rest; large ones at once, since the
+    creators of pods decide how large one is.
     """
 
     _LOG_SIZE: Final = 65_536
     _MOST_KINDS: Final = 4096
+    # Labels and terms together.
+    _LARGE: Final = 64
     # New kinds between two looks for those without pods.
     _TRIM_EVERY: Final = 1024
 
@@ -174,9 +168,8 @@ class PodKinds:
             self.kinds[kind] = _pod_kind(pod, key)
             self.slots_of[kind] = {}
             self.labeled.add(kind, pod.labels)
-            affinity = self.kinds[kind].affinity
-            if affinity is not None:
-                self.with_terms.add(kind, affinity)
+            if key[3]:
+                self.with_terms.add(kind, self.kinds[kind].own.affinity)
         return kind
 
     def _add(self, kind: int, slot: int, difference: int) -> None:
@@ -187,6 +180,20 @@ class PodKinds:
         else:
             del slots[slot]
         self._changes.note((kind, slot, difference))
+        if not slots and self._is_large(kind):
+            # A reader that meets it in the log has counted its pods, or finds none to count.
+            self._forget(kind)
+
+    def _is_large(self, kind: int) -> bool:
+        one = self.kinds[kind]
+        return len(one.labels) + one.own.count() > self._LARGE
+
+    def _forget(self, kind: int) -> None:
+        """Forget a kind without pods."""
+        self.labeled.remove(kind, self.kinds[kind].labels)
+        self.with_terms.remove(kind)
+        del self.slots_of[kind], self.kinds[kind]
+        del self._ids[self._keys.pop(kind)]
 
     def _restart(self) -> None:
         """Another snapshot: nothing that was counted holds, and every reader must start over."""
@@ -206,8 +213,5 @@ class PodKinds:
             if 2 * len(gone) > len(self.kinds):
                 # A reader may still meet a forgotten kind in the log: start the log over.
                 for kind in gone:
-                    self.labeled.remove(kind, self.kinds[kind].labels)
-                    self.with_terms.remove(kind)
-                    del self.slots_of[kind], self.kinds[kind]
-                    del self._ids[self._keys.pop(kind)]
+                    self._forget(kind)
                 self._changes.restart()

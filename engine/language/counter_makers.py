@@ -1,4 +1,4 @@
-"""Builtins that select and count pods: `matches`, `pods_in`, `count_pods`, `count_terms`.
+"""Builtins that select and count pods: `matches`, `pods_in`, `count_pods`, `count_matches`, ...
 
 Owns their Starlark text. What the counters count is decided in `caching.counter_parts`.
 """
@@ -78,6 +78,20 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         doc="The placed pods' own affinity terms that match this pod; *kind* is "
         "`required_affinity`, `required_anti_affinity`, `preferred_affinity` or "
         "`preferred_anti_affinity`, the latter two weighed.",
+    ),
+    Builtin(
+        name="count_matches",
+        parameters=(
+            Parameter("kind", kinds("str"), "a kind of terms", choices=TERMS),
+            Parameter("topology", kinds("str none"), "a label key or None", "None"),
+            _WEIGHT,
+            _UP_TO,
+        ),
+        result="counter",
+        doc="The placed pods that match this pod's own affinity terms of *kind*, as `count_terms` "
+        "names them: once for each term, in its topology; of `required_affinity` those that all "
+        "terms match, once. With *topology*, for each value of that label instead. However many "
+        "terms there are, the policy reads none of them.",
     ),
     Builtin(
         name="pods_in",
@@ -244,5 +258,15 @@ def count_terms(kind, weight = 1, up_to = None):
         fail("count_terms() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
     _check_amounts(weight, up_to, "count_terms")
     part = {"kind": "terms", "of": kind, "keys": [], "among": None}
+    return part | {"weight": weight, "up_to": up_to}
+
+def count_matches(kind, topology = None, weight = 1, up_to = None):
+    """A counter of the placed pods that match the incoming pod's affinity terms of *kind*."""
+    if kind not in _TERMS:
+        fail("count_matches() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
+    if topology != None and type(topology) != "string":
+        fail("count_matches() wants a label key or None as topology, got " + repr(topology))
+    _check_amounts(weight, up_to, "count_matches")
+    part = {"kind": "matches", "of": kind, "topology": topology, "keys": [], "among": None}
     return part | {"weight": weight, "up_to": up_to}
 '''

@@ -352,6 +352,14 @@ _COUNTERS = {
         "weight": ["int"],
         "up_to": ["int", "NoneType"],
     },
+    "matches": {
+        "of": ["string"],
+        "topology": ["string", "NoneType"],
+        "among": ["NoneType"],
+        "keys": ["list"],
+        "weight": ["int"],
+        "up_to": ["int", "NoneType"],
+    },
 }
 
 def _are_counters(v):

@@ -1,12 +1,14 @@
 """What a policy sees of a pod: names, types, documentation, values."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from engine.caching.device_classes import device_resources
-from engine.caching.kind_index import terms_of
+from engine.caching.kind_index import terms_of, terms_of_kind
+from engine.caching.own_terms import own_terms
+from engine.language.counter_makers import TERMS
 from engine.model import objects as api
 from engine.model.event_kinds import ASSIGNED_POD, FACTS
 from engine.model.fact import Facts, pod_type
@@ -23,65 +25,112 @@ from engine.policy.volume_views import (
 )
 
 
+# Pods may have thousands of terms, so records become views without a Python call for each: by the
+# names of their attributes. Names in the order of the alphabet, as those of dicts are written.
+class _Requirement(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str]
+
+
+class _Selector(
+    msgspec.Struct, rename={"match_expressions": "expressions", "match_labels": "labels"}
+):
+    match_expressions: list[_Requirement]
+    match_labels: dict[str, str]
+
+
+class _NodeTerm(
+    msgspec.Struct, rename={"match_expressions": "expressions", "match_fields": "fields"}
+):
+    match_expressions: list[_Requirement]
+    match_fields: list[_Requirement]
+
+
+class _Preference(msgspec.Struct, rename={"preference": "term"}):
+    preference: _NodeTerm
+    weight: int
+
+
+class _PodTerm(msgspec.Struct, rename={"label_selector": "selector"}):
+    match_label_keys: list[str]
+    mismatch_label_keys: list[str]
+    namespace_selector: _Selector | None
+    namespaces: list[str]
+    label_selector: _Selector | None
+    topology_key: str
+
+
+class _PreferredPodTerm(msgspec.Struct, rename={"pod_affinity_term": "term"}):
+    pod_affinity_term: _PodTerm
+    weight: int
+
+
+class _PodAffinity(msgspec.Struct):
+    preferred: list[_PreferredPodTerm]
+    required: list[_PodTerm]
+
+
+class _Spread(msgspec.Struct, rename={"label_selector": "selector"}):
+    match_label_keys: list[str]
+    max_skew: int
+    min_domains: int | None
+    node_affinity_policy: str | None
+    node_taints_policy: str | None
+    label_selector: _Selector | None
+    topology_key: str
+    when_unsatisfiable: str
+
+
+T = TypeVar("T")
+
+
+def _shown(record: Any, form: type[T]) -> T:
+    """*record* in the form in which policies see it."""
+    return msgspec.convert(record, form, from_attributes=True)
+
+
 def _requirements(given: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{"key": r.key, "operator": r.operator, "values": list(r.values)} for r in given]
-
-
-def _node_term(term: api.NodeSelectorTerm) -> dict[str, Any]:
-    return {
-        "expressions": _requirements(term.match_expressions),
-        "fields": _requirements(term.match_fields),
-    }
+    plain: list[dict[str, Any]] = msgspec.to_builtins(_shown(given, list[_Requirement]))
+    return plain
 
 
 def node_affinity_view(affinity: api.NodeAffinity | None) -> dict[str, Any] | None:
-    """The plain form of a `NodeAffinity` record; also used for the `addedAffinity` argument."""
+    """The plain form of a `NodeAffinity` record, for the `addedAffinity` argument."""
+    plain: dict[str, Any] | None = msgspec.to_builtins(_node_affinity(affinity))
+    return plain
+
+
+def _node_affinity(affinity: api.NodeAffinity | None) -> dict[str, Any] | None:
     if affinity is None:
         return None
-    required = None
-    if affinity.required is not None:
-        required = [_node_term(t) for t in affinity.required.node_selector_terms]
+    required = affinity.required
     return {
-        "required": required,
-        "preferred": [
-            {"weight": p.weight, "term": _node_term(p.preference)} for p in affinity.preferred
-        ],
+        "required": None
+        if required is None
+        else _shown(required.node_selector_terms, list[_NodeTerm]),
+        "preferred": _shown(affinity.preferred, list[_Preference]),
     }
 
 
-def _selector(selector: api.LabelSelector | None) -> dict[str, Any] | None:
-    if selector is None:
-        return None
-    return {
-        "labels": selector.match_labels,
-        "expressions": _requirements(selector.match_expressions),
-    }
-
-
-def _pod_term(term: api.PodAffinityTerm) -> dict[str, Any]:
-    return {
-        "topology_key": term.topology_key,
-        "selector": _selector(term.label_selector),
-        "namespaces": list(term.namespaces),
-        "namespace_selector": _selector(term.namespace_selector),
-        "match_label_keys": list(term.match_label_keys),
-        "mismatch_label_keys": list(term.mismatch_label_keys),
-    }
-
-
-def _pod_affinity(affinity: api.PodAffinity | None) -> dict[str, Any] | None:
-    if affinity is None:
-        return None
-    return {
-        "required": [_pod_term(t) for t in affinity.required],
-        "preferred": [
-            {"weight": p.weight, "term": _pod_term(p.pod_affinity_term)} for p in affinity.preferred
-        ],
-    }
+def _pod_affinity(affinity: api.PodAffinity | None) -> _PodAffinity | None:
+    return None if affinity is None else _shown(affinity, _PodAffinity)
 
 
 def _affinity(pod: Pod) -> api.Affinity:
     return pod.manifest.spec.affinity or api.Affinity()
+
+
+def _term_topologies(pod: Pod) -> dict[str, list[str]]:
+    affinity = _affinity(pod)
+    return {
+        kind: list(dict.fromkeys(term.topology_key for term, _ in terms_of_kind(affinity, kind)))
+        for kind in TERMS
+    }
+
+
+def _meets_own_affinity(pod: Pod, facts: ClusterFacts) -> bool:
+    return own_terms(pod).match_all(pod.namespace, pod.labels, facts.objects)
 
 
 def _selector_labels(pod: Pod) -> dict[str, str]:
@@ -97,19 +146,6 @@ def _selector_labels(pod: Pod) -> dict[str, str]:
         if isinstance(rule, api.PodAffinityTerm):
             named.update(rule.mismatch_label_keys)
     return {key: value for key, value in pod.labels.items() if key in named}
-
-
-def _spread(constraint: api.TopologySpreadConstraint) -> dict[str, Any]:
-    return {
-        "max_skew": constraint.max_skew,
-        "topology_key": constraint.topology_key,
-        "when_unsatisfiable": constraint.when_unsatisfiable,
-        "selector": _selector(constraint.label_selector),
-        "min_domains": constraint.min_domains,
-        "node_affinity_policy": constraint.node_affinity_policy,
-        "node_taints_policy": constraint.node_taints_policy,
-        "match_label_keys": list(constraint.match_label_keys),
-    }
 
 
 def _tolerations(pod: Pod) -> list[dict[str, str]]:
@@ -339,7 +375,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "node_affinity": _spec(
         "NodeAffinity?",
         "its node affinity, or None",
-        lambda p: node_affinity_view(_affinity(p).node_affinity),
+        lambda p: _node_affinity(_affinity(p).node_affinity),
     ),
     "pod_affinity": _spec(
         "PodAffinity?",
@@ -351,10 +387,22 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "pods it wants far, or None",
         lambda p: _pod_affinity(_affinity(p).pod_anti_affinity),
     ),
+    "term_topologies": _spec(
+        "dict[str, list[str]]",
+        "the topology keys of its affinity terms, each once, by their kind as in `count_terms`; "
+        "a kind of which it has no terms is there with none",
+        _term_topologies,
+    ),
+    "meets_own_affinity": ViewField(
+        "bool",
+        "all of its required affinity terms match the pod itself; True if it has none",
+        _meets_own_affinity,
+        ("Namespace",),
+    ),
     "topology_spread_constraints": _spec(
         "list[SpreadConstraint]",
         "how its peers spread",
-        lambda p: [_spread(c) for c in p.manifest.spec.topology_spread_constraints],
+        lambda p: _shown(p.manifest.spec.topology_spread_constraints, list[_Spread]),
     ),
     "namespace_labels": ViewField(
         "dict[str, str]",

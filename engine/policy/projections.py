@@ -67,6 +67,33 @@ class _Member:
         return text
 
 
+class _PodTexts:
+    """Members of the projections of the pod that was projected last, by field.
+
+    Most hooks are given some of the same fields, and one pod after the other is asked about. Of one
+    pod alone: what is long in it is not kept for longer than that. `_last` is replaced as a whole,
+    for concurrent readers.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, dict[tuple[str, tuple[str, ...] | None], bytes]] = (None, {})
+
+    def of(self, part: Part, item: Any, facts: ClusterFacts) -> bytes:
+        """The member of *part* for the pod *item*, which alone it is about."""
+        last = self._last
+        if last[0] is not item:
+            last = self._last = item, {}
+        name, field, wanted = part
+        text = last[1].get((name, wanted))
+        if text is None:
+            value = _encode(_narrowed(field.extract(item, facts), wanted))
+            text = last[1][name, wanted] = b'"' + name.encode() + b'":' + value
+        return text
+
+
+_pod_texts = _PodTexts()
+
+
 def _narrowed(value: Any, wanted: tuple[str, ...] | None) -> Any:
     return value if wanted is None else {key: value[key] for key in wanted if key in value}
 
@@ -136,6 +163,7 @@ class Projector:
         self._members: tuple[_Member, ...] | None = None
         if view == "node" and not any(f.is_shared or f.fills for _, f, _ in self._moving):
             self._members = tuple(_member(*part) for part in self._moving)
+        self._is_of_pod = view == "pod"
         self._has_ages = AGES in self.paths
         # Of facts, by field: if they are of several pods, and what is shown of missing ones.
         self._facts: dict[str, tuple[bool, dict[str, Any]]] = {}
@@ -175,10 +203,22 @@ class Projector:
             return b"{" + fixed[:-1] + b"}"
         if self._members is not None:
             return b"{" + fixed + b",".join([one.of(item, facts) for one in self._members]) + b"}"
+        if self._is_of_pod:
+            return b"{" + b",".join([self._of_pod(one, item, facts) for one in self._moving]) + b"}"
         values = self._values(self._moving, item, facts)
         for name in self._facts:
             values[name] = self._shown(name, values[name])
         return b"{" + fixed + _encode(values)[1:]
+
+    def _of_pod(self, part: Part, pod: Any, facts: ClusterFacts) -> bytes:
+        """The member of *part* for *pod*."""
+        name, field, wanted = part
+        if not field.changed_by:
+            return _pod_texts.of(part, pod, facts)
+        value = _narrowed(field.extract(pod, facts), wanted)
+        if name in self._facts:
+            value = self._shown(name, value)
+        return b'"' + name.encode() + b'":' + _encode(value)
 
     def project_all(
         self, items: Sequence[Any], facts: ClusterFacts

@@ -89,6 +89,11 @@ class CounterUse:
     parts: Sequence[Mapping[str, Any]]
     eligible: EligibleNodes | None
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the terms of its pod."""
+        return sum(part["own"].nbytes for part in self.parts if "own" in part)
+
 
 @dataclass(frozen=True, slots=True)
 class CountedHook:
@@ -112,7 +117,7 @@ class CountedHook:
     @property
     def nbytes(self) -> int:
         """Memory of what is kept for the class."""
-        return self.groups.nbytes
+        return self.groups.nbytes + sum(use.nbytes for use in self.counters)
 
 
 class CountedHooks:

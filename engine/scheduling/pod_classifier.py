@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.caching.counters import Counters
+from engine.caching.own_terms import own_terms
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.reasons import left_out_token, legal_token
@@ -124,12 +125,14 @@ class PodClassifier:
         if fields is None:
             counting = self._counting_reads(profile)
             fields = self._all_fields[name] = self._fields(profile, _CLASS_HOOKS, counting)
-        # Which terms of other pods match a pod depends on these.
-        labels = self._counters.term_labels(pod) if self.counts(profile) else None
+        # Which terms of other pods match a pod depends on these, and which pods its own match.
+        counts = self.counts(profile)
+        labels = self._counters.term_labels(pod) if counts else None
         names = self._names_key(profile, pod, snapshot)
         return (
             name,
             _encode(labels) if labels else b"",
+            own_terms(pod).name if counts else b"",
             *self._reader.read(fields, pod, snapshot),
             names,
         )
@@ -223,7 +226,7 @@ class PodClassifier:
         if kind is None:
             kind = self._kind(profile, pod, snapshot)
             if not any(isinstance(uses, PolicyFailure) for uses in kind.asked.values()):
-                self._kinds.put(alike, kind)
+                self._kinds.put(alike, kind, sum(use.nbytes for use in kind.uses))
         return kind
 
     def _prepare_once(
@@ -539,7 +542,11 @@ class PodClassifier:
     ) -> CounterUse:
         parts = [dict(part) for part in ([spec] if isinstance(spec, Mapping) else spec)]
         eligible: EligibleNodes | None = None
+        own: list[dict[str, Any]] = []
         for part in parts:
+            if part["kind"] == "matches":
+                part["pod"] = {"namespace": pod.namespace, "terms": own_terms(pod).name.hex()}
+                own.append(part)
             if part["kind"] == "terms":
                 # Which terms match depends on the incoming pod; pods that match alike share one.
                 labels = self._counters.term_labels(pod)
@@ -551,6 +558,8 @@ class PodClassifier:
         # Counters over the same pods but other nodes must not share their sums.
         which = "" if eligible is None else f"{enabled.instance} {eligible.hook} "
         key = which.encode() + (eligible.pod if eligible is not None else b"") + _encode(parts)
+        for part in own:
+            part["own"] = own_terms(pod)
         return CounterUse(key, parts, eligible)
 
     def _counts_read(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:

@@ -31,9 +31,9 @@ class BoundedMemo(Generic[V]):
         self._bytes = 0
         self.get: Final = self._known.get
 
-    def put(self, key: Key, value: V) -> V:
-        """Keep *value*; returns it."""
-        size = _BYTES_OF_ENTRY + sum(len(part) for part in key if isinstance(part, bytes))
+    def put(self, key: Key, value: V, size: int = 0) -> V:
+        """Keep *value*, which takes *size* bytes besides its key; returns it."""
+        size += _BYTES_OF_ENTRY + sum(len(part) for part in key if isinstance(part, bytes))
         if self._bytes + size > _MOST_BYTES:
             self._known.clear()
             self._bytes = 0

@@ -1,15 +1,16 @@
 """What counters take of memory and time; what they count is in `tests/properties`."""
 
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.caching import counter_parts
+from engine.caching import counter_parts, own_terms
 from engine.caching.cache import Cache
 from engine.caching.counters import Counters
+from engine.model.pod import Pod
 from tests.builders import ZONE, make_node, make_pod
 
 
@@ -83,8 +84,8 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
 
         return compared
 
-    for name in ("selects", "is_selected"):
-        monkeypatch.setattr(counter_parts, name, noting(getattr(counter_parts, name)))
+    for module in (counter_parts, own_terms):
+        monkeypatch.setattr(module, "is_selected", noting(module.is_selected))
     return found
 
 
@@ -139,3 +140,58 @@ def test_a_selector_that_cannot_be_read_counts_nothing() -> None:
     part["terms"][0]["selector"]["expressions"] = [{"key": "app", "operator": "Like", "values": []}]
     column = counters.column(b"malformed", [part], np.ones(1, np.bool_))
     assert column.is_empty
+
+
+def test_counters_of_pods_with_many_terms_do_not_drive_out_the_others() -> None:
+    """Their terms, thousands each, would be kept by a thousand counters."""
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    counters, present = Counters(), np.ones(1, np.bool_)
+    counters.refresh(cache.snapshot())
+    counters.column(b"small", [_of_app("web")], present)
+    for number in range(30):
+        pod = make_pod(f"p{number}", affinity=_away_from(f"{number}-{i}" for i in range(1000)))
+        counters.column(f"{number}".encode(), [_of_own(pod)], present)
+    assert counters._terms <= 17_000
+    assert counters._terms == sum(counter.terms for counter in counters._counters.values())
+    assert b"small" in counters._counters
+
+
+def _away_from(apps: Iterable[str]) -> dict[str, Any]:
+    terms = [{"labelSelector": {"matchLabels": {"app": a}}, "topologyKey": ZONE} for a in apps]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _of_own(pod: Pod) -> dict[str, Any]:
+    return {
+        "kind": "matches",
+        "of": "required_anti_affinity",
+        "topology": None,
+        "weight": 1,
+        "keys": [],
+        "among": None,
+        "own": own_terms.own_terms(pod),
+    }
+
+
+def test_kinds_of_large_pods_are_forgotten_with_their_pods() -> None:
+    """4,096 kinds were kept, and the creators of pods decide how large one is.
+
+    A counter that reads of a forgotten kind in the log goes on with what it counted of it.
+    """
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    counters, present = Counters(), np.ones(1, np.bool_)
+    many = {f"label-{i}": "x" for i in range(100)}
+    for number in range(10):
+        large = make_pod(f"large-{number}", node="node", labels={"app": "web", **many})
+        small = make_pod(f"small-{number}", node="node", labels={"app": "web"})
+        cache.add_pod(large)
+        cache.add_pod(small)
+        if number % 2:
+            counters.refresh(cache.snapshot())
+            assert counters.column(b"web", [_of_app("web")], present).total == number + 2
+        cache.remove_pod(large)
+        counters.refresh(cache.snapshot())
+        assert counters.column(b"web", [_of_app("web")], present).total == number + 1
+        assert len(counters._kinds.kinds) == 1

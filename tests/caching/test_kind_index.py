@@ -3,9 +3,10 @@
 import random
 from typing import Any
 
-from engine.caching.counter_parts import candidates_of, pods_matcher, terms_matcher
+from engine.caching.counter_parts import candidates_of, matcher_of
 from engine.caching.kind_index import LabelIndex, TermIndex
 from engine.caching.objects import ObjectStore
+from engine.caching.own_terms import own_terms
 from engine.caching.pod_kinds import PodKinds
 from engine.model.pod import Pod
 from tests.builders import make_pod
@@ -47,6 +48,10 @@ def drawn_pod(rng: random.Random, name: str) -> Pod:
 
 
 def drawn_part(rng: random.Random, kind: str) -> dict[str, Any]:
+    if kind == "matches":
+        of = rng.choice(("required_anti_affinity", "preferred_affinity", "required_affinity"))
+        own = own_terms(drawn_pod(rng, "incoming"))
+        return {"kind": kind, "of": of, "topology": None, "weight": 1, "own": own}
     if kind == "terms":
         of = rng.choice(("required anti-affinity", "preferred affinity"))
         pod = {"namespace": "default", "labels": drawn_labels(rng)}
@@ -64,16 +69,16 @@ def drawn_part(rng: random.Random, kind: str) -> dict[str, Any]:
 
 def test_what_is_not_found_is_not_counted() -> None:
     rng = random.Random(3)
-    counted = {"pods": 0, "terms": 0}
+    counted = {"pods": 0, "terms": 0, "matches": 0}
     left_out = counted.copy()
     for _ in range(60):
         kinds = PodKinds()
         for i in range(25):
             kinds._kind_of(drawn_pod(rng, f"p{i}"))
-        for kind, make in (("pods", pods_matcher), ("terms", terms_matcher)):
+        for kind in counted:
             part = drawn_part(rng, kind)
             found = set(candidates_of(part)(kinds))
-            match = make(part)
+            match = matcher_of(part)
             for number, one in kinds.kinds.items():
                 is_counted = bool(match(one, ObjectStore()))
                 assert number in found or not is_counted

@@ -3,15 +3,17 @@
 import ast
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from engine.caching.cache import Cache
 from engine.offline.policy_files import read_policy_files
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
+from engine.policy.projections import Projector
 from engine.policy.shipped import PACKS, pack_modules, shipped_files
 from engine.policy_testing.fixtures import DirectoryFiles
 from engine.policy_testing.runner import describe, discover, run_tests
+from tests.builders import make_pod
 
 POLICIES = Path(__file__).parents[2] / "policies"
 FOLDERS = ("kubernetes", "examples", *PACKS)
@@ -94,19 +96,17 @@ def test_terms_of_affinity_over_one_topology_are_counted_once() -> None:
     bundle = build_bundle({})
     instances = bundle.program.instances
     index = next(i for i, one in enumerate(instances) if one.policy == "InterPodAffinity")
-    term = {
-        "topology_key": "zone",
-        "namespaces": ["default"],
-        "namespace_selector": None,
-        "match_label_keys": [],
-        "mismatch_label_keys": [],
-        "selector": {"labels": {"app": "db"}, "expressions": []},
-    }
-    affinity = {"required": [term, term | {"topology_key": "host"}, term], "preferred": []}
-    pod = {"namespace": "default", "pod_affinity": affinity, "pod_anti_affinity": None}
-    call = Call(index, "counters", msgspec.json.encode(pod))
+    terms = [
+        {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "db"}}}
+        for key in ("zone", "host", "zone")
+    ]
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    given = Projector("pod", ["term_topologies"]).project(
+        make_pod("web", affinity=affinity), Cache().snapshot()
+    )
+    call = Call(index, "counters", given)
     ((found,),) = InProcessEvaluator(bundle.program).evaluate([call])
     assert not isinstance(found, PolicyFailure), found
     *close, _unwanted = found["filter"]
     assert [counter["topology"] for counter in close] == ["zone", "host"]
-    assert {len(counter["terms"]) for counter in close} == {3}
+    assert {counter["of"] for counter in close} == {"required_affinity"}

@@ -132,6 +132,9 @@ _COUNTERS: Final = (
     'count_pods(None, labels = {"app": "web"}, namespaces = ["default"], terminating = True)',
     'count_terms("required_anti_affinity")',
     'count_terms("preferred_affinity", weight = 2)',
+    'count_matches("required_anti_affinity", up_to = 1)',
+    f'count_matches("required_affinity", topology = "{_ZONE}")',
+    'count_matches("preferred_affinity", weight = 2)',
     f'[count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"]), '
     'count_pods("color", labels = {"app": "db"}, namespaces = ["default"])]',
 )

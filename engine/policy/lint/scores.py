@@ -270,7 +270,7 @@ def _counts_plainly(tree: ast.AST) -> bool:
         for node in walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in ("count_pods", "count_terms")
+        and node.func.id in ("count_pods", "count_terms", "count_matches")
     ]
     names = {keyword.arg for call in calls for keyword in call.keywords}
     return (

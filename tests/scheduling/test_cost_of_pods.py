@@ -1,0 +1,87 @@
+"""What a pod costs is in proportion to what policies read of it, however much is in it.
+
+Costs are counted, or compared with others of the same run: other programs may take the machine.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from benchmarks.costly_pods import COSTLY, Shape
+from benchmarks.kernel_decisions import collecting_as_deciding
+from engine.caching.cache import Cache
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import Call, InProcessEvaluator
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node
+
+_BUNDLE: Final = build_bundle({})
+
+
+class _Counting(InProcessEvaluator):
+    """Counts the bytes of pods that hooks are given."""
+
+    given = 0
+
+    def evaluate(self, calls: Sequence[Call]) -> Any:
+        self.given += sum(len(call.pod) + len(call.extra) for call in calls)
+        return super().evaluate(calls)
+
+
+def _texts(shape: Shape, count: int, *, of: int) -> list[bytes]:
+    return [
+        msgspec.json.encode(manifest | {"metadata": manifest["metadata"] | {"uid": f"u{number}"}})
+        for number in range(of)
+        for manifest in [shape.pod(number, count)]
+    ]
+
+
+def _decided(texts: Sequence[bytes]) -> tuple[_Counting, float]:
+    """Pods of *texts* decided one after the other; with the CPU seconds that it took."""
+    cache = Cache()
+    for number in range(10):
+        cache.add_node(make_node(f"n{number}", zone=f"z{number % 3}", cpu="64"))
+    evaluator = _Counting(_BUNDLE.program)
+    scheduler = Scheduler(_BUNDLE, evaluator)
+    seconds = []
+    with collecting_as_deciding():
+        for text in texts:
+            pod = Pod.from_raw(text)
+            started = time.process_time()
+            decision = scheduler.schedule(pod, cache.snapshot())
+            seconds.append(time.process_time() - started)
+            assert decision.node is not None
+            cache.add_pod(pod.with_node(decision.node))
+    return evaluator, min(seconds[1:])
+
+
+@pytest.mark.parametrize("name", ["anti-affinity", "affinity", "preferred-affinity"])
+def test_policies_are_given_none_of_the_affinity_terms(name: str) -> None:
+    """Each hook was given all of them as text, and declared a counter for each: 0.5 s a pod."""
+    shape = COSTLY[name]
+    texts = _texts(shape, 1000, of=3)
+    evaluator, _ = _decided(texts)
+    few, _ = _decided(_texts(shape, 100, of=3))
+    assert evaluator.given < few.given * 1.1
+
+
+def _seconds_to_read(text: bytes, read: Callable[[bytes], Any] = json.loads) -> float:
+    seconds = []
+    for _ in range(5):
+        started = time.process_time()
+        read(text)
+        seconds.append(time.process_time() - started)
+    return min(seconds)
+
+
+@pytest.mark.parametrize("name", ["anti-affinity", "affinity", "preferred-affinity"])
+def test_a_pod_with_many_affinity_terms_costs_as_much_as_reading_it_some_times(name: str) -> None:
+    """It cost a hundred times as much as its text does to `json.loads`."""
+    texts = _texts(COSTLY[name], 2000, of=4)
+    _, seconds = _decided(texts)
+    assert seconds < 15 * _seconds_to_read(texts[0])
