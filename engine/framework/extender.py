@@ -17,7 +17,7 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 
 
 # Of an error's text, which comes into pods' conditions and into the log.
-_ERROR_LENGTH: Final = 1_000
+_ERROR_LENGTH: Final = 900
 
 
 class ExtenderError(Exception):
