@@ -82,6 +82,7 @@ class Gates:
         time_to_bind: Mean time to a binding, as a multiple of the control sample's.
         fragmentation: How much more capacity may be stranded, as a share of what the pods
             request; None: not watched.
+        max_moved_of_class: As `max_moved`, of the decisions about the pods of any one class.
         max_without_profile: Pods that have a profile and would have none.
         max_fit_nowhere: Pods that fit on some node and would fit on none.
         max_nodes_lost: Share of the nodes that take pods and would take none.
@@ -95,6 +96,7 @@ class Gates:
     latency: float = 2.0
     time_to_bind: float = 2.0
     fragmentation: float | None = None
+    max_moved_of_class: float = 0.25
     max_without_profile: int = 0
     max_fit_nowhere: int = 0
     max_nodes_lost: float = 0.1
@@ -163,6 +165,7 @@ def profile_problems(rollout: RolloutConfig, profiles: Iterable[str]) -> list[Pr
 #: Gates, and the stages that have what they are about.
 _MEASURED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "maxMoved": ("shadow",),
+    "maxMovedOfClass": ("shadow",),
     "maxNewlyPending": ("shadow", "canary"),
     "maxEvictions": ("shadow", "canary"),
     "errorRate": ("shadow", "canary"),
@@ -251,6 +254,7 @@ def _gates(members: Object) -> Gates:
         error_rate=_share(members, "errorRate", default.error_rate),
         latency=_multiple(members, "latency", default.latency),
         time_to_bind=_multiple(members, "timeToBind", default.time_to_bind),
+        max_moved_of_class=_share(members, "maxMovedOfClass", default.max_moved_of_class),
         max_without_profile=members.integer("maxWithoutProfile", default.max_without_profile, 0),
         max_fit_nowhere=members.integer("maxFitNowhere", default.max_fit_nowhere, 0),
         max_nodes_lost=_share(members, "maxNodesLost", default.max_nodes_lost),

@@ -5,7 +5,10 @@ Owns the formulas; what follows from them is `readings`'.
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
+
+_NORMAL: Final = NormalDist()
 
 #: Standard errors beyond which it is not chance: 1 in 2,000, because the question is asked again
 #: and again while a stage runs. With 1.96 a candidate that moves 24 % fails a bound of 25 % in
@@ -17,12 +20,24 @@ UNLIKELY: Final = 2.33
 LIKELY: Final = 1.04
 
 
-def lowest_share(count: int, total: int) -> float:
-    """The lower end of Wilson's interval for the share that *count* of *total* is a sample of."""
+def sure_of_one_of(count: int) -> float:
+    """Standard errors beyond which one of *count* shares is no chance: as rare as `SURE` for one.
+
+    Of a hundred classes of pods, one in twenty stages would have one beyond `SURE` by chance.
+    """
+    chance = 1 - _NORMAL.cdf(SURE)
+    return -_NORMAL.inv_cdf(chance / max(count, 1))
+
+
+def lowest_share(count: int, total: int, errors: float = SURE) -> float:
+    """The lower end of Wilson's interval for the share that *count* of *total* is a sample of.
+
+    *errors* is how many standard errors it is wide on each side.
+    """
     if not count:
         return 0.0
-    share, z2 = count / total, SURE * SURE / total
-    half = SURE * math.sqrt(share * (1 - share) / total + z2 / (4 * total))
+    share, z2 = count / total, errors * errors / total
+    half = errors * math.sqrt(share * (1 - share) / total + z2 / (4 * total))
     return (share + z2 / 2 - half) / (1 + z2)
 
 

@@ -23,6 +23,7 @@ from engine.rollout.measures import (
     ShadowMeasures,
 )
 from engine.rollout.readings import (
+    FEW_PLACED,
     PATIENCE,
     Count,
     Excess,
@@ -32,6 +33,7 @@ from engine.rollout.readings import (
     Reading,
     Share,
     Slowdown,
+    SomeClass,
     Value,
     enough,
     long_enough,
@@ -84,6 +86,7 @@ def judge_shadow(
     )
     progress = _progress(wanted, measures.compared, stage.compared)
     found = _results(SHADOW_GATES, measures, gates, progress)
+    found += _results(CLASS_GATES, (measures, taken.is_meant), gates, progress)
     return _verdict([*wanted, *found, *_results(LOSS_GATES, taken, gates, progress)])
 
 
@@ -163,7 +166,8 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
     (
         "maxMoved",
         lambda gates: gates.max_moved,
-        lambda of: Share(of.counts.get(MOVED, 0), of.compared),
+        # A pod that has no node either way cannot be moved: it says nothing.
+        lambda of: Share(of.counts.get(MOVED, 0), of.placed, needed=FEW_PLACED),
     ),
     (
         "maxNewlyPending",
@@ -186,6 +190,16 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
     ),
     ("latency", lambda gates: gates.latency, _shadow_latency),
     ("fragmentation", lambda gates: gates.fragmentation, lambda of: Value(of.fragmentation)),
+)
+
+
+#: Of a shadow, too; what is meant passes.
+CLASS_GATES: Final[tuple[_Gate[tuple[ShadowMeasures, bool]], ...]] = (
+    (
+        "maxMovedOfClass",
+        lambda gates: gates.max_moved_of_class,
+        lambda of: SomeClass(of[0].moved_by_class, of[0].placed_by_class, of[1]),
+    ),
 )
 
 

@@ -61,6 +61,9 @@ class ShadowMeasures(msgspec.Struct):
         timed: How many decisions these are of.
         fragmentation: How much more capacity would be stranded, as a share of what the compared
             pods request; None if that was not measured.
+        placed: Compared decisions that choose a node on both sides: only these can be moved.
+        placed_by_class, moved_by_class: The same, and those that are moved, by classes of pods;
+            a pod is in several.
         by_policy, by_namespace, by_class: Differences, by what caused them and whom they concern.
         examples: The clearest.
     """
@@ -76,6 +79,9 @@ class ShadowMeasures(msgspec.Struct):
     squares_before: float = 0.0
     timed: int = 0
     fragmentation: float | None = None
+    placed: int = 0
+    placed_by_class: dict[str, int] = msgspec.field(default_factory=dict)
+    moved_by_class: dict[str, int] = msgspec.field(default_factory=dict)
     by_policy: dict[str, int] = msgspec.field(default_factory=dict)
     by_namespace: dict[str, int] = msgspec.field(default_factory=dict)
     by_class: dict[str, int] = msgspec.field(default_factory=dict)

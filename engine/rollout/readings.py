@@ -5,15 +5,29 @@ nothing can be said yet. Which gate reads what is `judge`'s.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from engine.lib.durations import go_duration
-from engine.rollout.chance import LIKELY, SURE, UNLIKELY, Times, lowest_share, standard_errors
+from engine.rollout.chance import (
+    LIKELY,
+    SURE,
+    UNLIKELY,
+    Times,
+    lowest_share,
+    standard_errors,
+    sure_of_one_of,
+)
 from engine.rollout.verdict import GateResult, Outcome
 
 #: Owners in each arm below which a difference between arms says nothing.
 FEW_OWNERS: Final = 10
+#: Decisions below which a class of pods says nothing.
+FEW_OF_CLASS: Final = 5
+#: Decisions with a node on both sides below which nothing is said of pods that are moved, unless
+#: the stage wants fewer.
+FEW_PLACED: Final = 30
 #: A stage waits for what may be chance until it has so many times the decisions that it wants.
 PATIENCE: Final = 8
 #: Durations below which a mean says nothing, unless it is `FAR_MULTIPLE` times the other.
@@ -65,15 +79,20 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of decisions: fails early only if it is not chance, at the end as it is."""
+    """A share of decisions: fails early only if it is not chance, at the end as it is.
+
+    It passes with `needed` decisions, or as many as the stage wants if these are fewer.
+    """
 
     count: int
     decisions: int
     of: str = "compared decisions"
+    needed: int = 1
 
     def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
         """See the class."""
         want = f"want at most {_percent(bound)}"
+        needed = min(self.needed, max(progress.wanted, 1))
         if not self.decisions:
             return GateResult(name, None, bound, "inconclusive", f"{name}: no {self.of}, {want}")
         share = self.count / self.decisions
@@ -84,8 +103,50 @@ class Share:
                 verdict = "fail"
             else:
                 verdict, note = "inconclusive", _CHANCE
+        elif self.decisions < needed:
+            verdict, note = "inconclusive", f" ({self.decisions} of {needed} needed)"
         shown = f"{_percent(share)} ({self.count} of {self.decisions} {self.of})"
         return GateResult(name, share, bound, verdict, f"{name}: {shown}, {want}{note}")
+
+
+@dataclass(frozen=True, slots=True)
+class SomeClass:
+    """The largest share of some class: fails only if it is not chance that one of them has it.
+
+    The pods of a class may be few of all, and all of them decided wrong. With k classes it must be
+    k times as improbable, so that a good edit fails as seldom as by one share of all
+    (`test_many_small_classes_raise_no_false_alarm`).
+
+    Attributes:
+        counts, totals: By class: so many of so many decisions.
+        is_meant: Who wrote the edit has said so.
+    """
+
+    counts: Mapping[str, int]
+    totals: Mapping[str, int]
+    is_meant: bool = False
+
+    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
+        """See the class."""
+        want = f"want at most {_percent(bound)}"
+        needed = min(FEW_OF_CLASS, max(progress.wanted, 1))
+        known = {key: n for key, n in self.totals.items() if n >= needed}
+        if not known:
+            text = f"{name}: no class of {needed} placed decisions, {want}"
+            return GateResult(name, None, bound, "inconclusive", text)
+        errors = sure_of_one_of(len(known))
+        lowest = {key: lowest_share(self.counts.get(key, 0), n, errors) for key, n in known.items()}
+        worst = max(known, key=lambda key: (lowest[key], self.counts.get(key, 0) / known[key]))
+        share = self.counts.get(worst, 0) / known[worst]
+        verdict: Outcome = "pass"
+        note = ""
+        if lowest[worst] > bound:
+            verdict, note = ("pass", " (meant)") if self.is_meant else ("fail", "")
+        elif share > bound:
+            note = " (within chance)"
+        shown = f"{_percent(share)} ({self.counts.get(worst, 0)} of {known[worst]}) of `{worst}`"
+        text = f"{name}: {shown} in {len(known)} of {len(self.totals)} classes, {want}{note}"
+        return GateResult(name, share, bound, verdict, text)
 
 
 @dataclass(frozen=True, slots=True)

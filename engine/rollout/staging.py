@@ -21,7 +21,14 @@ from engine.policy.errors import Problem
 from engine.policy.rollout_config import CanaryStep, RolloutConfig
 from engine.rollout.comparing import Comparing
 from engine.rollout.control import AT_ONCE, PAUSED, RolloutControl
-from engine.rollout.judge import LOSS_GATES, TakenAway, judge_canary, judge_losses, judge_shadow
+from engine.rollout.judge import (
+    CLASS_GATES,
+    LOSS_GATES,
+    TakenAway,
+    judge_canary,
+    judge_losses,
+    judge_shadow,
+)
 from engine.rollout.last_good import Progress
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.offers import Offers
@@ -227,7 +234,7 @@ class Staging:
             return
         self._update(stage=self._status.stages.index(stage), verdict=verdict)
         self._on_verdict(stage.name, "fail", elapsed)
-        names = {name for name, *_ in LOSS_GATES}
+        names = {name for table in (LOSS_GATES, CLASS_GATES) for name, *_ in table}
         is_lost = any(one.verdict == "fail" and one.name in names for one in verdict.gates)
         hint = f"if this is meant, annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
         problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint if is_lost else "")

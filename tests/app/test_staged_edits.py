@@ -64,6 +64,7 @@ GATES = {
     "timeToBind": 1000,
     "maxFitNowhere": 1_000_000,
     "maxNodesLost": "100%",
+    "maxMovedOfClass": "100%",
 }
 
 #: Where pods of `owners` other than "" go, and the node that every policy here likes next.

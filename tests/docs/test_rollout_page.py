@@ -9,7 +9,7 @@ import pytest
 from engine.page.words import word
 from engine.policy.rollout_config import CanaryStage, Gates, ShadowStage
 from engine.rollout import control, readings
-from engine.rollout.judge import CANARY_GATES, LOSS_GATES, SHADOW_GATES, Arms
+from engine.rollout.judge import CANARY_GATES, CLASS_GATES, LOSS_GATES, SHADOW_GATES, Arms
 from engine.rollout.measures import KINDS, ArmMeasures
 from engine.rollout.shadow import comparer, shadow
 
@@ -36,6 +36,7 @@ def test_each_gate_is_at_the_stages_that_measure_it(column: int, gates: Any) -> 
     rows = table("gate")
     measured = [names([row[0]])[0] for row in rows if row[column] != "not measured"]
     known = [name for name, *_ in (*gates, *LOSS_GATES)]
+    known += [name for name, *_ in CLASS_GATES if column == 1]
     assert sorted(measured) == sorted(known)
     assert len(rows) == len(Gates.__slots__)
 
@@ -47,6 +48,8 @@ def test_what_is_said_of_chance_has_the_figures_of_the_code() -> None:
     assert f"needs {needed['latency']} decisions ({needed['timeToBind']} bound pods" in text
     assert f"more than {readings.FAR_MULTIPLE:g} times as long, {readings.FAR_COUNT} dec" in text
     assert f"fewer than {readings.FEW_OWNERS} owners in an arm" in text
+    assert f"`maxMoved` needs {readings.FEW_PLACED} decisions" in text
+    assert f"fewer than {readings.FEW_OF_CLASS} such decisions" in text
     assert f"when there are {readings.PATIENCE} times as many decisions" in text
 
 

@@ -1,6 +1,7 @@
 """What a stage of a roll-out comes to."""
 
 import random
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.canary_counts import ArmCounter
-from engine.rollout.judge import CANARY_GATES, LOSS_GATES, SHADOW_GATES, judge_canary, judge_shadow
+from engine.rollout.judge import (
+    CANARY_GATES,
+    CLASS_GATES,
+    LOSS_GATES,
+    SHADOW_GATES,
+    TakenAway,
+    judge_canary,
+    judge_shadow,
+)
 from engine.rollout.measures import (
     FAILED,
     MOVED,
@@ -19,6 +28,7 @@ from engine.rollout.measures import (
     ArmMeasures,
     ShadowMeasures,
 )
+from engine.rollout.readings import Progress, SomeClass
 from engine.rollout.verdict import GateResult, Verdict
 
 STAGE = ShadowStage(timedelta(seconds=60), compared=500)
@@ -30,7 +40,8 @@ MS = 0.001
 def _shadow(compared: int = 500, **fields: Any) -> ShadowMeasures:
     """What a candidate that is as good gives, but for *fields*."""
     times = _times(compared, MS) | _times(compared, MS, "_before") | {"timed": compared}
-    known = {"decided": compared, "compared": compared, "fragmentation": 0.0}
+    known: dict[str, Any] = {"decided": compared, "compared": compared, "fragmentation": 0.0}
+    known |= {"placed": compared, "placed_by_class": {"no owner": compared}}
     return ShadowMeasures(**(known | times | fields))
 
 
@@ -79,7 +90,8 @@ def test_a_candidate_that_decides_alike_passes() -> None:
     verdict = _of_shadow(_shadow())
     assert verdict.outcome == "pass"
     assert {gate.verdict for gate in verdict.gates} == {"pass"}
-    names = [name for name, _, _ in (*SHADOW_GATES, *LOSS_GATES)]
+    tables = SHADOW_GATES, CLASS_GATES, LOSS_GATES
+    names = [name for table in tables for name, *_ in table]
     assert [gate.name for gate in verdict.gates] == ["duration", "compared", *names]
     assert verdict.why.startswith("duration: 1m0s of 1m0s; compared: 500 of 500; maxMoved: 0% (0")
 
@@ -227,6 +239,55 @@ def test_a_stage_of_few_decisions_needs_few_timed_ones() -> None:
     times = {n: _times(n, MS) | _times(n, MS, "_before") for n in (9, 10)}
     got = {n: _of_shadow(_shadow(95, timed=n, **times[n]), stage=small).outcome for n in times}
     assert got == {9: "inconclusive", 10: "pass"}
+
+
+# --- classes and denominators ------------------------------------------------------------------
+
+
+def test_a_class_of_pods_that_is_decided_wrong_fails_however_small_its_share() -> None:
+    """GPU pods scored the wrong way were 8 % of all, below the 25 % that may be moved."""
+    fields = {
+        "counts": {MOVED: 12},
+        "placed_by_class": {"namespace default": 150, "requests example.com/gpu": 12},
+        "moved_by_class": {"namespace default": 12, "requests example.com/gpu": 12},
+    }
+    small = ShadowStage(STAGE.duration, compared=150)
+    verdict = _of_shadow(_shadow(150, **fields), stage=small)
+    assert verdict.outcome == "fail"
+    assert verdict.why == (
+        "maxMovedOfClass: 100% (12 of 12) of `requests example.com/gpu` in 2 of 2 classes, "
+        "want at most 25%"
+    )
+    meant = judge_shadow(_shadow(150, **fields), small, GATES, 60.0, TakenAway(is_meant=True))
+    assert meant.outcome == "pass"
+
+
+def test_many_small_classes_raise_no_false_alarm() -> None:
+    """An edit that moves 20 % of all pods of each class, judged for 100 classes after each ten."""
+    random_ = random.Random(4)
+    alarms = 0
+    for _ in range(100):
+        totals, moved = {f"namespace {n}": 0 for n in range(100)}, Counter[str]()
+        for _ in range(60):
+            for name in random_.sample(sorted(totals), 10):
+                totals[name] += 1
+                moved[name] += random_.random() < 0.2
+            progress = Progress(500, is_over=False, is_long=False)
+            result = SomeClass(moved, totals).judge("maxMovedOfClass", 0.25, progress)
+            if result.verdict == "fail":
+                alarms += 1
+                break
+    assert alarms <= 3
+
+
+def test_pods_that_have_no_node_either_way_say_nothing_of_moves() -> None:
+    """A flipped sign passed: the pods that were compared waited, whatever decided them."""
+    verdict = _of_shadow(_shadow(placed=2, placed_by_class={"no owner": 2}))
+    assert verdict.outcome == "inconclusive"
+    assert "maxMoved: 0% (0 of 2 compared decisions), want at most 25% (2 of 30 needed)" in (
+        verdict.why
+    )
+    assert "maxMovedOfClass: no class of 5 placed decisions" in verdict.why
 
 
 # --- canary ----------------------------------------------------------------------------------
@@ -423,6 +484,7 @@ def test_more_bad_decisions_never_make_a_failed_shadow_pass(
     before = _of_shadow(measures, elapsed)
     worse = msgspec.json.decode(msgspec.json.encode(measures), type=ShadowMeasures)
     worse.compared += more
+    worse.placed += more * (kind == MOVED)
     worse.counts[kind] = worse.counts.get(kind, 0) + more
     after = _of_shadow(worse, elapsed)
     name = {MOVED: "maxMoved", NEWLY_PENDING: "maxNewlyPending", FAILED: "errorRate"}[kind]

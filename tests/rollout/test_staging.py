@@ -79,6 +79,8 @@ class FakeComparing:
         return ShadowMeasures(
             decided=compared,
             compared=compared,
+            placed=compared,
+            placed_by_class={"no owner": compared},
             counts=self.bad,
             timed=compared,
             seconds=compared * 0.001,

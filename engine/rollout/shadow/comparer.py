@@ -16,7 +16,7 @@ from engine.kernel.instructions import ReportDecision
 from engine.model.pod import Pod
 from engine.policy.errors import PolicyErrors
 from engine.rollout.differences import kind_of
-from engine.rollout.measures import Example
+from engine.rollout.measures import MOVED, Example
 from engine.rollout.shadow.job import Attempt, Job
 from engine.rollout.shadow.outcomes import Outcome
 from engine.rollout.shadow.refusals import refusal_of
@@ -195,6 +195,7 @@ class Comparer:
         if is_timed and twin is not None:
             self._tally.timed(seconds, twin[1])
         if before.node is not None and after.node is not None:
+            self._tally.placed(pod, is_moved=kind == MOVED)
             self._stranding.note(pod, before.node, after.node, job.mirror.snapshot)
         more = len(after.victims) - len(before.victims)
         self._tally.compared(more, self._stranding.share)
@@ -269,6 +270,8 @@ class Comparer:
         self._compared += len(job.made)
         for at, (made, kind) in enumerate(zip(job.made, kinds, strict=True)):
             self._tally.compared()
+            if befores[at].node is not None and afters[at].node is not None:
+                self._tally.placed(made.pod, is_moved=kind == MOVED)
             if kind:
 
                 def again(side: Side, at: int = at) -> Outcome:

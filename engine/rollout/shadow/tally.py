@@ -17,6 +17,8 @@ MOST_EXAMPLES: Final = 5
 MOST_NAMES: Final = 1_000
 OTHERS: Final = "others"
 
+#: Resources that nearly every pod requests.
+_USUAL: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _NUMBER: Final = re.compile(r"[-._]?[0-9]+$")
 
 
@@ -26,6 +28,18 @@ def class_of(pod: Pod) -> str:
     if owner is not None:
         return f"{pod.namespace}/{owner.kind}/{owner.name}"
     return f"{pod.namespace}/Pod/{_NUMBER.sub('', pod.name) or pod.name}"
+
+
+def classes_of(pod: Pod) -> tuple[str, ...]:
+    """The classes whose pods are judged together, in words: what the pod is, not its labels."""
+    owner = pod.controller
+    return (
+        f"namespace {pod.namespace}",
+        f"priority {pod.priority}",
+        f"profile {pod.scheduler_name}",
+        f"owner {owner.kind}" if owner is not None else "no owner",
+        *(f"requests {name}" for name in pod.requests if name not in _USUAL),
+    )
 
 
 class Tally:
@@ -55,6 +69,15 @@ class Tally:
             self._measures.victims += victims
             if stranded is not None:
                 self._measures.fragmentation = stranded
+
+    def placed(self, pod: Pod, *, is_moved: bool) -> None:
+        """Count a compared decision with a node on both sides, *is_moved* if not the same one."""
+        with self._lock:
+            self._measures.placed += 1
+            for name in classes_of(pod):
+                _count(self._measures.placed_by_class, name)
+                if is_moved:
+                    _count(self._measures.moved_by_class, name)
 
     def timed(self, seconds: float, before: float) -> None:
         """Count what one decision took: the candidate, and the policies in force."""
