@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
+import functools
 from collections import Counter
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from engine.devcluster import DevCluster, make_pod
-from tests.app.harness import condition, placements, scheduler
+from tests.app.harness import condition, metric, placements, scheduler, scheduler_at
 from tests.builders import node_manifest
+from tests.controlplane import ControlPlane
 from tests.scheduling.devices.builders import (
     DRIVER,
     claim,
     claiming_pod,
     device_class,
+    request,
     resource_slice,
     taint_rule,
 )
@@ -366,3 +370,89 @@ async def test_a_group_with_claims_evicts_for_all_of_its_pods() -> None:
             )
             await eventually(lambda: set(placements(cluster)) == {"p-a", "p-b"})
             assert devices_of(cluster) == {("a", "g0"): 1, ("b", "g0"): 1}
+
+
+_LARGE = 'device.attributes["gpu.example.com"].model == "large"'
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_pods_with_selectors_that_fail_wait_for_their_objects_alone() -> None:
+    """The claim of one tenant counted as a failure of policies, and was tried again for ever."""
+    async with DevCluster() as cluster:
+        cluster.create(device_class(), device_class("bad", _LARGE), node("a"))
+        cluster.create(resource_slice("a", "g0", "g1"))
+        for name, wanted in (
+            ("own", request(selectors=[{"cel": {"expression": _LARGE}}])),
+            ("of-class", request(device_class="bad")),
+        ):
+            made = claim(name, wanted)
+            made["metadata"].pop("uid")
+            cluster.create(made)
+        async with scheduler(cluster) as app:
+            cluster.create(manifest("p-own", "own"), manifest("p-of-class", "of-class"))
+
+            def says(pod: str, of: str) -> bool:
+                message = f"{of}: selector #0 on device {DRIVER}/a/g0: CEL runtime error"
+                return message in condition(cluster, pod).get("message", "")
+
+            await eventually(lambda: says("p-own", "claim default/own"))
+            await eventually(lambda: says("p-of-class", "class bad"))
+            await eventually(
+                lambda: any(
+                    "claim default/own: selector #0" in event["message"]
+                    for event in cluster.list("events")
+                )
+            )
+            # Nothing else is at fault, or held back.
+            cluster.create(manifest("plain"))
+            await eventually(lambda: "plain" in placements(cluster))
+            failed = functools.partial(metric, app, "starsched_failures_total", owner="object")
+            assert failed(reason="ClaimSelectorFailed") == 1
+            assert failed(reason="ClassSelectorFailed") == 1
+            assert app.rollout.counts.failed == 0
+            metrics = generate_latest(app.registry).decode()
+            assert "starsched_policy_failures_total{" not in metrics
+            # The objects are other ones.
+            cluster.update("deviceclasses", device_class("bad"))
+            await eventually(lambda: "p-of-class" in placements(cluster))
+            large = {"attributes": {"model": {"string": "large"}}}
+            slice_ = resource_slice("a", {"name": "g0", **large}, {"name": "g1", **large})
+            cluster.update("resourceslices", slice_)
+            await eventually(lambda: "p-own" in placements(cluster))
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_claim_that_was_allocated_without_a_time_is_shared(
+    own_control_plane: ControlPlane,
+) -> None:
+    """kube-scheduler adds the time, which the API server refuses, and tries again for ever."""
+    devices, core = "/apis/resource.k8s.io/v1", "/api/v1/namespaces/default"
+    claims = f"{devices}/namespaces/default/resourceclaims"
+
+    def create(path: str, made: Json) -> Json:
+        made["metadata"].pop("uid", None)
+        stored: Json = own_control_plane.request("POST", path, made)
+        return stored
+
+    def node_of(pod: str) -> str | None:
+        spec: Json = own_control_plane.request("GET", f"{core}/pods/{pod}")["spec"]
+        return spec.get("nodeName")
+
+    status = node("a")["status"]
+    made = create("/api/v1/nodes", node("a"))
+    own_control_plane.request("PUT", "/api/v1/nodes/a/status", {**made, "status": status})
+    create(f"{devices}/deviceclasses", device_class())
+    create(f"{devices}/resourceslices", resource_slice("a", "g0"))
+    shared = create(claims, claim("shared"))
+    result = {"request": "r", "driver": DRIVER, "pool": "a", "device": "g0"}
+    allocation = {"devices": {"results": [result]}}
+    shared["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    shared = own_control_plane.request("PUT", f"{claims}/shared", shared)
+    shared["status"] = {"allocation": allocation}
+    own_control_plane.request("PUT", f"{claims}/shared/status", shared)
+    async with scheduler_at(own_control_plane.endpoint()):
+        create(f"{core}/pods", manifest("p", "shared"))
+        await eventually(lambda: node_of("p") == "a")
+    stored = own_control_plane.request("GET", f"{claims}/shared")["status"]
+    assert "allocationTimestamp" not in stored["allocation"]
+    assert [one["name"] for one in stored["reservedFor"]] == ["p"]

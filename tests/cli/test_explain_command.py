@@ -252,3 +252,42 @@ def test_a_pod_of_a_list_is_found_with_f(cluster: str, tmp_path: Path) -> None:
     assert run("-f", str(path), "two", cluster).exit_code == 3
     result = run("-f", str(path), cluster)
     assert "want one pod, or its name as POD; got `one`, `two`" in result.output
+
+
+def test_a_claim_at_fault_is_no_policy_that_fails(tmp_path: Path) -> None:
+    """It ended with 1, and `repair the policy at the file and line in the message`: of neither."""
+    selector = {"cel": {"expression": 'device.attributes["g.example.com"].model == "large"'}}
+    exactly = {"deviceClassName": "gpu", "selectors": [selector]}
+    resource = {"apiVersion": "resource.k8s.io/v1"}
+    objects: list[dict[str, Any]] = [
+        NODE,
+        {**resource, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {
+            **resource,
+            "kind": "ResourceSlice",
+            "metadata": {"name": "n"},
+            "spec": {
+                "driver": "g.example.com",
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+                "nodeName": "n",
+                "devices": [{"name": "d"}],
+            },
+        },
+        {
+            **resource,
+            "kind": "ResourceClaim",
+            "metadata": {"name": "c", "namespace": "a", "uid": "c"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        },
+        pod("p", "1", resourceClaims=[{"name": "c", "resourceClaimName": "c"}]),
+    ]
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    result = run("a/p", f"--snapshot={path}")
+    assert result.exit_code == 3, result.output
+    assert "ClaimSelectorFailed" in result.output
+    assert "claim a/c: selector #0 on device g.example.com/n/d: CEL runtime" in result.output
+    assert "file and line" not in result.output
+    simulated = CliRunner().invoke(main, ["simulate", str(path)])
+    assert simulated.exit_code == 3, simulated.output
+    assert "of failing policies" not in simulated.output

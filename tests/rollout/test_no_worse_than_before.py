@@ -41,6 +41,9 @@ class _World:
     def sample_pods(self) -> list[Pod]:
         return list(self._pods)
 
+    def waiting_pods(self) -> list[Pod]:
+        return list(self._pods)
+
     async def prepare(self, bundle: Bundle) -> None:
         pass
 
