@@ -66,6 +66,8 @@ def _reason(console: Console, result: PodAnswer) -> None:
         return
     helps = "" if result.node_helps else " (no further node would help)"
     _say(console, f"  [bold]{escape(result.reason)}[/bold]{helps}")
+    if result.node_helps and result.node_shape:
+        _say(console, f"  a node helps that offers {escape(result.node_shape)}")
     if result.next_step:
         _say(console, f"  next: {escape(result.next_step)}")
     row = result.queue

@@ -7,6 +7,7 @@ Programs go by tokens, people by messages: a message may change, a token may not
 
 import string
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from engine.framework.extender import EXTENDER
@@ -15,6 +16,9 @@ from engine.framework.reason_kinds import FULL, HELD, REASONS, ReasonKind
 from engine.framework.status import Status
 
 LONGEST_TOKEN: Final = 40
+
+#: The token of nodes that have too little of a resource.
+INSUFFICIENT: Final = "InsufficientResources"
 
 #: The reasons of the condition `PodScheduled` that kube-scheduler writes, too.
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -30,7 +34,7 @@ _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "TaintToleration": (("", "UntoleratedTaint"),),
     "NodeAffinity": (("terms conflict", "AffinityConflict"), ("", "AffinityMismatch")),
     "NodePorts": (("", "PortsTaken"),),
-    "NodeResourcesFit": (("Too many pods", "TooManyPods"), ("", "InsufficientResources")),
+    "NodeResourcesFit": (("Too many pods", "TooManyPods"), ("", INSUFFICIENT)),
     "VolumeRestrictions": (
         ("not found", "WaitingForClaim"),
         ("no available disk", "VolumeInUseOnNode"),
@@ -199,15 +203,26 @@ def dominant(
 ) -> Reason | None:
     """The cause that explains rejections best, each with the number of nodes; None without any.
 
+    Of those that are as grave it is the one that would have to be lifted on most nodes.
+
     *node_blind* are the policies whose rejections do not depend on the node.
     """
     nodes: dict[Reason, int] = {}
     for status, count in rejections:
-        cause = rejection(status, is_about_nodes=status.plugin not in node_blind)
-        nodes[cause] = nodes.get(cause, 0) + count
+        is_about_nodes = status.plugin not in node_blind
+        # A node with several reasons counts for each: each would have to be lifted there.
+        for cause in {rejection(one, is_about_nodes=is_about_nodes) for one in _apart(status)}:
+            nodes[cause] = nodes.get(cause, 0) + count
     if not nodes:
         return None
     return min(nodes, key=lambda one: (rank_of(one), -nodes[one], one))
+
+
+def _apart(status: Status) -> list[Status]:
+    """*status* once for each of its reasons; a token of a policy is that of all of them."""
+    if status.token or len(status.reasons) < 2:
+        return [status]
+    return [replace(status, reasons=(reason,)) for reason in status.reasons]
 
 
 # --- tokens of policies ---------------------------------------------------------------------------

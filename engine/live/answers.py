@@ -250,6 +250,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
         reason: The token of the dominant reason; empty for a pod with a node.
         headline: The answer in one sentence.
         node_helps: A further node could help.
+        node_shape: What such a node must offer, where resources are what lacks.
         next_step: What to do about it, in one sentence; empty if there is nothing to do.
         message: The text of the pod's event.
         words: Explanations of less obvious phrases of the message.
@@ -282,6 +283,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     headline: str = ""
     node_helps: bool = False
+    node_shape: str = ""
     next_step: str = ""
     message: str = ""
     words: tuple[str, ...] = ()

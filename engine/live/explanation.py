@@ -18,7 +18,7 @@ from engine.live.rules import Rules
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
-from engine.offline.remedies import Remedy, remedies
+from engine.offline.remedies import Remedy, is_offered, remedies, shape_text
 from engine.offline.verdict_table import VerdictTable, ask_each
 from engine.policy.bundle import Bundle
 from engine.queueing.nominator import Nominator
@@ -91,6 +91,12 @@ def explain(subject: Subject) -> PodAnswer:
         kept_by = decision.diagnosis.kept_by
         helps = tuple(remedies(pod, snapshot, table, subject.nominator, kept_by))
     subject.check()
+    next_step = "" if cause is None else reasons.kind_of(cause.token).next_step
+    shape = ""
+    if cause is not None and cause.token == reasons.INSUFFICIENT and cause.node_helps:
+        shape = shape_text(pod)
+        if shape and not is_offered(pod, snapshot):
+            next_step = f"lower the pod's requests, or add a node that offers {shape}"
     preemption = None
     if not is_placed:
         preemption = preemption_answer(scheduler, pod, snapshot, subject.nominator, decision)
@@ -106,7 +112,8 @@ def explain(subject: Subject) -> PodAnswer:
         reason="" if cause is None else cause.token,
         headline=_headline(pod, outcome, node, len(explanation.totals), snapshot, cause),
         node_helps=cause is not None and cause.node_helps,
-        next_step="" if cause is None else reasons.kind_of(cause.token).next_step,
+        node_shape=shape,
+        next_step=next_step,
         message=message,
         words=in_words(message),
         why=why_chosen(pod, ranking, decision.node, ties) if decision.node is not None else (),

@@ -164,6 +164,7 @@ def _of_placed(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[
         "reason": "",
         "next_step": "",
         "node_helps": False,
+        "node_shape": "",
         "message": "",
         "words": (),
         "preemption": None,
@@ -207,8 +208,7 @@ def _of_waiting(
         return {
             "outcome": "waiting",
             "reason": row.reason,
-            "node_helps": row.node_helps,
-            "next_step": reasons.kind_of(row.reason).next_step,
+            **_advice(row, explained),
             "headline": f"{known.pod.key} was not tried yet; now, {_would(explained)}",
             "node": "",
         }
@@ -230,13 +230,22 @@ def _of_waiting(
         "outcome": outcome,
         "node": "",
         "reason": row.reason,
-        "node_helps": row.node_helps,
-        "next_step": kind.next_step,
+        **_advice(row, explained),
         "headline": f"{known.pod.key} waits ({row.place}): {kind.meaning}{by}",
         "message": row.message,
         "words": in_words(row.message),
         "preemption": preemption,
         "notes": notes,
+    }
+
+
+def _advice(row: QueueRow, explained: PodAnswer) -> dict[str, Any]:
+    """What would help: in detail if the cluster still says the same about the pod."""
+    is_same = explained.reason == row.reason
+    return {
+        "node_helps": row.node_helps,
+        "node_shape": explained.node_shape if is_same else "",
+        "next_step": explained.next_step if is_same else reasons.kind_of(row.reason).next_step,
     }
 
 

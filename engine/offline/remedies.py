@@ -27,6 +27,8 @@ _MOST_SETS: Final = 100
 # Up to so many nodes are looked at one by one.
 _FEW: Final = 64
 _FIT: Final = "NodeResourcesFit"
+# The kubelet refuses what these reject, so a pod that is placed without them does not run.
+_CHECKED_BY_KUBELETS: Final = frozenset({_FIT, "NodePorts", "NodeName", "NodeAffinity", "PodSpec"})
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
@@ -64,7 +66,7 @@ def remedies(
         if not rejected:
             continue
         alone = table.slots_rejected_only_by(policy).tolist()
-        if alone:
+        if alone and policy not in _CHECKED_BY_KUBELETS:
             found.append(Remedy(policy, "leave this policy out", len(alone)))
         match policy:
             case "NodeUnschedulable":
@@ -75,7 +77,14 @@ def remedies(
         fits = bool(alone)
         match policy:
             case "NodeResourcesFit":
-                found += _capacity(pod, infos, nominator, fits)
+                # A node that has no such resource at all does not get it when pods go.
+                near = [info for info in infos if _has_each(pod, info)] if fits else []
+                if not near:
+                    fits = False
+                    others = (snapshot.infos[slot] for slot in rejected)
+                    near = [info for info in others if info is not None and _has_each(pod, info)]
+                found += _capacity(pod, near, nominator, fits)
+                found += _too_large(pod, snapshot)
             case "TaintToleration":
                 found += _taints(pod, infos, fits)
             case "NodeAffinity":
@@ -151,15 +160,47 @@ def _capacity(
             amount_text(name, amount, is_least=True) for name, amount in lacking.items()
         )
         yield Remedy(_FIT, f"{info.name} lacks {amounts}", int(fits))
-    # A request that no empty node could serve is a mistake in the pod, or a missing shape of node.
+
+
+def _has_each(pod: Pod, info: NodeInfo) -> bool:
+    """True if the node offers some of each resource that the pod requests."""
+    offered = info.node.allocatable if info.node is not None else {}
+    return all(offered.get(name, 0) > 0 for name, amount in pod.requests.items() if amount > 0)
+
+
+def _too_large(pod: Pod, snapshot: Snapshot) -> Iterator[Remedy]:
+    """The requests that no empty node could serve: a mistake in the pod, or a shape is missing."""
     for name, amount in pod.requests.items():
-        most = max((of_node.get(name, 0) for of_node in offered), default=0)
-        if amount > most:
-            text = (
-                f"it asks for {amount_text(name, amount)}, "
-                f"and the largest of these nodes has {amount_text(name, most)}"
-            )
-            yield Remedy(_FIT, text, 0)
+        most, largest = 0, ""
+        for info in snapshot.infos:
+            there = info.node.allocatable.get(name, 0) if info is not None and info.node else 0
+            if info is not None and there > most:
+                most, largest = there, info.name
+        if amount <= most:
+            continue
+        text = f"it asks for {amount_text(name, amount)}, "
+        if largest:
+            text += f"and the largest of these nodes, {largest}, has {amount_text(name, most)}"
+        else:
+            text += "which no node has"
+        yield Remedy(_FIT, text, 0)
+
+
+def shape_text(pod: Pod) -> str:
+    """What a node must offer for *pod* to fit on it: `4 cpu and 8 nvidia.com/gpu`."""
+    wanted = [
+        amount_text(name, amount, is_least=True) for name, amount in pod.requests.items() if amount
+    ]
+    return " and ".join(wanted)
+
+
+def is_offered(pod: Pod, snapshot: Snapshot) -> bool:
+    """True if some node, were it empty, would have what *pod* requests."""
+    return any(
+        all(info.node.allocatable.get(name, 0) >= amount for name, amount in pod.requests.items())
+        for info in snapshot.infos
+        if info is not None and info.node is not None
+    )
 
 
 def _nearest(

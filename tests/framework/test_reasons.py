@@ -87,6 +87,31 @@ def test_the_token_of_a_policy_counts_more_than_its_name() -> None:
         ),
         pytest.param(
             [
+                (_status("NodeResourcesFit", "Too many pods", "Insufficient nvidia.com/gpu"), 3),
+                (_status("NodeResourcesFit", "Insufficient nvidia.com/gpu"), 2),
+            ],
+            "InsufficientResources",
+            id="what would have to be lifted on most nodes, not what comes first in a list",
+        ),
+        pytest.param(
+            [
+                (_status("NodeResourcesFit", "Insufficient cpu", "Too many pods"), 2),
+                (_status("NodeResourcesFit", "Too many pods"), 3),
+                (_status("NodePorts", "no free ports"), 4),
+            ],
+            "TooManyPods",
+            id="a reason counts wherever it is in the list",
+        ),
+        pytest.param(
+            [
+                (_status("DynamicResources", "cannot allocate all claims", "device class x"), 1),
+                (_status("NodeResourcesFit", "Insufficient cpu"), 9),
+            ],
+            "ClassMissing",
+            id="the gravest of several reasons of one node",
+        ),
+        pytest.param(
+            [
                 (_status("NodeResourcesFit", "Insufficient cpu"), 1),
                 (_status("NodeAffinity", "didn't match"), 4999),
             ],

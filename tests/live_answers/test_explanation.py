@@ -38,10 +38,15 @@ def score(pod, node):
 '''
 
 
+GPU = "nvidia.com/gpu"
+
+
 def node(name: str, cpu: int = 4, **more: Any) -> dict[str, Any]:
     labels, spec = more.get("labels", {}), {"taints": more.get("taints", [])}
     spec["unschedulable"] = more.get("cordoned", False)
-    room = {"cpu": f"{cpu}", "memory": "8Gi", "pods": "10"}
+    room = {"cpu": f"{cpu}", "memory": "8Gi", "pods": f"{more.get('pods', 10)}"}
+    if gpus := more.get("gpus", 0):
+        room[GPU] = f"{gpus}"
     return {
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
@@ -50,8 +55,9 @@ def node(name: str, cpu: int = 4, **more: Any) -> dict[str, Any]:
     }
 
 
-def pod(name: str = "p", cpu: str = "1", **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+def pod(name: str = "p", cpu: str = "1", gpus: int = 0, **spec: Any) -> dict[str, Any]:
+    requests = {"cpu": cpu, **({GPU: f"{gpus}"} if gpus else {})}
+    container = {"name": "c", "resources": {"requests": requests}}
     return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
 
@@ -163,7 +169,9 @@ def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
     assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
     assert answer["NodeAffinity", "nodes do not meet `disk=ssd`"] == 1
     assert answer["NodeUnschedulable", "uncordon cordoned"] == 1
-    assert answer["NodeResourcesFit", "leave this policy out"] == 1
+    # The kubelet would refuse the pod.
+    assert ("NodeResourcesFit", "leave this policy out") not in answer
+    assert answer["TaintToleration", "leave this policy out"] == 1
     assert got.asked[0].rejections == {
         "TaintToleration": ("node(s) had untolerated taint(s)",),
         "NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",),
@@ -211,6 +219,49 @@ def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
     got = explained([node("n"), node("m")], pod(affinity=affinity))
     answer = {(r.policy, r.text): r.nodes for r in got.remedies}
     assert answer["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
+
+
+def test_a_gpu_pod_is_not_sent_to_nodes_without_gpus() -> None:
+    """Nodes without a GPU were said to lack 8, and those with some were not named."""
+    nodes = [
+        *(node(f"cpu-{number}", cpu=8) for number in range(3)),
+        node("gpu-full", cpu=8, gpus=8),
+        node("gpu-small", cpu=8, gpus=4),
+        node("gpu-tainted", cpu=8, gpus=8, taints=[TAINT]),
+    ]
+    there = pod("other", "1", gpus=6, nodeName="gpu-full")
+    got = explained(nodes, pod(cpu="1", gpus=8), [there])
+    texts = [r.text for r in got.remedies]
+    assert f"gpu-full lacks 6 {GPU}" in texts
+    assert "tolerate `gpu=yes:NoSchedule`" in texts
+    assert not any("cpu-" in text for text in texts)
+    assert (got.reason, got.node_helps) == ("InsufficientResources", True)
+    assert got.node_shape == f"1 cpu and 8 {GPU}"
+    assert got.next_step == "lower the pod's requests, free capacity, or add a node"
+
+
+def test_a_request_beyond_every_node_says_what_shape_of_node_would_do() -> None:
+    """It was told to free capacity, and that a node like those with 16 cores helps one with 111."""
+    nodes = [node("small", cpu=8), node("large", cpu=16)]
+    got = explained(nodes, pod(cpu="111"))
+    assert got.node_shape == "111 cpu"
+    assert got.next_step == "lower the pod's requests, or add a node that offers 111 cpu"
+    texts = [r.text for r in got.remedies]
+    assert "it asks for 111 cpu, and the largest of these nodes, large, has 16 cpu" in texts
+    got = explained(nodes, pod(cpu="1", gpus=2))
+    assert f"it asks for 2 {GPU}, which no node has" in [r.text for r in got.remedies]
+    assert not any(" lacks " in r.text for r in got.remedies)
+
+
+def test_full_nodes_that_lack_a_gpu_lack_a_gpu() -> None:
+    """The reason was `TooManyPods`, the first in the list of most nodes, and so was the advice."""
+    nodes = [node(f"n{number}", cpu=8, pods=1 if number < 3 else 10) for number in range(5)]
+    others = [pod(f"o{number}", "1", nodeName=f"n{number}") for number in range(3)]
+    got = explained(nodes, pod(cpu="1", gpus=1), others)
+    assert got.reason == "InsufficientResources"
+    # The text stays kube-scheduler's.
+    assert "0/5 nodes are available: 3 Too many pods, 5 Insufficient nvidia.com/gpu" in got.message
+    assert got.next_step == f"lower the pod's requests, or add a node that offers 1 cpu and 1 {GPU}"
 
 
 NAME = {"key": "metadata.name", "operator": "NotIn", "values": ["n"]}
