@@ -149,6 +149,7 @@ class Settings:
         secure: The endpoints for the network; None for none.
         local_port: The port of those for this host (0: a free one); None for none.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
+        pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         bindings: Most bindings in flight.
         last_resort: The `schedulerName` that the built-in policies decide for at a start without
@@ -166,6 +167,7 @@ class Settings:
     local_port: int | None = None
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
+    pops_early: bool = True
     max_unschedulable: float = 300.0
     bindings: int = MOST_IN_FLIGHT
     last_resort: str | None = DEFAULT_SCHEDULER_NAME
@@ -300,6 +302,7 @@ class App:
             stopwatch=self._clock.monotonic,
             initial_backoff=self.settings.initial_backoff,
             max_backoff=self.settings.max_backoff,
+            pops_early=self.settings.pops_early,
             max_unschedulable=self.settings.max_unschedulable,
         )
         self.queue = self.kernel.queue

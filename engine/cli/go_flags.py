@@ -3,7 +3,7 @@
 Owns the differences in writing: `--leader-elect=false`, `-v=2`, `--log_flush_frequency 5s`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,7 +44,6 @@ UNUSED: Final[dict[str, UnusedFlag]] = {
     "kube-api-qps": UnusedFlag(_CLIENT),
     "kube-api-content-type": UnusedFlag("the API server is asked in JSON"),
     "emulated-version": UnusedFlag(_GATES),
-    "feature-gates": UnusedFlag(_GATES),
     "min-compatibility-version": UnusedFlag(_GATES),
     "allow-metric-labels": UnusedFlag(_LABELS),
     "allow-metric-labels-manifest": UnusedFlag(_LABELS),
@@ -57,6 +56,39 @@ UNUSED: Final[dict[str, UnusedFlag]] = {
     "log-text-split-stream": UnusedFlag(_LOGS, is_switch=True),
     "vmodule": UnusedFlag("use `-v` for the whole process"),
 }
+
+
+#: kube-scheduler's gate for trying pods early that back off, while no other pod is to be tried.
+POP_EARLY: Final = "SchedulerPopFromBackoffQ"
+
+
+class FeatureGates(click.ParamType[dict[str, bool]]):
+    """`A=true,B=false`, as kube-scheduler takes its gates."""
+
+    name = "gates"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The gates by name."""
+        gates = {}
+        for part in filter(None, map(str.strip, str(value).split(","))):
+            name, _, said = (word.strip() for word in part.partition("="))
+            if not name or said not in _TRUE | _FALSE:
+                self.fail(f"want `NAME=true` or `NAME=false`, got `{part}`", param, ctx)
+            gates[name] = said in _TRUE
+        return gates
+
+
+def chosen_gates(given: Sequence[dict[str, bool]]) -> dict[str, bool]:
+    """The gates of all flags; the last one of a name counts."""
+    return {name: value for gates in given for name, value in gates.items()}
+
+
+def log_gates(gates: Mapping[str, bool]) -> None:
+    """Say once for each gate without effect why it has none; louder for one that is to be off."""
+    for name, value in gates.items():
+        if name != POP_EARLY:
+            say = log.info if value else log.warning
+            say("Feature gate has no effect", gate=name, value=value, reason=_GATES)
 
 
 class GoFlagsCommand(click.Command):
@@ -103,8 +135,10 @@ def _as_text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return ",".join(f"{name}={_as_text(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(str, value))}]"
+        return f"[{','.join(map(_as_text, value))}]"
     return str(value)
 
 

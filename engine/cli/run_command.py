@@ -22,7 +22,16 @@ from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.durations import DURATION
 from engine.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
-from engine.cli.go_flags import GoFlagsCommand, log_unused, shown_flags, unused_flags
+from engine.cli.go_flags import (
+    POP_EARLY,
+    FeatureGates,
+    GoFlagsCommand,
+    chosen_gates,
+    log_gates,
+    log_unused,
+    shown_flags,
+    unused_flags,
+)
 from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import KUBE_SCHEDULER, version
 from engine.cli.policy_paths import config_option, read_config
@@ -113,6 +122,14 @@ _GC_PATIENCE: Final = 120.0
     help="Time after which a rejected pod is tried again in any case.",
 )
 @click.option(
+    "--feature-gates",
+    type=FeatureGates(),
+    multiple=True,
+    metavar="NAME=BOOL,...",
+    help="kube-scheduler's feature gates. SchedulerPopFromBackoffQ=false: a rejected pod waits for "
+    "the end of its backoff also while no other pod is to be tried. Others change nothing.",
+)
+@click.option(
     "--max-bindings-in-flight",
     type=click.IntRange(min=1),
     default=MOST_IN_FLIGHT,
@@ -173,6 +190,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
     log_unused(unused_flags(ctx))
+    log_gates(chosen_gates(ctx.params["feature_gates"]))
     secure = chosen_secure(options)
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
@@ -326,6 +344,7 @@ async def _choose_parts(
         local_port=options["local_port"],
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
+        pops_early=chosen_gates(options["feature_gates"]).get(POP_EARLY, True),
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
         bindings=options["max_bindings_in_flight"],
         last_resort=None if config_text is not None else last_resort_name(lease),

@@ -73,6 +73,7 @@ class Kernel:
         metrics: Counted in.
         stopwatch: Measures how long policies take; with the default they take no time.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
+        pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
 
     Attributes:
@@ -90,6 +91,7 @@ class Kernel:
         stopwatch: Callable[[], float] = standing_still,
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
+        pops_early: bool = True,
         max_unschedulable: float = 300.0,
     ) -> None:
         self.cache = cache
@@ -123,6 +125,7 @@ class Kernel:
             pre_enqueue=self._gate_of,
             initial_backoff=initial_backoff,
             max_backoff=max_backoff,
+            pops_early=pops_early,
             max_unschedulable=max_unschedulable,
             on_incoming=self.entities.entered,
         )

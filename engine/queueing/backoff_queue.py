@@ -20,13 +20,16 @@ class BackoffQueue:
     The backoff doubles with each failure up to a ceiling. It ends with whole seconds, so that pods
     that failed in the same second come back together, in the order of the active queue, and not in
     the order in which they happened to be tried. The rejected ones may be popped early when no pod
-    is active; those that failed wait, to give what failed time to recover.
+    is active, unless not *pops_early*; those that failed wait, to give what failed time to recover.
     """
 
-    def __init__(self, clock: Clock, initial: float, ceiling: float) -> None:
+    def __init__(
+        self, clock: Clock, initial: float, ceiling: float, *, pops_early: bool = True
+    ) -> None:
         self._clock = clock
         self._initial = initial
         self._ceiling = ceiling
+        self._pops_early = pops_early
         self._rejected: KeyedHeap[str, QueuedPod] = KeyedHeap()
         self._failed: KeyedHeap[str, QueuedPod] = KeyedHeap()
 
@@ -81,12 +84,12 @@ class BackoffQueue:
 
     def pop_early(self) -> QueuedPod | None:
         """The rejected pod whose backoff ends first, removed before that; or None."""
-        return self._rejected.pop()
+        return self._rejected.pop() if self._pops_early else None
 
     @property
     def early_count(self) -> int:
         """How many pods `pop_early` can give."""
-        return len(self._rejected)
+        return len(self._rejected) if self._pops_early else 0
 
     def pop_expired(self) -> list[QueuedPod]:
         """All pods whose backoff is over, removed; the rejected ones first."""

@@ -58,6 +58,7 @@ class SchedulingQueue:
         pre_enqueue: The gate that keeps a pod out of the active queue, or None.
         initial_backoff: Seconds after the first failure; doubled by each further one.
         max_backoff: The longest backoff in seconds; 0 switches backoff off.
+        pops_early: A rejected pod in backoff is tried at once while no pod is active.
         max_unschedulable: After so many seconds a rejected pod is tried again in any case.
         hints: Which events are worth a retry; may be replaced through `rekey`.
         on_incoming: Called for each pod that enters a queue, with its uid, the queue and the
@@ -72,6 +73,7 @@ class SchedulingQueue:
         pre_enqueue: Callable[[Pod], Gate | None],
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
+        pops_early: bool = True,
         max_unschedulable: float = 300.0,
         hints: Hints | None = None,
         on_incoming: Callable[[str, str, str], None] = _uncounted,
@@ -85,7 +87,7 @@ class SchedulingQueue:
         self._sequence = 0
         self._places = Places(
             clock,
-            BackoffQueue(clock, initial_backoff, max_backoff),
+            BackoffQueue(clock, initial_backoff, max_backoff, pops_early=pops_early),
             pre_enqueue=pre_enqueue,
             on_incoming=on_incoming,
         )
@@ -187,9 +189,9 @@ class SchedulingQueue:
     def pop(self, uid: str | None = None) -> QueuedPod | None:
         """The pod to try now, or None. It is in flight until `done` or a requeue.
 
-        When no pod is active, the rejected pod whose backoff is nearest its end is tried early: an
-        idle scheduler gains nothing by waiting. With *uid*: that pod, if it waits and is not gated;
-        it goes with another one of its group.
+        When no pod is active, the rejected pod whose backoff is nearest its end is tried early, if
+        that is wanted: an idle scheduler gains nothing by waiting. With *uid*: that pod, if it
+        waits and is not gated; it goes with another one of its group.
         """
         if uid is not None:
             queued = self._places.get(uid)

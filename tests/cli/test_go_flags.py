@@ -4,9 +4,19 @@ from typing import Any
 
 import click
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
-from engine.cli.go_flags import UNUSED, GoFlagsCommand, shown_flags, unused_flags
+from engine.cli.go_flags import (
+    POP_EARLY,
+    UNUSED,
+    FeatureGates,
+    GoFlagsCommand,
+    chosen_gates,
+    log_gates,
+    shown_flags,
+    unused_flags,
+)
 from tests.docs.test_documented import OPERATIONS
 
 
@@ -18,6 +28,7 @@ def run(*arguments: str) -> tuple[Result, dict[str, Any]]:
     @click.option("--leader-elect/--no-leader-elect", default=None)
     @click.option("--switch", is_flag=True)
     @click.option("--log-thing")
+    @click.option("--feature-gates", type=FeatureGates(), multiple=True)
     @click.option("-v", "--v", "verbosity", type=int, default=0)
     @click.pass_context
     def command(ctx: click.Context, /, **options: Any) -> None:
@@ -64,9 +75,46 @@ def test_an_unknown_flag_is_wrong() -> None:
     assert "No such option" in result.output
 
 
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        ([], True),
+        (["--feature-gates=GenericWorkload=true"], True),
+        (["--feature-gates=SchedulerPopFromBackoffQ=false"], False),
+        (["--feature-gates", "A=true, SchedulerPopFromBackoffQ=F"], False),
+        (["--feature_gates=SchedulerPopFromBackoffQ=false", "--feature-gates=A=1"], False),
+        (["--feature-gates=SchedulerPopFromBackoffQ=false,SchedulerPopFromBackoffQ=true"], True),
+    ],
+)
+def test_the_gate_of_early_retries_is_read_as_kube_scheduler_reads_it(
+    flags: list[str], want: bool
+) -> None:
+    result, got = run(*flags)
+    assert result.exit_code == 0, result.output
+    assert chosen_gates(got["feature_gates"]).get(POP_EARLY, True) is want
+
+
+@pytest.mark.parametrize("value", ["A", "A=", "A=maybe", "=true"])
+def test_a_gate_is_a_name_and_true_or_false(value: str) -> None:
+    result, _ = run(f"--feature-gates={value}")
+    assert result.exit_code == 2
+    assert "want `NAME=true` or `NAME=false`" in result.output
+
+
+def test_a_gate_that_is_to_be_off_and_stays_on_is_a_warning() -> None:
+    with structlog.testing.capture_logs() as lines:
+        log_gates({"On": True, "Off": False, POP_EARLY: False})
+    assert [(one["log_level"], one["gate"]) for one in lines] == [
+        ("info", "On"),
+        ("warning", "Off"),
+    ]
+
+
 def test_every_flag_is_shown_with_its_value() -> None:
-    _, got = run("--leader-elect=false", "--profiling=false", "-v=1")
+    gates = "--feature-gates=A=true,B=false"
+    _, got = run("--leader-elect=false", "--profiling=false", "-v=1", gates)
     assert got["shown"] == {
+        "feature-gates": "[A=true,B=false]",
         "leader-elect": "false",
         "log-thing": "",
         "profiling": "false",
