@@ -30,7 +30,7 @@ Fate: TypeAlias = Literal["killed", "timed out", "survived", "not reached"]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: A mutant that needs so much more than its tests took before has no end.
-_SLOWER: Final = 10
+_SLOWER: Final = 4
 _LEAST_SECONDS: Final = 20.0
 _SURVIVED, _KILLED = 0, 1
 
