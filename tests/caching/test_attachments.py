@@ -7,7 +7,7 @@ import pytest
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.model.objects import ConfigMap, ManagedMeta, from_plain
-from engine.model.pod_volumes import ClaimUse
+from engine.model.pod_volumes import ClaimUse, Disk
 from engine.offline.world import OBJECT_KINDS
 from tests.builders import make_node, make_pod
 from tests.storage_builders import DRIVER, Json, claim, csi_node, storage_class, uses, volume
@@ -93,8 +93,40 @@ def test_users_come_and_go_with_pods_and_nodes() -> None:
     assert cache.snapshot().volume_users.nodes_of(use) == ["a"]
     cache.remove_node("a")
     assert cache.snapshot().volume_users.nodes_of(use) == []
+    assert not cache.snapshot().volume_users.may_share(use, (DRIVER, "h"), cache.objects)
     cache.add_node(make_node("a"))
     assert cache.snapshot().volume_users.nodes_of(use) == ["a"]
+
+
+def _cloud_disk(name: str) -> list[Json]:
+    return [{"name": name, "awsElasticBlockStore": {"volumeID": name}}]
+
+
+def test_a_disk_is_shared_until_its_last_pod_is_gone() -> None:
+    """Two nodes used it, one let it go, and it counted as if no node had it (or all for ever)."""
+    cache = _cluster()
+    first, second = (
+        make_pod(f"d-{node}", volumes=_cloud_disk("vol-1"), node=node) for node in "ab"
+    )
+    (used,) = first.volumes
+    assert isinstance(used.use, Disk)
+    attachment = used.use.attachment
+    assert attachment is not None
+    by_claim = ClaimUse("default/elsewhere")
+
+    def shared() -> bool:
+        users = cache.snapshot().volume_users
+        return users.may_share(by_claim, attachment, cache.objects)
+
+    assert not shared()
+    for pod in (first, second):
+        cache.add_pod(pod)
+        assert shared()
+    cache.remove_pod(first)
+    assert shared()
+    cache.remove_pod(second)
+    assert not shared()
+    cache.check_invariants()
 
 
 # --- the store's part --------------------------------------------------------------------------

@@ -188,3 +188,18 @@ def test_node_events_may_be_repeated(cache: Cache) -> None:
     cache.remove_node("unknown")
     assert cache.node_count == 2
     cache.check_invariants()
+
+
+def test_what_a_trial_did_is_seen_inside_it_and_not_after(cache: Cache) -> None:
+    """The snapshot went on showing the node without the pod that was taken off on trial."""
+    placed = pod(node="n1")
+    cache.add_pod(placed)
+    assert shown_cpu(cache, "n1") == 1000
+    with cache.trial():
+        cache.remove_pod(placed)
+        cache.assume(pod("v", name="q", cpu="3"), "n2")
+        assert (shown_cpu(cache, "n1"), shown_cpu(cache, "n2")) == (0, 3000)
+    assert (shown_cpu(cache, "n1"), shown_cpu(cache, "n2")) == (1000, 0)
+    assert (cpu_on(cache, "n1"), cpu_on(cache, "n2")) == (1000, 0)
+    assert cache.get_pod("u") is placed
+    assert not cache.is_assumed("v")
