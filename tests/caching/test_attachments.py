@@ -6,6 +6,7 @@ import pytest
 
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
+from engine.model.csi_migration import Attachment
 from engine.model.objects import ConfigMap, ManagedMeta, from_plain
 from engine.model.pod_volumes import ClaimUse, Disk
 from engine.offline.world import OBJECT_KINDS
@@ -93,7 +94,7 @@ def test_users_come_and_go_with_pods_and_nodes() -> None:
     assert cache.snapshot().volume_users.nodes_of(use) == ["a"]
     cache.remove_node("a")
     assert cache.snapshot().volume_users.nodes_of(use) == []
-    assert not cache.snapshot().volume_users.may_share(use, (DRIVER, "h"), cache.objects)
+    assert not cache.snapshot().volume_users.may_share(use, Attachment(DRIVER, "h"), cache.objects)
     cache.add_node(make_node("a"))
     assert cache.snapshot().volume_users.nodes_of(use) == ["a"]
 
