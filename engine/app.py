@@ -819,6 +819,13 @@ class App:
             placed += [pod.unplaced() for pod in list(info.pods.values())[:1]]
         return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
 
+    def rejected_pods(self) -> list[Pod]:
+        """Pods that were tried, or kept at a gate, and wait; those that wait in no group."""
+        group_of = self.kernel.deciders.group_of
+        waiting = self.kernel.queue.waiting_pods()
+        tried = (one.pod for one in waiting if one.attempts or one.gated_by is not None)
+        return [pod for pod in tried if not group_of(pod)]
+
     def waiting_pods(self) -> list[Pod]:
         """All pods without a node, of whatever scheduler."""
         return [*self.kernel.cluster.pending_pods()]

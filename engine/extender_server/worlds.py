@@ -65,6 +65,10 @@ class _RequestedPods:
         """As `sample_pods`: no others are known to wait."""
         return list({pod.uid: pod for pod in self._pods}.values())
 
+    def rejected_pods(self) -> list[Pod]:
+        """None: kube-scheduler knows which pods wait."""
+        return []
+
     async def prepare(self, bundle: Bundle) -> None:
         """Return at once: a request holds everything that is known."""
 

@@ -128,6 +128,8 @@ class Fallback:
         window: How long a new revision is watched.
         min_decisions: Fewer decisions than this say nothing of the share and of the percentile.
         lost_time: What decisions may lose in sum to hooks that ran into a limit.
+        pending: So many pods that wait and that the revision before would place are too many; 0:
+            not watched.
     """
 
     error_rate: float = 0.1
@@ -135,6 +137,7 @@ class Fallback:
     window: timedelta = timedelta(minutes=5)
     min_decisions: int = 20
     lost_time: timedelta = timedelta(seconds=5)
+    pending: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,6 +476,7 @@ def _runtime(members: Object) -> PolicyRuntime:
         latency=latency,
         window=window,
         min_decisions=fallback_members.integer("minDecisions", plain.min_decisions, 1),
+        pending=fallback_members.integer("pending", plain.pending, 0),
         lost_time=lost_time,
     )
     fallback_members.finish()

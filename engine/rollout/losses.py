@@ -50,6 +50,8 @@ MOST_PODS: Final = 5_000
 MOST_CLASSES: Final = 200
 #: Pods whose order is compared.
 MOST_ORDERED: Final = 200
+#: Pods that wait, and that the policies before a revision on probation are asked about.
+MOST_PENDING: Final = 20
 #: Seconds after which no further class is asked about.
 LOSS_SECONDS: Final = 10.0
 
@@ -112,6 +114,38 @@ def losses_of(
         ).of(pods)
     finally:
         sandbox.close()
+
+
+async def newly_pending(
+    active: LoadedRevision, previous: LoadedRevision, world: World
+) -> list[Pod]:
+    """Pods that wait, that *previous* would place and *active* would not, on one snapshot.
+
+    Of the first of each owner before others, some. Neither may be closed meanwhile.
+    """
+    pods = first_of_each(world.rejected_pods(), class_of)[:MOST_PENDING]
+    if not pods:
+        return []
+    snapshot = frozen_copy(world.snapshot())
+    before = PolicySet(previous.bundle, previous.evaluator)
+
+    def placed_before() -> list[Pod]:
+        return [pod for pod in pods if _places(before, pod, snapshot)]
+
+    # What decides now is asked where it decides, and only about what it is suspected of.
+    suspects = await asyncio.to_thread(placed_before)
+    if not suspects:
+        return []
+    await world.until_decided()
+    now = PolicySet(active.bundle, active.evaluator)
+    return [pod for pod in suspects if not _places(now, pod, snapshot)]
+
+
+def _places(side: PolicySet, pod: Pod, snapshot: Snapshot) -> bool:
+    """True if *side* tries *pod*, and has a node for it."""
+    if side.scheduler.profile_of(pod) is None:
+        return False
+    return side.scheduler.hooks.pre_enqueue(pod, snapshot) is None and accepts(side, pod, snapshot)
 
 
 class _Losses:

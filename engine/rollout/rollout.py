@@ -29,12 +29,12 @@ from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Progress, Store
-from engine.rollout.losses import count_losses
+from engine.rollout.losses import count_losses, newly_pending
 from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
-from engine.rollout.sources import Offer, PolicySource
+from engine.rollout.sources import MEANT_ANNOTATION, Offer, PolicySource
 from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, promoted
 from engine.rollout.standing import Standing
 from engine.rollout.status import RolloutStatus
@@ -45,6 +45,7 @@ from engine.telemetry.metrics import Metrics
 log = structlog.get_logger(component="rollout")
 
 _PROBATION_TICK: Final = 0.5
+_PENDING_SECONDS: Final = 5.0
 _CONTROL_SECONDS: Final = 10.0
 _START_AGAIN_SECONDS: Final = 5.0
 
@@ -356,6 +357,8 @@ class Rollout:
                     self._unchanged(base, was_gone)
                     await self._saved.save()
                     return
+                if self.offers.means(bundle.revision):
+                    self._saved.forgive(bundle.revision)
                 self._refuse_rolled_back(bundle.revision)
                 self._refuse_refused(bundle.revision, base)
                 await self._stages.test(bundle, offer.files)
@@ -673,16 +676,39 @@ class Rollout:
     async def _watch(self, loaded: LoadedRevision) -> None:
         """Roll *loaded* back if it gets out of bounds; otherwise close its predecessor."""
         window = loaded.bundle.runtime.fallback.window
-        ends_at = self._clock.monotonic() + window.total_seconds()
+        now = self._clock.monotonic()
+        ends_at, asks_at = now + window.total_seconds(), now + _PENDING_SECONDS
         while self._clock.monotonic() < ends_at:
             await self._sleep(_PROBATION_TICK)
             why = self._revisions.failure()
+            if why is None and self._clock.monotonic() >= asks_at:
+                why = await self._why_pending(loaded)
+                asks_at = self._clock.monotonic() + _PENDING_SECONDS
             if why is not None:
                 await self._roll_back(why)
                 return
         self._probation = None
         self._reports.timeline.kept()
         self._close(self._revisions.pass_probation())
+
+    async def _why_pending(self, loaded: LoadedRevision) -> str | None:
+        """Why *loaded* is to be rolled back for pods that wait; None if it is not."""
+        previous, revision = self._revisions.previous, loaded.bundle.revision
+        most = loaded.bundle.runtime.fallback.pending
+        if previous is None or not most or not self.is_active or self.offers.means(revision):
+            return None
+        try:
+            lost = await newly_pending(loaded, previous, self._world)
+        except Exception:
+            log.exception("Whether pods wait for the policies on probation is not known")
+            return None
+        if len(lost) < most:
+            return None
+        return (
+            f"{len(lost)} pods wait that revision {previous.bundle.revision} would place, such as "
+            f"`{lost[0].key}`; if this is meant, annotate the ConfigMap: "
+            f"{MEANT_ANNOTATION}={revision}"
+        )
 
     async def _roll_back(self, why: str) -> None:
         previous = self._revisions.previous

@@ -93,6 +93,12 @@ class SavedPolicies:
         """Have *back_to* saved, and that *revision* was rolled back."""
         self._set(self._with(back_to, (self.last_good or LastGood()).without(revision)))
 
+    def forgive(self, revision: str) -> None:
+        """Have saved that *revision* may be tried again: who wrote it has said that it is meant."""
+        if revision in self.rolled_back:
+            kept = tuple(one for one in self.rolled_back if one != revision)
+            self._set(replace(self.last_good or LastGood(), rolled_back=kept))
+
     def remember_refused(self, revision: str, base: str) -> None:
         """Have saved that a gate refused *revision* next to *base*."""
         last_good = self.last_good or LastGood()

@@ -155,6 +155,10 @@ class World(Protocol):
         """All pods without a node, of whatever scheduler."""
         ...
 
+    def rejected_pods(self) -> list[Pod]:
+        """Pods that were tried, or kept at a gate, and wait."""
+        ...
+
     async def prepare(self, bundle: Bundle) -> None:
         """Return when what the policies of *bundle* read is known, or after some seconds."""
         ...

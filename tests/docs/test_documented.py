@@ -217,6 +217,7 @@ def test_the_runtime_document_that_is_shown_holds_the_defaults() -> None:
         "window",
         "minDecisions",
         "lostTime",
+        "pending",
         "callDepth",
     ):
         assert f"{name}:" in text

@@ -324,7 +324,8 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
     runtime = _runtime(
         "limits: {steps: 10000, callDepth: 20, deadline: 500ms, memory: 256Mi, processes: 3}\n"
         "failurePolicy: {score: Ignore}\n"
-        "fallback: {errorRate: 0.5, latency: 20ms, window: 1m, minDecisions: 5, lostTime: 9s}\n"
+        "fallback: {errorRate: 0.5, latency: 20ms, window: 1m, minDecisions: 5, lostTime: 9s,\n"
+        "           pending: 7}\n"
     )
     assert runtime.limits.steps == 10_000
     assert runtime.limits.call_depth == 20
@@ -335,6 +336,7 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
     assert runtime.fallback.error_rate == 0.5
     assert runtime.fallback.latency == timedelta(milliseconds=20)
     assert runtime.fallback.lost_time == timedelta(seconds=9)
+    assert runtime.fallback.pending == 7
 
 
 @pytest.mark.parametrize(

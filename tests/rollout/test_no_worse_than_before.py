@@ -44,6 +44,9 @@ class _World:
     def waiting_pods(self) -> list[Pod]:
         return list(self._pods)
 
+    def rejected_pods(self) -> list[Pod]:
+        return []
+
     async def prepare(self, bundle: Bundle) -> None:
         pass
 

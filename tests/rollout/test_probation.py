@@ -5,9 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from engine.lib.clock import SystemClock
+from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from engine.rollout.last_good import Stores
@@ -15,6 +17,10 @@ from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
 from engine.rollout.trial import CandidateStages
 from engine.telemetry.metrics import Metrics
+from tests.builders import make_node, make_pod
+from tests.rollout.test_staging import ABOUT
+from tests.rollout.test_staging import bench as staged_bench
+from tests.rollout.test_staging import files as staged_files
 from tests.rollout.test_taking_over import Kept, Source, World, revision_of
 from tests.waiting import eventually, no_time
 
@@ -131,3 +137,89 @@ async def test_an_edit_on_top_of_one_that_has_decided_well_goes_back_to_that_one
         assert "p" in b.rollout.active.unchanged
         b.decide(5, FAILURE)
         await eventually(b.is_in_force(BAD))
+
+
+# --- pods that wait -------------------------------------------------------------------------------
+
+LATER = """
+def filter(pod, node):
+    return "wave" if pod.labels.get("wave") == "2" else None
+"""
+
+
+def with_filter(text: str, fallback: str = "") -> dict[str, str]:
+    texts = staged_files("First.", "")
+    texts["runtime.yaml"] += f"fallback: {{window: 1m{fallback}}}\n"
+    return texts | {"p.star": f'"""Filters."""\n{text}', "config.yaml": PROFILE}
+
+
+PROFILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {multiPoint: {enabled: [{name: p}]}}
+"""
+ANY = "\ndef filter(pod, node):\n    return None\n"
+
+
+def wave(number: int, count: int = 6) -> list[Pod]:
+    return [
+        make_pod(f"w{number}-{n}", cpu="100m", labels={"wave": str(number)}) for n in range(count)
+    ]
+
+
+async def test_pods_that_wait_and_would_not_have_roll_an_edit_back() -> None:
+    """A filter that turns wrong with a label that comes later left 140 pods pending for ever."""
+    async with staged_bench(with_filter(ANY)) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        b.offer(with_filter(LATER))
+        await b.until_in_force(with_filter(LATER))
+        await b.seconds(20)
+        assert b.revision == revision_of(with_filter(LATER))
+        b.world.rejected = wave(2)
+        event = await b.until_event("PolicyRolledBack")
+        assert f"6 pods wait that revision {revision_of(with_filter(ANY))} would place" in event
+        assert f"starsched.dev/accept-losses={revision_of(with_filter(LATER))}" in event
+        assert b.revision == revision_of(with_filter(ANY))
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [wave(1), wave(2, 4), [make_pod(f"huge-{n}", cpu=99) for n in range(9)]],
+    ids=["they would be placed", "few", "they fit nowhere either way"],
+)
+async def test_other_pods_that_wait_roll_nothing_back(waiting: list[Pod]) -> None:
+    async with staged_bench(with_filter(ANY)) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        b.offer(with_filter(LATER))
+        await b.until_in_force(with_filter(LATER))
+        b.world.rejected = waiting
+        await b.seconds(90)
+        assert b.revision == revision_of(with_filter(LATER))
+
+
+async def test_pods_that_are_meant_to_wait_roll_nothing_back() -> None:
+    """Also after a roll-back for them: the annotation says that it is meant."""
+    later = with_filter(LATER)
+    async with staged_bench(with_filter(ANY)) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        b.world.rejected = wave(2)
+        b.offer(later)
+        await b.until_event("PolicyRolledBack")
+        b.source.offer(Offer(later, "", ABOUT, means=frozenset({revision_of(later)})))
+        await b.until_in_force(later)
+        await b.seconds(90)
+        assert b.revision == revision_of(later)
+        assert b.store.last_good is not None
+        assert (b.store.last_good.revision, b.store.last_good.rolled_back) == (b.revision, ())
+
+
+async def test_pods_that_wait_are_not_watched_if_the_policies_say_so() -> None:
+    later = with_filter(LATER, ", pending: 0")
+    async with staged_bench(with_filter(ANY)) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        b.world.rejected = wave(2)
+        b.offer(later)
+        await b.until_in_force(later)
+        await b.seconds(90)
+        assert b.revision == revision_of(later)

@@ -88,19 +88,24 @@ class World:
 
     def __init__(self) -> None:
         self.slow = ""
+        self.rejected: list[Pod] = []
+        self.cache = Cache()
         self.is_preparing = asyncio.Event()
         self.is_prepared = asyncio.Event()
         self.is_idle = asyncio.Event()
         self.is_idle.set()
 
     def snapshot(self) -> Snapshot:
-        return Cache().snapshot()
+        return self.cache.snapshot()
 
     def sample_pods(self) -> list[Pod]:
         return []
 
     def waiting_pods(self) -> list[Pod]:
         return []
+
+    def rejected_pods(self) -> list[Pod]:
+        return self.rejected
 
     async def prepare(self, bundle: Bundle) -> None:
         if bundle.revision == self.slow:
