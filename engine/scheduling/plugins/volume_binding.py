@@ -122,6 +122,14 @@ class _Rejected(Exception):
     """The pod cannot be placed anywhere as its claims are."""
 
 
+class _ClassIncomplete(Exception):
+    """A storage class does not say when its claims are bound."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'VolumeBindingMode not set for StorageClass "{name}"')
+        self.name = name
+
+
 class VolumeBinding(RuntimePlugin):
     """The plugin.
 
@@ -159,7 +167,10 @@ class VolumeBinding(RuntimePlugin):
             return self._sort([use.key for _, use in uses], snapshot, arguments)
         except _Rejected as error:
             return Status(Code.UNRESOLVABLE, (str(error),), NAME)
-        except (SelectorError, QuantityError, LookupError) as error:
+        except _ClassIncomplete as error:
+            subject = f"storageclass {error.name}"
+            return Status(Code.ERROR, (str(error),), NAME, "InvalidVolume", subject)
+        except (SelectorError, QuantityError) as error:
             text = str(error.args[0]) if error.args else str(error)
             keys = ", ".join(dict.fromkeys(use.key for _, use in uses))
             subject = f"persistentvolumeclaim {keys}"
@@ -451,7 +462,7 @@ def _waits(claim: PersistentVolumeClaim, objects: ObjectStore) -> bool:
     if found is None:
         return False
     if found.volume_binding_mode is None:
-        raise LookupError(f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
+        raise _ClassIncomplete(claim.class_name)
     return bool(found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER)
 
 
