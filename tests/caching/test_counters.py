@@ -9,7 +9,7 @@ import pytest
 
 from engine.caching import counter_parts, own_terms
 from engine.caching.cache import Cache
-from engine.caching.counters import Counters
+from engine.caching.counters import Counters, PodChanges
 from engine.model.pod import Pod
 from tests.builders import ZONE, make_node, make_pod
 
@@ -195,3 +195,30 @@ def test_kinds_of_large_pods_are_forgotten_with_their_pods() -> None:
         counters.refresh(cache.snapshot())
         assert counters.column(b"web", [_of_app("web")], present).total == number + 1
         assert len(counters._kinds.kinds) == 1
+
+
+@pytest.mark.parametrize(
+    ("added", "removed", "empty", "here"),
+    [
+        pytest.param((), ("web",), True, 0, id="the one that it counts goes"),
+        pytest.param(("web-2",), (), False, 2, id="another one comes"),
+        pytest.param(("web-2",), ("web",), False, 1, id="one comes and one goes"),
+        pytest.param((), ("other",), False, 1, id="one that it does not count goes"),
+    ],
+)
+def test_a_dry_run_of_pods_that_come_and_go_counts_as_if_they_had(
+    added: tuple[str, ...], removed: tuple[str, ...], empty: bool, here: int
+) -> None:
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    labels = {"web": {"app": "web"}, "web-2": {"app": "web"}, "other": {"app": "other"}}
+    pods = {name: make_pod(name, node="node", labels=found) for name, found in labels.items()}
+    for name in ("web", "other"):
+        cache.add_pod(pods[name])
+    counters = Counters()
+    counters.refresh(cache.snapshot())
+    parts = [_of_app("web")]
+    column = counters.column(b"web", parts, np.ones(1, np.bool_))
+    changes = PodChanges(0, [pods[name] for name in added], [pods[name] for name in removed])
+    row = counters.row(b"web", parts, column, changes)
+    assert (row.is_empty, row.here) == (empty, here)
