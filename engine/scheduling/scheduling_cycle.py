@@ -52,7 +52,7 @@ from engine.scheduling.nominations import Nominations
 from engine.scheduling.outlook import Outlook
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
-from engine.scheduling.pod_classes import PodClasses
+from engine.scheduling.pod_classes import PodClasses, read_bytes
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.pod_hooks import PodHooks
 from engine.scheduling.post_filter import PostFilters
@@ -74,9 +74,10 @@ _HOUSEKEEPING_EVERY: Final = 256
 # new, and a policy may make them of any length.
 _MOST_REASONS: Final = 65_536
 _MOST_CHARACTERS: Final = 16 << 20
-# Bytes of the pods whose classes were made. What is kept of a class takes twenty times its pod,
-# and its creator decides how large a pod is, so that counting classes bounds nothing.
-_MOST_POD_BYTES: Final = 16 << 20
+# Bytes that policies read of the pods whose classes were made. What is kept of a class, in all
+# memos, takes twenty times that, and the creator of a pod decides how much it is, so that counting
+# classes bounds nothing. What no policy reads is in none of them, but for the example of a class.
+_MOST_READ_BYTES: Final = 16 << 20
 
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
 POD_SPEC = "PodSpec"
@@ -139,7 +140,7 @@ class Scheduler:
         self._evaluator = evaluator
         self._nominations = Nominations()
         self._decisions = 0
-        self._pod_bytes = 0
+        self._read_bytes = 0
         self._units: Callable[[], Sequence[DisruptionUnit]] = list
         self._begin()
         #: What is asked about a pod alone.
@@ -465,9 +466,7 @@ class Scheduler:
         )
         pod_class = self._classes.get(key)
         if pod_class is None:
-            self._pod_bytes += len(pod.raw or b"") + sum(
-                len(part) for part in key if type(part) is bytes
-            )
+            self._read_bytes += read_bytes(key)
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
                 pod_class.example = pod
@@ -866,7 +865,7 @@ class Scheduler:
         if (
             len(reasons) > _MOST_REASONS
             or reasons.characters > _MOST_CHARACTERS
-            or self._pod_bytes > _MOST_POD_BYTES
+            or self._read_bytes > _MOST_READ_BYTES
         ):
             self._start_over()
         self._decisions += 1
@@ -879,7 +878,7 @@ class Scheduler:
     def _start_over(self) -> None:
         """Forget all verdicts, and all that holds codes of rejections, which are numbered again."""
         memo, columns, counted = self._memo, self._columns, self._counted
-        self._pod_bytes = 0
+        self._read_bytes = 0
         self._begin()
         self.hooks.classifier = self._classifier
         self._reuse_from(columns, counted)
