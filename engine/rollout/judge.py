@@ -7,6 +7,8 @@ many decisions as it wants, and every gate passes. The rule of each kind of gate
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.chance import Times
 from engine.rollout.measures import (
@@ -63,7 +65,8 @@ NOTHING: Final = TakenAway()
 
 def judge_losses(taken: TakenAway, gates: Gates) -> Verdict:
     """What is known of a candidate before its stages begin."""
-    return _verdict(_results(LOSS_GATES, taken, gates, Progress(0, is_over=True, is_long=True)))
+    progress = Progress(0, is_over=True, is_long=True)
+    return _verdict(_meant(_results(LOSS_GATES, taken.losses, gates, progress), taken))
 
 
 def judge_shadow(
@@ -86,8 +89,8 @@ def judge_shadow(
     )
     progress = _progress(wanted, measures.compared, stage.compared)
     found = _results(SHADOW_GATES, measures, gates, progress)
-    found += _results(CLASS_GATES, (measures, taken.is_meant), gates, progress)
-    return _verdict([*wanted, *found, *_results(LOSS_GATES, taken, gates, progress)])
+    found += _results(LOSS_GATES, taken.losses, gates, progress)
+    return _verdict([*wanted, *_meant(found, taken)])
 
 
 def judge_canary(
@@ -110,7 +113,8 @@ def judge_canary(
     least = min(canary.decisions, control.decisions)
     progress = _progress(wanted, least, step.decisions)
     found = _results(CANARY_GATES, Arms(canary, control), gates, progress)
-    return _verdict([*wanted, *found, *_results(LOSS_GATES, taken, gates, progress)])
+    found += _results(LOSS_GATES, taken.losses, gates, progress)
+    return _verdict([*wanted, *_meant(found, taken)])
 
 
 def _progress(wanted: Sequence[GateResult], decisions: int, least: int) -> Progress:
@@ -126,6 +130,23 @@ def _results(
         reading(measures).judge(name, float(bound), progress)
         for name, bound, reading in watched
         if bound is not None
+    ]
+
+
+def _meant(results: Iterable[GateResult], taken: TakenAway) -> list[GateResult]:
+    """*results*, of which those about intentions pass if what is beyond their bound is meant."""
+
+    def is_meant(one: GateResult) -> bool:
+        if not taken.is_meant or one.name not in MEANT_GATES or one.verdict == "pass":
+            return False
+        is_unknown = taken.losses.failed != "" and one.value is None
+        return is_unknown or (one.value is not None and one.value > one.bound)
+
+    return [
+        msgspec.structs.replace(one, verdict="pass", text=f"{one.text} (meant)")
+        if is_meant(one)
+        else one
+        for one in results
     ]
 
 
@@ -170,6 +191,11 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
         lambda of: Share(of.counts.get(MOVED, 0), of.placed, needed=FEW_PLACED),
     ),
     (
+        "maxMovedOfClass",
+        lambda gates: gates.max_moved_of_class,
+        lambda of: SomeClass(of.moved_by_class, of.placed_by_class),
+    ),
+    (
         "maxNewlyPending",
         lambda gates: gates.max_newly_pending,
         lambda of: Count(of.counts.get(NEWLY_PENDING, 0), of.compared),
@@ -190,16 +216,6 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
     ),
     ("latency", lambda gates: gates.latency, _shadow_latency),
     ("fragmentation", lambda gates: gates.fragmentation, lambda of: Value(of.fragmentation)),
-)
-
-
-#: Of a shadow, too; what is meant passes.
-CLASS_GATES: Final[tuple[_Gate[tuple[ShadowMeasures, bool]], ...]] = (
-    (
-        "maxMovedOfClass",
-        lambda gates: gates.max_moved_of_class,
-        lambda of: SomeClass(of[0].moved_by_class, of[0].placed_by_class, of[1]),
-    ),
 )
 
 
@@ -251,18 +267,17 @@ CANARY_GATES: Final[tuple[_Gate[Arms], ...]] = (
 )
 
 
-def _lost(kind: str, what: str, *, is_share: bool = False) -> Callable[[TakenAway], Lost]:
-    def read(taken: TakenAway) -> Lost:
-        losses = taken.losses
+def _lost(kind: str, what: str, *, is_share: bool = False) -> Callable[[Losses], Lost]:
+    def read(losses: Losses) -> Lost:
         count, of = losses.count(kind), losses.of(kind)
         value = count / of if is_share and of else float(count)
-        return Lost(value, count, of, what, is_share, losses.failed, taken.is_meant)
+        return Lost(value, count, of, what, is_share, losses.failed)
 
     return read
 
 
 #: Of both stages.
-LOSS_GATES: Final[tuple[_Gate[TakenAway], ...]] = (
+LOSS_GATES: Final[tuple[_Gate[Losses], ...]] = (
     (
         "maxWithoutProfile",
         lambda gates: gates.max_without_profile,
@@ -283,4 +298,10 @@ LOSS_GATES: Final[tuple[_Gate[TakenAway], ...]] = (
         lambda gates: gates.max_reordered,
         _lost(ORDER, "pairs of pods would be tried the other way round", is_share=True),
     ),
+)
+
+#: What may be meant: an edit may move pods on purpose, and take something away. Failures, time,
+#: evictions and pods that turn out to be pending are meant by no one.
+MEANT_GATES: Final = frozenset(
+    {"maxMoved", "maxMovedOfClass", *(name for name, _, _ in LOSS_GATES)}
 )

@@ -119,12 +119,10 @@ class SomeClass:
 
     Attributes:
         counts, totals: By class: so many of so many decisions.
-        is_meant: Who wrote the edit has said so.
     """
 
     counts: Mapping[str, int]
     totals: Mapping[str, int]
-    is_meant: bool = False
 
     def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
         """See the class."""
@@ -141,7 +139,7 @@ class SomeClass:
         verdict: Outcome = "pass"
         note = ""
         if lowest[worst] > bound:
-            verdict, note = ("pass", " (meant)") if self.is_meant else ("fail", "")
+            verdict = "fail"
         elif share > bound:
             note = " (within chance)"
         shown = f"{_percent(share)} ({self.counts.get(worst, 0)} of {known[worst]}) of `{worst}`"
@@ -171,7 +169,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What an edit takes away, which is known before its stages: fails at once, unless it is meant.
+    """What an edit takes away, which is known before its stages: fails at once.
 
     Attributes:
         value: A count, or a share of `of`.
@@ -179,7 +177,6 @@ class Lost:
         what: They are of.
         is_share: Value and bound are shares.
         failed: Why nothing is known; "" if something is.
-        is_meant: Who wrote the edit has said so.
     """
 
     value: float
@@ -188,21 +185,17 @@ class Lost:
     what: str
     is_share: bool
     failed: str
-    is_meant: bool
 
     def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
         """See the class."""
         want = f"want at most {_percent(bound) if self.is_share else f'{bound:g}'}"
-        verdict: Outcome = "pass"
-        if self.failed and not self.is_meant:
+        if self.failed:
             text = f"{name}: not known ({self.failed})"
             return GateResult(name, None, bound, "inconclusive", text)
-        note = ""
-        if self.value > bound:
-            verdict, note = ("pass", " (meant)") if self.is_meant else ("fail", "")
+        verdict: Outcome = "fail" if self.value > bound else "pass"
         of = f" ({self.count} of {self.of})" if self.is_share and self.of else ""
         shown = f"{_percent(self.value)}{of}" if self.is_share else f"{self.count}"
-        text = f"{name}: {shown} {self.what}, {want}{note}"
+        text = f"{name}: {shown} {self.what}, {want}"
         return GateResult(name, self.value, bound, verdict, text)
 
 

@@ -22,8 +22,7 @@ from engine.policy.rollout_config import CanaryStep, RolloutConfig
 from engine.rollout.comparing import Comparing
 from engine.rollout.control import AT_ONCE, PAUSED, RolloutControl
 from engine.rollout.judge import (
-    CLASS_GATES,
-    LOSS_GATES,
+    MEANT_GATES,
     TakenAway,
     judge_canary,
     judge_losses,
@@ -234,10 +233,11 @@ class Staging:
             return
         self._update(stage=self._status.stages.index(stage), verdict=verdict)
         self._on_verdict(stage.name, "fail", elapsed)
-        names = {name for table in (LOSS_GATES, CLASS_GATES) for name, *_ in table}
-        is_lost = any(one.verdict == "fail" and one.name in names for one in verdict.gates)
+        failed = {one.name for one in verdict.gates if one.verdict == "fail"}
         hint = f"if this is meant, annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
-        problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint if is_lost else "")
+        problem = Problem(
+            "", 0, 0, f"{_named(stage)}: {verdict.why}", hint if failed <= MEANT_GATES else ""
+        )
         raise Rejected(stage.name, [problem], revision)
 
     def _begin(

@@ -659,7 +659,8 @@ async def test_who_may_promotes_a_candidate_and_gives_another_one_up(world: Worl
             await world.say(promote=candidate)
             await eventually(lambda: revision_of(app) == candidate, what="the promotion")
             assert f"revision {candidate} skips" in await world.until_told("PolicyPromoted")
-            await world.edit(files(prefer(OLD), **ENDLESS))
+            # Not the first text, to which one may go back at once.
+            await world.edit(files(prefer(OLD, "# Another text."), **ENDLESS))
             await eventually(in_stage(app, "canary"), seconds=60, what="the next canary")
             other = app.rollout.status.candidate
             assert other != candidate

@@ -14,7 +14,6 @@ from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.canary_counts import ArmCounter
 from engine.rollout.judge import (
     CANARY_GATES,
-    CLASS_GATES,
     LOSS_GATES,
     SHADOW_GATES,
     TakenAway,
@@ -90,8 +89,7 @@ def test_a_candidate_that_decides_alike_passes() -> None:
     verdict = _of_shadow(_shadow())
     assert verdict.outcome == "pass"
     assert {gate.verdict for gate in verdict.gates} == {"pass"}
-    tables = SHADOW_GATES, CLASS_GATES, LOSS_GATES
-    names = [name for table in tables for name, *_ in table]
+    names = [*(name for name, _, _ in SHADOW_GATES), *(name for name, _, _ in LOSS_GATES)]
     assert [gate.name for gate in verdict.gates] == ["duration", "compared", *names]
     assert verdict.why.startswith("duration: 1m0s of 1m0s; compared: 500 of 500; maxMoved: 0% (0")
 
@@ -258,8 +256,16 @@ def test_a_class_of_pods_that_is_decided_wrong_fails_however_small_its_share() -
         "maxMovedOfClass: 100% (12 of 12) of `requests example.com/gpu` in 2 of 2 classes, "
         "want at most 25%"
     )
-    meant = judge_shadow(_shadow(150, **fields), small, GATES, 60.0, TakenAway(is_meant=True))
-    assert meant.outcome == "pass"
+
+
+def test_pods_that_are_meant_to_move_may_move_and_nothing_else_may() -> None:
+    """With a flipped sign in force the good text moves every pod: who wrote it knows why."""
+    moved = _shadow(counts={MOVED: 500}, moved_by_class={"no owner": 500})
+    verdict = judge_shadow(moved, STAGE, GATES, 60.0, TakenAway(is_meant=True))
+    assert verdict.outcome == "pass"
+    assert "want at most 25% (meant)" in verdict.why
+    moved.counts[NEWLY_PENDING] = 1
+    assert judge_shadow(moved, STAGE, GATES, 60.0, TakenAway(is_meant=True)).outcome == "fail"
 
 
 def test_many_small_classes_raise_no_false_alarm() -> None:
