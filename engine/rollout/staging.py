@@ -234,10 +234,9 @@ class Staging:
         self._update(stage=self._status.stages.index(stage), verdict=verdict)
         self._on_verdict(stage.name, "fail", elapsed)
         failed = {one.name for one in verdict.gates if one.verdict == "fail"}
+        can_say = failed <= MEANT_GATES and self._offers.reference is not None
         hint = f"if this is meant, annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
-        problem = Problem(
-            "", 0, 0, f"{_named(stage)}: {verdict.why}", hint if failed <= MEANT_GATES else ""
-        )
+        problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint if can_say else "")
         raise Rejected(stage.name, [problem], revision)
 
     def _begin(

@@ -2,14 +2,19 @@
 
 import gc
 import weakref
+from datetime import timedelta
 
 import pytest
 
 from engine.kernel.instructions import ReportDecision
 from engine.policy.bundle import build_bundle
+from engine.policy.rollout_config import Gates, ShadowStage
+from engine.rollout.judge import judge_shadow
 from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from engine.rollout.shadow.shadow import Shadow
+from engine.rollout.verdict import Verdict
 from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node, make_pod
 from tests.profiles import only
 from tests.rollout.shadow.watched import WatchedWorld, in_process
 from tests.waiting import wait_until
@@ -92,6 +97,41 @@ def test_a_wrong_sign_moves_pods() -> None:
     assert got.counts[MOVED] > 5, got
     assert got.examples[0].before != got.examples[0].after
     assert got.examples[0].scores_before["roomy"] < got.examples[0].scores_after["roomy"]
+
+
+GPU = "example.com/gpu"
+
+
+def _with_some_gpu_pods(candidate: str) -> Verdict:
+    """What a shadow comes to after 150 pods of which every twelfth requests a GPU."""
+    world = WatchedWorld(FILES, with_text(candidate))
+    for number, cpu in enumerate((8, 16, 24, 32, 40)):
+        world.add_node(make_node(f"n{number}", cpu=cpu, allocatable={GPU: "8"}))
+    for number in range(150):
+        requests = {"cpu": "100m", **({GPU: "1"} if number % 12 == 0 else {})}
+        world.add(make_pod(f"p{number}", requests=requests))
+        world.turns(3)
+        while world.bindings:
+            world.end_binding(0, succeeds=True)
+        world.delete(f"p{number}")
+    stage = ShadowStage(timedelta(seconds=1), compared=150)
+    # What a decision takes is not the subject.
+    gates = Gates(latency=1_000_000.0)
+    return judge_shadow(world.shadow.measures, stage, gates, 60.0)
+
+
+def test_gpu_pods_that_are_scored_the_wrong_way_are_found_among_many_others() -> None:
+    wrong = ROOMY.replace(
+        "    return node.alloc",
+        f'    if pod.requests.get("{GPU}", 0) > 0:\n'
+        '        return 100 - node.allocatable.get("cpu", 0) * 100 // 64000\n'
+        "    return node.alloc",
+    )
+    verdict = _with_some_gpu_pods(wrong)
+    assert verdict.outcome == "fail"
+    assert verdict.why.startswith(f"maxMovedOfClass: 100% (13 of 13) of `requests {GPU}`")
+    harmless = _with_some_gpu_pods(SAME)
+    assert harmless.outcome == "pass", harmless.why
 
 
 def test_a_filter_that_rejects_some_pods_leaves_them_pending() -> None:
