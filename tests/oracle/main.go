@@ -4,7 +4,8 @@
 // same scenario with its `answers` to stdout, in the same order, each as soon as it is known. A
 // scenario that cannot be answered comes back with an `error` instead; the program goes on.
 //
-// With -validate it also says, in `invalid`, which objects the API server would refuse.
+// With -validate it also says, in `invalid`, which objects the API server would refuse. With
+// -selectors it answers device selectors in place of scenarios (see selectors.go).
 package main
 
 import (
@@ -35,7 +36,15 @@ var panics atomic.Int64
 
 func main() {
 	validate := flag.Bool("validate", false, "name the objects that an API server would refuse")
+	selectors := flag.Bool("selectors", false, "answer device selectors in place of scenarios")
 	flag.Parse()
+	if *selectors {
+		if err := answerSelectors(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	klog.SetLogger(klog.Logger{}) // what plugins log is in the statuses too
 	utilruntime.ReallyCrash = false
 	utilruntime.ErrorHandlers = nil

@@ -19,7 +19,7 @@ from engine.scheduling.devices.expressions import (
     Node,
     Select,
 )
-from engine.scheduling.devices.functions import FUNCTIONS, includes
+from engine.scheduling.devices.functions import FUNCTIONS, includes, is_equal
 from engine.scheduling.devices.values import (
     INT64_MAX,
     INT64_MIN,
@@ -43,7 +43,8 @@ MOST_COST: Final = 1_000_000
 _SIZE_PER_COST: Final = 10
 
 _TYPES: Final = frozenset(
-    {"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"}
+    {"bool", "bytes", "double", "int", "list", "map", "null_type", "optional_type", "string"}
+    | {"type", "uint"}
 )
 
 
@@ -137,7 +138,7 @@ def _key(key: Any) -> Any:
         return int(key)
     if isinstance(key, int):
         return int(key)
-    if isinstance(key, str):
+    if isinstance(key, str | float):
         return key
     raise CelError(f"unsupported key type: {type_name(key)}")
 
@@ -233,9 +234,7 @@ def _map(node: MapNode) -> Evaluator:
                 if not value.has_value:
                     continue
                 value = value.value
-            if key in values:
-                raise CelError(f"Failed with repeated key: {key}")
-            values[key] = value
+            values[key] = value  # the last one of a key counts
         return values
 
     return evaluate
@@ -440,6 +439,8 @@ def _divide_floats(one: float, two: float) -> float:
 def _remainder(one: int, two: int) -> int:
     if two == 0:
         raise CelError("modulus by zero")
+    if two == -1 and one == INT64_MIN:
+        raise CelError("integer overflow")  # of the quotient
     return one - two * _divide_ints(one, two)
 
 
@@ -465,7 +466,7 @@ def _in(value: Any, container: Any) -> bool:
 
 _OPERATORS: Final[Mapping[str, Callable[..., Any]]] = {
     "_==_": equal,
-    "_!=_": lambda a, b: not equal(a, b),
+    "_!=_": lambda a, b: not is_equal(a, b),
     "_<_": lambda a, b: compare(a, b) < 0,
     "_<=_": lambda a, b: compare(a, b) <= 0,
     "_>_": lambda a, b: compare(a, b) > 0,

@@ -4,8 +4,11 @@ Owns quantities, versions, strings, lists, sets, optionals and conversions. Each
 plain values and either gives one or raises; a `TypeError` there means "no such overload".
 """
 
+import contextlib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cel_expr_python import cel
@@ -29,7 +32,7 @@ from engine.scheduling.devices.values import (
 )
 
 _LONGEST_RANGE: Final = 100_000
-_NANO: Final = 10**9
+_TWO_63: Final = 2**63
 
 
 def _text(*values: Any) -> None:
@@ -72,12 +75,14 @@ def _is(parse: Callable[..., Any]) -> Callable[..., bool]:
 
 def _semver(text: Any, tolerant: Any = False) -> Semver:
     _text(text)
+    if not isinstance(tolerant, bool):
+        raise no_overload()
     return Semver.parse_tolerant(text) if tolerant else Semver.parse(text)
 
 
 def _compare_to(one: Any, two: Any) -> int:
     if isinstance(one, Quantity) and isinstance(two, Quantity):
-        return (one.nanos > two.nanos) - (one.nanos < two.nanos)
+        return one.compare(two)
     if isinstance(one, Semver) and isinstance(two, Semver):
         return one.compare(two)
     raise no_overload()
@@ -92,14 +97,16 @@ def _of_quantity(function: Callable[[Quantity], Any]) -> Callable[[Any], Any]:
     return evaluate
 
 
-def _plus(sign: int) -> Callable[[Any, Any], Quantity]:
+def _plus(
+    combined: Callable[[Quantity, Quantity], Quantity],
+) -> Callable[[Any, Any], Quantity]:
     def evaluate(one: Any, two: Any) -> Quantity:
         if not isinstance(one, Quantity):
             raise no_overload()
-        if isinstance(two, Quantity):
-            return Quantity(one.nanos + sign * two.nanos)
-        _int(two)
-        return Quantity(one.nanos + sign * two * _NANO)
+        if not isinstance(two, Quantity):
+            _int(two)
+            two = Quantity(two)
+        return replace(combined(one, two), is_computed=True)
 
     return evaluate
 
@@ -108,7 +115,8 @@ def _of_version(part: str) -> Callable[[Any], int]:
     def evaluate(value: Any) -> int:
         if not isinstance(value, Semver):
             raise no_overload()
-        return int(getattr(value, part))
+        number = int(getattr(value, part))
+        return number if number <= INT64_MAX else number - UINT64_MAX - 1  # the same 64 bits
 
     return evaluate
 
@@ -142,8 +150,10 @@ def _index_of(subject: Any, wanted: Any, start: Any = 0) -> int:
         return next((i for i, item in enumerate(subject) if equal(item, wanted)), -1)
     _text(subject, wanted)
     _int(start)
-    if not 0 <= start <= len(subject):
+    if start < 0:
         raise CelError(f"index out of range: {start}")
+    if not wanted:
+        return int(min(start, len(subject)))
     return int(subject.find(wanted, start))
 
 
@@ -155,8 +165,12 @@ def _last_index_of(subject: Any, wanted: Any, start: Any = None) -> int:
     if start is None:
         return int(subject.rfind(wanted))
     _int(start)
-    if not 0 <= start <= len(subject):
+    if start < 0:
         raise CelError(f"index out of range: {start}")
+    if not wanted:
+        return int(min(start, len(subject)))
+    if start >= len(subject):
+        return -1  # where no text can begin, and none that began before is looked for
     return int(subject.rfind(wanted, 0, start + len(wanted)))
 
 
@@ -164,6 +178,13 @@ def _join(parts: Any, separator: Any = "") -> str:
     _list(parts)
     _text(separator, *parts)
     return str(separator.join(parts))
+
+
+# Go's white space: Python's has the separators below a space, too.
+_SPACES: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 
 
 def _lower(text: Any) -> str:
@@ -178,7 +199,7 @@ def _upper(text: Any) -> str:
 
 def _trim(text: Any) -> str:
     _text(text)
-    return str(text.strip())
+    return str(text.strip(_SPACES))
 
 
 def _replace(text: Any, old: Any, new: Any, count: Any = -1) -> str:
@@ -247,11 +268,19 @@ def _extreme(name: str, wanted: int) -> Callable[[Any], Any]:
             raise CelError(f"{name} called on empty list")
         best = values[0]
         for value in values[1:]:
-            if compare(value, best) == wanted:
+            if _compared(value, best) == wanted:
                 best = value
         return best
 
     return evaluate
+
+
+def _compared(one: Any, two: Any) -> int | None:
+    """How *one* stands to *two*; None if they have no common order."""
+    try:
+        return compare(one, two)
+    except CelError:
+        return None
 
 
 def _is_sorted(values: Any) -> bool:
@@ -305,15 +334,18 @@ def _range(count: Any) -> list[int]:
     _int(count)
     if count > _LONGEST_RANGE:
         raise CelError(f"range: more than {_LONGEST_RANGE} elements")
-    return list(range(max(count, 0)))
+    if count < 0:
+        raise CelError(f"lists.range: size must be non-negative, got {count}")
+    return list(range(count))
 
 
 def includes(values: Sequence[Any], wanted: Any) -> bool:
     """Whether one of *values* equals *wanted*; values that cannot be compared are different."""
-    return any(_is_equal(value, wanted) for value in values)
+    return any(is_equal(value, wanted) for value in values)
 
 
-def _is_equal(one: Any, two: Any) -> bool:
+def is_equal(one: Any, two: Any) -> bool:
+    """Whether they are equal; what cannot be compared is not."""
     try:
         return equal(one, two)
     except CelError:
@@ -377,18 +409,63 @@ def _whole(value: Any, low: int, high: int) -> int:
         digits = value[1:] if value[:1] in ("+", "-") else value
         if not digits.isascii() or not digits.isdigit() or len(digits) > 30:
             raise CelError(f'cannot convert "{value[:80]}" to a whole number')
-    elif isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
+        if value[:1] in ("+", "-") and low == 0:
+            raise CelError(f'cannot convert "{value[:80]}" to a whole number')  # of no sign
+    elif isinstance(value, float) and not max(low, -_TWO_63) <= value < high:
         raise CelError("integer overflow")
+    elif isinstance(value, float) and value == low != 0:
+        raise CelError("integer overflow")  # Kubernetes does not take the lowest one
     number = int(value)
     if not low <= number <= high:
         raise CelError("integer overflow")
     return number
 
 
+# What Go's ParseFloat takes, `_` between digits included. Beyond the largest double it fails.
+_DIGITS: Final = "[0-9](?:_?[0-9])*"
+_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_DOUBLE: Final = re.compile(
+    rf"[+-]?({_DIGITS}\.?|{_DIGITS}\.{_DIGITS}|\.{_DIGITS})([eE][+-]?{_DIGITS})?"
+)
+_HEXADECIMAL: Final = re.compile(
+    rf"[+-]?0[xX]_?({_HEX_DIGITS}\.?|{_HEX_DIGITS}\.{_HEX_DIGITS}|\.{_HEX_DIGITS})"
+    rf"[pP][+-]?{_DIGITS}"
+)
+_NO_NUMBER: Final = re.compile("[+-]?inf|[+-]?infinity|nan", re.IGNORECASE | re.ASCII)
+
+
 def _to_double(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise no_overload()
-    return float(value)
+    if not isinstance(value, str):
+        return float(value)
+    if _DOUBLE.fullmatch(value):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+    elif _HEXADECIMAL.fullmatch(value):
+        with contextlib.suppress(OverflowError):
+            return float.fromhex(value.replace("_", ""))
+    elif _NO_NUMBER.fullmatch(value):
+        return float(value)
+    raise CelError(f'cannot convert "{value[:80]}" to a double')
+
+
+def _double_text(number: float) -> str:
+    """As Go's `%g` writes it: the fewest digits, with an exponent from a million on."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    digits, _, exponent = f"{number:.16e}".partition("e")
+    for precision in range(17):
+        digits, _, exponent = f"{number:.{precision}e}".partition("e")
+        if float(f"{digits}e{exponent}") == number:
+            break
+    power = int(exponent)
+    if -4 <= power < 6:
+        return f"{number:.{max(precision - power, 0)}f}"
+    return f"{digits}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
 def _to_string(value: Any) -> str:
@@ -400,7 +477,7 @@ def _to_string(value: Any) -> str:
         case bytes():
             return value.decode()
         case float():
-            return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+            return _double_text(value)
         case int():
             return str(int(value))
     raise no_overload()
@@ -436,12 +513,12 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "compareTo": _compare_to,
     "isGreaterThan": lambda a, b: _compare_to(a, b) > 0,
     "isLessThan": lambda a, b: _compare_to(a, b) < 0,
-    "sign": _of_quantity(lambda q: (q.nanos > 0) - (q.nanos < 0)),
+    "sign": _of_quantity(lambda q: (q.value > 0) - (q.value < 0)),
     "isInteger": _of_quantity(lambda q: q.is_integer),
     "asInteger": _of_quantity(Quantity.as_integer),
     "asApproximateFloat": _of_quantity(Quantity.as_float),
-    "add": _plus(1),
-    "sub": _plus(-1),
+    "add": _plus(Quantity.plus),
+    "sub": _plus(Quantity.minus),
     "major": _of_version("major"),
     "minor": _of_version("minor"),
     "patch": _of_version("patch"),

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.model.quantity import NANO, QuantityError, nano_value
+from engine.model.quantity import NANO
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
@@ -57,40 +57,153 @@ class OptionalValue:
 NOTHING: Final = OptionalValue(False)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A Kubernetes quantity, in exact units of 10^-9."""
+# Longer texts are malformed on purpose or by accident, and so are such powers of ten.
+_LONGEST_QUANTITY: Final = 256
+_MOST_DIGITS: Final = 100_000
+_QUANTITY: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<zeros>0*)(?P<whole>[0-9]*)(?P<point>\.(?P<fraction>[0-9]*))?"
+    r"(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)",
+    re.ASCII,
+)
+_DECIMAL: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18
+}  # fmt: skip
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_NANO_EXPONENT: Final = -9
 
-    nanos: int
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """A Kubernetes quantity as its library keeps it, which some functions show.
+
+    It is *value* times ten to the power of *exponent*: with an int64 where the text has few digits,
+    else *is_decimal*, of any size. Only the first kind can be taken as an integer, and only with an
+    exponent that is not negative: not `1.0`, `2000m` or `1Pi`. What was *computed*, by `add` or
+    `sub`, cannot stand on the right of `==`.
+    """
+
+    value: int
+    exponent: int = 0
+    is_decimal: bool = False
+    is_computed: bool = False
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
-        """The quantity of a text. Raises `CelError` if it is malformed."""
-        try:
-            return cls(nano_value(text))
-        except QuantityError as error:
+        """The quantity of a text, read as Kubernetes does. Raises `CelError` if it is malformed."""
+        text = text if isinstance(text, str) else repr(text)
+        match = _QUANTITY.fullmatch(text) if 0 < len(text) <= _LONGEST_QUANTITY else None
+        if match is None:
             raise CelError(
                 "quantities must match the regular expression "
                 "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-            ) from error
+            )
+        suffix, fraction = match["suffix"], match["fraction"] or ""
+        whole = match["whole"] or "0"
+        power = _BINARY.get(suffix)
+        exponent = 0 if power is not None else _exponent(suffix)
+        sign = -1 if match["sign"] == "-" else 1
+        if power is None:
+            is_short = len(whole) + len(fraction) <= 18
+        else:
+            is_short = match["point"] is None or not fraction
+            is_short = is_short and 15 - len(whole) - power * 3 // 10 - 1 >= 0
+        if is_short and exponent - len(fraction) >= _NANO_EXPONENT:
+            value = int(whole + fraction) << (power or 0)
+            if value <= INT64_MAX:
+                return cls(sign * value, exponent - len(fraction))
+        digits = match["zeros"] + match["whole"] + fraction
+        if not digits:
+            raise CelError("unable to parse numeric part of quantity")
+        unscaled = int(digits) << (power or 0)
+        exponent -= len(fraction)
+        if unscaled == 0:
+            return cls(0, exponent, is_decimal=True)
+        if exponent > _MOST_DIGITS:
+            raise CelError("the quantity is too large")
+        if exponent >= _NANO_EXPONENT:
+            unscaled *= 10 ** (exponent - _NANO_EXPONENT)
+        elif exponent < _NANO_EXPONENT - _MOST_DIGITS:
+            unscaled = 1
+        else:
+            unscaled = -(-unscaled // 10 ** (_NANO_EXPONENT - exponent))  # away from zero
+        if power is not None:
+            unscaled = min(unscaled, INT64_MAX * NANO)
+        return cls(sign * unscaled, _NANO_EXPONENT, is_decimal=True)
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is whole and fits an int64."""
-        return self.nanos % NANO == 0 and INT64_MIN <= self.nanos // NANO <= INT64_MAX
+        """Whether Kubernetes takes it as an int64, which it does not with all that are whole."""
+        if self.is_decimal or self.exponent < 0:
+            return False
+        return self.value == 0 or (
+            self.exponent <= 18 and INT64_MIN <= self.value * 10**self.exponent <= INT64_MAX
+        )
 
     def as_integer(self) -> int:
-        """As a whole number. Raises `CelError` if that would lose something."""
+        """As a whole number. Raises `CelError` if it is not taken as one."""
         if not self.is_integer:
             raise CelError("cannot convert value to integer")
-        return self.nanos // NANO
+        return self.value * 10**self.exponent if self.value else 0
 
     def as_float(self) -> float:
-        """As the nearest float."""
+        """As a float, rounded twice, as Kubernetes does."""
         try:
-            return self.nanos / NANO
+            base = float(self.value)
         except OverflowError:
-            return math.inf if self.nanos > 0 else -math.inf
+            base = math.copysign(math.inf, self.value)
+        return base * float(f"1e{self.exponent}") if self.exponent else base
+
+    def compare(self, other: "Quantity") -> int:
+        """-1, 0 or 1: how this quantity stands to *other*."""
+        one, two = self._magnitude(), other._magnitude()
+        if one == two and self.value:
+            # As many digits before the point: what they differ by in exponents, they do in digits.
+            least = min(self.exponent, other.exponent)
+            one_value = self.value * 10 ** (self.exponent - least)
+            two_value = other.value * 10 ** (other.exponent - least)
+            return int(one_value > two_value) - int(one_value < two_value)
+        return (one > two) - (one < two)
+
+    def _magnitude(self) -> tuple[int, int]:
+        """The sign, and the places before the point, negative ones more below."""
+        if not self.value:
+            return 0, 0
+        places = len(str(abs(self.value))) + self.exponent
+        return (1, places) if self.value > 0 else (-1, -places)
+
+    def plus(self, other: "Quantity") -> "Quantity":
+        """The sum, which is an int64 if both are and it fits."""
+        is_decimal = self.is_decimal or other.is_decimal
+        if not is_decimal and not other.value:
+            return self
+        if not is_decimal and not self.value:
+            return other
+        least = min(self.exponent, other.exponent)
+        if max(self.exponent, other.exponent) - least > _MOST_DIGITS:
+            raise CelError("the quantity is too large")
+        one = self.value * 10 ** (self.exponent - least)
+        two = other.value * 10 ** (other.exponent - least)
+        fits = all(INT64_MIN <= part <= INT64_MAX for part in (one, two, one + two))
+        return Quantity(one + two, least, is_decimal or not fits)
+
+    def minus(self, other: "Quantity") -> "Quantity":
+        """The difference, likewise."""
+        negative = Quantity(-other.value, other.exponent, other.is_decimal)
+        if not self.is_decimal and not other.is_decimal and other.value == INT64_MIN:
+            # Of which the negative is itself in 64 bits, unless the sum does not fit.
+            wrapped = self.plus(other)
+            return self.plus(negative) if wrapped.is_decimal else wrapped
+        return self.plus(negative)
+
+
+def _exponent(suffix: str) -> int:
+    """The power of ten that a suffix stands for. Raises `CelError` if it is none."""
+    known = _DECIMAL.get(suffix)
+    if known is not None:
+        return known
+    if len(suffix) > 1 and suffix[0] in "eE" and re.fullmatch("[+-]?[0-9]{1,18}", suffix[1:]):
+        return (int(suffix[1:]) + (1 << 31)) % (1 << 32) - (1 << 31)  # kept in 32 bits
+    raise CelError("unable to parse quantity's suffix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +262,15 @@ def is_number(value: Any) -> bool:
 def equal(one: Any, two: Any) -> bool:
     """CEL's `==`: numbers across their types, everything else only within a type.
 
-    Raises `CelError` for a quantity or version next to another type, as Kubernetes does.
+    Raises `CelError` for a quantity or version next to another type, as Kubernetes does; within
+    lists and maps, those do not make a difference.
     """
+    if one is None or two is None:
+        return one is two
     if isinstance(one, Quantity):
-        if not isinstance(two, Quantity):
+        if not isinstance(two, Quantity) or two.is_computed:
             raise no_overload()
-        return one.nanos == two.nanos
+        return one.compare(two) == 0
     if isinstance(one, Semver):
         if not isinstance(two, Semver):
             raise no_overload()
@@ -165,19 +281,27 @@ def equal(one: Any, two: Any) -> bool:
         return (
             isinstance(two, list)
             and len(one) == len(two)
-            and all(equal(a, b) for a, b in zip(one, two, strict=True))
+            and not any(_differ(a, b) for a, b in zip(one, two, strict=True))
         )
     if isinstance(one, dict):
         return (
             isinstance(two, dict)
             and len(one) == len(two)
-            and all(key in two and equal(value, two[key]) for key, value in one.items())
+            and all(key in two and not _differ(value, two[key]) for key, value in one.items())
         )
     if isinstance(one, OptionalValue):
         if not isinstance(two, OptionalValue) or one.has_value != two.has_value:
             return False
         return not one.has_value or equal(one.value, two.value)
     return type(one) is type(two) and bool(one == two)
+
+
+def _differ(one: Any, two: Any) -> bool:
+    """Whether two values are sure to be different."""
+    try:
+        return not equal(one, two)
+    except CelError:
+        return False
 
 
 def compare(one: Any, two: Any) -> int:
