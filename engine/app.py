@@ -394,7 +394,9 @@ class App:
         self._decisions = DecisionRecord()
         self.live = LiveAnswers(
             kernel=self.kernel,
-            explainer=Explainer(self.kernel, stages, lambda: self.rollout.active),
+            explainer=Explainer(
+                self.kernel, stages, lambda: self.rollout.active, clock=self._clock
+            ),
             record=self._decisions,
             rollout=self.rollout,
             control=self.control,

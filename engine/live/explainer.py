@@ -13,7 +13,6 @@ dozen explanations, and most ask nothing.
 import asyncio
 import functools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Final
 import structlog
 
 from engine.kernel.kernel import Kernel
+from engine.lib.clock import Clock
 from engine.live.answers import PodAnswer
 from engine.live.explanation import Subject, explain
 from engine.live.rules import Rules
@@ -78,6 +78,7 @@ class Explainer:
         kernel: Of which nothing is changed.
         stages: Starts the sandboxes.
         active: What is in force; raises `LookupError` before anything is.
+        clock: Time.
         limit_seconds: See `LIMIT_SECONDS`.
     """
 
@@ -87,8 +88,10 @@ class Explainer:
         stages: CandidateStages,
         active: Callable[[], LoadedRevision],
         *,
+        clock: Clock,
         limit_seconds: float = LIMIT_SECONDS,
     ) -> None:
+        self._clock = clock
         self._kernel = kernel
         self._stages = stages
         self._active = active
@@ -135,11 +138,11 @@ class Explainer:
     async def _in_thread(
         self, session: _Session, changes: Changes, question: Question
     ) -> PodAnswer:
-        ends_at = time.monotonic() + self._limit_seconds
+        ends_at = self._clock.monotonic() + self._limit_seconds
         given_up = threading.Event()
 
         def check() -> None:
-            if given_up.is_set() or time.monotonic() > ends_at:
+            if given_up.is_set() or self._clock.monotonic() > ends_at:
                 raise LimitReached
 
         running = asyncio.get_running_loop().run_in_executor(

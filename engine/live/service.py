@@ -182,7 +182,7 @@ class LiveAnswers:
             limit=_number(query, "limit", queue_page.ROWS, 1, queue_page.MOST_ROWS),
             offset=_number(query, "continue", 0, 0),
         )
-        return OK, await in_slices(self._rows.page(wanted, self._leader()))
+        return OK, await in_slices(self._rows.page(wanted, self._leader()), self._clock)
 
     async def _nodes(self, viewer: Viewer, query: Query) -> Answered:
         steps = make_nodes_page(
@@ -195,7 +195,7 @@ class LiveAnswers:
             limit=_number(query, "limit", nodes_page.ROWS, 1, nodes_page.MOST_ROWS),
             offset=_number(query, "continue", 0, 0),
         )
-        return OK, await in_slices(steps)
+        return OK, await in_slices(steps, self._clock)
 
     async def _readable(self, viewer: Viewer) -> Collection[str] | None:
         """The namespaces whose pods may be shown; None: all."""

@@ -1,9 +1,10 @@
 """Long work on the event loop in short slices, so that decisions are not kept waiting."""
 
 import asyncio
-import time
 from collections.abc import Generator
 from typing import Final, TypeVar
+
+from engine.lib.clock import Clock
 
 Result = TypeVar("Result")
 
@@ -13,12 +14,12 @@ Steps = Generator[None, None, Result]
 _SLICE_SECONDS: Final = 0.004
 
 
-async def in_slices(steps: Steps[Result]) -> Result:
-    """Run *steps* to their end; other tasks run every few milliseconds."""
+async def in_slices(steps: Steps[Result], clock: Clock) -> Result:
+    """Run *steps* to their end; other tasks run every few milliseconds of *clock*."""
     while True:
-        ends_at = time.monotonic() + _SLICE_SECONDS
+        ends_at = clock.monotonic() + _SLICE_SECONDS
         try:
-            while time.monotonic() < ends_at:
+            while clock.monotonic() < ends_at:
                 next(steps)
         except StopIteration as end:
             result: Result = end.value

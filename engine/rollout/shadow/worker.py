@@ -8,10 +8,10 @@ room for is left out.
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from engine.lib.clock import Clock, SystemClock
 from engine.rollout.shadow.job import Job
 
 #: Jobs that are under way or wait for their turn.
@@ -87,6 +87,7 @@ class ThreadWorker:
         at_end: Called in the thread at its end.
         cores: The share of a core that it takes.
         patience: See `PATIENCE_SECONDS`.
+        clock: Time; the thread waits in that of the system.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class ThreadWorker:
         at_end: Callable[[], None],
         cores: float,
         patience: float = PATIENCE_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._patience = patience
         self._work = work
         self._at_end = at_end
-        self._share = Share(cores, time.monotonic())
+        self._share = Share(cores, self._clock.monotonic())
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._is_busy = False
         self._is_paused = False
@@ -145,12 +148,12 @@ class ThreadWorker:
         try:
             while (job := self._jobs.get()) is not None and not self._ended.is_set():
                 self._is_busy = True
-                self._patient_until = time.monotonic() + self._patience
+                self._patient_until = self._clock.monotonic() + self._patience
                 self._give_way()
                 if self._ended.is_set():
                     break
                 worked = self._work(job, self._give_way)
-                self._ended.wait(self._share.rest_after(worked, time.monotonic()))
+                self._ended.wait(self._share.rest_after(worked, self._clock.monotonic()))
                 self._is_busy = False
         finally:
             self._at_end()
@@ -166,5 +169,5 @@ class ThreadWorker:
         self._waits = True
         with contextlib.suppress(queue.Empty):
             while self._is_paused:
-                self._resumed.get(timeout=max(0.0, self._patient_until - time.monotonic()))
+                self._resumed.get(timeout=max(0.0, self._patient_until - self._clock.monotonic()))
         self._waits = False
