@@ -291,12 +291,12 @@ LOSS_GATES: Final[tuple[_Gate[Losses], ...]] = (
     (
         "maxNodesLost",
         lambda gates: gates.max_nodes_lost,
-        _lost(NODES, "nodes would take none of the pods", is_share=True),
+        _lost(NODES, "of the nodes would take none of the pods", is_share=True),
     ),
     (
         "maxReordered",
         lambda gates: gates.max_reordered,
-        _lost(ORDER, "pairs of pods would be tried the other way round", is_share=True),
+        _lost(ORDER, "of the pairs of pods would be tried the other way round", is_share=True),
     ),
 )
 

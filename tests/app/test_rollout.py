@@ -284,6 +284,34 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
         assert app.rollout.active.bundle.revision == revision
 
 
+PROFILE_OF_A_TEAM = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: {}
+- schedulerName: starsched
+"""
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_an_edit_that_leaves_pods_without_a_profile_says_how_many(
+    cluster: DevCluster,
+) -> None:
+    """A typo in one line: 51 pods left the queue, its metrics and alerts, and nothing was said."""
+    edit(cluster, {"profile.yaml": PROFILE_OF_A_TEAM.format("team")})
+    async with scheduler(cluster, from_config_map=True) as app:
+        for number in range(7):
+            cluster.create(make_pod(f"waits-{number}", cpu="99", scheduler_name="team"))
+        await eventually(lambda: len(app.queue.waiting_pods()) == 7)
+        edit(cluster, {"profile.yaml": PROFILE_OF_A_TEAM.format("taem")})
+        await eventually(lambda: metric(app, "starsched_policy_losses", kind="without_profile"))
+        name = "starsched_pods_without_profile"
+        await eventually(lambda: metric(app, name, scheduler_name="team") == 7)
+        await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 2)
+        told = max(events(cluster, "PolicyAccepted"), key=lambda one: len(one["note"]))
+        assert told["type"] == "Warning"
+        assert "no profile has the schedulerName `team` any more, which 7 pods name" in told["note"]
+
+
 @pytest.mark.slow("runs a whole scheduler")
 async def test_what_is_probably_not_meant_is_reported_with_the_acceptance(
     cluster: DevCluster,
