@@ -924,7 +924,9 @@ class App:
         is_us = self.leading.is_set() and elector.is_leading
         if is_us:
             return Leader(elector.identity)
-        return Leader(elector.holder or "", is_us=False, address=elector.holder_page)
+        # A lease that has run out makes no leader, whatever held it last.
+        leader = elector.leader
+        return Leader(leader, is_us=False, address=elector.holder_page if leader else "")
 
     def _check_synced(self) -> str | None:
         return None if self._is_synced else "handlers are not fully synchronized"

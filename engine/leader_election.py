@@ -177,6 +177,15 @@ class LeaderElector:
         return self._holder
 
     @property
+    def leader(self) -> str:
+        """The identity that leads; "" if none does, or its lease has run out by our own clock."""
+        seen = self._seen
+        if not self._holder or seen is None:
+            return ""
+        lasts = seen.spec.lease_duration_seconds or 0
+        return self._holder if self._clock.monotonic() < self._seen_at + lasts else ""
+
+    @property
     def holder_page(self) -> str:
         """The address of the holder's page, as last seen; "" if it does not say."""
         annotations = self._seen.metadata.get("annotations") if self._seen is not None else None

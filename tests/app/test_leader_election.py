@@ -292,6 +292,20 @@ async def test_a_deleted_lease_is_made_again(bench: Bench) -> None:
     assert bench.lease["holderIdentity"] == "one"
 
 
+async def test_a_lease_that_has_run_out_makes_no_leader(bench: Bench) -> None:
+    """A standby named the last leader as the one that leads, long after it had gone."""
+    first, second = bench.elector("one"), bench.elector("two")
+    assert second.leader == ""
+    await first.acquire()
+    assert not await second._try()
+    assert second.leader == "one"
+    bench.clock.advance(14.0)
+    assert second.leader == "one"
+    bench.clock.advance(2.0)
+    assert second.leader == ""
+    assert second.holder == "one"  # as last seen
+
+
 async def test_the_lease_says_where_the_page_of_its_holder_is(bench: Bench) -> None:
     first, second = bench.elector("one", "https://10.0.0.1:10259/"), bench.elector("two")
     await first.acquire()

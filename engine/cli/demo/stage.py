@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from rich.console import Console
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from engine.app import App, Settings
 from engine.binding.event_recorder import REVISION_ANNOTATION
+from engine.cli.main import version
 from engine.cli.terminal import escape
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
@@ -232,7 +233,7 @@ async def stage_of(scenario: Scenario, console: Console) -> AsyncIterator[Stage]
                 control=ConfigMapControl(client, NAMESPACE, CONFIG_MAP + CONTROL_SUFFIX),
                 stages=make_stages(),
                 store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
-                settings=scenario.settings,
+                settings=replace(scenario.settings, version=version()),
             )
             async with _running(app), ApiClient(Endpoint(server=page_of(app))) as asking:
                 yield Stage(cluster, app, console, asking)
