@@ -188,7 +188,7 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
         "maxMoved",
         lambda gates: gates.max_moved,
         # A pod that has no node either way cannot be moved: it says nothing.
-        lambda of: Share(of.counts.get(MOVED, 0), of.placed, needed=FEW_PLACED),
+        lambda of: Share(of.counts.get(MOVED, 0), of.placed, needed=FEW_PLACED, unsure=of.unsure),
     ),
     (
         "maxMovedOfClass",

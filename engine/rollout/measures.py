@@ -61,6 +61,8 @@ class ShadowMeasures(msgspec.Struct):
         timed: How many decisions these are of.
         fragmentation: How much more capacity would be stranded, as a share of what the compared
             pods request; None if that was not measured.
+        unsure: Decisions that differed and were not compared, as the policies in force, asked
+            again, decided otherwise, too: where much drifts, it is differences that are left out.
         placed: Compared decisions that choose a node on both sides: only these can be moved.
         placed_by_class, moved_by_class: The same, and those that are moved, by classes of pods;
             a pod is in several.
@@ -79,6 +81,7 @@ class ShadowMeasures(msgspec.Struct):
     squares_before: float = 0.0
     timed: int = 0
     fragmentation: float | None = None
+    unsure: int = 0
     placed: int = 0
     placed_by_class: dict[str, int] = msgspec.field(default_factory=dict)
     moved_by_class: dict[str, int] = msgspec.field(default_factory=dict)

@@ -81,13 +81,15 @@ class Count:
 class Share:
     """A share of decisions: fails early only if it is not chance, at the end as it is.
 
-    It passes with `needed` decisions, or as many as the stage wants if these are fewer.
+    It passes with `needed` decisions, or as many as the stage wants if these are fewer, and if
+    `unsure` ones more, which may be of the share or not, would not put it beyond the bound.
     """
 
     count: int
     decisions: int
     of: str = "compared decisions"
     needed: int = 1
+    unsure: int = 0
 
     def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
         """See the class."""
@@ -105,6 +107,8 @@ class Share:
                 verdict, note = "inconclusive", _CHANCE
         elif self.decisions < needed:
             verdict, note = "inconclusive", f" ({self.decisions} of {needed} needed)"
+        elif (self.count + self.unsure) / (self.decisions + self.unsure) > bound:
+            verdict, note = "inconclusive", f" ({self.unsure} others differed, and drifted)"
         shown = f"{_percent(share)} ({self.count} of {self.decisions} {self.of})"
         return GateResult(name, share, bound, verdict, f"{name}: {shown}, {want}{note}")
 

@@ -296,6 +296,17 @@ def test_pods_that_have_no_node_either_way_say_nothing_of_moves() -> None:
     assert "maxMovedOfClass: no class of 5 placed decisions" in verdict.why
 
 
+def test_differences_that_drifted_are_no_agreement() -> None:
+    """On a busy machine what differed was left out as drifted, and what agreed was counted."""
+    verdict = _of_shadow(_shadow(30, unsure=40), stage=ShadowStage(STAGE.duration, compared=30))
+    assert verdict.outcome == "inconclusive"
+    assert verdict.why == (
+        "maxMoved: 0% (0 of 30 compared decisions), want at most 25% "
+        "(40 others differed, and drifted)"
+    )
+    assert _of_shadow(_shadow(unsure=40)).outcome == "pass"
+
+
 # --- canary ----------------------------------------------------------------------------------
 
 

@@ -189,7 +189,7 @@ class Comparer:
         if kind:
             twin = again(self._base) if twin is None else twin
             if kind_of(before, twin[0]):
-                self._tally.skip(DRIFTED)
+                self._tally.drifted(DRIFTED)
                 return
             before = twin[0]
         if is_timed and twin is not None:
@@ -263,7 +263,7 @@ class Comparer:
         if any(kinds) or self._times_all:
             twins, before = self._group_again(self._base, job, attempt)
             if any(kinds) and any(kind_of(*pair) for pair in zip(befores, twins, strict=True)):
-                self._tally.skip(DRIFTED, len(job.made))
+                self._tally.drifted(DRIFTED, len(job.made))
                 return
             for one, other in zip(seconds, before, strict=True) if self._times_all else ():
                 self._tally.timed(one, other)

@@ -59,6 +59,12 @@ class Tally:
         with self._lock:
             _count(self._measures.skipped, why, count)
 
+    def drifted(self, why: str, count: int = 1) -> None:
+        """Count decisions that differ, and may do so because something has changed since."""
+        with self._lock:
+            _count(self._measures.skipped, why, count)
+            self._measures.unsure += count
+
     def compared(self, victims: int = 0, stranded: float | None = None) -> None:
         """Count a compared decision: the candidate would evict *victims* pods more.
 
