@@ -52,7 +52,7 @@ rollout:
     steps:
     - {share: 20%, duration: 1s, decisions: 8}
     - {share: 50%, duration: 1s, decisions: 16}
-  gates: {latency: 1000, timeToBind: 1000, maxFitNowhere: 1000000}
+  gates: {latency: 1000, timeToBind: 1000, maxFitNowhere: 1000000, maxNodesLost: 100%}
 """
 _SHADOW_TOO: Final = _CANARY_ALONE.replace(
     "rollout:\n", "rollout:\n  shadow: {duration: 1s, compared: 20, cores: 50%}\n"
