@@ -9,6 +9,7 @@ import errno
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -64,8 +65,16 @@ def _escaping() -> Iterator[None]:
 class GuardedGroup(click.Group):
     """A group of commands whose output is guarded like that."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program: a traceback quotes what others wrote, too."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except Exception:
+            traceback.print_exc(file=EscapingStream(sys.stderr))
+            raise SystemExit(1) from None
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as a program."""
+        """Run with guarded output."""
         if os.environ.get("NO_COLOR"):
             kwargs.setdefault("color", False)  # rich reads it itself, click does not
         with exit_if_output_is_lost():

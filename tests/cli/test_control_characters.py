@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -159,6 +160,21 @@ def test_a_real_terminal_gets_our_colours_and_no_others() -> None:
         "\n", ""
     )
     assert "[bold red]b[/bold red]" in without_colours(text).replace("\n", "")
+
+
+def test_a_traceback_has_none_either(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise ValueError(HOSTILE)
+
+    group = GuardedGroup("x")
+    group.add_command(click.Command("fail", callback=fail))
+    with pytest.raises(SystemExit) as ended:
+        group(["fail"])
+    assert ended.value.code == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "owned" in shown
+    assert raw_in(shown) == []
 
 
 def test_every_program_that_is_installed_guards_its_output() -> None:

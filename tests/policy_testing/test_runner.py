@@ -354,3 +354,18 @@ def test_the_tests_of_a_replaced_built_in_are_its_own() -> None:
 def test_failed_tests_are_problems_too() -> None:
     (problem,) = failed(_run("def test_it():\n    asserts.equal(1, 2)\n"))
     assert str(problem) == "x_test.star:3: test_it: values: got 1, want 2"
+
+
+@pytest.mark.parametrize("number", ["math.inf", "-math.inf", "math.inf - math.inf"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        'asserts.fits(cluster(make_node("a")), make_pod(), args = {{"limit": [{0}]}})',
+        'cluster(make_node("a"), facts = {{"cluster": {{"hour": {0}}}}})',
+    ],
+)
+def test_what_a_test_gives_is_not_lost_on_its_way(number: str, asked: str) -> None:
+    """JSON has neither: the argument was missing, and the policy ran with its default."""
+    result = _failure(f"def test_a():\n    {asked.format(number)}\n")
+    assert "want finite numbers, got" in result.message
+    assert result.line == 3
