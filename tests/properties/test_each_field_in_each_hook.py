@@ -113,11 +113,29 @@ _MOUNTED: Final[Json] = {"volumes": uses("c0")}
 _LOST: Final = claim("c0", volume="v0", storage_class="made", modes=["ReadWriteMany"], phase="Lost")
 _ONE_POD: Final = claim("c0", volume="v0", modes=["ReadWriteOncePod"])
 
+_NEAR_MARKED: Final = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {"matchLabels": {"app": "web"}},
+                "namespaceSelector": {"matchLabels": {"marked": "yes"}},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+}
+
 CASES: Final[dict[tuple[str, str], Case]] = {
     ("pod", "namespace_labels"): Case(
         '"marked" in {0}.namespace_labels',
         _put(_namespace("team", marked="yes")),
         {"namespace": "team"},
+        (_namespace("team"),),
+    ),
+    ("pod", "meets_own_affinity"): Case(
+        "{0}.meets_own_affinity and {0}.pod_affinity != None",  # also True without any
+        _put(_namespace("team", marked="yes")),
+        {"namespace": "team", "labels": {"app": "web"}, "affinity": _NEAR_MARKED},
         (_namespace("team"),),
     ),
     ("pod", "spread_selector"): Case(
