@@ -63,6 +63,7 @@ async def started(cluster: DevCluster) -> str:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     clock = VirtualClock()
+    clock.advance(1000.0)  # the machine has been up for a while: no time counts from zero
     cluster = DevCluster(clock=clock)
     async with cluster, ApiClient(Endpoint(server=await started(cluster))) as client:
         yield Bench(cluster, client, clock)
@@ -278,6 +279,27 @@ async def test_a_short_outage_changes_nothing(bench: Bench) -> None:
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert first.may_act
+
+
+async def test_a_failed_renewal_is_no_lost_lease_before_the_deadline(bench: Bench) -> None:
+    """Only the time since the last renewal counts, and a failed one is tried again within it."""
+    first = bench.elector("one")
+    await first.acquire()
+    renewed = bench.clock.monotonic()
+    bench.cluster.faults.fail(500, resource="leases*", times=1000)
+    with pytest.raises(LeadershipLost, match="not renewed for 10.0s"):
+        await first.keep()
+    assert bench.clock.monotonic() - renewed == pytest.approx(10.0)
+    assert not first.is_leading
+
+
+async def test_the_health_check_counts_from_the_last_renewal(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    bench.clock.advance(15 + 20)
+    assert first.check() is None
+    bench.clock.advance(0.1)
+    assert first.check() == "failed election to renew leadership on lease starsched"
 
 
 async def test_a_deleted_lease_is_made_again(bench: Bench) -> None:
