@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from engine.lib.printable import message
 from engine.telemetry.spans import Span
 
 log = structlog.get_logger(component="tracing")
@@ -215,9 +216,9 @@ def readable(span: Span, resource: Resource) -> ReadableSpan:
 
 
 def _encodable(value: Any) -> Any:
-    """*value* with what UTF-8 cannot say replaced: one such text would cost its whole batch."""
+    """*value* without control characters, and what UTF-8 has not: that would cost the batch."""
     if isinstance(value, str):
-        return value if value.isascii() else value.encode(errors="replace").decode()
+        return message(value)
     if isinstance(value, list):
         return [_encodable(one) for one in value]
     return value
