@@ -74,6 +74,7 @@ from engine.policy.analysis import reads_ages
 from engine.policy.bundle import Bundle
 from engine.policy.config import DEFAULT_SCHEDULER_NAME
 from engine.policy.evaluator import Files
+from engine.policy.written import with_decisions
 from engine.pulled_metrics import (
     show_cache,
     show_facts,
@@ -155,7 +156,7 @@ class Settings:
         last_resort: The `schedulerName` that the built-in policies decide for at a start without
             usable policies, if those that are offered do not say; None where the stages have a
             configuration of their own.
-        configuration: What `/configz` shows.
+        configuration: What `/configz` shows of the process; what decides is added.
         flags: What `/flagz` shows.
         version: Of the program.
         hostname: Names this process in events.
@@ -894,10 +895,24 @@ class App:
             metrics_route("/metrics", self.registry),
             *page_routes(self.page, self.live, self.activity, self._leader),
             json_route("/facts", self.facts.describe),
-            json_route("/configz", lambda: {"componentconfig": self.settings.configuration}),
+            json_route("/configz", lambda: {"componentconfig": self._configuration()}),
         ]
         routes += self._component_routes([route.path for route in routes])
         return [*routes, root_route(routes)]
+
+    def _configuration(self) -> dict[str, Any]:
+        """The configuration of this process with the profiles and extenders that decide now."""
+        try:
+            bundle = self.rollout.active.bundle
+        except LookupError:
+            return self.settings.configuration
+        config = bundle.configuration
+        return with_decisions(
+            self.settings.configuration,
+            [profile.written for profile in bundle.profiles],
+            () if config is None else config.extenders,
+            with_secrets=False,
+        )
 
     def _component_routes(self, paths: Iterable[str]) -> list[Route]:
         component = Component(

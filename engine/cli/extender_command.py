@@ -12,13 +12,15 @@ import structlog
 
 from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
-from engine.cli.go_flags import GoFlagsCommand
+from engine.cli.go_flags import GoFlagsCommand, log_unused, unused_flags
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, config_option, read_config
 from engine.cli.serving import (
     choose_source,
     handle_signals,
     listen_address,
+    log_start,
     logging_options,
+    require_usable_at_start,
     state_dir_option,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
@@ -31,7 +33,9 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.lib import event_loop
 from engine.lib.listening import CannotListen
+from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors
+from engine.policy.start_check import UnusableConfiguration
 from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages
@@ -103,7 +107,8 @@ log = structlog.get_logger(component="extender")
 )
 @endpoint_options(with_tls_files=False)
 @logging_options("-1 only warnings, 0 what changes, 4 every request")
-def extender_command(**options: Any) -> None:
+@click.pass_context
+def extender_command(ctx: click.Context, /, **options: Any) -> None:
     """Answer a stock kube-scheduler as its extender, with the policies of a directory or ConfigMap.
 
     Serves the verbs `filter`, `prioritize`, `preempt` and `bind`. Policies are reloaded as in
@@ -111,7 +116,8 @@ def extender_command(**options: Any) -> None:
     SIGINT.
 
     \b
-    Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage.
+    Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, or a configuration that cannot
+    work.
 
     \b
     Examples:
@@ -128,6 +134,8 @@ def extender_command(**options: Any) -> None:
         weight: 1
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
+    log_start(log, ctx)
+    log_unused(unused_flags(ctx))
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
     raise SystemExit(event_loop.run(_serve(options, config_text)))
@@ -149,7 +157,7 @@ async def _serve(options: dict[str, Any], config_text: str | None) -> int:
     handle_signals(app.request_stop)
     try:
         await app.run()
-    except (CannotListen, CannotServeTls, CannotAuthenticate) as error:
+    except (CannotListen, CannotServeTls, CannotAuthenticate, UnusableConfiguration) as error:
         raise click.UsageError(str(error)) from error
     except Exception:
         log.exception("Extender failed")
@@ -176,6 +184,9 @@ class _Parts:
 
 async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Parts:
     """The parts that the flags configure. Raises for wrong flags."""
+    file = str(options["config"])
+    if config_text is not None:
+        require_usable_at_start(decode_configuration(config_text, file), options["policies"])
     address = listen_address(options["address"], "--address")
     secure = chosen_secure(options, client_ca=False)
     settings = ExtenderSettings(
@@ -187,7 +198,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
         most_body_bytes=options["max_body_mib"] * MIB,
     )
     stages = make_extender_stages(
-        config_text, with_builtins=options["builtin"], watches=options["watch"]
+        config_text, file, with_builtins=options["builtin"], watches=options["watch"]
     )
     # The client is created last: it holds connections, which an error would have to close.
     client: ApiClient | None = None

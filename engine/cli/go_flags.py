@@ -3,18 +3,22 @@
 Owns the differences in writing: `--leader-elect=false`, `-v=2`, `--log_flush_frequency 5s`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 import structlog
+from click.core import ParameterSource
 
 log = structlog.get_logger(component="run")
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _UNUSED: Final = "starsched.unused_flags"
+#: The user and the password that a URL may hold.
+_PASSWORD: Final = re.compile(r"//[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class UnusedFlag:
 
     why: str
     is_switch: bool = False
+    #: True if with this value something stays on that was to be off.
+    stays_on: Callable[[str], bool] = lambda _value: False
 
 
 _PROFILER: Final = "this process has no Go profiler"
@@ -47,7 +53,7 @@ UNUSED: Final[dict[str, UnusedFlag]] = {
     "min-compatibility-version": UnusedFlag(_GATES),
     "allow-metric-labels": UnusedFlag(_LABELS),
     "allow-metric-labels-manifest": UnusedFlag(_LABELS),
-    "disabled-metrics": UnusedFlag("no metric can be switched off"),
+    "disabled-metrics": UnusedFlag("no metric can be switched off", stays_on=bool),
     "show-hidden-metrics-for-version": UnusedFlag("no metric is hidden"),
     "log-flush-frequency": UnusedFlag(_LOGS),
     "log-json-info-buffer-size": UnusedFlag(_LOGS),
@@ -115,19 +121,35 @@ def unused_flags(ctx: click.Context) -> dict[str, str]:
 
 
 def log_unused(given: dict[str, str]) -> None:
-    """Say once, for each flag without effect that was given, why it has none."""
+    """Say once, for each flag without effect that was given, why it has none.
+
+    A warning if it was to switch something off, which stays on.
+    """
     for name, value in given.items():
-        log.info("Flag has no effect", flag=f"--{name}", value=value, reason=UNUSED[name].why)
+        flag = UNUSED[name]
+        say = log.warning if flag.stays_on(value) else log.info
+        say("Flag has no effect", flag=f"--{name}", value=value, reason=flag.why)
 
 
 def shown_flags(ctx: click.Context) -> dict[str, str]:
     """Every flag and its value as text, for `/flagz`."""
-    shown = dict(unused_flags(ctx))
+    shown = {name: _as_text(value) for name, value in unused_flags(ctx).items()}
     for option in ctx.command.params:
         if isinstance(option, click.Option) and option.name in ctx.params:
             longest = max(option.opts, key=len)
             shown[longest.lstrip("-")] = _as_text(ctx.params[option.name])
     return dict(sorted(shown.items()))
+
+
+def given_flags(ctx: click.Context) -> list[str]:
+    """The flags of the command line, as they are written there."""
+    shown = shown_flags(ctx)
+    given = set(unused_flags(ctx))
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(option.name or "")
+        if isinstance(option, click.Option) and source is ParameterSource.COMMANDLINE:
+            given.add(max(option.opts, key=len).lstrip("-"))
+    return [f"--{name}={shown[name]}" for name in sorted(given & shown.keys())]
 
 
 def _as_text(value: Any) -> str:
@@ -139,7 +161,7 @@ def _as_text(value: Any) -> str:
         return ",".join(f"{name}={_as_text(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_as_text, value))}]"
-    return str(value)
+    return _PASSWORD.sub("//", str(value))
 
 
 def _rewritten(

@@ -7,15 +7,17 @@ event loop, exit code) and the choice of parts. Connecting them is `engine.app`'
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import structlog
-import yaml
 
 from engine.app import App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
@@ -40,7 +42,10 @@ from engine.cli.serving import (
     choose_learned_store,
     choose_source,
     handle_signals,
+    log_start,
     logging_options,
+    read_source,
+    require_usable_at_start,
     state_dir_option,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
@@ -58,20 +63,27 @@ from engine.lib.durations import go_duration
 from engine.lib.listening import CannotListen
 from engine.lib.open_files import allow_open_files
 from engine.policy.config import (
-    API_VERSION,
     DEFAULT_SCHEDULER_NAME,
     KIND,
     KubeSchedulerConfiguration,
     decode_configuration,
 )
+from engine.policy.documents import read_documents, write_documents
 from engine.policy.errors import PolicyErrors
+from engine.policy.start_check import UnusableConfiguration
+from engine.policy.written import (
+    has_secrets,
+    runtime_document,
+    with_decisions,
+    written_configuration,
+)
 from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_stages
 from engine.rollout.control import RolloutControl
 from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
-from engine.rollout.trial import CandidateStages
+from engine.rollout.trial import CandidateStages, Rejected
 from engine.telemetry.logs import configure_logging
 from engine.tracing.configuration import TracingConfiguration, decode_tracing_configuration
 from engine.tracing.pod_traces import Tracing
@@ -109,7 +121,7 @@ _GC_PATIENCE: Final = 120.0
     "--write-config-to",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the configuration in use to this file and exit.",
+    help="Check the configuration, write all of it that is in use to this file, and exit.",
 )
 @state_dir_option
 @lease_options
@@ -180,7 +192,8 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     cache and in the queue to the log.
 
     \b
-    Exit codes: 0 stopped by a signal, 1 failed, or lost the lease, 2 wrong usage.
+    Exit codes: 0 stopped by a signal, 1 failed, or lost the lease, 2 wrong usage, or a
+    configuration that cannot work.
 
     \b
     Examples:
@@ -189,6 +202,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
       starsched run --policies ./policies --record /var/log/starsched --record-files 16
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
+    log_start(log, ctx)
     log_unused(unused_flags(ctx))
     log_gates(chosen_gates(ctx.params["feature_gates"]))
     secure = chosen_secure(options)
@@ -225,14 +239,19 @@ async def _serve(
     flags: dict[str, str],
 ) -> int:
     try:
-        parts = await _choose_parts(options, config_text, secure, flags)
+        parts = await choose_parts(options, config_text, secure, flags)
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
     except PolicyErrors as errors:
         raise click.UsageError(str(errors)) from errors
     if options["write_config_to"] is not None:
-        await parts.close()
-        return _write_configuration(options["write_config_to"], parts.settings.configuration)
+        try:
+            return await _write_configuration(options, config_text, parts)
+        except (OSError, PolicyErrors) as error:
+            log.error("Policies cannot be read", source=options["policies"], reason=str(error))
+            return 1
+        finally:
+            await parts.close()
     try:
         recorder = make_recorder(options, config_text)
     except OSError as error:
@@ -266,7 +285,7 @@ async def _serve(
     except LeadershipLost as lost:
         log.error("Leaderelection lost", reason=str(lost))
         return 1
-    except (CannotListen, CannotServeTls, CannotAuthenticate) as error:
+    except (CannotListen, CannotServeTls, CannotAuthenticate, UnusableConfiguration) as error:
         raise click.UsageError(str(error)) from error
     except Exception:
         log.exception("Scheduler failed")
@@ -280,17 +299,14 @@ async def _serve(
     return 0
 
 
-def _write_configuration(path: Path, configuration: dict[str, Any]) -> int:
-    try:
-        path.write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"--write-config-to {path}: {error.strerror}") from error
-    log.info("Wrote the configuration", file=str(path))
-    return 0
+def _write(path: Path, text: str, *, mode: int) -> None:
+    """Write *text*; a file that is made has *mode*."""
+    with open(path, "w", encoding="utf-8", opener=partial(os.open, mode=mode)) as file:
+        file.write(text)
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
     """What the flags chose."""
 
     client: ApiClient
@@ -308,25 +324,53 @@ class _Parts:
         await self.client.close()
 
 
-async def _choose_parts(
+async def _write_configuration(
+    options: dict[str, Any], config_text: str | None, parts: Parts
+) -> int:
+    """Write the configuration with the profiles that the policies of now make of it.
+
+    Raises `PolicyErrors` and `OSError` for policies that cannot be read.
+    """
+    path: Path = options["write_config_to"]
+    files = await read_source(parts.source)
+    try:
+        bundle = await parts.stages.build(files)
+    except Rejected as rejection:
+        try:
+            parts.stages.require_usable(files)
+        except UnusableConfiguration as error:
+            raise click.UsageError(str(error)) from error
+        raise PolicyErrors(rejection.problems) from rejection
+    configuration = bundle.configuration
+    extenders = () if configuration is None else configuration.extenders
+    profiles = [profile.written for profile in bundle.profiles]
+    written = with_decisions(parts.settings.configuration, profiles, extenders, with_secrets=True)
+    runtime = runtime_document(config_text or "")
+    text = write_documents([written] if runtime is None else [written, runtime])
+    try:
+        _write(path, text, mode=0o600 if has_secrets(extenders) else 0o666)
+    except OSError as error:
+        raise click.UsageError(f"--write-config-to {path}: {error.strerror}") from error
+    log.info("Wrote the configuration", file=str(path))
+    return 0
+
+
+async def choose_parts(
     options: dict[str, Any],
     config_text: str | None,
     secure: SecureSettings | None,
     flags: dict[str, str],
-) -> _Parts:
+) -> Parts:
     """The parts that the flags and the configuration file configure. Raises for wrong ones."""
-    config = (
-        decode_configuration(config_text, str(options["config"]))
-        if config_text is not None
-        else KubeSchedulerConfiguration()
-    )
-    # A `PolicyRuntime` may be in the same file.
-    documents = filter(None, yaml.safe_load_all(config_text or ""))
-    said: dict[str, Any] = next((one for one in documents if one.get("kind") == KIND), {})
+    config = KubeSchedulerConfiguration()
+    if config_text is not None:
+        config = decode_configuration(config_text, str(options["config"]))
+        require_usable_at_start(config, options["policies"])
+    said = _said_of_the_lease(config_text or "")
     lease = chosen_lease(
         options,
         config,
-        said.get("leaderElection") or {},
+        said,
         in_its_place=click.get_current_context().find_root().info_name == KUBE_SCHEDULER,
     )
     # The client is created last: it holds connections, which an error would have to close.
@@ -348,21 +392,35 @@ async def _choose_parts(
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
         bindings=options["max_bindings_in_flight"],
         last_resort=None if config_text is not None else last_resort_name(lease),
-        configuration=shown_configuration(config, lease),
+        configuration=written_configuration(
+            config,
+            _leader_election(lease, said),
+            kubeconfig=str(options["kubeconfig"] or ""),
+        ),
         flags=flags,
         version=version(),
     )
     learned_store = choose_learned_store(options["policies"], client, options["state_dir"])
-    return _Parts(
+    return Parts(
         client,
         review_clients,
         source,
-        make_stages(config_text),
+        make_stages(config_text, str(options["config"])),
         store,
         learned_store,
         choose_control(options["policies"], client),
         settings,
     )
+
+
+def _said_of_the_lease(config_text: str) -> dict[str, Any]:
+    """The `leaderElection` of a configuration as it is written; a `PolicyRuntime` may be there."""
+    for document in read_documents("", config_text)[0]:
+        members = document.object()
+        if members.text("kind") == KIND and (found := members.get("leaderElection")) is not None:
+            said: dict[str, Any] = found.plain()
+            return said
+    return {}
 
 
 def read_tracing_configuration(path: Path | None) -> TracingConfiguration | None:
@@ -375,7 +433,7 @@ def read_tracing_configuration(path: Path | None) -> TracingConfiguration | None
         raise click.UsageError(str(errors)) from errors
 
 
-def make_tracing(configuration: TracingConfiguration, parts: _Parts) -> Tracing:
+def make_tracing(configuration: TracingConfiguration, parts: Parts) -> Tracing:
     """What traces pods by *configuration*; `Tracing.close` ends it."""
     # OpenTelemetry and gRPC take 30 MB and half a second, which only those pay who trace.
     from engine.tracing.export import SpanSender
@@ -417,27 +475,22 @@ def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder 
     return recorder
 
 
-def shown_configuration(
-    config: KubeSchedulerConfiguration, lease: LeaseSettings | None
-) -> dict[str, Any]:
-    """The configuration in force as a KubeSchedulerConfiguration, for `/configz`."""
-    leader: dict[str, Any] = {"leaderElect": lease is not None}
-    if lease is not None:
-        leader |= {
-            "leaseDuration": go_duration(lease.lease_duration),
-            "renewDeadline": go_duration(lease.renew_deadline),
-            "retryPeriod": go_duration(lease.retry_period),
-            "resourceLock": "leases",
-            "resourceName": lease.name,
-            "resourceNamespace": lease.namespace,
-        }
+def _leader_election(lease: LeaseSettings | None, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The lease in use as the configuration writes it.
+
+    Without one, what the file *said* and no defaults: with a flag that wants a lease after all,
+    names that are written have another meaning than those that are not.
+    """
+    if lease is None:
+        return {**said, "leaderElect": False}
     return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "leaderElection": leader,
-        "podInitialBackoffSeconds": config.pod_initial_backoff_seconds,
-        "podMaxBackoffSeconds": config.pod_max_backoff_seconds,
-        "percentageOfNodesToScore": config.percentage_of_nodes_to_score,
+        "leaderElect": True,
+        "leaseDuration": go_duration(lease.lease_duration),
+        "renewDeadline": go_duration(lease.renew_deadline),
+        "retryPeriod": go_duration(lease.retry_period),
+        "resourceLock": "leases",
+        "resourceName": lease.name,
+        "resourceNamespace": lease.namespace,
     }
 
 

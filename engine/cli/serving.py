@@ -5,6 +5,7 @@ Owns reading the value of `--policies`; rolling the policies out is `engine.roll
 
 import asyncio
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable
@@ -14,10 +15,17 @@ from typing import Any, Final, TypeVar
 import click
 import structlog
 
+from engine.cli.go_flags import given_flags
+from engine.cli.main import version
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import LearnedConfigMap, LearnedFiles, LearnedStore, NoLearnedStore
 from engine.kube.client import ApiClient
+from engine.lib.background import cancelled
+from engine.policy.config import KubeSchedulerConfiguration
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.evaluator import Files
+from engine.policy.start_check import require_usable
 from engine.rollout.control import SUFFIX as CONTROL_SUFFIX
 from engine.rollout.control import ConfigMapControl, NoControl, RolloutControl
 from engine.rollout.last_good import (
@@ -32,6 +40,7 @@ from engine.rollout.sources import (
     BuiltinSource,
     ConfigMapSource,
     DirectoryPolicies,
+    Offer,
     PolicySource,
 )
 
@@ -40,6 +49,8 @@ log = structlog.get_logger(component="serving")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SECOND_SIGNAL_EXIT: Final = 1
+#: How long a command that ends by itself waits for the policies.
+_READ_SECONDS: Final = 20.0
 
 
 def state_dir_option(function: Command) -> Command:
@@ -77,6 +88,25 @@ def logging_options(verbosities: str) -> Callable[[Command], Command]:
     return add
 
 
+def log_start(logger: Any, ctx: click.Context) -> None:
+    """Log what runs and how it was started: the flags that were given, without passwords."""
+    logger.info(
+        "Starting",
+        version=version(),
+        python=platform.python_version(),
+        arguments=given_flags(ctx),
+        config=str(ctx.params.get("config") or ""),
+    )
+
+
+def require_usable_at_start(config: KubeSchedulerConfiguration, policies: str) -> None:
+    """Raise `UnusableConfiguration` for what is wrong with `--config` whatever `--policies` has.
+
+    The rest is known when the policies were read: then `Rollout.start` raises it.
+    """
+    require_usable(config, {} if policies == BuiltinSource.name else None)
+
+
 def choose_source(
     policies: str, client: ApiClient | None, state_dir: Path | None
 ) -> tuple[PolicySource, Store]:
@@ -99,6 +129,34 @@ def choose_source(
     else:
         source = DirectoryPolicies(Path(policies))
     return source, Stores(*stores) if stores else NoStore()
+
+
+async def read_source(source: PolicySource) -> Files:
+    """The policies that *source* has now. Raises `PolicyErrors` if it has none that can be read."""
+    first: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
+
+    def take(offer: Offer) -> None:
+        if not first.done():
+            first.set_result(offer)
+
+    following = asyncio.ensure_future(source.run(take))
+    try:
+        both: set[asyncio.Future[Any]] = {first, following}
+        async with asyncio.timeout(_READ_SECONDS):
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            following.result()
+        offer = first.result()
+    except TimeoutError:
+        problem = Problem(source.name, 0, 0, f"not read within {_READ_SECONDS:.0f} s")
+        raise PolicyErrors([problem]) from None
+    finally:
+        await cancelled([following])
+    if offer.problems:
+        raise PolicyErrors(offer.problems)
+    if offer.files is None:
+        raise PolicyErrors([Problem(source.name, 0, 0, "it is not there")])
+    return offer.files
 
 
 def choose_learned_store(policies: str, client: ApiClient, state_dir: Path | None) -> LearnedStore:

@@ -40,17 +40,22 @@ _BEYOND_THE_REQUEST = frozenset(
 
 
 def make_extender_stages(
-    config_text: str | None = None, *, with_builtins: bool = False, watches: bool = True
+    config_text: str | None = None,
+    file: str = "--config",
+    *,
+    with_builtins: bool = False,
+    watches: bool = True,
 ) -> CandidateStages:
     """The stages of a candidate for an extender.
 
     Their profiles come from *config_text* or from a configuration among the files. Without either,
     all policies of the user run, and with *with_builtins* the built-in ones, too. Unless it
     *watches* the cluster, built-in policies that need more than the request contains are disabled.
-    Raises `PolicyErrors` if *config_text* is not a KubeSchedulerConfiguration.
+    Raises `PolicyErrors` if *config_text*, which *file* names in problems, is not a
+    KubeSchedulerConfiguration.
     """
-    config = decode_configuration(config_text, "--config") if config_text is not None else None
-    usual = make_stages(config_text)
+    config = decode_configuration(config_text, file) if config_text is not None else None
+    usual = make_stages(config_text, file)
 
     def build(files: Mapping[str, str]) -> Bundle:
         return as_extender(files, config, with_builtins=with_builtins, watches=watches)

@@ -49,7 +49,8 @@ class ExtenderTls:
 class Extender:
     """One entry of `extenders`. A verb that is empty is not called.
 
-    `timeout` None means that a request may take for ever. `resources` are the managed resources;
+    `enable_https` is what was written; `tls` says what it means. `timeout` None means that a
+    request may take for ever. `resources` are the managed resources;
     an extender that manages none is asked about every pod.
     """
 
@@ -60,6 +61,7 @@ class Extender:
     bind_verb: str = ""
     weight: int = 0
     tls: ExtenderTls = field(default_factory=ExtenderTls)
+    enable_https: bool = False
     timeout: timedelta | None = DEFAULT_TIMEOUT
     node_cache_capable: bool = False
     resources: frozenset[str] = frozenset()

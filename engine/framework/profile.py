@@ -30,7 +30,8 @@ class Profile:
     `order` maps an extension point (such as `filter`) to the names of all that is enabled there,
     policies and plugins of the runtime, in execution order; `weights` their score weights.
     `arguments` holds each plugin's resolved arguments by plugin name, those of parts of the
-    runtime (DefaultPreemption, VolumeBinding) included.
+    runtime (DefaultPreemption, VolumeBinding) included. `written` is the profile as a
+    configuration writes it, with everything that is enabled and all arguments named.
     """
 
     scheduler_name: str
@@ -40,6 +41,7 @@ class Profile:
     runtime_plugins: frozenset[str] = frozenset()
     order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def at(self, hook: str) -> tuple[EnabledPolicy, ...]:
         """The policies enabled for *hook*, in order; empty if there are none."""

@@ -97,6 +97,7 @@ class Bundle:
         extenders: The configured ones, in the order in which they are asked.
         tests: The user's test files.
         warnings: What was noticed and is not an error.
+        configuration: What the profiles and extenders were read from; None if no file has one.
     """
 
     revision: str
@@ -108,6 +109,7 @@ class Bundle:
     extenders: tuple[Extender, ...] = ()
     tests: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
+    configuration: KubeSchedulerConfiguration | None = None
 
 
 def build_bundle(
@@ -176,6 +178,7 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
         extenders=extenders,
         tests=tuple(sorted(f for f in user_files if f.endswith(TEST_SUFFIX))),
         warnings=tuple(sorted(p for p in set(problems) if p.severity != "error")),
+        configuration=configuration,
     )
 
 
@@ -201,7 +204,7 @@ def _file_names(user_files: Mapping[str, str]) -> list[Problem]:
         if file.startswith("@") or "/" in file:
             problems.append(Problem(file, 0, 0, "want a plain file name, without `/` or `@`"))
         elif file.endswith(STARLARK_SUFFIX) and not file.endswith(TEST_SUFFIX):
-            name = _policy_name(file)
+            name = policy_name(file)
             if name in first:
                 message = f"a second file for the policy `{name}`; the first is `{first[name]}`"
                 problems.append(Problem(file, 0, 0, message))
@@ -215,18 +218,24 @@ def _file_names(user_files: Mapping[str, str]) -> list[Problem]:
 # --- policies --------------------------------------------------------------------------------
 
 
-def _policies(files: Files, user_files: Mapping[str, str], analyses: Analyses) -> dict[str, Policy]:
-    """Every policy by name; a user's file takes the place of the shipped one of its name."""
+def shipped_policies() -> dict[str, Policy]:
+    """The policies that come with the runtime, by name."""
     found: dict[str, Policy] = {}
-    for module in files:
-        if module.startswith(KUBERNETES):
+    for module in shipped_files():
+        if module.startswith(KUBERNETES) and not module.endswith(TEST_SUFFIX):
             name = _PLUGIN_OF_STEM[module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX)]
             found[name] = _builtin_policy(name, module)
     for name, module in pack_modules().items():
         found[name] = _builtin_policy(name, module)
+    return found
+
+
+def _policies(files: Files, user_files: Mapping[str, str], analyses: Analyses) -> dict[str, Policy]:
+    """Every policy by name; a user's file takes the place of the shipped one of its name."""
+    found = shipped_policies()
     for module in sorted(user_files):
         if module.endswith(STARLARK_SUFFIX) and not module.endswith(TEST_SUFFIX):
-            name = _policy_name(module)
+            name = policy_name(module)
             reads = analyses.of(module).reads
             found[name] = _policy(name, module, files[module], reads)
     order = {name: place for place, name in enumerate(DEFAULT_PLUGINS)}
@@ -237,7 +246,7 @@ def _policies(files: Files, user_files: Mapping[str, str], analyses: Analyses) -
 _PLUGIN_OF_STEM: Final = {snake_case(name): name for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
 
 
-def _policy_name(file: str) -> str:
+def policy_name(file: str) -> str:
     """The policy that a file of the user is: the plugin of that name, or the stem."""
     stem = file.removesuffix(STARLARK_SUFFIX)
     return _PLUGIN_OF_STEM.get(stem, stem)

@@ -8,7 +8,7 @@ import contextlib
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -47,6 +47,17 @@ _Loader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENTIAL, list("-+.0123456789"))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text exactly where `_Loader` would read something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """True: a document that people read repeats what it has twice."""
+        return True
+
+
+_Dumper.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -333,6 +344,26 @@ class Object:
         for name, member in self._members.items():
             if name not in self._asked:
                 member.wrong("unknown field", did_you_mean(name, list(self._asked)))
+
+
+def is_plain(value: Any) -> bool:
+    """True if `Field.plain` reads *value* again from the text that `write_documents` makes."""
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and is_plain(one) for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    if isinstance(value, bool | str) or value is None:
+        return True
+    if isinstance(value, int):
+        return -_INT64 <= value < _INT64
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def write_documents(documents: Iterable[Any]) -> str:
+    """YAML that `read_documents` reads as *documents*, which are plain data."""
+    return yaml.dump_all(
+        documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True, explicit_start=False
+    )
 
 
 def nowhere(path: str, report: Report) -> Field:

@@ -52,6 +52,7 @@ def _extender(entry: Field, seen: set[str]) -> Extender:
     timeout: timedelta | None = members.duration("httpTimeout", timedelta(0)) or DEFAULT_TIMEOUT
     if timeout is not None and timeout < timedelta(0):
         timeout = None  # to kube-scheduler a negative one is no limit
+    enable_https = members.boolean("enableHTTPS", False)
     names, ignored = _managed(members.items("managedResources"), seen)
     extender = Extender(
         url_prefix=_url_prefix(members, entry),
@@ -60,7 +61,8 @@ def _extender(entry: Field, seen: set[str]) -> Extender:
         prioritize_verb=prioritize_verb,
         bind_verb=members.text("bindVerb"),
         weight=weight or 0,
-        tls=_tls(members.object("tlsConfig"), members.boolean("enableHTTPS", False)),
+        tls=_tls(members.object("tlsConfig"), enable_https),
+        enable_https=enable_https,
         timeout=timeout,
         node_cache_capable=members.boolean("nodeCacheCapable", False),
         resources=frozenset(names),

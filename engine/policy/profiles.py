@@ -26,6 +26,7 @@ from engine.policy.config import (
 from engine.policy.documents import Field, Report, did_you_mean, nowhere
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Instance
+from engine.policy.written import written_arguments, written_profile
 
 # kube-scheduler's plugins in their order, with their default weights and where they take part.
 DEFAULT_PLUGINS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
@@ -297,6 +298,15 @@ class _Builder:
                 runtime_plugins=frozenset(n for n in names if n in RUNTIME_PLUGINS),
                 order={point: tuple(enabled) for point, enabled in order.items() if enabled},
                 weights=weights,
+                written=written_profile(
+                    config,
+                    multi_point=multi_point,
+                    order=order,
+                    weights=weights,
+                    arguments={name: self._written(name, arguments[name]) for name in arguments},
+                    is_idle_at=self._is_idle_at,
+                    is_only_ours_at=self._is_only_ours_at,
+                ),
             )
         )
 
@@ -484,6 +494,12 @@ class _Builder:
     def _shown(self, name: str, found: Arguments) -> dict[str, Any]:
         policy = self._policies.get(name)
         return {**(policy.defaults if policy is not None else {}), **found.shown}
+
+    def _written(self, name: str, found: Arguments) -> dict[str, Any]:
+        policy = self._policies.get(name)
+        is_builtin = policy is None or policy.is_builtin or name in RUNTIME_PLUGINS
+        shown = self._shown(name, found)
+        return written_arguments(name, shown, found.shown, is_builtin=is_builtin)
 
     def _instance(self, policy: PolicyFile, arguments: Arguments) -> int:
         key = (policy.name, json.dumps([arguments.given, arguments.types], sort_keys=True))

@@ -199,7 +199,8 @@ class Rollout:
 
         The source's policies if they pass checks and tests; else the last good ones; else the
         built-in ones, with an error in the log. Waits for the source as long as it takes: nothing
-        is decided before it is known what it offers.
+        is decided before it is known what it offers. Raises `UnusableConfiguration` if neither
+        loads because of a configuration file that no edit of the policies could make work.
         """
         # 1. What the source offers now, what is not to be obeyed of it, and what was in force
         # before.
@@ -230,6 +231,8 @@ class Rollout:
                 self.offers.repeat()
         loaded = chosen or await self._prepare_last_good()
         if loaded is None:
+            if offer is not None and offer.files is not None:
+                self._stages.require_usable(offer.files)
             loaded = await self._built_in_at_last(None if offer is None else offer.files)
         self._switch(loaded)
         return loaded

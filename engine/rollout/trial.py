@@ -38,10 +38,15 @@ _LOAD_AGAIN_SECONDS: Final = (0.5, 2.0)
 BuildBundle = Callable[[Mapping[str, str]], Bundle]
 MakeEvaluator = Callable[[Bundle], Evaluator]
 RunTests = Callable[[Mapping[str, str]], list[Problem]]
+RequireUsable = Callable[[Mapping[str, str]], None]
 
 
 def _nothing() -> None:
     """The default of `on_close`."""
+
+
+def _usable(_files: Mapping[str, str]) -> None:
+    """The default of `require_usable`."""
 
 
 class Rejected(Exception):
@@ -191,6 +196,8 @@ class CandidateStages:
         make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
         run_tests: Runs the tests among the files, confined, and returns what failed.
         on_close: Called when no candidate comes any more.
+        require_usable: Raises `UnusableConfiguration` if no edit of these files could end what is
+            wrong with the configuration file of the command line.
         sleep: Waits before a sandbox that died is started again.
 
     The first three may block; they are called in worker threads.
@@ -203,9 +210,11 @@ class CandidateStages:
         make_evaluator: MakeEvaluator,
         run_tests: RunTests,
         on_close: Callable[[], None] = _nothing,
+        require_usable: RequireUsable = _usable,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.close: Final = on_close
+        self.require_usable: Final = require_usable
         #: For other threads; the event loop has `build` and `start_sandbox`.
         self.make_bundle: Final = build
         self.make_evaluator: Final = make_evaluator
@@ -220,6 +229,7 @@ class CandidateStages:
             make_evaluator=self.make_evaluator,
             run_tests=self._run_tests,
             on_close=self.close,
+            require_usable=self.require_usable,
             sleep=self._sleep,
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 import click
 import pytest
 import structlog
+import structlog.testing
 from click.testing import CliRunner, Result
 
 from engine.cli.go_flags import (
@@ -13,7 +14,9 @@ from engine.cli.go_flags import (
     FeatureGates,
     GoFlagsCommand,
     chosen_gates,
+    given_flags,
     log_gates,
+    log_unused,
     shown_flags,
     unused_flags,
 )
@@ -32,7 +35,9 @@ def run(*arguments: str) -> tuple[Result, dict[str, Any]]:
     @click.option("-v", "--v", "verbosity", type=int, default=0)
     @click.pass_context
     def command(ctx: click.Context, /, **options: Any) -> None:
-        got.update(options, unused=unused_flags(ctx), shown=shown_flags(ctx))
+        got.update(
+            options, unused=unused_flags(ctx), shown=shown_flags(ctx), given=given_flags(ctx)
+        )
 
     return CliRunner().invoke(command, arguments), got
 
@@ -67,6 +72,31 @@ def test_a_switch_is_true_or_false(flag: str) -> None:
     result, _ = run(flag)
     assert result.exit_code == 2
     assert "want true or false, got `maybe`" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "level"),
+    [
+        pytest.param("disabled-metrics", "a,b", "warning", id="metrics that are off"),
+        pytest.param("kube-api-qps", "5", "info", id="a number"),
+    ],
+)
+def test_what_was_to_be_switched_off_and_stays_on_is_a_warning(
+    flag: str, value: str, level: str
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        log_unused({flag: value})
+    assert [line["log_level"] for line in logs] == [level]
+
+
+def test_the_given_flags_are_shown_without_passwords() -> None:
+    _, got = run("--leader-elect", "--log_thing=http://a:b@c/d@e", "-v", "2", "--profiling")
+    assert got["given"] == [
+        "--leader-elect=true",
+        "--log-thing=http://c/d@e",
+        "--profiling=true",
+        "--v=2",
+    ]
 
 
 def test_an_unknown_flag_is_wrong() -> None:

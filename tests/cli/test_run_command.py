@@ -8,13 +8,13 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from engine.cli.main import main
+from engine.cli.main import main, version
 from tests.builders import node_manifest, pod_manifest
 from tests.controlplane import AlreadyThere, ControlPlane
 from tests.waiting import wait_until
@@ -92,6 +92,125 @@ def test_a_wrong_configuration_is_reported_with_file_and_line(
     assert result.exit_code == 2
     assert f"{config}:3" in result.output
     assert "podInitialBackoffSeconds" in result.output
+
+
+#: A mistake in the profile of a configuration, by what is said of it.
+UNUSABLE: Final = {
+    "no plugin or policy file `NoSuchPlugin`": (
+        "plugins: {score: {enabled: [{name: NoSuchPlugin}]}}"
+    ),
+    "want one of `LeastAllocated`": (
+        "pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Most}}}]"
+    ),
+    "at least one bind plugin is needed": "plugins: {bind: {disabled: [{name: '*'}]}}",
+    "already registered": (
+        "plugins: {score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity}]}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("want", UNUSABLE)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["run", "--secure-port=0"], id="run"),
+        pytest.param(["run", "--secure-port=0", "--write-config-to=OUT"], id="write"),
+        pytest.param(["extender", "--policies=builtin", "--secure-port=0"], id="extender"),
+    ],
+)
+def test_a_configuration_that_cannot_work_ends_the_process(
+    command: list[str], want: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """It stayed up, alive and never ready; and written, it was said to be right."""
+    config, out = tmp_path / "config.yaml", tmp_path / "out.yaml"
+    config.write_text(f"{CONFIG}  {UNUSABLE[want]}\n")
+    arguments = [word.replace("OUT", str(out)) for word in command]
+    result = CliRunner().invoke(
+        main, [*arguments, f"--kubeconfig={kubeconfig}", f"--config={config}"]
+    )
+    assert result.exit_code == 2, result.output
+    assert f"{config}:" in result.output
+    assert want in result.output
+    assert not out.exists()
+
+
+@pytest.mark.slow("starts programs")
+@pytest.mark.parametrize("state", ["", "--state-dir=STATE"])
+def test_what_the_policies_do_not_mend_ends_the_process_when_they_are_known(
+    state: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """NodeName has no score, unless a file takes its place."""
+    config, policies = tmp_path / "config.yaml", tmp_path / "policies"
+    config.write_text(CONFIG + "  plugins: {score: {enabled: [{name: NodeName}]}}\n")
+    policies.mkdir()
+    (policies / "mine.star").write_text("def filter(pod, node):\n    return None\n")
+    arguments = (f"--kubeconfig={kubeconfig}", f"--config={config}", f"--policies={policies}")
+    with Process(*arguments, *([state.replace("STATE", str(tmp_path))] if state else [])) as one:
+        one.process.wait(60)
+        assert one.process.stderr is not None
+        assert f"{config}:9:38" in one.process.stderr.read().decode()
+        assert one.process.returncode == 2
+
+
+def test_the_written_configuration_has_all_that_is_in_use(kubeconfig: Path, tmp_path: Path) -> None:
+    """It had neither profiles nor extenders; written from what was written, it is the same."""
+    config, out, again = (tmp_path / f"{name}.yaml" for name in ("config", "out", "again"))
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "mine.star").write_text("def score(pod, node):\n    return 1\n")
+    config.write_text(
+        f"{CONFIG}  plugins: {{score: {{enabled: [{{name: mine, weight: 7}}]}}}}\n"
+        "extenders: [{urlPrefix: 'http://h:1/x', filterVerb: filter}]\n"
+        "---\napiVersion: starsched.dev/v1\nkind: PolicyRuntime\nlimits: {steps: 5000}\n"
+    )
+    shared = (f"--kubeconfig={kubeconfig}", f"--policies={policies}")
+    assert run(*shared, f"--config={config}", f"--write-config-to={out}").exit_code == 0
+    assert run(*shared, f"--config={out}", f"--write-config-to={again}").exit_code == 0
+    assert again.read_text() == out.read_text()
+    written, runtime = yaml.safe_load_all(out.read_text())
+    (profile,) = written["profiles"]
+    assert profile["schedulerName"] == "packer"
+    assert {"name": "mine", "weight": 7} in profile["plugins"]["score"]["enabled"]
+    assert {"name": "TaintToleration", "weight": 3} in profile["plugins"]["score"]["enabled"]
+    assert "NodeResourcesFit" in {one["name"] for one in profile["pluginConfig"]}
+    assert written["extenders"][0]["httpTimeout"] == "5s"
+    assert written["leaderElection"]["leaseDuration"] == "30s"
+    assert runtime["limits"] == {"steps": 5000}
+
+
+def test_policies_that_do_not_load_are_no_reason_to_blame_the_configuration(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    config, out, policies = (tmp_path / name for name in ("config.yaml", "out.yaml", "policies"))
+    config.write_text(CONFIG)
+    policies.mkdir()
+    (policies / "mine.star").write_text("def filter(:\n")
+    arguments = (f"--kubeconfig={kubeconfig}", f"--policies={policies}", f"--config={config}")
+    result = run(*arguments, f"--write-config-to={out}")
+    assert result.exit_code == 1
+    assert "mine.star:1" in result.output
+    assert not out.exists()
+
+
+def test_a_start_says_what_runs_and_no_password(kubeconfig: Path, tmp_path: Path) -> None:
+    """A log of an incident could not be tied to a build."""
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    result = run(
+        f"--kubeconfig={kubeconfig}",
+        "--master=https://me:word@host",
+        f"--config={config}",
+        "--feature-gates=A=true,B=false",
+        f"--write-config-to={tmp_path / 'out'}",
+    )
+    first, *others = (json.loads(line) for line in result.output.splitlines())
+    assert first["message"] == "Starting"
+    assert first["version"] == version()
+    assert first["config"] == str(config)
+    assert "--master=https://host" in first["arguments"]
+    assert "--feature-gates=[A=true,B=false]" in first["arguments"]
+    assert "word" not in result.output
+    assert ("B", "warning") in [(one.get("gate"), one["level"]) for one in others]
 
 
 @pytest.mark.slow("starts programs")
@@ -226,6 +345,9 @@ def test_it_runs_with_a_kube_schedulers_configuration(
             "resourceNamespace": "default",
         }
         assert shown["podInitialBackoffSeconds"] == 2
+        (profile,) = shown["profiles"]
+        assert profile["schedulerName"] == "packer"
+        assert {"name": "NodeAffinity", "weight": 2} in profile["plugins"]["score"]["enabled"]
         assert process.get("/policies")["active"]["profiles"] == ["packer"]
         lease = control_plane.request(
             "GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
