@@ -39,7 +39,7 @@ from engine.rollout.measures import (
     Losses,
 )
 from engine.rollout.shadow.tally import class_of
-from engine.rollout.trial import CandidateStages, LoadedRevision, World, frozen_copy
+from engine.rollout.trial import CandidateStages, LoadedRevision, Revision, World, frozen_copy
 from engine.scheduling.scheduling_cycle import NO_NOMINATIONS
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ _REJECTING: Final = ("pre_filter", "filter", "counters")
 
 
 async def count_losses(
-    stages: CandidateStages, candidate: LoadedRevision, before: LoadedRevision, world: World
+    stages: CandidateStages, candidate: LoadedRevision, before: Revision, world: World
 ) -> Losses:
     """What *candidate* would take away from the cluster; an answer also if that is not known."""
     snapshot, waiting = frozen_copy(world.snapshot()), world.waiting_pods()

@@ -110,8 +110,7 @@ class Reports:
             revision, loaded.files, on_probation=on_probation, note=f"from {loaded.origin}"
         )
         self._metrics.set_revision(revision, self._accepted_at)
-        for kind in LOSS_KINDS:
-            self._metrics.policy_losses.labels(kind).set(loaded.losses.count(kind))
+        self._count_losses(loaded)
         if warnings := _warnings(loaded):
             log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
         confinement = loaded.confinement
@@ -134,6 +133,7 @@ class Reports:
     def write_accepted(self, loaded: LoadedRevision, *, is_again: bool = False) -> None:
         """Write the event that *loaded* is in force; *is_again*: the source offers it again."""
         self.unreported = "" if self._is_leader() else loaded.bundle.revision
+        self._count_losses(loaded)  # of the first policies they are known later than these decide
         note = f"revision {loaded.bundle.revision} is in force ({len(loaded.files)} files)"
         if is_again:
             note = f"the text in force is offered again: {note}"
@@ -251,6 +251,10 @@ class Reports:
             "rolled_back": list(saved.rolled_back),
             "history": list(self._history),
         }
+
+    def _count_losses(self, loaded: LoadedRevision) -> None:
+        for kind in LOSS_KINDS:
+            self._metrics.policy_losses.labels(kind).set(loaded.losses.count(kind))
 
     def _count(self, result: str, *, is_ok: bool) -> None:
         self._metrics.policy_reloads.labels(result).inc()

@@ -30,6 +30,7 @@ from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Progress, Store
 from engine.rollout.losses import count_losses, newly_pending
+from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
@@ -586,6 +587,7 @@ class Rollout:
             # What was in force before is no worse than what it was.
             is_known = self._saved.knows(first.bundle.revision)
             await self._stages.try_out(twin, self._world, first if is_known else None)
+            first.losses = await self._losses_since_last_good(twin)
         except Rejected as rejection:
             if first.origin == "builtin":
                 log.error("The built-in policies failed their trial", reason=rejection.note())
@@ -613,6 +615,18 @@ class Rollout:
         finally:
             if twin is not None:
                 self._close([twin])
+
+    async def _losses_since_last_good(self, first: LoadedRevision) -> Losses:
+        """What *first* takes away next to what was in force before this process began."""
+        last_good = self._saved.last_good
+        if last_good is None or last_good.revision in ("", first.bundle.revision):
+            return NO_LOSSES
+        try:
+            bundle = await self._built(last_good.files)
+        except Rejected:
+            return NO_LOSSES  # it could not be gone back to either
+        before = BuiltRevision(bundle, last_good.files)
+        return await count_losses(self._stages, first, before, self._world)
 
     async def _replace_first(self, first: LoadedRevision) -> None:
         """Fall back from *first*, which failed its trial, to the last good ones or the built-in."""

@@ -409,6 +409,28 @@ async def test_without_stages_what_an_edit_takes_away_is_a_warning(
         assert active["losses"]["found"][0]["count"] == 48
 
 
+async def test_what_came_while_nothing_ran_says_what_it_takes_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An upgrade writes the policies and restarts the scheduler at once."""
+    first, store = files("First.", ""), Kept()
+
+    async def counted(texts: Mapping[str, str]) -> list[Any]:
+        async with bench(texts, store) as b:
+            want = revision_of(texts)
+            await eventually(lambda: store.last_good and store.last_good.revision == want)
+            active = b.rollout.describe()["active"]
+            assert bool(active["losses"]["found"]) == (
+                LOST.found[0].text in str(active["warnings"])
+            )
+            return list(active["losses"]["found"])
+
+    with taking_away(monkeypatch):
+        assert not await counted(first)  # nothing was before
+        assert await counted(EDIT)
+        assert not await counted(EDIT)
+
+
 async def test_a_rejection_that_is_over_says_so() -> None:
     async with bench() as b:
         b.comparing.bad = {"moved": 100}
