@@ -42,7 +42,7 @@ OPEN = with_policy("def score(pod, node):\n    return 0\n")
 class Bench(World):
     """A kernel whose instructions are counted, and half of whose pods a candidate decides."""
 
-    def __init__(self, files: Mapping[str, str]) -> None:
+    def __init__(self, files: Mapping[str, str], were_failing: bool = False) -> None:
         self.comparing: LiveComparing | None = None
         super().__init__(files)
         self.add_node(make_node("n1", cpu=800))
@@ -52,6 +52,7 @@ class Bench(World):
             Shadow(build_bundle, lambda bundle: InProcessEvaluator(bundle.program)),
             lambda _: None,
             self.clock,
+            lambda _uid: were_failing,
         )
 
     def _report(self, event: Event) -> None:
@@ -96,6 +97,15 @@ def test_whatever_keeps_a_pod_pending_is_counted(
     assert canary.owners + control.owners == 40
     assert count(canary) == (canary.owners, canary.owners)
     assert count(control) == (0, 0)
+
+
+def test_pods_that_those_in_force_fail_too_are_no_failures_of_the_candidate() -> None:
+    """One pod that no text can cope with, tried again and again, ended a canary."""
+    bench = Bench(OPEN, were_failing=True)
+    canary, _ = bench.begin(BROKEN)
+    bench.add_many()
+    assert canary.owners > 0
+    assert (canary.failed, canary.failed_owners) == (0, 0)
 
 
 def test_pods_that_wait_for_the_others_of_their_group_are_not_pending() -> None:
