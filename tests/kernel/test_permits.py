@@ -10,6 +10,7 @@ from engine.model.pod import Pod
 from engine.scheduling.placement import Placement
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import MOST_TURNS, World, member
+from tests.lib.hostile import HOSTILE, raw_in, starlark
 from tests.profiles import only
 
 # In the group of its label; leave is given when the policy's argument says so.
@@ -453,3 +454,36 @@ def test_one_that_is_preempted_while_it_waits_goes_with_its_group() -> None:
     world.check()
     assert (len(world.permits), world.cache.pod_count) == (0, 0)
     assert state(world, pods[0])["queue"] == "backoff"
+
+
+@pytest.mark.parametrize(
+    ("hook", "body"),
+    [
+        ("permit(pod, group)", "wait(30, {})"),
+        ("permit(pod, group)", "{}"),
+        ("permit(pod, group)", "unresolvable([{}])"),
+        ("pre_enqueue(pod)", "{}"),
+        ("filter(pod, node)", "{}"),
+        ("filter(pod, node)", "unresolvable({})"),
+        ("pre_filter(pod)", "unresolvable({})"),
+    ],
+)
+def test_a_reason_is_printable_and_has_an_end_wherever_it_is_given(hook: str, body: str) -> None:
+    """`wait(900, reason = "w" * 100000)` was a condition of 100,070 characters."""
+    text = body.format(f"{starlark(HOSTILE)} + 'w' * 100000")
+    world = grown(World({"mine.star": f"def {hook}:\n    return {text}\n"}))
+    world.add(make_pod("web", cpu=1))
+    world.turns(MOST_TURNS)
+    world.wait(1.5)
+    said = [
+        value
+        for one in world.done
+        for value in (
+            getattr(one, "text", ""),
+            getattr(one, "reason", ""),
+            getattr(getattr(one, "rejection", None), "message", ""),
+        )
+        if isinstance(value, str) and "owned" in value
+    ]
+    assert said
+    assert all(raw_in(one) == [] and "\n" not in one and len(one) < 2_500 for one in said)
