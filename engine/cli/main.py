@@ -7,7 +7,6 @@ commands do not pay for the scheduler's libraries.
 import gc
 import importlib
 import sys
-import traceback
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -115,8 +114,6 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 #: Called by this name, the program is `run` with kube-scheduler's defaults: in a static pod's
 #: manifest, nothing but the image has to be changed.
 KUBE_SCHEDULER: Final = "kube-scheduler"
-#: The exit code after an exception that no command expects.
-INTERNAL_ERROR: Final = 70
 # They run until they are stopped, and have no findings.
 _SERVERS: Final = frozenset({"run", "extender"})
 # Commands that run policies in their own process.
@@ -147,15 +144,11 @@ class _LazyGroup(GuardedGroup):
         if _SUPERVISED.intersection((*sys.argv[1:2], " ".join(sys.argv[1:3]))):
             supervise()
             gc.set_threshold(*garbage.UNTIL_THE_END)
-        try:
-            return super().__call__(*args, **kwargs)
-        except Exception:
-            if _SERVERS.intersection((*sys.argv[1:2], *kwargs.get("args", ())[:1])):
-                raise
-            # 1 is a finding of other commands, and what reads it must not take a fault for one.
-            traceback.print_exc()
-            click.echo("internal error: please report this, with what is above", err=True)
-            raise SystemExit(INTERNAL_ERROR) from None
+        return super().__call__(*args, **kwargs)
+
+    def fault_code(self) -> int:
+        is_server = Path(sys.argv[0]).name == KUBE_SCHEDULER or _SERVERS.intersection(sys.argv[1:2])
+        return 1 if is_server else super().fault_code()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Ctrl-C has an exit code of its own; 1 is a finding of the command."""

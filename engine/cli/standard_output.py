@@ -62,6 +62,10 @@ def _escaping() -> Iterator[None]:
         sys.stdout, sys.stderr = streams
 
 
+#: The exit code after an exception that no command expects.
+INTERNAL_ERROR: Final = 70
+
+
 class GuardedGroup(click.Group):
     """A group of commands whose output is guarded like that."""
 
@@ -71,7 +75,15 @@ class GuardedGroup(click.Group):
             return super().__call__(*args, **kwargs)
         except Exception:
             traceback.print_exc(file=EscapingStream(sys.stderr))
-            raise SystemExit(1) from None
+            click.echo("internal error: please report this, with what is above", err=True)
+            raise SystemExit(self.fault_code()) from None
+
+    def fault_code(self) -> int:
+        """The exit code after an exception that no command expects.
+
+        1 is a finding of most commands, and what reads it must not take a fault for one.
+        """
+        return INTERNAL_ERROR
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run with guarded output."""

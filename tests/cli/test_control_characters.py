@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from engine.cli.kubectl_plugin import _Dumper
 from engine.cli.main import COMMANDS, main
-from engine.cli.standard_output import GuardedGroup
+from engine.cli.standard_output import INTERNAL_ERROR, GuardedGroup
 from tests.lib.hostile import HOSTILE, HOSTILE_NAME, raw_in, starlark, without_colours
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -170,7 +170,7 @@ def test_a_traceback_has_none_either(capsys: pytest.CaptureFixture[str]) -> None
     group.add_command(click.Command("fail", callback=fail))
     with pytest.raises(SystemExit) as ended:
         group(["fail"])
-    assert ended.value.code == 1
+    assert ended.value.code == INTERNAL_ERROR
     shown = capsys.readouterr().err
     assert "Traceback" in shown
     assert "owned" in shown

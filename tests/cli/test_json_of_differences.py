@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import engine
-from engine.cli.main import INTERNAL_ERROR, main
+from engine.cli.main import main
+from engine.cli.standard_output import INTERNAL_ERROR
 
 PROFILE: Final = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -66,7 +66,7 @@ CALLS: Final = {
 # Verdicts of hooks that are asked once for a pod, which are never translated.
 _ONCE_PER_POD: Final = {
     *("skip", "only_nodes", "state", "wait", "gang"),
-    *("count_pods", "count_terms", "pods_in"),
+    *("count_pods", "count_matches", "count_terms", "pods_in"),
 }
 _NODES: Final = [
     {"name": "7", "pod_count": 3, "labels": {"a": "b"}, "taints": [{"key": "k"}]},
