@@ -121,6 +121,11 @@ class World:
         change = {"metadata": {"annotations": notes}}
         await self.cluster.request("PATCH", f"{MAPS}/{harness.NAME}", change)
 
+    async def mean(self, revision: str) -> None:
+        """Say that what *revision* takes away is meant."""
+        change = {"metadata": {"annotations": {"starsched.dev/accept-losses": revision}}}
+        await self.cluster.request("PATCH", f"{MAPS}/{harness.NAME}", change)
+
     async def say(self, **data: str) -> None:
         """Write the ConfigMap with the mode."""
         name = harness.NAME + control.SUFFIX
@@ -354,6 +359,41 @@ async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
             assert metric(app, "starsched_rollout_stage", stage=stage) == 0
         last = await world.told("PolicyAccepted")
         assert any(candidate in note for note in last)
+
+
+#: One of the two nodes takes no pod any more; which they like best, they do not.
+WITHOUT_OLD = f"""
+def filter(pod, node):
+    return "not there" if node.name == "{OLD}" else None
+"""
+
+
+@HERE
+async def test_an_edit_that_closes_nodes_begins_no_stage_unless_it_is_meant(world: World) -> None:
+    """A filter that is never true in one zone went through all gates: no pod was pending."""
+    default = {"gates": {"latency": 1000, "timeToBind": 1000}, **STAGES}
+    await world.edit(files(prefer(NEW), **default))
+    stream = Stream(world.cluster)
+    async with scheduler(world) as app:
+        before = revision_of(app)
+        async with stream.flowing():
+            await eventually(lambda: len(stream.made) > 30)
+            await world.edit(files(prefer(NEW, WITHOUT_OLD), **default))
+            note = await world.until_told("PolicyRejected")
+            assert "shadow: maxNodesLost: 50% (1 of 2) of the nodes would take none" in note
+            assert revision_of(app) == before
+            assert not await world.told("PolicyShadow")
+            candidate = app.rollout.status.candidate
+            assert f"starsched.dev/accept-losses={candidate}" in note
+            await world.mean(candidate)
+            await eventually(lambda: revision_of(app) == candidate, seconds=90, what="the edit")
+            assert await world.told("PolicyShadow")
+        await check(world, stream)
+        # What was in force before is in force again without a stage.
+        shadows = len(await world.told("PolicyShadow"))
+        await world.edit(files(prefer(NEW), **default))
+        await eventually(lambda: revision_of(app) == before, what="the way back")
+        assert len(await world.told("PolicyShadow")) == shadows
 
 
 @ON_BOTH
