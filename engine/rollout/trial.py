@@ -322,7 +322,8 @@ class CandidateStages:
         if base.bundle.revision == candidate.bundle.revision:
             return []
         failing = {one.pod for one in found}
-        asked = [pod for pod in pods if pod.uid in failing]
+        has_profile = base.scheduler.profile_of
+        asked = [pod for pod in pods if pod.uid in failing and has_profile(pod) is not None]
         try:
             # The sandbox of the one in force is busy deciding.
             evaluator = await self.start_sandbox(base.bundle)

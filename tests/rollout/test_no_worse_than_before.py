@@ -102,6 +102,16 @@ async def test_a_failure_over_another_pod_still_rejects_an_edit() -> None:
     assert "filter() returned 1" in problem
 
 
+async def test_a_pod_that_nothing_decided_before_is_worse_off_when_it_fails() -> None:
+    config = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- schedulerName: other\n"
+    )
+    base = await _loaded(_WORKS_MUCH, **{"config.yaml": config})
+    with pytest.raises(Rejected, match="steps"):
+        await _STAGES.try_out(await _loaded(_WORKS_MUCH), _World(_ABSURD), base)
+
+
 async def test_an_edit_that_fails_for_every_pod_is_worse_than_one_that_fails_for_one() -> None:
     text = _WORKS_MUCH + '\ndef score(pod, node):\n    return "high"\n'
     assert await _try(text, _WORKS_MUCH, _ABSURD) != []
