@@ -388,6 +388,7 @@ class Rollout:
             self._standing.begin(self.active)
             self._close([candidate])
             return
+        candidate.was_in_force = self._saved.knows(candidate.bundle.revision)
         self._switch(candidate, on_probation=True)
         self._reports.accepted(candidate, duration_ms, took)
         self._saved.remember(candidate)
@@ -712,7 +713,9 @@ class Rollout:
         """Why *loaded* is to be rolled back for pods that wait; None if it is not."""
         previous, revision = self._revisions.previous, loaded.bundle.revision
         most = loaded.bundle.runtime.fallback.pending
-        if previous is None or not most or not self.is_active or self.offers.means(revision):
+        # What is gone back to may keep waiting what it kept waiting before.
+        is_meant = loaded.was_in_force or self.offers.means(revision)
+        if previous is None or not most or not self.is_active or is_meant:
             return None
         try:
             lost = await newly_pending(loaded, previous, self._world)
@@ -721,10 +724,12 @@ class Rollout:
             return None
         if len(lost) < most:
             return None
+        how = "`fallback.pending: 0` says so"
+        if self.offers.reference is not None:
+            how = f"annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
         return (
             f"{len(lost)} pods wait that revision {previous.bundle.revision} would place, such as "
-            f"`{lost[0].key}`; if this is meant, annotate the ConfigMap: "
-            f"{MEANT_ANNOTATION}={revision}"
+            f"`{lost[0].key}`; if this is meant, {how}"
         )
 
     async def _roll_back(self, why: str) -> None:

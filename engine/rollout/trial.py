@@ -110,6 +110,7 @@ class LoadedRevision:
         origin: Where it comes from: the source, by its name, `last-good`, `builtin` or
             `rolled-back`.
         losses: What it takes away from the cluster, next to the revision that was in force.
+        was_in_force: It is gone back to.
     """
 
     bundle: Bundle
@@ -119,6 +120,7 @@ class LoadedRevision:
     unchanged: frozenset[str] = frozenset()
     origin: str = ""
     losses: Losses = NO_LOSSES
+    was_in_force: bool = False
 
     @property
     def confinement(self) -> Confinement | None:

@@ -214,6 +214,19 @@ async def test_pods_that_are_meant_to_wait_roll_nothing_back() -> None:
         assert (b.store.last_good.revision, b.store.last_good.rolled_back) == (b.revision, ())
 
 
+async def test_going_back_to_stricter_policies_is_not_rolled_back() -> None:
+    strict = with_filter(LATER)
+    async with staged_bench(strict) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        b.offer(with_filter(ANY))
+        await b.until_in_force(with_filter(ANY))
+        b.world.rejected = wave(2)
+        b.offer(strict)
+        await b.until_in_force(strict)
+        await b.seconds(90)
+        assert b.revision == revision_of(strict)
+
+
 async def test_pods_that_wait_are_not_watched_if_the_policies_say_so() -> None:
     later = with_filter(LATER, ", pending: 0")
     async with staged_bench(with_filter(ANY)) as b:
