@@ -149,6 +149,13 @@ async def test_the_candidate_is_promoted_or_aborted_by_its_revision(bench: Bench
     assert bench.data == {"abort": CANDIDATE}
 
 
+async def test_what_a_gate_has_refused_is_promoted_by_its_revision(bench: Bench) -> None:
+    """It is not being rolled out any more; the one in force may be what is wrong."""
+    await bench.says("promote", f"--revision={OTHER}")
+    assert bench.data == {"promote": OTHER}
+    await eventually(lambda: bench.app.control.current.promotes(OTHER))
+
+
 async def test_without_a_candidate_there_is_nothing_to_promote(bench: Bench) -> None:
     for command in ("promote", "abort"):
         result = await bench.run(command)
