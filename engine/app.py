@@ -60,6 +60,7 @@ from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock
+from engine.lib.saved_state import SavedStates, WhenUnread
 from engine.live.activity import Activity
 from engine.live.answers import Leader
 from engine.live.decision_record import DecisionRecord
@@ -73,7 +74,6 @@ from engine.page.streams import Streams
 from engine.policy.analysis import reads_ages
 from engine.policy.bundle import Bundle
 from engine.policy.config import DEFAULT_SCHEDULER_NAME
-from engine.policy.evaluator import Files
 from engine.policy.written import with_decisions
 from engine.pulled_metrics import (
     show_cache,
@@ -87,6 +87,7 @@ from engine.pulled_metrics import (
     show_recording,
     show_rejections,
     show_rollout,
+    show_saved_states,
     show_tracing,
     show_waiting,
     show_watches,
@@ -95,7 +96,7 @@ from engine.recording.recorder import Recorder
 from engine.rollout.comparing import LiveComparing
 from engine.rollout.control import NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
-from engine.rollout.last_resort import last_resort
+from engine.rollout.last_resort import WAIT, LastResort, WhenNone
 from engine.rollout.rollout import Rollout
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.sources import PolicySource
@@ -153,9 +154,12 @@ class Settings:
         pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         bindings: Most bindings in flight.
-        last_resort: The `schedulerName` that the built-in policies decide for at a start without
-            usable policies, if those that are offered do not say; None where the stages have a
-            configuration of their own.
+        last_resort: The `schedulerName` of the pods that a start without usable policies is about,
+            if those that are offered do not say; None where the stages have a configuration of
+            their own.
+        profile_names: The `schedulerName`s of that configuration.
+        when_no_policies: Whether those pods wait then, or the built-in policies decide.
+        when_unread: What happens when something that was saved before cannot be read.
         configuration: What `/configz` shows of the process; what decides is added.
         flags: What `/flagz` shows.
         version: Of the program.
@@ -172,6 +176,9 @@ class Settings:
     max_unschedulable: float = 300.0
     bindings: int = MOST_IN_FLIGHT
     last_resort: str | None = DEFAULT_SCHEDULER_NAME
+    profile_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    when_no_policies: WhenNone = WAIT
+    when_unread: WhenUnread = "wait"
     configuration: dict[str, Any] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
@@ -228,6 +235,7 @@ class App:
         self.leading = asyncio.Event()
         self._has_decided = asyncio.Event()
         self._has_decided.set()
+        self.saved = SavedStates(self._clock, self.settings.when_unread)
         self._counted_before = Counter[str]()  # by policies that were in force
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
@@ -360,7 +368,8 @@ class App:
             clock=self._clock,
             comparing=self.comparing,
             control=self.control,
-            last_resort=self._last_resort,
+            last_resort=self._last_resort(),
+            states=self.saved,
             may_save=self._may_act,
         )
         # 6. The informers.
@@ -368,7 +377,11 @@ class App:
             FactBoard(self.cache, self.report),
             clock=self._clock,
             make_source=FactSources(
-                client, self._clock, learned_store or NoLearnedStore(), self._may_save_facts
+                client,
+                self._clock,
+                learned_store or NoLearnedStore(),
+                self._may_save_facts,
+                self.saved,
             ).make,
             on_change=self._facts_changed,
             on_age=self._facts_aged,
@@ -493,6 +506,7 @@ class App:
         self._background.start(self._tick())
         self._background.start(self.facts.run())
         await self._background.unless_broken(self.facts.wait_until_reported())
+        await self._background.unless_broken(self.saved.settled())
         # 4. Leading.
         if self.elector is not None:
             await self._background.unless_broken(self.elector.acquire())
@@ -503,7 +517,8 @@ class App:
                 known = self.elector.version, CATCH_UP_SECONDS
                 catching_up = (informer.catch_up(*known) for informer in self._informers)
                 await self._background.unless_broken(asyncio.gather(*catching_up))
-            await self.rollout.lead()
+            # The lease may be lost while what the leader before saved cannot be read.
+            await self._background.unless_broken(self.rollout.lead())
             self._report_control()  # a standby has reported nothing
         self.leading.set()
         self.report(LeadershipAcquired())
@@ -770,9 +785,12 @@ class App:
         if control.problems and about is not None:
             self.rollout.report_control(about, control)
 
-    def _last_resort(self, offered: Files | None) -> Files:
-        name = self.settings.last_resort
-        return {} if name is None else last_resort(offered, name)
+    def _last_resort(self) -> LastResort:
+        settings = self.settings
+        when_none = settings.when_no_policies
+        if settings.last_resort is None:
+            return LastResort(settings.profile_names, is_fixed=True, when_none=when_none)
+        return LastResort((settings.last_resort,), when_none=when_none)
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
@@ -890,6 +908,7 @@ class App:
                     "leaderElection": elected,
                     "shutdown": self._check_shutdown,
                     "sched-handler-sync": self._check_synced,
+                    "policies": self._check_policies,
                 },
             ),
             metrics_route("/metrics", self.registry),
@@ -946,6 +965,9 @@ class App:
     def _check_synced(self) -> str | None:
         return None if self._is_synced else "handlers are not fully synchronized"
 
+    def _check_policies(self) -> str | None:
+        return self.saved.waits_for() or self.rollout.waits_for()
+
     def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._stop.is_set() else None
 
@@ -962,6 +984,7 @@ class App:
         show_former_profiles(
             metrics, lambda: self.rollout.former_profiles, self.kernel.cluster.pending_pods
         )
+        show_saved_states(metrics, self.saved, lambda: self.rollout.origin)
         show_facts(metrics, self.facts)
         show_watches(metrics, self._informers)
         show_pod_groups(metrics, lambda: self._pod_groups)

@@ -14,9 +14,11 @@ from engine.caching.cache import Cache
 from engine.facts.live_facts import LiveFacts
 from engine.kernel.entities import Entities
 from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
+from engine.lib.saved_state import SavedStates
 from engine.model.pod import Pod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
+from engine.rollout.last_resort import ORIGINS
 from engine.rollout.measures import KINDS, ShadowMeasures
 from engine.rollout.shadow.shadow import BUSY
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
@@ -253,6 +255,22 @@ def show_rollout(metrics: Metrics, status: Callable[[], RolloutStatus]) -> None:
         ("reason",),
         # A thread that has no time is the reason to be looked for, also before it is one.
         lambda: [((reason,), n) for reason, n in ({BUSY: 0} | shadow().skipped).items()],
+    )
+
+
+def show_saved_states(metrics: Metrics, states: SavedStates, origin: Callable[[], str]) -> None:
+    """Export which saved states are not known, and where the policies in force come from."""
+    metrics.pull_gauges(
+        "starsched_saved_state_unread",
+        "1 while what was saved before is not known because it cannot be read, else 0.",
+        "state",
+        states.unread,
+    )
+    metrics.pull_gauges(
+        "starsched_policy_origin",
+        "1 for where what is in force comes from; `waiting`: nothing, and every pod waits.",
+        "origin",
+        lambda: {one: float(one == origin()) for one in ORIGINS},
     )
 
 

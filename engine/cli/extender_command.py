@@ -22,6 +22,7 @@ from engine.cli.serving import (
     logging_options,
     require_usable_at_start,
     state_dir_option,
+    when_unsure_options,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
 from engine.endpoints.server import ReviewClients
@@ -76,6 +77,7 @@ log = structlog.get_logger(component="extender")
 )
 @cluster_options
 @state_dir_option
+@when_unsure_options
 @click.option(
     "--address",
     default="127.0.0.1:8888",
@@ -196,6 +198,8 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
         tls=_tls(options),
         watches=options["watch"],
         most_body_bytes=options["max_body_mib"] * MIB,
+        when_no_policies=options["when_no_policies"],
+        when_unread=options["when_unread"],
     )
     stages = make_extender_stages(
         config_text, file, with_builtins=options["builtin"], watches=options["watch"]

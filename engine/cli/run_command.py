@@ -47,6 +47,7 @@ from engine.cli.serving import (
     read_source,
     require_usable_at_start,
     state_dir_option,
+    when_unsure_options,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
 from engine.endpoints.listeners import MOST_OPEN
@@ -124,6 +125,7 @@ _GC_PATIENCE: Final = 120.0
     help="Check the configuration, write all of it that is in use to this file, and exit.",
 )
 @state_dir_option
+@when_unsure_options
 @lease_options
 @endpoint_options()
 @click.option(
@@ -392,6 +394,9 @@ async def choose_parts(
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
         bindings=options["max_bindings_in_flight"],
         last_resort=None if config_text is not None else last_resort_name(lease),
+        profile_names=tuple(p.scheduler_name for p in config.profiles) or (DEFAULT_SCHEDULER_NAME,),
+        when_no_policies=options["when_no_policies"],
+        when_unread=options["when_unread"],
         configuration=written_configuration(
             config,
             _leader_election(lease, said),

@@ -22,10 +22,12 @@ from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import LearnedConfigMap, LearnedFiles, LearnedStore, NoLearnedStore
 from engine.kube.client import ApiClient
 from engine.lib.background import cancelled
+from engine.lib.saved_state import START, WAIT
 from engine.policy.config import KubeSchedulerConfiguration
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Files
 from engine.policy.start_check import require_usable
+from engine.rollout import last_resort
 from engine.rollout.control import SUFFIX as CONTROL_SUFFIX
 from engine.rollout.control import ConfigMapControl, NoControl, RolloutControl
 from engine.rollout.last_good import (
@@ -60,6 +62,28 @@ def state_dir_option(function: Command) -> Command:
         type=click.Path(path_type=Path, file_okay=False),
         help="Directory that keeps the last good policies over restarts. With a ConfigMap as "
         "source they are also kept in the ConfigMap NAME-last-good.",
+    )(function)
+
+
+def when_unsure_options(function: Command) -> Command:
+    """Add `--when-no-policies` and `--when-unreadable` to a command."""
+    function = click.option(
+        "--when-unreadable",
+        "when_unread",
+        type=click.Choice([WAIT, START]),
+        default=WAIT,
+        show_default=True,
+        help="What happens when something that was saved before cannot be read, such as the last "
+        "good policies: `wait` for it, or `start` without it after 10 s. It is not overwritten "
+        "before it was read.",
+    )(function)
+    return click.option(
+        "--when-no-policies",
+        type=click.Choice([last_resort.WAIT, last_resort.BUILTIN]),
+        default=last_resort.WAIT,
+        show_default=True,
+        help="What happens at a start when neither the policies nor the last good ones can be "
+        "used: every pod has to `wait`, or the `builtin` ones decide.",
     )(function)
 
 

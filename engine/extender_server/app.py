@@ -29,7 +29,10 @@ from engine.extender_server.worlds import RequestWorld, WatchedWorld, World
 from engine.kube.client import ApiClient
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import SystemClock
+from engine.lib.saved_state import SavedStates, WhenUnread
+from engine.pulled_metrics import show_saved_states
 from engine.rollout.last_good import NoStore, Store
+from engine.rollout.last_resort import WAIT, LastResort, WhenNone
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
@@ -54,6 +57,8 @@ class ExtenderSettings:
         watches: Watch the cluster; else only the content of a request is known.
         most_body_bytes: Larger requests are refused.
         certificate_seconds: Between two looks at the files of TLS.
+        when_no_policies: Whether pods wait without usable policies, or the built-in ones decide.
+        when_unread: What happens when something that was saved before cannot be read.
     """
 
     address: tuple[str, int] = ("127.0.0.1", 0)
@@ -63,6 +68,8 @@ class ExtenderSettings:
     watches: bool = True
     most_body_bytes: int = MOST_BODY_BYTES
     certificate_seconds: float = CERTIFICATE_SECONDS
+    when_no_policies: WhenNone = WAIT
+    when_unread: WhenUnread = "wait"
 
 
 @dataclass
@@ -132,6 +139,7 @@ class ExtenderApp:
         # 4. The policies.
         stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._extender: PolicyExtender | None = None
+        self.saved = SavedStates(self._clock, self.settings.when_unread)
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
@@ -141,7 +149,10 @@ class ExtenderApp:
             write_event=self._write_event,
             metrics=self.metrics,
             clock=self._clock,
+            last_resort=LastResort(is_fixed=True, when_none=self.settings.when_no_policies),
+            states=self.saved,
         )
+        show_saved_states(self.metrics, self.saved, lambda: self.rollout.origin)
         # 5. The server.
         self.server = ExtenderServer(
             world=self.world,
@@ -245,6 +256,7 @@ class ExtenderApp:
                     "ping": ping,
                     "shutdown": self._check_shutdown,
                     "serving": self._check_serving,
+                    "policies": self._check_policies,
                 },
             ),
             metrics_route("/metrics", self.registry),
@@ -253,6 +265,9 @@ class ExtenderApp:
 
     def _check_serving(self) -> str | None:
         return None if self.ports.serving.is_set() else "not answering yet"
+
+    def _check_policies(self) -> str | None:
+        return self.saved.waits_for() or self.rollout.waits_for()
 
     def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._stop.is_set() else None

@@ -14,6 +14,7 @@ from engine.facts.source import Source
 from engine.facts.sources import ConfigMapSource, FileSource
 from engine.kube.client import ApiClient
 from engine.lib.clock import Clock
+from engine.lib.saved_state import SavedStates
 from engine.policy.fact_config import (
     AnnotationFacts,
     ConfigMapFacts,
@@ -34,12 +35,14 @@ class FactSources:
         clock: Time.
         learned_store: Where what is learned is kept.
         may_save: False while another replica is to save it.
+        states: Reads what was learned before; None: nothing waits for that.
     """
 
     client: ApiClient
     clock: Clock
     learned_store: LearnedStore
     may_save: Callable[[], bool]
+    states: SavedStates | None = None
 
     def make(self, config: FactSource, facts: FactsConfig) -> Source:
         """The source that *config*, an entry of *facts*, describes."""
@@ -60,6 +63,7 @@ class FactSources:
                 may_save=self.may_save,
                 clock=self.clock,
                 namespaces=config.namespaces,
+                states=self.states,
             )
         return LearnedSource(
             DemandLearner(config),
@@ -68,4 +72,5 @@ class FactSources:
             store=self.learned_store,
             may_save=self.may_save,
             clock=self.clock,
+            states=self.states,
         )

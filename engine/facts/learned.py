@@ -7,6 +7,7 @@ still there.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -23,6 +24,7 @@ from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.files import FILES, Files
+from engine.lib.saved_state import SavedState, SavedStates, Unread
 from engine.model.objects import ConfigMap, decode
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchCounts, WatchOptions
@@ -41,7 +43,7 @@ P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
 
 
-class LearnedStoreError(Exception):
+class LearnedStoreError(Unread):
     """Saved learning cannot be read or written."""
 
 
@@ -108,8 +110,10 @@ class LearnedConfigMap:
         try:
             raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
             text = decode(ConfigMap, raw).data.get(f"{name}.json")
-        except NotFound:
-            return None
+        except NotFound as error:
+            if self._is_not_there(error):
+                return None
+            raise self._error(error) from error
         except (ApiError, *UNREADABLE) as error:
             raise self._error(error) from error
         return None if text is None else text.encode()
@@ -126,7 +130,9 @@ class LearnedConfigMap:
                     self._namespace,
                     content_type=MERGE_PATCH,
                 )
-            except NotFound:
+            except NotFound as error:
+                if not self._is_not_there(error):
+                    raise
                 manifest = {
                     "apiVersion": "v1",
                     "kind": "ConfigMap",
@@ -137,6 +143,10 @@ class LearnedConfigMap:
                 await self._client.create(CONFIG_MAPS, body, self._namespace)
         except ApiError as error:
             raise self._error(error) from error
+
+    def _is_not_there(self, error: NotFound) -> bool:
+        """True if it is the ConfigMap that is missing: another 404 says nothing about it."""
+        return error.what == (CONFIG_MAPS.plural, self._name)
 
     def _error(self, error: Exception) -> LearnedStoreError:
         return LearnedStoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
@@ -182,6 +192,8 @@ class LearnedSource(Generic[P]):
         may_save: False while another replica is to save.
         clock: Time.
         namespaces: The namespaces whose pods are watched; empty: all.
+        states: Reads *store* until that succeeds; None: decisions do not wait for it.
+        load_again_seconds: Between two reads of *store* then.
     """
 
     #: What was learned is reported at once.
@@ -197,6 +209,7 @@ class LearnedSource(Generic[P]):
         may_save: Callable[[], bool],
         clock: Clock,
         namespaces: tuple[str, ...] = (),
+        states: SavedStates | None = None,
         load_again_seconds: float = _LOAD_AGAIN_SECONDS,
     ) -> None:
         self._learner = learner
@@ -206,7 +219,10 @@ class LearnedSource(Generic[P]):
         self._may_save = may_save
         self._clock = clock
         self._namespaces = namespaces
-        self._load_again_seconds = load_again_seconds
+        self._states = states or SavedStates(
+            clock, sleep=lambda _: asyncio.sleep(load_again_seconds)
+        )
+        self._kept: SavedState[Mapping[str, Any] | None] | None = None
         self._is_restored = False
         self._is_new = False
         self._is_unsaved = False
@@ -221,7 +237,8 @@ class LearnedSource(Generic[P]):
     @property
     def failures(self) -> int:
         """How often pods could not be watched, or what was learned not be read or kept."""
-        return self._problems.count + sum(counts.failures for counts in self._watched)
+        restoring = 0 if self._kept is None else self._kept.failures
+        return self._problems.count + restoring + sum(counts.failures for counts in self._watched)
 
     async def run(self, report: Report) -> None:
         """Learn, report and save, until cancelled."""
@@ -241,19 +258,28 @@ class LearnedSource(Generic[P]):
             await cancelled(tasks)
 
     async def _restore(self) -> None:
-        while True:
-            try:
-                kept = await self._store.load(self._learner.name)
-                break
-            except LearnedStoreError as error:
-                # Going on without it would in the end overwrite it.
-                self._problems.report("Cannot read what was learned", str(error))
-                await asyncio.sleep(self._load_again_seconds)
+        state = self._kept = self._states.add(
+            self.name, self._read_kept, "Cannot read what was learned"
+        )
+        try:
+            while not state.is_known:
+                # Going on without it would in the end overwrite it. Decisions may be made without.
+                with contextlib.suppress(Unread):
+                    kept = await state.read()
+        except asyncio.CancelledError:
+            self._states.discard(state)
+            raise
         if kept is not None:
-            try:
-                self._learner.restore(msgspec.json.decode(kept), self._clock.now())
-            except UNREADABLE as error:
-                log.warning("What was learned is lost", source=self.name, reason=str(error))
+            self._learner.restore(kept, self._clock.now())
+
+    async def _read_kept(self) -> Mapping[str, Any] | None:
+        """The state that was saved, as plain data; None if none was. Raises `Unread`."""
+        try:
+            kept = await self._store.load(self._learner.name)
+            return None if kept is None else msgspec.json.decode(kept, type=dict[str, Any])
+        except UNREADABLE as error:
+            text = f"what was saved as `{self._learner.name}` is damaged: {error}"
+            raise Unread(text) from error
 
     def _informers(self) -> list[Informer[P]]:
         handlers = Handlers[P](

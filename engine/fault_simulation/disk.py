@@ -10,7 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import IO, Any, Final, Literal, cast
 
+import msgspec
+
 from engine.fault_simulation.hosts import Host
+from engine.lib.deep_json import UNREADABLE
 from engine.recording.log_writer import BATCH_SECONDS, LogSettings, LogWriter
 
 State = Literal["works", "full", "broken"]
@@ -79,6 +82,14 @@ class Disk:
         at = rng.randrange(len(data)) if data else 0
         self._files[path] = data[:at] + rng.choice([b"", b"\0" * 50, rng.randbytes(9)])
         return True
+
+    def mend(self) -> None:
+        """Have an operator delete what is damaged, as the log asks for."""
+        for path, data in list(self._files.items()):
+            try:
+                msgspec.json.decode(data)
+            except UNREADABLE:
+                del self._files[path]
 
     def _error(self, number: int, path: Path) -> OSError:
         self._on_fault(f"disk {self.state}")

@@ -428,6 +428,7 @@ class World:
         for replica in self.replicas:
             replica.trouble.due.clear()
             replica.disk.state = "works"
+            replica.disk.mend()
             replica.host.resume()
         self.cluster.resume_watches()
         for server in self.servers:
@@ -867,12 +868,16 @@ class _listening:
 #: sandbox starts with or that cannot be read. What is in force in the end is checked.
 _EXPECTED_ERRORS: Final = frozenset(
     {
+        "No usable policies: every pod waits",
         "No usable policies: running the built-in ones alone",
         "Not even the built-in policies load",
         "Policies rejected",
         "The built-in policies failed their trial",
         "Policies rolled back",
+        "Policies that failed their trial stay in force: there are no others",
         "The last good policies do not load any more",
+        "The last good policies failed their trial and stay in force",
+        "What was saved still cannot be read; it is not overwritten",
     }
 )
 #: What is logged as a warning, and has no reason while everything works.

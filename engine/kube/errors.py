@@ -98,7 +98,14 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: no such object, or the server does not serve this API."""
+    """404: no such object, or the server does not serve this API.
+
+    Attributes:
+        what: What is not there, as the server names it: the resource (`configmaps`) and the name.
+            Empty texts if it says neither, as for a path that is not served.
+    """
+
+    what: tuple[str, str] = ("", "")
 
 
 class AlreadyExists(ApiError):
@@ -191,6 +198,8 @@ class _Cause(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    kind: str | None = None
+    name: str | None = None
     causes: list[_Cause] | None = None
     retry_after_seconds: float | None = None
 
@@ -275,6 +284,8 @@ def error_from_answer(
     )
     if isinstance(error, Gone) and answer.metadata is not None:
         error.continue_token = answer.metadata.continue_token or ""
+    if isinstance(error, NotFound):
+        error.what = details.kind or "", details.name or ""
     return error
 
 

@@ -7,6 +7,7 @@ elsewhere.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.files import FILES, Files
+from engine.lib.saved_state import Unread
 
 log = structlog.get_logger(component="last_good")
 
@@ -37,8 +39,24 @@ _MOST_ROLLED_BACK: Final = 16
 _MOST_KNOWN: Final = 64
 
 
-class StoreError(Exception):
-    """The last good policies cannot be read or written."""
+_OURS: Final = (
+    REVISION_ANNOTATION,
+    ROLLED_BACK_ANNOTATION,
+    KNOWN_ANNOTATION,
+    REFUSED_ANNOTATION,
+)
+_NAMES: Final = re.compile(r"[0-9A-Za-z]*([,/][0-9A-Za-z]+)*")
+_DAMAGED_SUFFIX: Final = ".damaged"
+
+
+class StoreError(Unread):
+    """The last good policies cannot be read or written.
+
+    Attributes:
+        otherwise: What another store holds, which may be older; None if there is none, or nothing.
+    """
+
+    otherwise: "LastGood | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +191,26 @@ class DirectoryStore:
 
     def _write(self, last_good: LastGood) -> None:
         try:
+            self._set_damaged_aside()
             self._files.replace(self._path, msgspec.json.encode(last_good))
         except OSError as error:
             raise StoreError(f"{self._path}: {error}") from error
+
+    def _set_damaged_aside(self) -> None:
+        """Keep a file that cannot be understood under another name, for people."""
+        try:
+            there = self._files.read(self._path)
+            msgspec.json.decode(there, type=LastGood)
+        except FileNotFoundError:
+            pass
+        except UNREADABLE as error:
+            aside = self._path.with_name(self._path.name + _DAMAGED_SUFFIX)
+            self._files.replace(aside, there)
+            log.warning(
+                "A damaged file of last good policies is kept aside",
+                file=str(aside),
+                reason=str(error),
+            )
 
 
 class _Meta(msgspec.Struct, rename="camel", frozen=True):
@@ -219,9 +254,15 @@ class ConfigMapStore:
         if found is None:
             return None
         notes = found.metadata.annotations
+        for annotation in _OURS:
+            if not _NAMES.fullmatch(text := notes.get(annotation, "")):
+                raise self._error(f"annotation `{annotation}`: want revisions, got `{text[:60]}`")
         rolled_back = _listed(notes, ROLLED_BACK_ANNOTATION)
         revision = notes.get(REVISION_ANNOTATION, "")
         if not revision and not rolled_back:
+            if found.data:
+                wanted = f"it has policies, and no annotation `{REVISION_ANNOTATION}`"
+                raise self._error(f"{wanted}\nhint: empty it if nothing of it is to be kept")
             return None
         progress = Progress.read(notes.get(PROGRESS_ANNOTATION, ""))
         known, refused = _listed(notes, KNOWN_ANNOTATION), _listed(notes, REFUSED_ANNOTATION)
@@ -264,10 +305,13 @@ class ConfigMapStore:
         try:
             raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
             return _decode(raw)
-        except NotFound:
-            return None
+        except NotFound as error:
+            # A path that is not served, or a namespace that is gone, says nothing about it.
+            if error.what == (CONFIG_MAPS.plural, self._name):
+                return None
+            raise
         except UNREADABLE as error:
-            raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
+            raise self._error(error) from error
 
     async def _create(self, last_good: LastGood, annotations: dict[str, str]) -> None:
         manifest = {
@@ -283,7 +327,7 @@ class ConfigMapStore:
         }
         await self._client.create(CONFIG_MAPS, msgspec.json.encode(manifest), self._namespace)
 
-    def _error(self, error: ApiError) -> StoreError:
+    def _error(self, error: object) -> StoreError:
         return StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
 
 
@@ -294,20 +338,22 @@ class Stores:
         self._stores = stores
 
     async def load(self) -> LastGood | None:
-        """What the first store that can be read and has something holds, or None.
+        """What the first store that has something holds, or None.
 
-        Raises `StoreError` if none has something and one could not be read.
+        Raises `StoreError` if one before it could not be read: that may know of a roll-back, by
+        another leader, of what this one holds.
         """
         failure: StoreError | None = None
         for store in self._stores:
             try:
                 found = await store.load()
             except StoreError as error:
-                log.warning("Skipped a store of last good policies", reason=str(error))
-                failure = error
-            else:
-                if found is not None:
+                failure = failure or error
+                continue
+            if found is not None:
+                if failure is None:
                     return found
+                failure.otherwise = failure.otherwise or found
         if failure is not None:
             raise failure
         return None

@@ -37,6 +37,7 @@ CANARY_REASON: Final = "PolicyCanary"
 INCONCLUSIVE_REASON: Final = "PolicyInconclusive"
 PROMOTED_REASON: Final = "PolicyPromoted"
 SUPERSEDED_REASON: Final = "PolicySuperseded"
+NO_POLICIES_REASON: Final = "NoPolicies"
 
 _STAGED: Final = {
     "shadow": (SHADOW_REASON, NORMAL),
@@ -143,18 +144,26 @@ class Reports:
         kind = WARNING if loaded.losses.problems() else NORMAL
         self._event(self._offers.reference, kind, ACCEPTED_REASON, note, loaded.bundle.revision)
 
-    def rejected(self, rejection: Rejected, offer: Offer, in_force: str) -> None:
-        """A candidate failed a stage; the revision *in_force* stays."""
+    def rejected(
+        self, rejection: Rejected, offer: Offer, in_force: str, *, is_again: bool = False
+    ) -> None:
+        """A candidate failed a stage; the revision *in_force* stays.
+
+        With *is_again* it was only tried again: a reason that is the same is no news.
+        """
         note = rejection.note()
+        last = self.last_rejected
+        is_again = is_again and last is not None and last["note"] == note
         revision = rejection.revision or digest(offer.files or {})
         self._count("rejected", is_ok=False)
-        log.error(
-            "Policies rejected",
-            revision=revision,
-            stage=rejection.stage,
-            reason=note,
-            in_force=in_force,
-        )
+        if not is_again:
+            log.error(
+                "Policies rejected",
+                revision=revision,
+                stage=rejection.stage,
+                reason=note,
+                in_force=in_force,
+            )
         self.timeline.rejected(
             revision,
             offer.files or {},
@@ -163,6 +172,8 @@ class Reports:
             note=note,
             problems=rejection.problems,
         )
+        if is_again:
+            return
         problems = _plain(rejection.problems)
         self.last_rejected = self._note(
             "rejected", revision, stage=rejection.stage, note=note, problems=problems
@@ -189,6 +200,11 @@ class Reports:
         self._note("source_gone", in_force)
         note = "the policies' source is gone; what is in force stays"
         self._event(offer.reference, WARNING, SOURCE_GONE_REASON, note, "")
+
+    def waits(self, why: str) -> None:
+        """Every pod waits, for *why*: no policies can be used."""
+        note = f"{why}; every pod waits until there are some"
+        self._event(self._offers.reference, WARNING, NO_POLICIES_REASON, note, "")
 
     def rolled_back(self, revision: str, in_force: str, reason: str) -> None:
         """*revision* was rolled back during its probation; *in_force* decides again."""

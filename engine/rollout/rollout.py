@@ -21,6 +21,7 @@ from engine.binding.binder import yes
 from engine.binding.event_recorder import Reference
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
+from engine.lib.saved_state import PATIENCE_SECONDS, WAIT, SavedStates, Unread
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Files
@@ -28,13 +29,14 @@ from engine.policy.shadowed_policies import without_shadowed
 from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
-from engine.rollout.last_good import LastGood, Progress, Store
+from engine.rollout.last_good import LastGood, Progress, Store, StoreError
+from engine.rollout.last_resort import BUILTIN, WAITING, LastResort
 from engine.rollout.losses import count_losses, newly_pending
 from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
-from engine.rollout.saved_policies import LOAD_TIMEOUT, SAVE_TIMEOUT, SavedPolicies
+from engine.rollout.saved_policies import SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import MEANT_ANNOTATION, Offer, PolicySource
 from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, promoted
 from engine.rollout.standing import Standing
@@ -47,8 +49,11 @@ log = structlog.get_logger(component="rollout")
 
 _PROBATION_TICK: Final = 0.5
 _PENDING_SECONDS: Final = 5.0
-_CONTROL_SECONDS: Final = 10.0
 _START_AGAIN_SECONDS: Final = 5.0
+_OFFER_AGAIN_SECONDS: Final = 10.0
+_LONGEST_OFFER_PAUSE: Final = 300.0
+#: Stages that fail for want of memory or of a live sandbox, too: the same text may pass later.
+_PASSING_STAGES: Final = frozenset({"load", "internal"})
 
 OnSwitch = Callable[[LoadedRevision, LoadedRevision | None], None]
 """(new, old): called between two scheduling cycles when *new* is to decide from now on."""
@@ -80,10 +85,12 @@ class Rollout:
         metrics, clock: Measure.
         comparing: Compares a candidate with what is in force; None: this process decides nothing.
         control: Who may skip stages wants this.
-        last_resort: The files to start with where those that the source offers, and the last good
-            ones, are not usable; they hold no policies.
+        last_resort: What is in force where the policies that the source offers, and the last good
+            ones, are not usable.
         may_save: False once another replica may lead, by the clock: also before this one knows.
-        save_timeout, load_timeout: Seconds for which a new leader waits for *store*.
+        states: Reads what was saved before; None: it is waited for as long as it takes.
+        save_timeout, load_timeout: Seconds for which a new leader waits for *store*; the second is
+            that of *states* if there are none.
         sleep: Waits between two looks at the source, the store and an edit on probation.
     """
 
@@ -100,10 +107,11 @@ class Rollout:
         clock: Clock,
         comparing: Comparing | None = None,
         control: RolloutControl | None = None,
-        last_resort: Callable[[Files | None], Files] = lambda _offered: {},
+        last_resort: LastResort | None = None,
         may_save: Callable[[], bool] = yes,
+        states: SavedStates | None = None,
         save_timeout: float = SAVE_TIMEOUT,
-        load_timeout: float = LOAD_TIMEOUT,
+        load_timeout: float = PATIENCE_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.source_name: Final = source.name
@@ -116,11 +124,20 @@ class Rollout:
         self.is_active = True
         self.offers = Offers(source, sleep)
         self._revisions = Revisions()
+        if states is None:
+            states = SavedStates(clock, patience=load_timeout, sleep=sleep)
+        #: Nothing can stand in for what the source offers.
+        self._offered = states.add(
+            "policies", self.offers.arrived, "Cannot read the policies", when_unread=WAIT
+        )
+        self._mode = states.add(
+            "rollout-mode", self._control_known, "Cannot read the mode of roll-outs"
+        )
         self._saved = SavedPolicies(
             store,
             lambda: self.is_active and may_save(),
+            states=states,
             save_timeout=save_timeout,
-            load_timeout=load_timeout,
             sleep=sleep,
         )
         self._reports = Reports(
@@ -133,7 +150,12 @@ class Rollout:
         )
         self._control = control if control is not None else NoControl()
         self._comparing = comparing if comparing is not None else NoComparing()
-        self._last_resort = last_resort
+        self._last_resort = last_resort if last_resort is not None else LastResort()
+        #: Why every pod waits, while that is so.
+        self._waits_for = ""
+        self._may_pass = asyncio.Event()
+        self._is_again = False
+        self._last_good_may_load = False
         self._standing = Standing(self._comparing, lambda: self.is_active)
         self._staging = Staging(
             comparing=self._comparing,
@@ -185,6 +207,23 @@ class Rollout:
         """How far the edit that is on its way is, or the last one came."""
         return self._standing.shown_in(self._staging.status)
 
+    @property
+    def origin(self) -> str:
+        """Where what is in force comes from; "" if nothing is in force.
+
+        `source`, `last-good`, `rolled-back`, `builtin`, or `waiting`: every pod waits.
+        """
+        active = self._revisions.active
+        if active is None:
+            return ""
+        return "source" if active.origin == self.source_name else active.origin
+
+    def waits_for(self) -> str | None:
+        """Why no policies decide, for `/readyz`; None if some do."""
+        if self._revisions.active is None:
+            return "no policies are chosen yet"
+        return self._waits_for if self.origin == WAITING else None
+
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
         return self._reports.describe(self._revisions, self._saved)
@@ -198,32 +237,40 @@ class Rollout:
     async def start(self) -> LoadedRevision:
         """Choose what is in force at first, before there is a snapshot to try it on.
 
-        The source's policies if they pass checks and tests; else the last good ones; else the
-        built-in ones, with an error in the log. Waits for the source as long as it takes: nothing
-        is decided before it is known what it offers. Raises `UnusableConfiguration` if neither
-        loads because of a configuration file that no edit of the policies could make work.
+        The source's policies if they pass checks and tests; else the last good ones; else nothing
+        decides, or with the operator's consent the built-in ones, with an error in the log. Waits
+        for the source as long as it takes, and for what was saved unless the operator wants to
+        start without: nothing is decided before it is known what those say. Raises
+        `UnusableConfiguration` if nothing loads because of a configuration file that no edit of the
+        policies could make work.
         """
         # 1. What the source offers now, what is not to be obeyed of it, and what was in force
         # before.
-        await self._control_known()
+        with contextlib.suppress(Unread):
+            await self._mode.read()
         self._left_out = self._control.current.shadow
         self._tasks.append(asyncio.ensure_future(self.offers.follow()))
-        await self.offers.arrived()
-        self._saved.last_good = await self._saved.load(
-            "the source's policies are examined as at a first start"
-        )
+        await self._offered.read()
+        try:
+            self._saved.last_good = await self._saved.load()
+        except StoreError as error:
+            self._saved.last_good = error.otherwise
+        except Unread:
+            self._saved.last_good = None
         offer = self.offers.take()
         # 2. The source's, unless they do not pass.
         chosen: LoadedRevision | None = None
+        why = "they do not exist"
         if offer is not None and offer.files is not None:
             try:
                 with _faults_reject():
                     chosen = await self._prepare(offer)
             except Rejected as rejection:
-                self._reports.rejected(rejection, offer, in_force="")
+                why = f"they were rejected: {rejection.note()}"
+                self._rejected(rejection, offer, in_force="")
         elif offer is not None:
             self._reports.source_gone(offer, in_force="")
-        # 3. The last good, also if an edit goes through stages from those; 4. the built-in ones.
+        # 3. The last good, also if an edit goes through stages from those; 4. the last resort.
         if offer is not None and chosen is not None and await self._is_to_be_staged(offer, chosen):
             last_good = await self._prepare_last_good()
             if last_good is not None:
@@ -234,8 +281,9 @@ class Rollout:
         if loaded is None:
             if offer is not None and offer.files is not None:
                 self._stages.require_usable(offer.files)
-            loaded = await self._built_in_at_last(None if offer is None else offer.files)
+            loaded = await self._last_resort_at_last(None if offer is None else offer.files, why)
         self._switch(loaded)
+        self._report_waiting()
         return loaded
 
     async def run(self) -> None:
@@ -243,6 +291,7 @@ class Rollout:
         saving = self._saved.keep_saving(self._take_over)
         self._tasks.append(asyncio.ensure_future(saving))
         self._tasks.append(asyncio.ensure_future(self._follow_control()))
+        self._tasks.append(asyncio.ensure_future(self._offer_again()))
         try:
             await self._try_first()
             while True:
@@ -286,7 +335,11 @@ class Rollout:
         """
         self.is_active = True
         with self._taking_over():
-            await self._go_on_from(await self._saved.load("what is in force stays"))
+            stored: LastGood | None = None
+            with contextlib.suppress(Unread):
+                stored = await self._saved.load()
+            await self._go_on_from(stored)
+        self._report_waiting()
         self._standing.begin(self.active)
 
     async def _take_over(self, stored: LastGood | None) -> None:
@@ -379,7 +432,7 @@ class Rollout:
         except Rejected as rejection:
             if candidate is not None:
                 self._close([candidate])
-            self._reports.rejected(rejection, offer, self._revisions.active_revision)
+            self._rejected(rejection, offer, self._revisions.active_revision)
             return
         finally:
             duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
@@ -389,7 +442,8 @@ class Rollout:
             self._close([candidate])
             return
         candidate.was_in_force = self._saved.knows(candidate.bundle.revision)
-        self._switch(candidate, on_probation=True)
+        # Where every pod waited, there is nothing that a roll-back could go back to.
+        self._switch(candidate, on_probation=self.origin != WAITING)
         self._reports.accepted(candidate, duration_ms, took)
         self._saved.remember(candidate)
         await self._saved.save()
@@ -453,12 +507,10 @@ class Rollout:
         return obeyed
 
     async def _control_known(self) -> None:
-        """Return when the mode is known, or after some seconds: then the default counts."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CONTROL_SECONDS):
-                while not self._control.is_known:
-                    await self._control.changed.wait()
-                    self._control.changed.clear()
+        """Return when the mode is known."""
+        while not self._control.is_known:
+            await self._control.changed.wait()
+            self._control.changed.clear()
 
     async def _follow_control(self) -> None:
         """Have the policies examined again when others of them are to be obeyed than before, or
@@ -540,7 +592,11 @@ class Rollout:
                 loaded = await self._load_as("last-good", bundle, last_good.files)
         except Rejected as rejection:
             log.error("The last good policies do not load any more", reason=rejection.note())
+            self._last_good_may_load = rejection.stage in _PASSING_STAGES
+            if self._last_good_may_load:
+                self._may_pass.set()
             return None
+        self._last_good_may_load = False
         log.warning("Running the last good policies", revision=bundle.revision)
         return loaded
 
@@ -548,7 +604,7 @@ class Rollout:
         files: Files = {}
         # A fault in reading what is offered must not keep the built-in ones from a start.
         with contextlib.suppress(Rejected), _faults_reject():
-            files = self._last_resort(offered)
+            files = self._last_resort.builtin(offered)
         bundle = await self._built(files)
         loaded = await self._load_as("builtin", bundle, files)
         log.error(
@@ -559,15 +615,71 @@ class Rollout:
         )
         return loaded
 
-    async def _built_in_at_last(self, offered: Files | None) -> LoadedRevision:
-        """The built-in policies, however often their sandbox dies: nothing else could decide."""
+    async def _prepare_waiting(self, offered: Files | None, why: str) -> LoadedRevision:
+        self._waits_for = f"no policies are in force from {self.source_name}: {why}"
+        reason = f"no policies are in force from {self.source_name}"
+        try:
+            bundle, files = await asyncio.to_thread(self._last_resort.waiting, offered, reason)
+        except Exception:
+            # What is offered names profiles that cannot be: the pods of the others wait.
+            log.exception("Unexpected exception while reading the names of profiles")
+            bundle, files = await asyncio.to_thread(self._last_resort.waiting, None, reason)
+        loaded = await self._load_as(WAITING, bundle, files)
+        log.error(
+            "No usable policies: every pod waits",
+            source=self.source_name,
+            reason=why,
+            profiles=", ".join(profile.scheduler_name for profile in bundle.profiles),
+            hint="correct the policies; --when-no-policies=builtin has the built-in ones decide",
+        )
+        return loaded
+
+    async def _last_resort_at_last(self, offered: Files | None, why: str) -> LoadedRevision:
+        """The last resort, however often its sandbox dies: nothing else could be in force."""
+        # No files are a choice, too: that of the built-in policies.
+        is_wanted = self._last_resort.when_none == BUILTIN or offered == {}
         while True:
             try:
-                return await self._prepare_builtin(offered)
+                if is_wanted:
+                    return await self._prepare_builtin(offered)
+                return await self._prepare_waiting(offered, why)
             except Rejected as rejection:
                 log.error("Not even the built-in policies load", reason=rejection.note())
             self.offers.repeat()  # may load, too, when these do
             await self._sleep(_START_AGAIN_SECONDS)
+
+    def _report_waiting(self) -> None:
+        if self.origin == WAITING:
+            self._reports.waits(self._waits_for)
+
+    def _rejected(self, rejection: Rejected, offer: Offer, in_force: str) -> None:
+        """Report that *offer* is rejected; if the reason may pass, it is offered again later."""
+        is_again, self._is_again = self._is_again, False
+        self._reports.rejected(rejection, offer, in_force, is_again=is_again)
+        if rejection.stage in _PASSING_STAGES:
+            self._may_pass.set()
+
+    async def _offer_again(self) -> None:
+        """Try again what did not load, less and less often, until cancelled.
+
+        What goes out of force because the machine is short of memory comes back by itself.
+        """
+        pause = _OFFER_AGAIN_SECONDS
+        while True:
+            await self._may_pass.wait()
+            self._may_pass.clear()
+            await self._sleep(pause)
+            pause = min(2 * pause, _LONGEST_OFFER_PAUSE)
+            if self._last_good_may_load and self.origin in (WAITING, "builtin"):
+                active, loaded = self.active, await self._prepare_last_good()
+                if loaded is not None:
+                    await self._fall_back(loaded, active)
+            rejected = self._reports.last_rejected
+            if rejected is not None and rejected["stage"] in _PASSING_STAGES:
+                self._is_again = True
+                self.offers.repeat()
+            elif not self._may_pass.is_set():
+                pause = _OFFER_AGAIN_SECONDS
 
     async def _load_as(
         self, origin: str, bundle: Bundle, files: Mapping[str, str]
@@ -590,8 +702,16 @@ class Rollout:
             await self._stages.try_out(twin, self._world, first if is_known else None)
             first.losses = await self._losses_since_last_good(twin)
         except Rejected as rejection:
-            if first.origin == "builtin":
+            if first.origin in ("builtin", WAITING):
                 log.error("The built-in policies failed their trial", reason=rejection.note())
+                return
+            if first.bundle.revision == self._saved.revision:
+                # They were good, and are no worse than the built-in ones would be.
+                log.error(
+                    "The last good policies failed their trial and stay in force",
+                    revision=first.bundle.revision,
+                    reason=rejection.note(),
+                )
                 return
             offer = Offer(first.files, reference=self.offers.reference)
             self._reports.rejected(rejection, offer, self._revisions.active_revision)
@@ -630,18 +750,22 @@ class Rollout:
         return await count_losses(self._stages, first, before, self._world)
 
     async def _replace_first(self, first: LoadedRevision) -> None:
-        """Fall back from *first*, which failed its trial, to the last good ones or the built-in."""
-        loaded = None
-        if self._saved.revision not in (None, first.bundle.revision):
-            loaded = await self._prepare_last_good()
-        try:
-            loaded = loaded or await self._prepare_builtin(first.files)
-        except Rejected as rejection:
-            # A machine without memory for a sandbox, say. What decides now, has one.
+        """Fall back from *first*, which failed its trial, to the last good ones.
+
+        Without any, *first* stays: the pods that it fails for wait, and others are decided by no
+        other rules, unless the operator wants the built-in ones then.
+        """
+        loaded = await self._prepare_last_good()
+        if loaded is None and self._last_resort.when_none == BUILTIN:
+            try:
+                loaded = await self._prepare_builtin(first.files)
+            except Rejected as rejection:
+                # A machine without memory for a sandbox, say. What decides now, has one.
+                log.error("Not even the built-in policies load", reason=rejection.note())
+        if loaded is None:
             log.error(
-                "Not even the built-in policies load",
+                "Policies that failed their trial stay in force: there are no others",
                 in_force=first.bundle.revision,
-                reason=rejection.note(),
             )
             return
         await self._fall_back(loaded, first)

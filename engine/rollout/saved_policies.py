@@ -12,19 +12,17 @@ from typing import Final
 
 import structlog
 
+from engine.lib.saved_state import SavedStates, Unread
 from engine.rollout.last_good import LastGood, Progress, Store, StoreError
 from engine.rollout.trial import LoadedRevision
 
 log = structlog.get_logger(component="rollout")
 
-#: Pods wait to be decided: a store that does not answer holds up a start or a new leader no longer
-#: than this. It is read again in the background.
+#: Pods wait to be decided: a store that takes nothing holds up a start or a new leader no longer
+#: than this. It is written again in the background.
 SAVE_TIMEOUT: Final = 2.0
-LOAD_TIMEOUT: Final = 10.0
 _SAVE_AGAIN_SECONDS: Final = 10.0
 _LONGEST_SAVE_PAUSE: Final = 300.0
-_LOAD_TRIES: Final = 4
-_LOAD_PAUSE_SECONDS: Final = 0.5
 
 
 class SavedPolicies:
@@ -33,13 +31,12 @@ class SavedPolicies:
     Args:
         store: Where they are saved.
         is_leader: Whether this process may write to *store*.
-        save_timeout, load_timeout: Seconds for which a start or a new leader waits for *store*.
+        states: Reads *store* until that succeeds.
+        save_timeout: Seconds for which a start or a new leader waits for *store* to take something.
         sleep: Waits between two looks at *store*.
 
     Attributes:
         last_good: What is to be found after a restart; None if nothing is known of it.
-        is_unread: The store has not answered yet: its content is unknown, so it must not be
-            overwritten.
     """
 
     def __init__(
@@ -47,20 +44,25 @@ class SavedPolicies:
         store: Store,
         is_leader: Callable[[], bool],
         *,
+        states: SavedStates,
         save_timeout: float,
-        load_timeout: float,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.last_good: LastGood | None = None
         self._store = store
         self._is_leader = is_leader
+        self._state = states.add("last-good", store.load, "Cannot read the last good policies")
         self._save_timeout = save_timeout
-        self._load_timeout = load_timeout
         self._sleep = sleep
         self._unsaved: LastGood | None = None
-        self.is_unread = False
         self._is_loading = False
+        self._is_everywhere = False  # every store has it, as far as it can be read
         self._saving = asyncio.Lock()
+
+    @property
+    def is_unread(self) -> bool:
+        """What the store holds is not known, so it must not be overwritten."""
+        return not self._state.is_known
 
     @property
     def revision(self) -> str | None:
@@ -158,24 +160,18 @@ class SavedPolicies:
 
     # --- the store -----------------------------------------------------------------------------
 
-    async def load(self, until_then: str) -> LastGood | None:
-        """What the store holds; None if nothing, or if it does not answer in time.
+    async def load(self) -> LastGood | None:
+        """What the store holds; None if nothing, as soon as it can be read.
 
-        In that case `keep_saving` tries again; *until_then* is logged: what happens until then.
+        Raises `Unread` after some time if the process is to go on without it then; `keep_saving`
+        reads it again, and nothing is saved until that succeeds.
         """
         self._is_loading = True
+        self._is_everywhere = False
         try:
-            async with asyncio.timeout(self._load_timeout):
-                stored = await self._try_to_load()
-        except TimeoutError:
-            reason = f"no answer for {self._load_timeout:g} s"
-            log.warning("Cannot read the last good policies", reason=reason, until_then=until_then)
-            self.is_unread = True
-            return None
+            return await self._state.read()
         finally:
             self._is_loading = False
-        self.is_unread = False
-        return stored
 
     async def save(self) -> None:
         """Save what is not saved yet; a store that refuses is tried again by `keep_saving`."""
@@ -190,6 +186,7 @@ class SavedPolicies:
             except StoreError as error:
                 log.warning("Cannot save the last good policies", reason=str(error))
                 return
+            self._is_everywhere = is_saved
             if is_saved and self._unsaved is unsaved:
                 self._unsaved = None
 
@@ -208,7 +205,7 @@ class SavedPolicies:
         pause = _SAVE_AGAIN_SECONDS
         while True:
             await self._sleep(pause)
-            if self.is_unread and self._is_leader():
+            if self.is_unread and not self._is_loading and self._is_leader():
                 await self._load_again(take_over)
             await self._restore_deleted()
             await self.save()
@@ -218,22 +215,12 @@ class SavedPolicies:
     def _may_save(self) -> bool:
         return self._is_leader() and not (self.is_unread or self._is_loading)
 
-    async def _try_to_load(self) -> LastGood | None:
-        """What was saved last, or None; reading is tried a few times."""
-        for attempt in range(1, _LOAD_TRIES + 1):
-            try:
-                return await self._store.load()
-            except StoreError as error:
-                log.warning("Cannot read the last good policies", reason=str(error))
-                if attempt < _LOAD_TRIES:
-                    await self._sleep(_LOAD_PAUSE_SECONDS)
-        return None
-
     async def _load_again(self, take_over: Callable[[LastGood | None], Awaitable[None]]) -> None:
         # A revision that was rolled back earlier may be in force until the store is read.
         ours = self.rolled_back
-        stored = await self.load("what is in force stays")
-        if self.is_unread:
+        try:
+            stored = await self._state.once()
+        except Unread:
             return
         if stored is not None:
             log.info("Read the last good policies", revision=stored.revision)
@@ -250,6 +237,13 @@ class SavedPolicies:
         if not kept.revision and not kept.rolled_back:
             return  # an empty state looks the same as none
         with contextlib.suppress(StoreError):  # tried again soon
-            if await self._store.is_lost():
+            if not await self._store.is_lost():
+                self._is_everywhere = True
+                return
+            if self._is_everywhere:
                 log.warning("The last good policies were deleted; saving them again")
-                self._unsaved = self.last_good
+            else:
+                # The state directory of a new pod: nothing was deleted there.
+                log.info("Saving the last good policies where they are missing")
+            self._is_everywhere = False
+            self._unsaved = self.last_good

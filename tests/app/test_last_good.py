@@ -125,9 +125,21 @@ async def test_one_store_is_enough(cluster: DevCluster, client: ApiClient, tmp_p
     """A scheduler that may not write ConfigMaps still survives a crash of its container."""
     directory = DirectoryStore(tmp_path)
     store = Stores(ConfigMapStore(client, "default", "lg"), directory)
-    cluster.faults.fail(403, resource="configmaps", times=None)
+    cluster.faults.fail(403, verb="create", resource="configmaps", times=None)
     await store.save(GOOD)
     assert await store.load() == GOOD
+
+
+async def test_a_store_behind_one_that_cannot_be_read_is_not_believed(
+    cluster: DevCluster, client: ApiClient, tmp_path: Path
+) -> None:
+    """The ConfigMap may know that another leader rolled back what this directory holds."""
+    store = Stores(ConfigMapStore(client, "default", "lg"), DirectoryStore(tmp_path))
+    cluster.faults.fail(403, resource="configmaps", times=None)
+    await store.save(GOOD)
+    with pytest.raises(StoreError, match="403") as caught:
+        await store.load()
+    assert caught.value.otherwise == GOOD
 
 
 async def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path) -> None:

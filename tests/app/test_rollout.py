@@ -371,9 +371,45 @@ async def test_an_empty_configmap_means_the_builtin_policies(cluster: DevCluster
         assert app.rollout.describe()["active"]["files"] == []
 
 
-async def test_without_a_configmap_the_builtin_policies_run(cluster: DevCluster) -> None:
+@pytest.mark.parametrize("is_there", [True, False], ids=["bad", "missing"])
+async def test_without_usable_policies_pods_wait_and_say_what_for(
+    cluster: DevCluster, is_there: bool
+) -> None:
+    """The built-in ones decided, for a reason that only the log gave: pods were on wrong nodes."""
+    if is_there:
+        edit(cluster, files("def score(pod, node:\n"))
+    cluster.create(make_pod("early"))
     async with scheduler(cluster, from_config_map=True) as app:
+        # 1. Nothing is decided, and every place where one looks says why.
+        assert app.rollout.describe()["active"]["origin"] == "waiting"
+        cluster.create(make_pod("late"))
+        why = "no policies are in force from configmap:starsched/policies"
+        for name in ("early", "late"):
+            await answer(cluster, name, f"gated by policy `wait_for_policies`: {why}")
+        await eventually(lambda: events(cluster, "NoPolicies"))
+        (event,) = events(cluster, "NoPolicies")
+        assert event["regarding"]["name"] == NAME
+        assert event["note"].startswith(why)
+        assert metric(app, "starsched_policy_origin", origin="waiting") == 1
+        unready = app.rollout.waits_for()
+        assert unready is not None
+        assert ("p.star" if is_there else "do not exist") in unready or "mine.star" in unready
+        assert node_of(cluster, "early") == node_of(cluster, "late") == ""
+        # 2. It ends by itself, with no roll-back to it.
+        edit(cluster, files(prefer("node-2")))
+        for name in ("early", "late"):
+            await eventually(lambda name=name: node_of(cluster, name) == "node-2")  # type: ignore[misc]
+        assert app.rollout.waits_for() is None
+        assert not app.rollout.describe()["active"]["on_probation"]
+        assert metric(app, "starsched_policy_origin", origin="source") == 1
+
+
+async def test_without_a_configmap_the_builtin_policies_run_if_that_is_wanted(
+    cluster: DevCluster,
+) -> None:
+    async with scheduler(cluster, from_config_map=True, when_no_policies="builtin") as app:
         assert app.rollout.describe()["active"]["origin"] == "builtin"
+        assert app.rollout.waits_for() is None
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
 
@@ -400,11 +436,11 @@ async def test_the_last_good_policies_survive_a_restart(
         await eventually(lambda: node_of(cluster, "one") == "node-1")
 
 
-async def test_a_bad_start_without_last_good_runs_the_builtin_policies(
+async def test_a_bad_start_without_last_good_runs_the_builtin_policies_if_that_is_wanted(
     cluster: DevCluster,
 ) -> None:
     edit(cluster, files("def score(pod, node:\n"))
-    async with scheduler(cluster, from_config_map=True) as app:
+    async with scheduler(cluster, from_config_map=True, when_no_policies="builtin") as app:
         assert app.rollout.describe()["active"]["origin"] == "builtin"
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
@@ -412,16 +448,24 @@ async def test_a_bad_start_without_last_good_runs_the_builtin_policies(
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@pytest.mark.parametrize("when_none", ["wait", "builtin"])
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_a_bad_start_next_to_kube_scheduler_leaves_its_pods_alone(
-    cluster: DevCluster, is_there: bool
+    cluster: DevCluster, is_there: bool, when_none: str
 ) -> None:
     """Two schedulers placed the same pods where the first policies were bad, or were missing."""
     if is_there:
         profile = "profiles: [{schedulerName: ours}, {schedulerName: others}]"
         head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
         edit(cluster, {"bad.star": "def score(pod, node:\n", "profile.yaml": head + profile})
-    async with scheduler(cluster, from_config_map=True, last_resort="ours") as app:
+    words = {"last_resort": "ours", "when_no_policies": when_none}
+    async with scheduler(cluster, from_config_map=True, **words) as app:
+        if when_none == "wait":
+            assert app.rollout.describe()["active"]["origin"] == "waiting"
+            cluster.create(make_pod("theirs"), make_pod("ours", scheduler_name="ours"))
+            await eventually(lambda: condition(cluster, "ours"))
+            assert not condition(cluster, "theirs")
+            return
         assert app.rollout.describe()["active"]["origin"] == "builtin"
         cluster.create(make_pod("theirs"))
         names = ["ours", "others"] if is_there else ["ours"]
@@ -457,7 +501,7 @@ async def test_a_fault_of_ours_in_examining_policies_does_not_end_the_start(
         store=lambda _client: store,
         stages=stages.building(build),
     ) as app:
-        assert app.rollout.describe()["active"]["origin"] == "builtin"
+        assert app.rollout.describe()["active"]["origin"] == "waiting"
         await eventually(lambda: rejections(cluster))
         assert rejections(cluster)[0] == "internal error: KeyError: 'a fault'"
 

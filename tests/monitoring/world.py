@@ -264,6 +264,7 @@ async def run(world: World) -> None:
         cluster.start_kubelets()
         # 1. Nobody is there; then only a standby is.
         await world.until_firing("StarschedDown")
+        await without_policies(world)
         world.write_facts(time.time())
         world.edit("node-1")
         async with world.scheduler() as app:
@@ -276,6 +277,16 @@ async def run(world: World) -> None:
             # 3. Nothing is.
             await troubles(world, app)
             await world.until_settled()
+
+
+async def without_policies(world: World) -> None:
+    """A scheduler that may not read what it needs, and then finds that there is nothing."""
+    faults = world.cluster.faults
+    refused = faults.fail(403, verb="list", resource="configmaps", times=None)
+    async with scheduler(world.cluster, from_config_map=True, wait=False, local_port=world.port):
+        await world.until_firing("StarschedSavedStateUnread")
+        faults.remove(refused)
+        await world.until_firing("StarschedNoPolicies")
 
 
 async def all_is_well(world: World, app: App) -> None:

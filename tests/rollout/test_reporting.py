@@ -7,7 +7,9 @@ import pytest
 import structlog
 
 from engine.binding.event_recorder import Reference
+from engine.lib.clock import SystemClock
 from engine.lib.confinement import Confinement
+from engine.lib.saved_state import START, SavedStates
 from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
 from engine.rollout.trial import LoadedRevision
@@ -150,8 +152,12 @@ async def test_a_place_that_lost_it_and_takes_nothing_is_asked_less_and_less() -
 
 @pytest.mark.parametrize("what", ["load", "save"])
 async def test_a_store_that_hangs_does_not_keep_a_new_leader_from_deciding(what: str) -> None:
-    """It held the lease and decided nothing: two minutes for a read, half a one for a write."""
-    async with bench(GOOD, is_active=False, load_timeout=0.1, save_timeout=0.1) as b:
+    """It held the lease and decided nothing: two minutes for a read, half a one for a write.
+
+    A read keeps it, unless the operator wants to go on without.
+    """
+    states = SavedStates(SystemClock(), START, patience=0.1, sleep=no_time)
+    async with bench(GOOD, is_active=False, states=states, save_timeout=0.1) as b:
         b.store.hangs_in = what
         await asyncio.wait_for(b.rollout.lead(), 5)
         assert b.is_in_force(GOOD)()

@@ -6,17 +6,20 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
 from engine.lib.clock import SystemClock
+from engine.lib.saved_state import START, SavedStates
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import Problem, SandboxDied
 from engine.policy.evaluator import InProcessEvaluator
-from engine.rollout.last_good import LastGood, Progress, StoreError
+from engine.rollout.last_good import LastGood, Progress, Store, StoreError
+from engine.rollout.last_resort import BUILTIN, WAIT, LastResort, WhenNone
 from engine.rollout.rollout import Rollout
 from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import Offer, OnOffer
@@ -137,7 +140,7 @@ def revision_of(files: Mapping[str, str]) -> str:
 
 def make_rollout(
     source: Source,
-    store: Kept,
+    store: Store,
     world: World,
     on_switch: Callable[[object, object], None] = lambda *_: None,
     make_evaluator: MakeEvaluator = lambda bundle: InProcessEvaluator(bundle.program),
@@ -161,21 +164,30 @@ def make_rollout(
     )
 
 
-async def test_a_store_that_hangs_does_not_keep_a_start() -> None:
+def without_waiting() -> SavedStates:
+    """States of a process that is to go on without what cannot be read."""
+    return SavedStates(SystemClock(), START, patience=0.1, sleep=no_time)
+
+
+async def test_a_start_goes_on_without_a_store_that_hangs_if_that_is_wanted() -> None:
     """It took two minutes. What was taken back before must not be in force for good, nor forgotten.
 
-    Neither may anything be saved over what nobody has read.
+    Neither may anything be saved over what was not read.
     """
     store = Kept()
     taken_back = revision_of(EDITED)
     kept = store.last_good = LastGood(revision_of(STORED), STORED, (taken_back,))
     store.hangs_in = "load"
-    rollout = make_rollout(Source(EDITED), store, World(), load_timeout=0.1, sleep=no_time)
+    states = without_waiting()
+    rollout = make_rollout(Source(EDITED), store, World(), states=states, sleep=no_time)
     with structlog.testing.capture_logs() as logs:
         await asyncio.wait_for(rollout.start(), 5)
     (line,) = [one for one in logs if one["event"] == "Cannot read the last good policies"]
     assert line["reason"] == "no answer for 0.1 s"
-    assert line["until_then"] == "the source's policies are examined as at a first start"
+    (error,) = [one for one in logs if one["log_level"] == "error"]
+    assert error["until_then"] == "decisions are made without it"
+    assert states.unread()["last-good"] == 1
+    assert states.waits_for() is None
     assert rollout.active.bundle.revision == taken_back
     running = asyncio.ensure_future(rollout.run())
     try:
@@ -206,7 +218,7 @@ async def rolled_back_in_force(
     kept = store.last_good = LastGood(revision_of(STORED), STORED, (revision_of(EDITED),))
     store.hangs_in = "load"
     world.slow = kept.revision
-    rollout = make_rollout(source, store, world, load_timeout=0.1, sleep=no_time)
+    rollout = make_rollout(source, store, world, states=without_waiting(), sleep=no_time)
     await asyncio.wait_for(rollout.start(), 5)
     assert rollout.active.bundle.revision == revision_of(source.files)
     running = asyncio.ensure_future(rollout.run())
@@ -321,7 +333,10 @@ async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_policies_that_fail_their_trial_stay_while_nothing_else_loads() -> None:
+@pytest.mark.parametrize("when_none", [WAIT, BUILTIN])
+async def test_policies_that_fail_their_trial_stay_while_nothing_else_loads(
+    when_none: WhenNone,
+) -> None:
     """It ended the process: where memory is short, no sandbox outlives its start."""
     source, world = Source(STORED), World()
     world.is_idle.clear()
@@ -332,14 +347,21 @@ async def test_policies_that_fail_their_trial_stay_while_nothing_else_loads() ->
             raise SandboxDied([Problem("", 0, 0, "the sandbox died")])
         return InProcessEvaluator(bundle.program)
 
-    rollout = make_rollout(source, Kept(), world, make_evaluator=start_sandbox, sleep=no_time)
+    rollout = make_rollout(
+        source,
+        Kept(),
+        world,
+        make_evaluator=start_sandbox,
+        last_resort=LastResort(when_none=when_none),
+        sleep=no_time,
+    )
     await rollout.start()
     is_short_of_memory = True
     running = asyncio.ensure_future(rollout.run())
     try:
         world.is_idle.set()
         with structlog.testing.capture_logs() as logs:
-            await eventually(lambda: any("built-in" in line["event"] for line in logs))
+            await eventually(lambda: any("stay in force" in line["event"] for line in logs))
         assert rollout.active.bundle.revision == revision_of(STORED)
         is_short_of_memory = False
         source.offer(Offer(EDITED))
@@ -401,9 +423,10 @@ async def test_a_source_that_fails_is_started_again() -> None:
 async def test_nothing_is_saved_over_what_is_being_read() -> None:
     store = Slow()
     store.last_good = LastGood("good", STORED, rolled_back=("bad",))
-    saved = SavedPolicies(store, lambda: True, save_timeout=9, load_timeout=9, sleep=no_time)
+    states = SavedStates(SystemClock(), sleep=no_time)
+    saved = SavedPolicies(store, lambda: True, states=states, save_timeout=9, sleep=no_time)
     saved.remember_progress(Progress("edit", "good", 0))
-    reading = asyncio.ensure_future(saved.load("what is in force stays"))
+    reading = asyncio.ensure_future(saved.load())
     await asyncio.sleep(0)
     await saved.save()
     assert store.asked == 0
