@@ -82,7 +82,8 @@ class Gates:
         time_to_bind: Mean time to a binding, as a multiple of the control sample's.
         fragmentation: How much more capacity may be stranded, as a share of what the pods
             request; None: not watched.
-        max_moved_of_class: As `max_moved`, of the decisions about the pods of any one class.
+        max_moved_of_class: As `max_moved`, of the decisions about the pods of any one class; by
+            default as large.
         max_without_profile: Pods that have a profile and would have none.
         max_fit_nowhere: Pods that fit on some node and would fit on none.
         max_nodes_lost: Share of the nodes that take pods and would take none.
@@ -247,14 +248,15 @@ def _gates(members: Object) -> Gates:
     fragmentation = None
     if members.get("fragmentation") is not None:
         fragmentation = _share(members, "fragmentation", 0.0)
+    max_moved = _share(members, "maxMoved", default.max_moved)
     gates = Gates(
-        max_moved=_share(members, "maxMoved", default.max_moved),
+        max_moved=max_moved,
         max_newly_pending=members.integer("maxNewlyPending", default.max_newly_pending, 0),
         max_evictions=members.integer("maxEvictions", default.max_evictions, 0),
         error_rate=_share(members, "errorRate", default.error_rate),
         latency=_multiple(members, "latency", default.latency),
         time_to_bind=_multiple(members, "timeToBind", default.time_to_bind),
-        max_moved_of_class=_share(members, "maxMovedOfClass", default.max_moved_of_class),
+        max_moved_of_class=_share(members, "maxMovedOfClass", max_moved),
         max_without_profile=members.integer("maxWithoutProfile", default.max_without_profile, 0),
         max_fit_nowhere=members.integer("maxFitNowhere", default.max_fit_nowhere, 0),
         max_nodes_lost=_share(members, "maxNodesLost", default.max_nodes_lost),

@@ -65,7 +65,7 @@ def test_every_field_is_read() -> None:
             LabelSelector({"team": "a"}, (LabelSelectorRequirement("tier", "NotIn", ("prod",)),)),
             "p",
         ),
-        Gates(0.1, 1, 2, 0.05, 3.0, 1.5, 0.1),
+        Gates(0.1, 1, 2, 0.05, 3.0, 1.5, 0.1, max_moved_of_class=0.1),
     )
 
 
