@@ -46,6 +46,7 @@ from engine.kernel.events import (
     FactsReported,
     LeadershipAcquired,
     PodGroupsServed,
+    ReadabilityChanged,
     RevisionSwitched,
     Stopped,
     TimePassed,
@@ -115,6 +116,7 @@ from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
 from engine.tracing.pod_traces import Tracing
 from engine.watching.informer import Handler, Handlers
+from engine.watching.readable import MOST_AGE_SECONDS, Readability
 
 log = structlog.get_logger(component="app")
 
@@ -153,6 +155,8 @@ class Settings:
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
+        most_watch_age: Seconds for which what is known of a resource stays in use once it cannot be
+            read: 0 not at all, infinity for ever.
         bindings: Most bindings in flight.
         last_resort: The `schedulerName` of the pods that a start without usable policies is about,
             if those that are offered do not say; None where the stages have a configuration of
@@ -174,6 +178,7 @@ class Settings:
     max_backoff: float = 10.0
     pops_early: bool = True
     max_unschedulable: float = 300.0
+    most_watch_age: float = MOST_AGE_SECONDS
     bindings: int = MOST_IN_FLIGHT
     last_resort: str | None = DEFAULT_SCHEDULER_NAME
     profile_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
@@ -403,6 +408,7 @@ class App:
             others=self._handler_of,
             on_served=self._pod_groups_served,
         )
+        self.readability = Readability(self._informers, self._clock, self.settings.most_watch_age)
         self._dumping: asyncio.Task[None] | None = None
         # 7. The live answers.
         self._decisions = DecisionRecord()
@@ -625,9 +631,16 @@ class App:
         """Report the time to the kernel, once a second on the second."""
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
+            self._follow_readability()
             self.report(TimePassed())
             self.status.retry()
             self.group_status.retry()
+
+    def _follow_readability(self) -> None:
+        """Report to the kernel what cannot be read any more, and what can be read again."""
+        changed = self.readability.change(self.cache.objects.unknown)
+        if changed is not None:
+            self.report(ReadabilityChanged(changed))
 
     # --- the kernel ------------------------------------------------------------------------
 
@@ -909,6 +922,7 @@ class App:
                     "shutdown": self._check_shutdown,
                     "sched-handler-sync": self._check_synced,
                     "policies": self._check_policies,
+                    "watches": self.readability.problem,
                 },
             ),
             metrics_route("/metrics", self.registry),
@@ -963,7 +977,10 @@ class App:
         return Leader(leader, is_us=False, address=elector.holder_page if leader else "")
 
     def _check_synced(self) -> str | None:
-        return None if self._is_synced else "handlers are not fully synchronized"
+        if self._is_synced:
+            return None
+        waiting = self.readability.not_synced()
+        return f"handlers are not fully synchronized{f': {waiting}' if waiting else ''}"
 
     def _check_policies(self) -> str | None:
         return self.saved.waits_for() or self.rollout.waits_for()
@@ -986,7 +1003,7 @@ class App:
         )
         show_saved_states(metrics, self.saved, lambda: self.rollout.origin)
         show_facts(metrics, self.facts)
-        show_watches(metrics, self._informers)
+        show_watches(metrics, self._informers, self._clock)
         show_pod_groups(metrics, lambda: self._pod_groups)
         if self.decision_log is not None:
             show_recording(metrics, self.decision_log)

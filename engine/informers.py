@@ -26,12 +26,11 @@ from engine.watching.reflector import WatchOptions
 
 NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
-#: Most seconds between looks for a resource that the API server has in none of its versions: one
-#: may come with an upgrade.
+#: Most seconds between looks for a resource that the API server has in none of its versions.
 VERSIONS_RETRY_SECONDS: Final = 20.0
 
-# What decisions read in addition to pods and nodes, each with its record. If a cluster does not
-# serve or allow one of them, it counts as empty.
+# What decisions read in addition to pods and nodes, each with its record. What a cluster does not
+# serve is empty; what it does not allow to list is not in sync, as pods and nodes are not.
 OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.NAMESPACES, api.Namespace),
     (resources.SERVICES, api.Service),
@@ -83,10 +82,9 @@ def make_informers(
     """
 
     def made() -> Iterator[Informer[Any]]:
-        of_nodes = Informer(client, resources.NODES, Node.from_raw, nodes)
-        yield of_nodes
-        # A server that is starting forbids everything, nodes too, until it has read the RBAC roles.
-        optional = WatchOptions(optional=True, has_read_roles=lambda: of_nodes.has_synced)
+        yield Informer(client, resources.NODES, Node.from_raw, nodes)
+        # All are looked for as often: one may come with an upgrade, or with a feature gate.
+        optional = WatchOptions(optional=True, absent_retry=VERSIONS_RETRY_SECONDS)
         for resource, record in OTHER_OBJECTS:
             decode, handlers = _decoder_of(record), [others(resource)]
             older = resources.OLDER_VERSIONS.get(resource, ())
@@ -96,9 +94,7 @@ def make_informers(
                 decode,
                 handlers,
                 on_served=partial(on_served, resource) if older else lambda _: None,
-                options=replace(optional, older=older, absent_retry=VERSIONS_RETRY_SECONDS)
-                if older
-                else optional,
+                options=replace(optional, older=older),
             )
         options = WatchOptions(field_selector=NOT_TERMINAL)
         yield Informer(client, resources.PODS, pod_decoder(), pods, options=options)

@@ -14,6 +14,7 @@ from engine.caching.cache import Cache
 from engine.facts.live_facts import LiveFacts
 from engine.kernel.entities import Entities
 from engine.kube.resources import OLDER_VERSIONS, POD_GROUPS, Resource
+from engine.lib.clock import Clock
 from engine.lib.saved_state import SavedStates
 from engine.model.pod import Pod
 from engine.queueing.scheduling_queue import SchedulingQueue
@@ -331,8 +332,8 @@ def show_pod_groups(metrics: Metrics, served: Callable[[], Resource | None]) -> 
     )
 
 
-def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]]) -> None:
-    """Export the lists, watches and failures of the informers."""
+def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]], clock: Clock) -> None:
+    """Export the lists, watches and failures of the informers, and how current they are."""
     metrics.pull_counter(
         "starsched_watch_total",
         "What the watches of a resource have done, by resource and kind of occurrence.",
@@ -342,6 +343,19 @@ def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]]) -> None:
             for informer in informers
             for kind in _WATCH_KINDS
         ],
+    )
+    metrics.pull_gauges(
+        "starsched_watch_forbidden",
+        "1 for a resource that the API server refuses to list or watch (401, 403), else 0.",
+        "resource",
+        lambda: {str(one.resource): float(one.currency.is_forbidden) for one in informers},
+    )
+    metrics.pull_gauges(
+        "starsched_watch_age_seconds",
+        "Seconds since a resource was last known to be current: since the end of a list, an event "
+        "or bookmark, or the orderly end of a watch. A watch that works is up to two minutes old.",
+        "resource",
+        lambda: {str(one.resource): clock.monotonic() - one.currency.known_at for one in informers},
     )
 
 

@@ -11,9 +11,11 @@ CLASSES: Final = "deviceclasses"
 
 def device_resources(requested: Iterable[str], objects: ObjectStore) -> list[str]:
     """Those of *requested* that a device class stands for, in alphabetical order."""
-    if not objects.count(CLASSES):
+    # Looked at in this order, so that pods that ask for none do not depend on the classes.
+    named = [name for name in requested if "/" in name]
+    if not named or not objects.count(CLASSES):
         return []
-    return sorted(name for name in requested if _is_backed(name, objects))
+    return sorted(name for name in named if _is_backed(name, objects))
 
 
 def _is_backed(resource: str, objects: ObjectStore) -> bool:

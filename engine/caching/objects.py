@@ -3,7 +3,7 @@
 Owns their last known state by kind and key. Pods and nodes live in `cache.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from engine.model.objects import ObjectMeta
@@ -31,9 +31,15 @@ Listener = Callable[[Any | None, Any | None], None]
 
 
 class ObjectStore:
-    """Objects by kind (the plural resource name, such as `services`) and key."""
+    """Objects by kind (the plural resource name, such as `services`) and key.
+
+    Attributes:
+        unknown: Kinds that cannot be read any more, pods and nodes among them, each with the reason
+            for people. What is stored of them is too old to decide by.
+    """
 
     def __init__(self) -> None:
+        self.unknown: Mapping[str, str] = {}
         self._by_kind: dict[str, dict[str, Any]] = {}
         self._by_namespace: dict[tuple[str, str], dict[str, Any]] = {}
         self._generations: dict[str, int] = {}
@@ -107,10 +113,15 @@ class ObjectStore:
         Indexes of kinds that have changed are made again when they are asked for. Another thread
         may read *before* meanwhile.
         """
-        if before is not None and before._generations == self._generations:
+        if (
+            before is not None
+            and before._generations == self._generations
+            and before.unknown == self.unknown
+        ):
             return before
         same = set() if before is None else self._same_as(before)
         copy = ObjectStore()
+        copy.unknown = self.unknown
         copy._generations = self._generations.copy()
         for kind, objects in self._by_kind.items():
             if before is not None and kind in same:

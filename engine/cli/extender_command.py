@@ -22,6 +22,7 @@ from engine.cli.serving import (
     logging_options,
     require_usable_at_start,
     state_dir_option,
+    watch_age_option,
     when_unsure_options,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
@@ -76,6 +77,7 @@ log = structlog.get_logger(component="extender")
     "policies see the nodes of the request and nothing else.",
 )
 @cluster_options
+@watch_age_option
 @state_dir_option
 @when_unsure_options
 @click.option(
@@ -197,6 +199,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
         local_port=options["local_port"],
         tls=_tls(options),
         watches=options["watch"],
+        most_watch_age=options["max_watch_age"],
         most_body_bytes=options["max_body_mib"] * MIB,
         when_no_policies=options["when_no_policies"],
         when_unread=options["when_unread"],

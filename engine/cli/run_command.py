@@ -47,6 +47,7 @@ from engine.cli.serving import (
     read_source,
     require_usable_at_start,
     state_dir_option,
+    watch_age_option,
     when_unsure_options,
 )
 from engine.endpoints.caller_trust import CannotAuthenticate
@@ -135,6 +136,7 @@ _GC_PATIENCE: Final = 120.0
     show_default=True,
     help="Time after which a rejected pod is tried again in any case.",
 )
+@watch_age_option
 @click.option(
     "--feature-gates",
     type=FeatureGates(),
@@ -392,6 +394,7 @@ async def choose_parts(
         max_backoff=config.pod_max_backoff_seconds,
         pops_early=chosen_gates(options["feature_gates"]).get(POP_EARLY, True),
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
+        most_watch_age=options["max_watch_age"],
         bindings=options["max_bindings_in_flight"],
         last_resort=None if config_text is not None else last_resort_name(lease),
         profile_names=tuple(p.scheduler_name for p in config.profiles) or (DEFAULT_SCHEDULER_NAME,),

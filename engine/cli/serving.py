@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import click
 import structlog
 
+from engine.cli.durations import LIMIT
 from engine.cli.go_flags import given_flags
 from engine.cli.main import version
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
@@ -84,6 +85,19 @@ def when_unsure_options(function: Command) -> Command:
         show_default=True,
         help="What happens at a start when neither the policies nor the last good ones can be "
         "used: every pod has to `wait`, or the `builtin` ones decide.",
+    )(function)
+
+
+def watch_age_option(function: Command) -> Command:
+    """Add `--max-watch-age` to a command."""
+    return click.option(
+        "--max-watch-age",
+        type=LIMIT,
+        default="5m",
+        show_default=True,
+        metavar="DURATION|never",
+        help="How long what is known of a resource stays in use once the API server refuses or "
+        "fails to list and watch it. Then the decisions that depend on it are held. 0: at once.",
     )(function)
 
 

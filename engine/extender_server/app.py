@@ -30,13 +30,14 @@ from engine.kube.client import ApiClient
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import SystemClock
 from engine.lib.saved_state import SavedStates, WhenUnread
-from engine.pulled_metrics import show_saved_states
+from engine.pulled_metrics import show_saved_states, show_watches
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.last_resort import WAIT, LastResort, WhenNone
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.telemetry.metrics import Metrics
+from engine.watching.readable import MOST_AGE_SECONDS
 
 log = structlog.get_logger(component="extender")
 
@@ -55,6 +56,7 @@ class ExtenderSettings:
         local_port: The port of those for this host (0: a free one); None for none.
         tls: Certificate and key; None to speak plain HTTP.
         watches: Watch the cluster; else only the content of a request is known.
+        most_watch_age: As in `engine.app.Settings`.
         most_body_bytes: Larger requests are refused.
         certificate_seconds: Between two looks at the files of TLS.
         when_no_policies: Whether pods wait without usable policies, or the built-in ones decide.
@@ -66,6 +68,7 @@ class ExtenderSettings:
     local_port: int | None = None
     tls: ServerTls | None = None
     watches: bool = True
+    most_watch_age: float = MOST_AGE_SECONDS
     most_body_bytes: int = MOST_BODY_BYTES
     certificate_seconds: float = CERTIFICATE_SECONDS
     when_no_policies: WhenNone = WAIT
@@ -121,7 +124,10 @@ class ExtenderApp:
         if self.settings.watches:
             if client is None:
                 raise ValueError("watching needs a client of the API server")
-            self.world = self.watched = WatchedWorld(client, self._clock, self.metrics)
+            self.world = self.watched = WatchedWorld(
+                client, self._clock, self.metrics, self.settings.most_watch_age
+            )
+            show_watches(self.metrics, self.watched.informers, self._clock)
         # 3. Events, and binding.
         self._recorder: EventRecorder | None = None
         self._writer: DeferredWriter | None = None
@@ -205,6 +211,7 @@ class ExtenderApp:
             await self._background.unless_broken(
                 asyncio.gather(*(i.wait_synced() for i in informers))
             )
+            self._background.start(self.watched.follow_readability())
             self._background.start(self.watched.facts.run())
             await self._background.unless_broken(self.watched.facts.wait_until_reported())
             cache = self.watched.cache
@@ -257,6 +264,7 @@ class ExtenderApp:
                     "shutdown": self._check_shutdown,
                     "serving": self._check_serving,
                     "policies": self._check_policies,
+                    "watches": self._check_watches,
                 },
             ),
             metrics_route("/metrics", self.registry),
@@ -268,6 +276,9 @@ class ExtenderApp:
 
     def _check_policies(self) -> str | None:
         return self.saved.waits_for() or self.rollout.waits_for()
+
+    def _check_watches(self) -> str | None:
+        return None if self.watched is None else self.watched.readability.problem()
 
     def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._stop.is_set() else None

@@ -4,6 +4,7 @@ Owns the snapshot that the policies see and the pods for the trial of new polici
 answer the same questions, so the rest need not know which one it is.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -17,7 +18,7 @@ from engine.facts.board import FactBoard
 from engine.facts.learned import NoLearnedStore
 from engine.facts.live_facts import LiveFacts
 from engine.informers import make_informers
-from engine.kernel.events import NODES, PODS, Event
+from engine.kernel.events import NODES, PODS, Event, ReadabilityChanged
 from engine.kernel.kernel import Kernel
 from engine.kube.client import ApiClient
 from engine.lib.clock import Clock
@@ -28,6 +29,7 @@ from engine.policy.bundle import Bundle
 from engine.rollout import trial
 from engine.scheduling.plugins.registry import make_plugins
 from engine.telemetry.metrics import Metrics
+from engine.watching.readable import MOST_AGE_SECONDS, Readability
 
 NOT_WATCHING: Final = (
     "this extender does not watch the cluster: want `nodeCacheCapable: false`, or the extender "
@@ -126,7 +128,13 @@ class WatchedWorld(_RequestedPods):
     kube-scheduler has decided and the API server does not show yet is not in it.
     """
 
-    def __init__(self, client: ApiClient, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        clock: Clock,
+        metrics: Metrics,
+        most_watch_age: float = MOST_AGE_SECONDS,
+    ) -> None:
         super().__init__()
         self._clock = clock
         self.cache = Cache()
@@ -146,6 +154,15 @@ class WatchedWorld(_RequestedPods):
             pods=[self.facts.of_pods, ObjectReporter(PODS, self._report)],
             others=lambda resource: ObjectReporter(resource.plural, self._report),
         )
+        self.readability = Readability(self.informers, clock, most_watch_age)
+
+    async def follow_readability(self) -> None:
+        """Keep the kernel informed of what cannot be read any more; never returns."""
+        while True:
+            await asyncio.sleep(1.0)
+            changed = self.readability.change(self.cache.objects.unknown)
+            if changed is not None:
+                self._report(ReadabilityChanged(changed))
 
     def _report(self, event: Event) -> None:
         # Instructions are dropped: kube-scheduler decides.

@@ -138,6 +138,14 @@ _ENTRIES: Final = (
         Owner.RUNTIME,
         "that pod one attempt",
     ),
+    _runtime(
+        "ClusterNotReadable",
+        "objects that the decision depends on could not be read for too long",
+        False,
+        "give the scheduler the right that the message names, or repair what the API server fails "
+        "with; the pod is tried again at once",
+        BROKEN,
+    ),
     _failure(
         "BindingFailed",
         "a node was chosen, and the pod could not be prepared for it or bound to it",

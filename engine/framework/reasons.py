@@ -25,6 +25,9 @@ UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 SCHEDULING_GATED: Final = "SchedulingGated"
 
+#: What rejects a pod whose decision depends on objects that cannot be read.
+CLUSTER_READS: Final = "ClusterReads"
+
 # What the reasons of a plugin mean: the token of the first part of a text that is in the reason.
 # An empty text is in every reason, also in none.
 _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
@@ -93,6 +96,7 @@ _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "PodGroup": (("", "GroupDoesNotFit"),),
     EXTENDER: (("", "ExtenderRejected"),),
     "Throttle": (("", "Throttled"),),
+    CLUSTER_READS: (("", "ClusterNotReadable"),),
 }
 
 

@@ -7,7 +7,7 @@ released by then.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from engine.caching.cache import Cache
@@ -23,6 +23,7 @@ from engine.kernel.instructions import (
 from engine.kernel.permits import Permits
 from engine.kernel.pod_groups import PodGroups
 from engine.model.devices import DeviceTaintRule
+from engine.model.event_kinds import KINDS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.queueing.events import (
@@ -42,27 +43,6 @@ from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.devices.taint_rules import TAINT_RULES, is_changed
 from engine.scheduling.scheduling_cycle import Scheduler
 
-#: What decisions read besides pods and nodes: kube's kind of each plural resource name.
-KINDS: Final[Mapping[str, str]] = {
-    "namespaces": "Namespace",
-    "services": "Service",
-    "replicationcontrollers": "ReplicationController",
-    "replicasets": "ReplicaSet",
-    "statefulsets": "StatefulSet",
-    "poddisruptionbudgets": "PodDisruptionBudget",
-    "persistentvolumes": "PersistentVolume",
-    "persistentvolumeclaims": "PersistentVolumeClaim",
-    "storageclasses": "StorageClass",
-    "csinodes": "CSINode",
-    "csidrivers": "CSIDriver",
-    "csistoragecapacities": "CSIStorageCapacity",
-    "volumeattachments": "VolumeAttachment",
-    "podgroups": "PodGroup",
-    "deviceclasses": "DeviceClass",
-    "resourceslices": "ResourceSlice",
-    "devicetaintrules": "DeviceTaintRule",
-    "resourceclaims": "ResourceClaim",
-}
 _EVENTS: Final = {
     plural: tuple(ClusterEvent(kind, action) for action in (ADD, UPDATE, DELETE))
     for plural, kind in KINDS.items()

@@ -66,6 +66,15 @@ class PodGroupsServed(msgspec.Struct, frozen=True):
     api_version: str
 
 
+class ReadabilityChanged(msgspec.Struct, frozen=True):
+    """These resources cannot be read any more, by plural name, each with the reason for people.
+
+    What is known of them is too old to decide by.
+    """
+
+    unknown: Mapping[str, str]
+
+
 class FactsReported(msgspec.Struct, frozen=True):
     """Facts changed a moment ago, so rejected pods may fit now. `is_age`: they only grew older."""
 
@@ -161,6 +170,7 @@ Event: TypeAlias = (
     | OtherFactsChanged
     | PodTypeLabelsChanged
     | PodGroupsServed
+    | ReadabilityChanged
     | FactsReported
     | RevisionSwitched
     | CanaryChanged

@@ -120,6 +120,10 @@ class GroupPreemption:
         if not units:
             self._observe(UNRESOLVABLE, started_at)
             return Outcome(_NO_VICTIMS, is_final=True)
+        held = scheduler.missing_for_preemption(pods[0], self._cache.snapshot())
+        if held is not None:
+            self._observe(UNRESOLVABLE, started_at)
+            return Outcome(held.message, is_final=True)
         budgets = Budgets(self._cache.snapshot())
         length = len(self._out)
         with self._cache.trial():

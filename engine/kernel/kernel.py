@@ -41,6 +41,7 @@ from engine.queueing.events import (
     ASSIGNED_POD_DELETE,
     FACTS_AGE,
     FACTS_UPDATE,
+    READABLE_AGAIN,
 )
 from engine.queueing.hints import EitherHints, Hints
 from engine.queueing.places import Gate
@@ -181,6 +182,7 @@ class Kernel:
             events.OtherFactsChanged: self._show_other_facts,
             events.PodTypeLabelsChanged: self._set_pod_type_labels,
             events.PodGroupsServed: self._note_served,
+            events.ReadabilityChanged: self._change_readability,
             events.FactsReported: self._retry_for_facts,
             events.RevisionSwitched: self._switch,
             events.CanaryChanged: self._change_canary,
@@ -281,6 +283,12 @@ class Kernel:
 
     def _note_served(self, event: events.PodGroupsServed) -> None:
         self.groups.set_served(bool(event.api_version))
+
+    def _change_readability(self, event: events.ReadabilityChanged) -> None:
+        objects = self.cache.objects
+        before, objects.unknown = objects.unknown, dict(event.unknown)
+        if before.keys() - event.unknown.keys():
+            self.queue.move(READABLE_AGAIN)
 
     # --- policies, leadership, time
 

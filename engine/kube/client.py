@@ -10,7 +10,7 @@ import copy
 import os
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -60,14 +60,15 @@ class Page(NamedTuple):
 
 
 class _PageMeta(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    resource_version: str = ""
+    resource_version: Annotated[str, msgspec.Meta(min_length=1)]
     next_token: str = msgspec.field(name="continue", default="")
     remaining_item_count: int = 0
 
 
 class _ListAnswer(msgspec.Struct, frozen=True, gc=False):
-    metadata: _PageMeta = _PageMeta()
-    items: list[msgspec.Raw] | None = None
+    # Neither has a default: what is not there must not pass for an empty list.
+    metadata: _PageMeta
+    items: list[msgspec.Raw] | None
 
 
 class _WatchEvent(msgspec.Struct, frozen=True, gc=False):

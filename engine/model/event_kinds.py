@@ -1,5 +1,6 @@
-"""The kinds of objects that events are about, where they are not kinds of the API server."""
+"""The kinds of objects that events are about: the API server's, and those that it does not have."""
 
+from collections.abc import Mapping
 from typing import Final
 
 ASSIGNED_POD: Final = "AssignedPod"
@@ -11,3 +12,25 @@ UNSCHEDULED_POD: Final = "UnscheduledPod"
 NODE: Final = "Node"
 FACTS: Final = "Facts"
 """What is measured or known elsewhere about nodes, pods or the cluster."""
+
+#: What decisions read besides pods and nodes: kube's kind of each plural resource name.
+KINDS: Final[Mapping[str, str]] = {
+    "namespaces": "Namespace",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "volumeattachments": "VolumeAttachment",
+    "podgroups": "PodGroup",
+    "deviceclasses": "DeviceClass",
+    "resourceslices": "ResourceSlice",
+    "devicetaintrules": "DeviceTaintRule",
+    "resourceclaims": "ResourceClaim",
+}

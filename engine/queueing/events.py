@@ -76,6 +76,7 @@ FACTS_UPDATE: Final = ClusterEvent(FACTS, UPDATE)
 FACTS_AGE: Final = ClusterEvent(FACTS, AGE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent("*", "*", "ForceActivate")
+READABLE_AGAIN: Final = ClusterEvent("*", "*", "ReadableAgain")
 POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
 
 

@@ -25,6 +25,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     `narrowed_by` are the policies whose pre-filters left nodes out, each for its own reasons.
     `kept_by` are those that keep pods whose eviction would help, with the number of nodes.
     `refused_by` are those that no eviction would satisfy: once their verdict changes, one may help.
+    `held`: why no pods are evicted for it, although that would help; then it is the cause.
     `node_blind` are the policies of users whose rejections do not depend on the node.
     """
 
@@ -36,6 +37,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     kept_by: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused_by: frozenset[str] = frozenset()
     node_blind: frozenset[str] = frozenset()
+    held: Status | None = None
 
     @property
     def rejectors(self) -> frozenset[str]:
@@ -44,6 +46,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
         names |= self.refused_by
         if self.pre_filter is not None:
             names.add(self.pre_filter.plugin)
+        if self.held is not None:
+            names.add(self.held.plugin)
         return frozenset(names)
 
     @property
@@ -51,7 +55,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
         """The dominant cause."""
         if self.node_count == 0:
             return reasons.NO_NODES
-        found = self.rejections if self.pre_filter is None else {self.pre_filter: 1}
+        whole = self.held or self.pre_filter
+        found = self.rejections if whole is None else {whole: 1}
         return reasons.dominant(found.items(), self.node_blind) or reasons.BACKING_OFF
 
     def message(self) -> str:
@@ -73,4 +78,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
             entries = sorted(f"{nodes} {reason}" for reason, nodes in counted.items())
             if entries:
                 text += f" {', '.join(entries)}."
+        if self.held is not None:
+            text += f" {self.held.message}."
         return f"{text} {self.post_filter}" if self.post_filter else text

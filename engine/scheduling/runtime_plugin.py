@@ -99,6 +99,9 @@ class RuntimePlugin:
     name: ClassVar[str]
     """kube-scheduler's name of the plugin."""
 
+    also_reads: ClassVar[frozenset[str]] = frozenset()
+    """Kinds that it reads, in addition to those that its queueing hints name."""
+
     needs_filter: ClassVar[bool] = False
     """Whether it has nothing to reserve in a profile that has its filter off."""
 

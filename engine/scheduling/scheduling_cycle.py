@@ -32,6 +32,7 @@ from engine.queueing.nominator import Nominator
 from engine.scheduling.choice import Choice, LateScores, choice_of
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import Decision, Explanation, NodeCodes, PolicyScores, Steps
+from engine.scheduling.dependencies import Dependencies
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import (
     DROPPED,
@@ -145,6 +146,8 @@ class Scheduler:
         self._begin()
         #: What is asked about a pod alone.
         self.hooks = PodHooks(bundle, self._classifier, self._plugins)
+        #: What decisions depend on.
+        self.dependencies = Dependencies(bundle, self.hooks)
 
     def _begin(self) -> None:
         """Start with nothing remembered."""
@@ -325,6 +328,11 @@ class Scheduler:
             inputs=self._feasibility.inputs(filters),
         )
 
+    def missing_for_preemption(self, pod: Pod, snapshot: Snapshot) -> Status | None:
+        """Why no pods can be evicted for *pod* while some kinds of objects are unknown."""
+        profile = self._profiles[pod.scheduler_name]
+        return self.dependencies.missing_for_preemption(profile, snapshot)
+
     def candidates(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> Candidates | None:
         """Where evicting pods would help *pod*, or why nowhere; None if it is not preemption's."""
         profile = self._profiles[pod.scheduler_name]
@@ -397,9 +405,17 @@ class Scheduler:
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
         pod_class = self._class_of(profile, pod, snapshot, nominator)
+        if snapshot.objects.unknown:
+            held = self.dependencies.missing(profile, pod, pod_class, (), snapshot)
+            if held is not None:
+                return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=held))
         if pod_class.pre.failure is not None:
             return self._failed(snapshot, (pod_class.pre.failure,))
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
+        if snapshot.objects.unknown:
+            held = self._missing_for_plugins(profile, pod, pod_class, uses, rejection, snapshot)
+            if held is not None:
+                return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=held))
         self._columns.refresh(snapshot)
         filters = self._filters(pod, profile, pod_class, snapshot, nominator, uses)
         if rejection is not None:
@@ -497,6 +513,24 @@ class Scheduler:
             elif state is not None and not (plugin.needs_filter and position == OFF):
                 uses.append(RuntimeUse(plugin, state, position))
         return uses, rejection
+
+    def _missing_for_plugins(
+        self,
+        profile: Profile,
+        pod: Pod,
+        pod_class: PodClass,
+        uses: Sequence[RuntimeUse],
+        rejection: Status | None,
+        snapshot: Snapshot,
+    ) -> Status | None:
+        """Why the plugins of the runtime cannot judge *pod* while some kinds are unknown.
+
+        A *rejection* of theirs may have come of what is not known any more, too.
+        """
+        said = list(uses)
+        if rejection is not None and rejection.plugin in self._plugins:
+            said.append(RuntimeUse(self._plugins[rejection.plugin], None, OFF))
+        return self.dependencies.missing(profile, pod, pod_class, said, snapshot)
 
     def _plugins_before(self, profile: Profile, name: str | None) -> list[_PreFilter]:
         """The plugins of the runtime among the pre-filters, those before *name* if it is one."""
@@ -820,6 +854,16 @@ class Scheduler:
         done = yield from self._post_filters.run(
             filters, codes, uses, self._plugins, has_extenders=self.has_extenders
         )
+        if done.eviction is not None and filters.snapshot.objects.unknown:
+            held = self.dependencies.missing_for_preemption(filters.profile, filters.snapshot)
+            if held is not None:
+                # Whom it would evict is not known, though it would help.
+                return Decision(
+                    None,
+                    msgspec.structs.replace(diagnosis, held=held, node_blind=self._node_blind),
+                    self.bundle.revision,
+                    sought_victims=done.sought_victims,
+                )
         return Decision(
             None,
             msgspec.structs.replace(

@@ -21,7 +21,7 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
-from engine.watching.reflector import Reflector, Sleep, State, WatchCounts, WatchOptions
+from engine.watching.reflector import Currency, Reflector, Sleep, State, WatchCounts, WatchOptions
 
 log = structlog.get_logger(__name__)
 
@@ -168,6 +168,11 @@ class Informer(Generic[T]):
     def state(self) -> State:
         """What the reflector is doing."""
         return self._reflector.state
+
+    @property
+    def currency(self) -> Currency:
+        """How current what was reported is."""
+        return self._reflector.currency
 
     @property
     def resource_version(self) -> str:

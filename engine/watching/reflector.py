@@ -7,8 +7,12 @@ between two lists, is the sink's business (`informer.py`).
     watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
     watching, waiting, absent --catch_up, no event for some time--> listing
-    listing --404, or 403 again and again, on an optional resource--> absent --slow retry--> listing
+    listing --404, and discovery does not have it, on an optional resource--> absent --> listing
+    listing --any other failure, 401 and 403 too--> waiting --> listing
     watching an older version --server closes, connection breaks--> listing (the newest one first)
+
+Only what the server does not serve is empty. What it refuses, or fails to show, is unknown: before
+the first list nothing is in sync, and later what is known stays, and grows old (`Currency`).
 
 A watch goes on from the resourceVersion of the last event handed over, so a break costs nothing;
 a list hands over every object again, and the sink keeps what is new.
@@ -27,6 +31,7 @@ import msgspec
 import structlog
 
 from engine.kube.client import ApiClient
+from engine.kube.discovery import is_served
 from engine.kube.errors import (
     ApiError,
     ConnectionLost,
@@ -36,6 +41,7 @@ from engine.kube.errors import (
     ServerError,
     TimedOut,
     TooManyRequests,
+    Unauthorized,
 )
 from engine.kube.resources import Resource
 from engine.lib.background import cancelled
@@ -43,7 +49,8 @@ from engine.lib.deep_json import UNREADABLE, decoded_deeply
 from engine.watching.backoff import Backoff
 
 log = structlog.get_logger(__name__)
-_DEBUG, _INFO, _WARNING = logging.DEBUG, logging.INFO, logging.WARNING
+_DEBUG, _INFO = logging.DEBUG, logging.INFO
+_WARNING, _ERROR = logging.WARNING, logging.ERROR
 
 Sleep = Callable[[float], Awaitable[object]]
 State = Literal["new", "listing", "watching", "waiting", "absent"]
@@ -51,11 +58,8 @@ State = Literal["new", "listing", "watching", "waiting", "absent"]
 #: Errors after which the same watch may simply be opened again.
 _PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
 
-#: This many refusals in a row, over about ten seconds, are taken as final: a server that is
-#: starting forbids everything until it has read the RBAC roles.
-_MOST_REFUSALS = 6
-#: What one refusal counts if the server is known to have read the roles: two seconds in all.
-_REFUSAL_WITH_ROLES = 2
+#: Between two reports of an outage that goes on, at the level of the first.
+_REPORT_SECONDS = 60.0
 #: A watch that ends this soon without an event was refused in disguise; it does not reset backoff.
 _SHORT_WATCH_SECONDS = 1.0
 #: A watch that lives this long has worked, even if nothing happened.
@@ -69,11 +73,6 @@ def _number(version: str) -> float:
     return int(version) if version.isdecimal() else math.inf
 
 
-def _unknown() -> bool:
-    """The default of `has_read_roles`."""
-    return False
-
-
 @dataclass(frozen=True)
 class WatchOptions:
     """What to watch, and how patiently.
@@ -82,12 +81,10 @@ class WatchOptions:
         namespace: Objects of one namespace; None for all.
         field_selector: The server filters; what leaves the selection arrives as a deletion.
         label_selector: Likewise.
-        optional: The cluster may not serve it (404) or may not allow it (403): then it is empty.
+        optional: The cluster may not serve it, by its discovery documents: then it is empty.
         older: The same resource in older versions, the newest first: the newest version that the
             server has is watched, and what it has is looked up again whenever a watch of an older
             one ends.
-        has_read_roles: True once the server has shown that it has read the RBAC roles, so that what
-            it forbids is final.
         page_size: Objects per page of a list.
         watch_seconds: Least and most seconds after which the server closes a watch; the actual
             figure is drawn between them, so that watches do not all reconnect at once.
@@ -102,7 +99,6 @@ class WatchOptions:
     label_selector: str = ""
     optional: bool = False
     older: tuple[Resource, ...] = ()
-    has_read_roles: Callable[[], bool] = _unknown
     page_size: int = 500
     watch_seconds: tuple[int, int] = (60, 120)
     grace: float = 15.0
@@ -117,13 +113,41 @@ class WatchCounts:
 
     lists: int = 0  # completed
     watches: int = 0  # opened
-    failures: int = 0  # of lists and watches, answered or not; not of what is not served
+    failures: int = 0  # of lists and watches, refusals too; not of what is not served
     expirations: int = 0  # 410s
     events: int = 0  # of watches, without bookmarks
     bookmarks: int = 0
     unchanged: int = 0  # objects whose resourceVersion was known already
     malformed: int = 0  # events and objects that could not be read
     handler_errors: int = 0
+
+
+@dataclass
+class Currency:
+    """How current what a reflector has handed over is.
+
+    Attributes:
+        known_at: When it last was known to be all there is (monotonic seconds): at the end of a
+            list, an event, a bookmark, the orderly end of a watch. At first, when it began.
+        failure: What lists or watches fail with since then; "" while they work.
+        is_forbidden: That is a refusal: 401 or 403.
+        remedy: What to do about it, if that is known; else "".
+    """
+
+    known_at: float
+    failure: str = ""
+    is_forbidden: bool = False
+    remedy: str = ""
+
+    def is_older(self, than: float, now: float) -> bool:
+        """True if nothing could be read for more than *than* seconds, at *now*."""
+        return bool(self.failure) and now - self.known_at > than
+
+
+def missing_right(resource: Resource) -> str:
+    """The rule of a ClusterRole that allows to list and watch *resource*, in YAML."""
+    group = resource.group or '""'
+    return f"- {{apiGroups: [{group}], resources: [{resource.plural}], verbs: [list, watch]}}"
 
 
 class Sink(Protocol):
@@ -204,6 +228,7 @@ class Reflector:
         self._options = options or WatchOptions()
         self.counts = counts or WatchCounts()
         self._clock = client.clock
+        self.currency = Currency(self._clock.monotonic())
         self._rng = rng or client.rng
         self._sleep = sleep
         self._backoff = backoff or Backoff(self._rng)
@@ -213,8 +238,7 @@ class Reflector:
         self._has_listed = False
         self._is_absent = False
         self._was_lost = False
-        self._refusals = 0  # 403s in a row
-        self._has_read_roles = False
+        self._reported_at, self._reported_level = -math.inf, _DEBUG
         self._is_asked = asyncio.Event()  # to list again
         # By the version that is to be known; any list that begins later shows it.
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
@@ -264,9 +288,6 @@ class Reflector:
 
     async def _list(self) -> None:
         self.state = "listing"
-        # Asked before the list: its refusal may be older than what shows that the roles are read. A
-        # reflector that has listed already keeps what it knows, and has time.
-        self._has_read_roles = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
         waiting = self._waiting.copy()  # requests from now on may need a later list
         count = await self._list_newest()
@@ -282,7 +303,7 @@ class Reflector:
         )
         self._has_listed = True
         self._is_absent = False
-        self._refusals = 0
+        self._is_current()
         self._answer(waiting)
 
     def _has_reached(self, wanted: float) -> bool:
@@ -348,28 +369,35 @@ class Reflector:
         return count
 
     async def _after_failed_list(self, error: ApiError) -> None:
-        is_missing = isinstance(error, NotFound)
-        weight = _REFUSAL_WITH_ROLES if self._has_read_roles else 1
-        self._refusals = self._refusals + weight if isinstance(error, Forbidden) else 0
-        is_absent = is_missing or self._refusals >= _MOST_REFUSALS
-        if not self._options.optional or not is_absent:
+        try:
+            is_absent = isinstance(error, NotFound) and await self._is_served_nowhere()
+        except ApiError as other:
+            error, is_absent = other, False
+        if not is_absent:
             self.counts.failures += 1
             await self._wait(error, "Could not list")
             return
         self._serves(None)
-        # Not served is as good as empty. Not allowed says nothing of what exists: keep what is
-        # known, which on the first list is nothing.
-        if is_missing or not self._has_listed:
-            self._sink.begin_list()
-            for _ in self._sink.end_list():
-                await self._take_turns()
+        self._sink.begin_list()
+        for _ in self._sink.end_list():
+            await self._take_turns()
         if not self._is_absent:
-            self._log.info("Cannot be listed, treated as empty", reason=str(error))
+            self._log.info("Not served, so there is none", reason=str(error))
         self._is_absent = True
+        self._is_current()
         self._answer(self._waiting)
         self.state = "absent"
         self._backoff.reset()
         await self._sleep(self._options.absent_retry * self._rng.uniform(0.5, 1.0))
+
+    async def _is_served_nowhere(self) -> bool:
+        """True if the resource may be absent, and the server says that it is, in each version."""
+        if not self._options.optional:
+            return False
+        for resource in (self._newest, *self._options.older):
+            if await is_served(self._client, resource):
+                return False
+        return True
 
     def _serves(self, served: Resource | None) -> None:
         """Report in which version the server has the resource, if that has changed."""
@@ -384,8 +412,10 @@ class Reflector:
     async def _watch(self) -> None:
         """Watch from the current resourceVersion, again and again, until a list is needed."""
         while True:
-            self.state = "watching"
             started = self._clock.monotonic()
+            if self.currency.is_older(_BOOKMARK_SECONDS, started):
+                return  # a watch that is quiet would leave open for long whether it works again
+            self.state = "watching"
             heard_before = self.counts.events + self.counts.bookmarks
             try:
                 if self._was_lost:
@@ -428,6 +458,7 @@ class Reflector:
                 if was_quiet and lived < _SHORT_WATCH_SECONDS:
                     await self._wait(None, "Watch closed at once")
                     continue
+                self._is_current()
                 if self._backoff.attempts:
                     self._works_again()
                 if self._resource is not self._newest:
@@ -496,6 +527,7 @@ class Reflector:
                     self._works_again()
                 # After the handlers ran: cancelled or broken here, nothing is skipped.
                 self.resource_version = version or self.resource_version
+                self._is_current()
                 if self._waiting:
                     self._answer(one for one in self._waiting if self._has_reached(one[0]))
                 await self._take_turns()
@@ -517,21 +549,50 @@ class Reflector:
             self._handed_over = 0
             await asyncio.sleep(0)
 
+    def _is_current(self) -> None:
+        """All that there is was handed over a moment ago."""
+        currency = self.currency
+        currency.known_at = self._clock.monotonic()
+        if currency.failure:
+            currency.failure, currency.is_forbidden, currency.remedy = "", False, ""
+
     async def _wait(self, error: ApiError | None, what: str) -> None:
-        is_first = self._backoff.attempts == 0
         delay = self._backoff.next()
         if error is not None and error.retry_after is not None:
             delay = max(delay, error.retry_after)
-        # Once per outage; the rest is logged at debug level.
+        currency = self.currency
+        currency.failure = what if error is None else str(error)
+        currency.is_forbidden = isinstance(error, Forbidden | Unauthorized)
+        currency.remedy = self._remedy(error)
+        # At its beginning and from time to time; the rest is logged at debug level.
+        now = self._clock.monotonic()
+        level = _ERROR if currency.is_forbidden else _WARNING
+        is_due = (
+            self._backoff.attempts == 1
+            or level > self._reported_level
+            or now - self._reported_at >= _REPORT_SECONDS
+        )
+        if is_due:
+            self._reported_at, self._reported_level = now, level
+        remedy = {"hint": currency.remedy} if currency.remedy else {}
         self._log.log(
-            _WARNING if is_first else _DEBUG,
+            level if is_due else _DEBUG,
             what,
             reason=str(error) if error is not None else "",
+            **remedy,
             retry_in_s=round(delay, 3),
             attempts=self._backoff.attempts,
         )
         self.state = "waiting"
         await self._sleep(delay)
+
+    def _remedy(self, error: ApiError | None) -> str:
+        match error:
+            case Forbidden():
+                return f"add to the ClusterRole: {missing_right(self._resource)}"
+            case Unauthorized():
+                return "the API server does not accept the credentials of this process"
+        return ""
 
     def _works_again(self) -> None:
         self._log.info("Watch works again", attempts=self._backoff.attempts)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from engine.informers import OTHER_OBJECTS
-from engine.kernel.cluster import KINDS
 from engine.kernel.events import NODES, ObjectChanged
 from engine.kernel.instructions import ForgetReports
 from engine.model import devices
+from engine.model.event_kinds import KINDS
 from engine.model.node import Node
 from engine.model.objects import Namespace, ObjectMeta, from_plain
 from engine.model.pod import Pod

@@ -182,25 +182,29 @@ async def test_a_frozen_server_is_noticed_and_nothing_is_lost(
 async def test_a_forbidden_resource_waits_for_its_role(
     control_plane: ControlPlane, admin: ApiClient, namespace: str
 ) -> None:
-    """Required: not in sync until allowed. Optional: empty meanwhile."""
+    """Whether a cluster may lack it makes no difference: refused is not absent."""
     token = control_plane.service_account_token(namespace, "reader")
     required, optional, sleeper = Recorder(), Recorder(), Sleeper()
     sleeper.gate.clear()
+    other = Sleeper()
+    other.gate.clear()
     await create(admin, namespace, "a")
+    maybe = only(namespace, optional=True)
     async with (
         control_plane.client(token) as client,
         running(client, required, CONFIG_MAPS, only(namespace), sleep=sleeper) as first,
-        running(
-            client, optional, CONFIG_MAPS, only(namespace, optional=True), sleep=Sleeper()
-        ) as second,
+        running(client, optional, CONFIG_MAPS, maybe, sleep=other) as second,
     ):
-        await second.wait_synced()
-        await sleeper.asleep.wait()
-        assert (len(second), first.has_synced) == (0, False)
+        await asyncio.gather(sleeper.asleep.wait(), other.asleep.wait())
+        assert (first.has_synced, second.has_synced) == (False, False)
+        assert first.currency.is_forbidden
+        assert second.currency.is_forbidden
         for path, body in _reader_role(namespace):
             control_plane.create_if_missing(path, body)
         sleeper.gate.set()
+        other.gate.set()
         await asyncio.gather(required.until_reported("add a"), optional.until_reported("add a"))
+        await eventually(lambda: not first.currency.is_forbidden)
 
 
 def _reader_role(namespace: str) -> list[tuple[str, dict[str, Any]]]:

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 import structlog
+import yaml
 from aiohttp import web
 
-from engine.kube.resources import Resource
+from engine.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from engine.lib.clock import VirtualClock
 from engine.watching.informer import Handlers
 from engine.watching.reflector import WatchOptions
@@ -622,76 +623,188 @@ async def test_a_handler_that_raises_costs_no_other_handler() -> None:
     assert all(log["exc_info"] for log in failures)
 
 
-# --- optional resources ---------------------------------------------------------------------
+# --- what is not readable, and what is not served ---------------------------------------------
+
+NONE_SUCH = ("NotFound", "the server could not find the requested resource")
 
 
-async def test_a_server_that_starts_forbids_all_and_is_asked_again() -> None:
-    """It has not read yet who may do what. Whoever was started with it had no claims, no budgets
-    and no namespaces for up to two minutes, and decided without them.
-    """
-    steps = [refuse(403, "No")] * 5 + [page(5, [item("a", 1)]), watch(then="hang")]
-    recorder, sleeper = Recorder(), Sleeper()
-    async with (
-        FaultyServer(*steps) as server,
-        server.client() as client,
-        running(client, recorder, options=WatchOptions(optional=True), sleep=sleeper) as informer,
-    ):
-        await informer.wait_synced()
-        assert recorder.words == ["add a"]
-    assert len(sleeper.delays) == 5
-    assert 5 < sum(sleeper.delays) < 20
+def served(*names: str) -> Step:
+    """The resources that a version of a group has."""
+    return answer(body={"kind": "APIResourceList", "resources": [{"name": n} for n in names]})
 
 
+def versions(*names: str) -> Step:
+    """The versions that a group has."""
+    return answer(body={"kind": "APIGroup", "versions": [{"version": n} for n in names]})
+
+
+@pytest.mark.parametrize("is_optional", [True, False])
 @pytest.mark.parametrize(
-    ("status", "has_read_roles", "before"),
+    ("step", "is_forbidden"),
     [
-        pytest.param(404, False, 0, id="not served"),
-        pytest.param(403, False, 5, id="forbidden again and again"),
-        pytest.param(403, True, 2, id="forbidden by a server that allows others"),
+        pytest.param(refuse(403, "Forbidden"), True, id="no right"),
+        pytest.param(refuse(401, "Unauthorized"), True, id="no credentials"),
+        pytest.param(refuse(500, "InternalError"), False, id="broken"),
+        pytest.param(refuse(503, "ServiceUnavailable"), False, id="away"),
+        pytest.param(refuse(504, "Timeout"), False, id="too slow"),
+        pytest.param(refuse(400, "BadRequest"), False, id="not understood"),
+        pytest.param(refuse(429, "TooManyRequests", Retry_After="1"), False, id="overloaded"),
+        pytest.param(drop(), False, id="cut off"),
+        pytest.param(answer(body=b"<html>maintenance</html>"), False, id="another page"),
+        pytest.param(answer(body={}), False, id="an empty object"),
+        pytest.param(answer(body={"kind": "Status", "metadata": {}}), False, id="a status"),
+        pytest.param(answer(body={"metadata": {"resourceVersion": "5"}}), False, id="no items"),
+        pytest.param(answer(body={"metadata": {}, "items": []}), False, id="no version"),
+        pytest.param(half(b'{"metadata":{"resourceVersion":"5"},"items":['), False, id="half"),
     ],
 )
-async def test_an_absent_optional_resource_is_empty_and_logged_once(
-    status: int, has_read_roles: bool, before: int
+async def test_what_cannot_be_listed_is_not_in_sync_however_often_it_is_asked(
+    step: Step, is_forbidden: bool, is_optional: bool
 ) -> None:
-    steps = [refuse(status, "No")] * (before + 3) + [page(5, [item("a", 1)]), watch(then="hang")]
-    recorder, sleeper = Recorder(), Sleeper()
+    """An upgrade without its manifests took the right to disruption budgets away. Six refusals
+    counted as "there are none", the replica was ready and led, and evicted a pod that a budget
+    protected.
+    """
+    steps = [step] * 12 + [page(5, [item("a", 1)]), watch(then="hang")]
+    seen = list[tuple[bool, bool, bool]]()
+
+    async def sleep(_: float) -> None:
+        currency = informer.currency
+        seen.append((informer.has_synced, bool(currency.failure), currency.is_forbidden))
+
+    recorder, options = Recorder(), WatchOptions(optional=is_optional)
     with structlog.testing.capture_logs() as logs:
         async with (
             FaultyServer(*steps) as server,
             server.client() as client,
-            running(
-                client,
-                recorder,
-                options=WatchOptions(
-                    optional=True, has_read_roles=lambda: has_read_roles, absent_retry=100
-                ),
-                sleep=sleeper,
-            ) as informer,
+            running(client, recorder, options=options, sleep=sleep) as informer,
+        ):
+            await informer.wait_synced()
+            assert recorder.words == ["add a"]
+            assert informer.currency.failure == ""
+            assert not informer.currency.is_forbidden
+    # A kept connection that is cut off is tried a second time at once.
+    assert len(seen) >= 6
+    assert set(seen) == {(False, True, is_forbidden)}
+    errors = [log for log in logs if log["log_level"] == "error"]
+    assert bool(errors) == is_forbidden
+
+
+async def test_the_log_names_the_right_that_is_missing_and_the_rule_that_gives_it() -> None:
+    steps = [refuse(403, "Forbidden"), page(5, []), watch(then="hang")]
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(client, Recorder(), POD_DISRUPTION_BUDGETS, sleep=Sleeper()) as informer,
+        ):
+            await informer.wait_synced()
+    (error,) = [log for log in logs if log["log_level"] == "error"]
+    assert error["resource"] == "poddisruptionbudgets.policy"
+    rule = error["hint"].partition(": ")[2]
+    assert yaml.safe_load(rule) == [
+        {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]}
+    ]
+
+
+@pytest.mark.parametrize(
+    "discovery",
+    [
+        pytest.param([served("nodes")], id="its version lacks it"),
+        pytest.param([answer(body={"resources": None})], id="its version has nothing"),
+    ],
+)
+async def test_only_what_discovery_lacks_is_empty_and_it_is_logged_once(
+    discovery: list[Step],
+) -> None:
+    steps = [refuse(404, *NONE_SUCH), *discovery] * 3
+    steps += [page(5, [item("a", 1)]), watch(then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    options = WatchOptions(optional=True, absent_retry=100)
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(client, recorder, options=options, sleep=sleeper) as informer,
         ):
             await informer.wait_synced()
             assert recorder.reported == []
             assert informer.state in ("absent", "listing")
             await recorder.until_reported("add a")
-            assert informer.counts.failures == before  # what is not served is no failure
-    assert all(50 <= delay <= 100 for delay in sleeper.delays[before:])
-    assert len(sleeper.delays) == before + 3
-    assert [log["event"] for log in logs].count("Cannot be listed, treated as empty") == 1
+            assert informer.counts.failures == 0  # what is not served is no failure
+    assert all(50 <= delay <= 100 for delay in sleeper.delays)
+    assert len(sleeper.delays) == 3
+    assert [log["event"] for log in logs].count("Not served, so there is none") == 1
 
 
 @pytest.mark.parametrize(
-    ("status", "want"),
+    "discovery",
     [
-        pytest.param(404, ["add a", "delete a", "add b"], id="no longer served"),
+        pytest.param([versions("v1"), served("poddisruptionbudgets")], id="served"),
+        pytest.param([versions("v1"), refuse(404, *NONE_SUCH)], id="its version is coming"),
+        pytest.param([versions("v1"), refuse(503, "ServiceUnavailable")], id="aggregated, away"),
+        pytest.param([refuse(403, "Forbidden")], id="forbidden"),
+        pytest.param([refuse(500, "InternalError")], id="broken"),
+        pytest.param([answer(body=b"<html>")], id="another page"),
+        pytest.param([versions("v1"), answer(body={"kind": "Status"})], id="a status"),
+    ],
+)
+async def test_a_list_that_is_not_found_is_no_empty_one_unless_discovery_says_so(
+    discovery: list[Step],
+) -> None:
+    """A server that is starting answers 404 for what it will serve in a moment."""
+    steps = [refuse(404, *NONE_SUCH), *discovery] * 3
+    steps += [page(5, [item("a", 1, kind="PodDisruptionBudget")]), watch(then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    options = WatchOptions(optional=True)
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, POD_DISRUPTION_BUDGETS, options, sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        assert recorder.words == ["add a"]
+    assert len(sleeper.delays) == 3
+
+
+async def test_a_group_that_discovery_lacks_is_empty() -> None:
+    steps = [refuse(404, *NONE_SUCH), refuse(404, *NONE_SUCH)]
+    options = WatchOptions(optional=True)
+    sleeper = Sleeper()
+    sleeper.gate.clear()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, Recorder(), POD_DISRUPTION_BUDGETS, options, sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        assert informer.state == "absent"
+
+
+@pytest.mark.parametrize(
+    ("refusals", "want"),
+    [
         pytest.param(
-            403, ["add a", "add b", "delete a"], id="no longer allowed: keeps what it knew"
+            [refuse(404, *NONE_SUCH), served("nodes")],
+            ["add a", "delete a", "add b"],
+            id="no longer served",
+        ),
+        pytest.param([refuse(403, "No")], ["add a", "add b", "delete a"], id="no longer allowed"),
+        pytest.param(
+            [refuse(404, *NONE_SUCH), served("pods")],
+            ["add a", "add b", "delete a"],
+            id="not found, but served",
         ),
     ],
 )
-async def test_an_optional_resource_that_goes_away(status: int, want: list[str]) -> None:
+async def test_what_is_known_stays_until_it_is_no_longer_served(
+    refusals: list[Step], want: list[str]
+) -> None:
     steps = [
         page(5, [item("a", 1)]),
-        refuse(status, "No"),
-        refuse(status, "No"),
+        refusals[0],  # the watch
+        *refusals,
+        *refusals,
         page(9, [item("b", 8)]),
         watch(then="hang"),
     ]
@@ -702,6 +815,33 @@ async def test_an_optional_resource_that_goes_away(status: int, want: list[str])
         running(client, recorder, options=WatchOptions(optional=True), sleep=Sleeper()),
     ):
         await recorder.until_reported(*want)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_forbidden"),
+    [
+        pytest.param([refuse(403, "Forbidden")] * 40, True, id="refused"),
+        pytest.param([refuse(500, "InternalError")] * 40, False, id="broken"),
+        pytest.param([refuse(504, "Timeout")] * 40, False, id="too slow"),
+        pytest.param([watch(b"{{{\n")] * 40, False, id="garbage"),
+    ],
+)
+async def test_what_can_no_longer_be_read_grows_old(steps: list[Step], is_forbidden: bool) -> None:
+    clock, sleeper = VirtualClock(), Sleeper()
+    sleeper.gate.clear()
+    async with (
+        FaultyServer(page(5, [item("a", 1)]), *steps) as server,
+        server.client(clock=clock) as client,
+        running(client, Recorder(), sleep=sleeper) as informer,
+    ):
+        await sleeper.asleep.wait()
+        currency = informer.currency
+        assert informer.has_synced
+        assert currency.is_forbidden == is_forbidden
+        now = clock.monotonic()
+        assert not currency.is_older(300, now + 299)
+        assert currency.is_older(300, now + 301)
+        assert currency.is_older(0, now + 1)
 
 
 async def test_other_failures_of_an_optional_resource_are_failures() -> None:
@@ -789,10 +929,11 @@ NOT_SERVED = ("NotFound", "the server could not find the requested resource")
 
 
 def versions_asked(server: FaultyServer) -> list[str]:
-    """The version and verb of each request."""
+    """The version and verb of each request for objects."""
     return [
         f"{'watch' if 'watch' in request.query else 'list'} {request.path.split('/')[3]}"
         for request in server.requests
+        if request.path.endswith("/things")
     ]
 
 
@@ -849,6 +990,8 @@ async def test_a_version_that_is_gone_leaves_the_resource_empty_until_another_on
         refuse(404, *NOT_SERVED),  # the watch
         refuse(404, *NOT_SERVED),
         refuse(404, *NOT_SERVED),
+        refuse(404, *NOT_SERVED),  # discovery, for each version
+        refuse(404, *NOT_SERVED),
         refuse(404, *NOT_SERVED),
         page(9, [item("b", 8)]),
         watch(then="hang"),
@@ -869,7 +1012,7 @@ async def test_a_version_that_is_gone_leaves_the_resource_empty_until_another_on
         ):
             await recorder.until_reported("add a", "delete a", "add b")
             lists = ["list v2", "list v1beta1"]
-            assert versions_asked(server)[:6] == ["list v2", "watch v2", *lists, *lists]
+            assert versions_asked(server)[:5] == ["list v2", "watch v2", *lists, "list v2"]
             await eventually(lambda: served == [VERSIONS[0], None, VERSIONS[1]])
     assert not [log for log in logs if log["log_level"] == "error"]
 
@@ -926,7 +1069,7 @@ async def test_catching_up_does_not_wait_for_the_end_of_a_backoff() -> None:
 
 
 async def test_catching_up_with_what_is_not_served_is_over_at_once() -> None:
-    steps = [refuse(404, "NotFound"), refuse(404, "NotFound")]
+    steps = [refuse(404, "NotFound"), served(), refuse(404, "NotFound"), served()]
     sleeper = Sleeper()
     sleeper.gate.clear()
     async with (
@@ -936,7 +1079,7 @@ async def test_catching_up_with_what_is_not_served_is_over_at_once() -> None:
     ):
         await informer.wait_synced()
         await informer.catch_up("9", 0.0)
-        assert len(server.requests) == 2
+        assert len(server.requests) == 4
 
 
 async def test_an_event_that_is_late_shows_enough() -> None:

@@ -6,6 +6,7 @@ our own.
 
 from typing import Final
 
+from engine.framework.reasons import CLUSTER_READS
 from engine.model.event_kinds import TARGET_POD
 from engine.queueing.hints.interest import Table, on
 from engine.queueing.throttle import THROTTLE
@@ -21,6 +22,8 @@ HINTS: Final[Table] = {
     # Preemption only helps by deleting a victim, and then the hint of the rejecting plugin is used.
     # The preemptor rechecks a pod when its own preemption is done.
     "DefaultPreemption": (),
+    # Rejects pods that depend on what cannot be read; an event for all releases them.
+    CLUSTER_READS: (),
     # Only time releases the pods that are throttled.
     THROTTLE: (),
 }

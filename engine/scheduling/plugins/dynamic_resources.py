@@ -92,6 +92,8 @@ class DynamicResources(RuntimePlugin):
     """
 
     name: ClassVar[str] = NAME
+    # To hints, a change of a rule is one of the slices whose devices it means.
+    also_reads: ClassVar[frozenset[str]] = frozenset({"DeviceTaintRule"})
 
     def __init__(
         self,

@@ -1,0 +1,87 @@
+"""Which of the resources that are watched can be read, and how old what is known of the others is.
+
+Owns the bound: what is known of a resource that cannot be read any more stays in use for so long.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from engine.lib.clock import Clock
+from engine.watching.informer import Informer
+
+log = structlog.get_logger(__name__)
+
+#: How long what is known of a resource that cannot be read stays in use, if nothing else is said.
+MOST_AGE_SECONDS: Final = 300.0
+NEVER: Final = math.inf
+
+
+class Readability:
+    """What cannot be read at the moment.
+
+    Args:
+        informers: Of all that decisions read.
+        clock: Time.
+        most_age: Seconds that what is known of a resource stays in use once it cannot be read: 0
+            not at all, `NEVER` for ever.
+    """
+
+    def __init__(
+        self, informers: Sequence[Informer[Any]], clock: Clock, most_age: float = MOST_AGE_SECONDS
+    ) -> None:
+        self._informers = informers
+        self._clock = clock
+        self._most_age = most_age
+
+    def unknown(self) -> Mapping[str, str]:
+        """Why the resources are unknown that could not be read for too long, by plural name."""
+        return {one.resource.plural: _why(one) for one in self._informers if self._is_unknown(one)}
+
+    def change(self, before: Mapping[str, str]) -> Mapping[str, str] | None:
+        """What is `unknown` now, if that are others than *before*; they are logged."""
+        unknown = self.unknown()
+        if unknown.keys() == before.keys():
+            return None
+        for plural in sorted(unknown.keys() - before.keys()):
+            log.error(
+                "Too old to decide by; pods that depend on it are held",
+                resource=plural,
+                reason=unknown[plural],
+            )
+        for plural in sorted(before.keys() - unknown.keys()):
+            log.info("Can be read again; pods that depend on it are tried", resource=plural)
+        return unknown
+
+    def problem(self) -> str | None:
+        """What readiness has to say: what is refused, unknown, or not listed yet; None: nothing."""
+        now = self._clock.monotonic()
+        found = [
+            f"{_why(one)} ({_use(one, now, self._is_unknown(one))})"
+            for one in self._informers
+            if one.currency.is_forbidden or self._is_unknown(one)
+        ]
+        return "; ".join(found) or None
+
+    def not_synced(self) -> str:
+        """The resources whose first list has not succeeded, and why."""
+        waited = [one for one in self._informers if not one.has_synced]
+        return "; ".join(_why(one) if one.currency.failure else str(one.resource) for one in waited)
+
+    def _is_unknown(self, one: Informer[Any]) -> bool:
+        return one.currency.is_older(self._most_age, self._clock.monotonic())
+
+
+def _why(one: Informer[Any]) -> str:
+    """`pods cannot be read: add to the ClusterRole: - {apiGroups: ...}`."""
+    currency = one.currency
+    return f"{one.resource} cannot be read: {currency.remedy or currency.failure}"
+
+
+def _use(one: Informer[Any], now: float, is_unknown: bool) -> str:
+    if not one.has_synced:
+        return "never listed"
+    age = round(now - one.currency.known_at)
+    return f"{age} s old, not in use" if is_unknown else f"{age} s old, still in use"

@@ -1,0 +1,155 @@
+"""Not readable is not empty: on an embedded API server that refuses, fails or talks nonsense."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+
+from engine.app import App
+from engine.devcluster import DevCluster, make_node, make_pod
+from engine.informers import OTHER_OBJECTS
+from engine.kube import resources
+from engine.kube.resources import Resource
+from tests.app.harness import condition, metric, node_of, scheduler
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow("runs whole schedulers")
+
+WATCHED = [resources.NODES, resources.PODS, *(resource for resource, _ in OTHER_OBJECTS)]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        yield cluster
+
+
+async def readyz(app: App) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{app.endpoints.local_port}/readyz"
+    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+def is_going(cluster: DevCluster, name: str) -> bool:
+    pod = cluster.get("pods", name)
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
+def forbid(cluster: DevCluster, resource: Resource) -> Any:
+    """Take the right to read *resource* away, for all of its versions."""
+    return [
+        cluster.faults.fail(403, verb=verb, resource=f"{resource.plural}*", times=None)
+        for verb in ("list", "watch")
+    ]
+
+
+@pytest.mark.parametrize("resource", WATCHED, ids=str)
+async def test_a_replica_that_may_not_list_one_resource_is_not_ready_and_decides_nothing(
+    cluster: DevCluster, resource: Resource
+) -> None:
+    faults = forbid(cluster, resource)
+    cluster.create(make_node("node-1"), make_pod("web"))
+    with structlog.testing.capture_logs() as logs:
+        async with scheduler(cluster, local_port=0, wait=False) as app:
+            await eventually(
+                lambda: metric(app, "starsched_watch_forbidden", resource=str(resource)) == 1
+            )
+            await eventually(
+                lambda: all(i.has_synced for i in app._informers if i.resource != resource)
+            )
+            status, text = await readyz(app)
+            assert status == 500
+            assert f"resources: [{resource.plural}], verbs: [list, watch]" in text
+            assert not app.synced.is_set()
+            assert not app.leading.is_set()
+            assert not node_of(cluster, "web")
+            for fault in faults:
+                cluster.faults.remove(fault)
+            await eventually(lambda: node_of(cluster, "web") == "node-1")
+            await eventually(
+                lambda: metric(app, "starsched_watch_forbidden", resource=str(resource)) == 0
+            )
+            assert (await readyz(app))[0] == 200
+    errors = [log for log in logs if log["log_level"] == "error" and "hint" in log]
+    assert {log["resource"] for log in errors} == {str(resource)}
+
+
+@pytest.mark.parametrize("code", [401, 403, 500, 503])
+async def test_what_can_no_longer_be_read_is_used_for_a_while_and_then_holds_what_needs_it(
+    cluster: DevCluster, code: int
+) -> None:
+    """Budgets: pods that fit are placed all the while, and none is evicted by what is too old."""
+    urgent = {"metadata": {"name": "urgent"}, "value": 100, "kind": "PriorityClass"}
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", **urgent})
+    cluster.create(make_node("node-1", cpu="1"))
+    cluster.create(make_pod("protected", cpu="1"))
+    async with scheduler(cluster, local_port=0, most_watch_age=1.0) as app:
+        await eventually(lambda: node_of(cluster, "protected") == "node-1")
+        assert (await readyz(app))[0] == 200
+        faults = [
+            cluster.faults.fail(code, verb=verb, resource="poddisruptionbudgets*", times=None)
+            for verb in ("list", "watch")
+        ]
+        cluster.close_watches("poddisruptionbudgets.policy", abort=True)
+        await eventually(lambda: "poddisruptionbudgets" in app.cache.objects.unknown)
+        status, text = await readyz(app)
+        assert status == 500
+        assert "poddisruptionbudgets.policy cannot be read" in text
+        budgets = "poddisruptionbudgets.policy"
+        refused = float(code in (401, 403))
+        await eventually(
+            lambda: metric(app, "starsched_watch_forbidden", resource=budgets) == refused
+        )
+        cluster.create(make_pod("urgent", cpu="1", priorityClassName="urgent"))
+        await eventually(lambda: condition(cluster, "urgent").get("reason") == "ClusterNotReadable")
+        assert "poddisruptionbudgets.policy" in condition(cluster, "urgent")["message"]
+        # What does not depend on them goes on.
+        cluster.create(make_node("node-2", cpu="1"))
+        await eventually(lambda: node_of(cluster, "urgent") == "node-2")
+        cluster.create(make_pod("second", cpu="1", priorityClassName="urgent"))
+        await eventually(lambda: condition(cluster, "second").get("reason") == "ClusterNotReadable")
+        assert not is_going(cluster, "protected")
+        # It is tried by itself once they can be read.
+        for fault in faults:
+            cluster.faults.remove(fault)
+        # A watch that works says so with its next event or bookmark.
+        spec = {"selector": {"matchLabels": {"app": "other"}}, "minAvailable": 1}
+        budget = {"metadata": {"name": "other", "namespace": "default"}, "spec": spec}
+        api = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+        cluster.create({**api, **budget})
+        await eventually(lambda: not app.cache.objects.unknown, seconds=40)
+        assert (await readyz(app))[0] == 200
+        await eventually(lambda: is_going(cluster, "protected"), seconds=40)
+
+
+async def test_a_server_that_hangs_for_too_long_holds_what_needs_it(
+    cluster: DevCluster,
+) -> None:
+    async with scheduler(cluster, most_watch_age=0.5) as app:
+        hung = [
+            cluster.faults.hang(verb=verb, resource="namespaces", times=None)
+            for verb in ("list", "watch")
+        ]
+        cluster.close_watches("namespaces", abort=True)
+        await eventually(lambda: "namespaces" in app.cache.objects.unknown)
+        cluster.create(make_node("node-1"), make_pod("web"))
+        await eventually(lambda: condition(cluster, "web").get("reason") == "ClusterNotReadable")
+        for fault in hung:
+            cluster.faults.remove(fault)
+        cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}})
+        await eventually(lambda: node_of(cluster, "web") == "node-1", seconds=40)
+
+
+async def test_with_no_bound_what_was_known_is_used_for_ever(cluster: DevCluster) -> None:
+    async with scheduler(cluster, most_watch_age=float("inf")) as app:
+        cluster.faults.fail(403, verb="list", resource="namespaces", times=None)
+        cluster.faults.fail(403, verb="watch", resource="namespaces", times=None)
+        cluster.close_watches("namespaces", abort=True)
+        label = "namespaces"
+        await eventually(lambda: metric(app, "starsched_watch_forbidden", resource=label) == 1)
+        (one,) = [i for i in app._informers if str(i.resource) == label]
+        await eventually(lambda: one.currency.is_older(1.5, app._clock.monotonic()))
+        cluster.create(make_node("node-1"), make_pod("web"))
+        await eventually(lambda: node_of(cluster, "web") == "node-1")
