@@ -27,6 +27,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "extender_command",
         "Answer a stock kube-scheduler with the same policies.",
     ),
+    "preflight": (
+        "engine.cli.preflight_command",
+        "preflight_command",
+        "Check what a scheduler needs, before it runs.",
+    ),
     "check": (
         "engine.cli.check_command",
         "check_command",

@@ -79,6 +79,7 @@ from engine.policy.written import (
     with_decisions,
     written_configuration,
 )
+from engine.preflight.findings import State, exit_code
 from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_stages
@@ -124,6 +125,12 @@ _GC_PATIENCE: Final = 120.0
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Check the configuration, write all of it that is in use to this file, and exit.",
+)
+@click.option(
+    "--preflight",
+    is_flag=True,
+    help="First check what `starsched preflight` checks, and exit with its exit code unless all "
+    "of it is there.",
 )
 @state_dir_option
 @when_unsure_options
@@ -256,6 +263,9 @@ async def _serve(
             return 1
         finally:
             await parts.close()
+    if options["preflight"] and (code := await _preflight(parts, options, secure)):
+        await parts.close()
+        return code
     try:
         recorder = make_recorder(options, config_text)
     except OSError as error:
@@ -326,6 +336,28 @@ class Parts:
         """Close the clients."""
         await self.review_clients.close()
         await self.client.close()
+
+
+async def _preflight(parts: Parts, options: dict[str, Any], secure: SecureSettings | None) -> int:
+    """Log what is missing, or could not be checked; the exit code, 0 if there is nothing."""
+    # Imported late: it takes its flags from this command.
+    from engine.cli.preflight_command import check_parts
+
+    findings, _ = await check_parts(parts, options["policies"], secure)
+    for one in findings:
+        if one.state in (State.MISSING, State.UNKNOWN):
+            said = {"detail": one.detail, "remedy": one.remedy}
+            log.error(
+                "Preflight",
+                check=one.check,
+                subject=one.subject,
+                state=str(one.state),
+                **{word: text for word, text in said.items() if text},
+            )
+    code = exit_code(findings)
+    say = log.error if code else log.info
+    say("Preflight ended", checks=len(findings), exit_code=code)
+    return code
 
 
 async def _write_configuration(

@@ -13,8 +13,17 @@ Json = dict[str, Any]
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SELF_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#: Who the holder of the server's own token is, or anyone without one.
+OWN_USER: Final = "devcluster"
 #: Their names in faults and in counts of requests.
-REVIEWS: Final = {TOKEN_REVIEWS: "tokenreviews", ACCESS_REVIEWS: "subjectaccessreviews"}
+REVIEWS: Final = {
+    TOKEN_REVIEWS: "tokenreviews",
+    ACCESS_REVIEWS: "subjectaccessreviews",
+    SELF_REVIEWS: "selfsubjectreviews",
+    SELF_ACCESS_REVIEWS: "selfsubjectaccessreviews",
+}
 _MASTERS: Final = "system:masters"
 
 
@@ -26,11 +35,14 @@ class Access:
         users: Users by token, as `UserInfo` has them.
         paths: Paths that a user may get.
         namespaces: Namespaces whose pods a user may list; "" for all.
+        denied: Verbs on resources (`pods/binding`) that reviews of one's own rights deny. Requests
+            are allowed all the same.
     """
 
     users: dict[str, Json] = field(default_factory=dict)
     paths: set[tuple[str, str]] = field(default_factory=set)
     namespaces: set[tuple[str, str]] = field(default_factory=set)
+    denied: set[tuple[str, str]] = field(default_factory=set)
 
     def add_user(self, token: str, name: str, *groups: str) -> None:
         """Let the holder of *token* be the user *name*."""
@@ -46,10 +58,15 @@ class Access:
 
     def review(self, path: str, sent: Any) -> Json:
         """*sent* with its status. Refuses with 400 what is no review."""
+        if path == SELF_REVIEWS and isinstance(sent, dict):
+            return {**sent, "status": {"userInfo": {"username": OWN_USER}}}
         spec = sent.get("spec") if isinstance(sent, dict) else None
         if not isinstance(spec, dict):
             raise bad_request("want a review with a `spec`")
-        status = self._token(spec) if path == TOKEN_REVIEWS else self._rights(spec)
+        if path == SELF_ACCESS_REVIEWS:
+            status = self._own_rights(spec)
+        else:
+            status = self._token(spec) if path == TOKEN_REVIEWS else self._rights(spec)
         return {**sent, "status": status}
 
     def _token(self, spec: Json) -> Json:
@@ -57,6 +74,11 @@ class Access:
         if user is None:
             return {"user": {}, "error": "[invalid bearer token]"}
         return {"authenticated": True, "user": user}
+
+    def _own_rights(self, spec: Json) -> Json:
+        about = spec.get("resourceAttributes") or {}
+        parts = filter(None, (about.get("resource"), about.get("subresource")))
+        return {"allowed": (about.get("verb"), "/".join(parts)) not in self.denied}
 
     def _rights(self, spec: Json) -> Json:
         name = spec.get("user", "")

@@ -7,7 +7,7 @@ a server behind a proxy is farther away anyway.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import aiohttp
@@ -56,7 +56,7 @@ class ProxiedTransport:
 
     Args:
         server: The API server's URL.
-        proxy: The proxy's URL.
+        proxy: The proxy's URL; None for the direct way.
         credentials: Where the client certificate is.
         tls: None for plain HTTP.
         connections: Most connections.
@@ -66,7 +66,7 @@ class ProxiedTransport:
     def __init__(
         self,
         server: URL,
-        proxy: str,
+        proxy: str | None,
         credentials: Credentials,
         tls: TlsContext | None,
         *,
@@ -99,6 +99,12 @@ class ProxiedTransport:
     def send_now(self, request: Request) -> "asyncio.Future[bytes] | None":
         """None: requests through a proxy need a task."""
         return None
+
+    async def head(self, request: Request) -> Mapping[str, str]:
+        """The fields of the head of the answer to *request*."""
+        async with self._exchange(request) as answer:
+            await answer.read()
+            return answer.headers
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Pieces]:
