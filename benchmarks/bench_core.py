@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from benchmarks import hostile, report
+from benchmarks import costly, hostile, report
 from benchmarks.bench import choose_workloads
 from benchmarks.core import (
     Scenario,
@@ -27,6 +27,7 @@ from benchmarks.core import (
     of_workload,
     run_scenario,
 )
+from benchmarks.costly_pods import COSTLY
 from benchmarks.kernel_decisions import Decisions, of_claims, of_groups, run_decisions
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
@@ -79,6 +80,17 @@ _HOSTILE_COLUMNS: Final = (
     "worst ms",
     "own placed",
     "waiting",
+)
+_COSTLY_COLUMNS: Final = (
+    "each pod",
+    "pods",
+    "kB",
+    "bound",
+    "CPU/pod ms",
+    "before MiB",
+    "peak MiB",
+    "gone MiB",
+    "gone/plain",
 )
 
 
@@ -199,6 +211,26 @@ def print_hostile(rows: Sequence[Mapping[str, Any]]) -> None:
     report.print_table("Hostile clusters, and ordinary pods", _HOSTILE_COLUMNS, cells)
 
 
+def print_costly(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of large pods, the plain ones first."""
+    plain = rows[0]
+    cells = [
+        [
+            row["title"],
+            f"{row['pods']}",
+            f"{row['bytes'] / 1000:.0f}",
+            f"{row['bound']}",
+            f"{row['cpu_ms']:.1f}",
+            f"{row['before_mib']:.0f}",
+            f"{row['peak_mib']:.0f}",
+            f"{row['gone_mib']:.0f}",
+            f"{row['gone_mib'] / plain['gone_mib']:.2f}",
+        ]
+        for row in rows
+    ]
+    report.print_table("Large pods", _COSTLY_COLUMNS, cells)
+
+
 def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Cost per pod over cluster size, for plain requests."""
     measured = [r for r in rows if r["scenario"] == "plain" and not r["missing_plugins"]]
@@ -244,6 +276,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--gangs", default=1000, show_default=True, help="Groups of 3 pods.")
 @click.option("--members", default=500, show_default=True, help="Pods of the large group.")
 @click.option("--rounds", default=200, show_default=True, help="Rounds of hostile clusters.")
+@click.option("--large-pods", default=10, show_default=True, help="Pods of each large shape.")
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -270,6 +303,7 @@ def main(
     gangs: int,
     members: int,
     rounds: int,
+    large_pods: int,
     repeat: int,
     in_process: bool,
     output: str,
@@ -313,8 +347,17 @@ def main(
         with reporter.part(f"{hard.name}, {nodes} nodes"):
             found = hostile.run_scenario(hard, nodes, rounds, reporter.step)
         hostile_rows.append(found.as_dict())
+    costly_rows = []
+    for name in ("plain", *COSTLY) if "hostile" in chosen else ():
+        with reporter.part(f"large pods: {name}"):
+            costly_rows.append(costly.measure(name, large_pods).as_dict())
     if output_path is not None:
-        results = {"rows": rows, "kernel": kernel_rows, "hostile": hostile_rows}
+        results = {
+            "rows": rows,
+            "kernel": kernel_rows,
+            "hostile": hostile_rows,
+            "costly": costly_rows,
+        }
         report.write_json({"benchmark": "bench-core", **facts, **results}, output_path)
     if output_path != "-":
         report.print_facts(facts)
@@ -324,6 +367,8 @@ def main(
             print_kernel(kernel_rows)
         if hostile_rows:
             print_hostile(hostile_rows)
+        if costly_rows:
+            print_costly(costly_rows)
         print_stages(rows)
     if chart:
         draw(rows, chart)

@@ -59,6 +59,7 @@ from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
+from engine.lib import free_memory
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock
 from engine.lib.saved_state import SavedStates, WhenUnread
@@ -138,6 +139,7 @@ CATCH_UP_SECONDS: Final = 1.0
 GATE_REPORT_DELAY: Final = 5.0
 # The longest that the trial of the first policies waits for an idle moment, and how often it looks.
 _IDLE_SECONDS: Final = 5.0
+_TICKS_BETWEEN_GIVING_BACK: Final = 30  # of a second
 _IDLE_TICK: Final = 0.05
 _SAMPLE_CLASSES: Final = 64
 _SAMPLE_PENDING: Final = 24
@@ -629,12 +631,16 @@ class App:
 
     async def _tick(self) -> None:
         """Report the time to the kernel, once a second on the second."""
+        ticks = 0
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self._follow_readability()
             self.report(TimePassed())
             self.status.retry()
             self.group_status.retry()
+            ticks += 1
+            if ticks % _TICKS_BETWEEN_GIVING_BACK == 0:
+                free_memory.give_back()
 
     def _follow_readability(self) -> None:
         """Report to the kernel what cannot be read any more, and what can be read again."""

@@ -60,9 +60,10 @@ InsideOf = Callable[[tuple[str, ...]], NDArray[np.bool_] | None]
 # Topologies of all counters together, each counted once for each counter. Pods name label keys
 # freely, and each topology takes memory for every node, and time at every change.
 _MOST_HELD: Final = 4096
-# Terms of incoming pods in all counters together.
-_MOST_TERMS: Final = 16_384
+# A counter that holds more terms of an incoming pod is large, and how many terms large counters
+# may hold together from one decision to the next.
 _MANY_TERMS: Final = 64
+_MOST_TERMS: Final = 4096
 # The last kinds of pods that a counter is known to leave out.
 _MOST_LEFT_OUT: Final = 64
 
@@ -106,8 +107,9 @@ class _Counter:
         self._is_of_terms = all(part["kind"] == "terms" for part in parts)
         self._of_terms: dict[tuple[str, bytes], Sequence[Contribution]] = {}
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
-        #: How many terms of an incoming pod it holds.
-        self.terms = sum(part["own"].count() for part in parts if "own" in part)
+        terms = sum(part["own"].count() for part in parts if "own" in part)
+        #: How many terms of an incoming pod it holds, if that is what makes it large.
+        self.many_terms = terms if terms > _MANY_TERMS else 0
         first = parts[0] if parts else None
         # The topology whose domains `here`, `min` and `domains` speak of; None for a sum over
         # several, where a node outside one topology simply gets nothing from it.
@@ -420,7 +422,7 @@ class Counters:
         self._kinds = PodKinds()
         self._columns: dict[str | None, TopologyColumn] = {}
         self._counters: OrderedDict[bytes, _Counter] = OrderedDict()
-        self._terms = 0  # of all counters
+        self._terms = 0  # of large counters
         self._snapshot: Snapshot | None = None
         # Up to where counters are to count, see `_Counter`; and the topologies' versions, summed.
         self._now = (-1, -1, 0)
@@ -440,6 +442,8 @@ class Counters:
         named = self._kinds.with_terms.keys.named
         self._term_keys = named | term_keys if term_keys else named
         self._inside = ((), None)
+        if self._terms > _MOST_TERMS:
+            self._forget_large()
         if self._asked > self._most_held:
             self._let_go()
         version = self._gone
@@ -463,7 +467,7 @@ class Counters:
         self._columns = {key: column.copy() for key, column in other._columns.items()}
         for key in list(other._counters)[-most:]:
             self._counters[key] = other._counters[key].copy(self._columns)
-            self._terms += self._counters[key].terms
+            self._terms += self._counters[key].many_terms
 
     def term_labels(self, pod: Pod) -> dict[str, str]:
         """The labels of *pod* that the terms of other pods name, which is all that they look at."""
@@ -534,11 +538,9 @@ class Counters:
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = _Counter(parts)
-            self._terms += counter.terms
+            self._terms += counter.many_terms
             if len(self._counters) > self._capacity:
                 self._forget(next(iter(self._counters)))
-            if self._terms > _MOST_TERMS:
-                self._forget_terms(key)
         else:
             self._counters.move_to_end(key)
         if counter.seen is not self._now:
@@ -546,12 +548,12 @@ class Counters:
         return counter
 
     def _forget(self, key: bytes) -> None:
-        self._terms -= self._counters.pop(key).terms
+        self._terms -= self._counters.pop(key).many_terms
 
-    def _forget_terms(self, kept: bytes) -> None:
-        """Forget counters with many terms, those used longest ago first, and no others."""
-        for key in [key for key, counter in self._counters.items() if counter.terms > _MANY_TERMS]:
-            if self._terms > _MOST_TERMS and key != kept:
+    def _forget_large(self) -> None:
+        """Forget large counters, those used longest ago first, and no others."""
+        for key in [key for key, counter in self._counters.items() if counter.many_terms]:
+            if self._terms > _MOST_TERMS:
                 self._forget(key)
 
     def _let_go(self) -> None:

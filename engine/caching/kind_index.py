@@ -3,6 +3,7 @@
 Owns the indexes. What is found may still not match; what is not found cannot.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, TypeVar
@@ -11,7 +12,12 @@ from engine.model.objects import Affinity, PodAffinityTerm
 from engine.model.selectors import label_keys
 
 K = TypeVar("K")
+V = TypeVar("V")
 Label = tuple[str, str]
+
+# A dict takes some 100 bytes an entry; one with so many times as much is worth a copy.
+_SPARSE: Final = 400
+_FEW: Final = 1024
 
 # Label keys by which kinds are filed; a cluster has few that selectors ask for.
 _MOST_KEYS: Final = 64
@@ -76,6 +82,7 @@ class TermKeys(Generic[K]):
             self._count[key] -= 1
             if not self._count[key]:
                 del self._count[key]
+        self._count = _shrunk(self._count)
 
     @property
     def named(self) -> AbstractSet[str]:
@@ -92,14 +99,18 @@ class TermIndex:
     def __init__(self) -> None:
         self.keys = TermKeys[int]()
         self._labels: dict[int, tuple[Label | None, ...]] = {}
-        self._kinds: dict[Label | None, dict[int, None]] = {}  # None: terms that name no label
+        # None: terms that name no label. Most labels are one kind's, which may have thousands.
+        self._kinds: dict[Label | None, int | dict[int, None]] = {}
 
     def copy(self) -> "TermIndex":
         """An index of its own."""
         made = TermIndex()
         made._labels = self._labels.copy()
         made.keys = self.keys.copy()
-        made._kinds = {label: kinds.copy() for label, kinds in self._kinds.items()}
+        made._kinds = {
+            label: kinds if isinstance(kinds, int) else kinds.copy()
+            for label, kinds in self._kinds.items()
+        }
         return made
 
     def add(self, kind: int, affinity: Affinity) -> None:
@@ -107,20 +118,35 @@ class TermIndex:
         labels = dict.fromkeys(map(_asked_label, terms_of(affinity)))
         self._labels[kind] = tuple(labels)
         for label in labels:
-            self._kinds.setdefault(label, {})[kind] = None
+            known = self._kinds.get(label)
+            if known is None:
+                self._kinds[label] = kind
+            elif isinstance(known, int):
+                self._kinds[label] = {known: None, kind: None}
+            else:
+                known[kind] = None
         self.keys.add(kind, affinity)
 
     def remove(self, kind: int) -> None:
         """Leave out a kind that is forgotten, if it is here."""
         for label in self._labels.pop(kind, ()):
-            _leave_out(self._kinds, label, kind)
+            known = self._kinds[label]
+            if not isinstance(known, int):
+                del known[kind]
+            if isinstance(known, int) or not known:
+                del self._kinds[label]
+        self._kinds = _shrunk(self._kinds)
         self.keys.remove(kind)
 
     def matching(self, labels: Mapping[str, str]) -> set[int]:
         """The kinds of which a term may select a pod with *labels*."""
-        found = set(self._kinds.get(None, ()))
-        for label in labels.items():
-            found.update(self._kinds.get(label, ()))
+        found = set[int]()
+        for label in (None, *labels.items()):
+            kinds = self._kinds.get(label)
+            if isinstance(kinds, int):
+                found.add(kinds)
+            elif kinds is not None:
+                found.update(kinds)
         return found
 
 
@@ -144,6 +170,11 @@ def _leave_out(index: dict[K, dict[int, None]], key: K, kind: int) -> None:
     del kinds[kind]
     if not kinds:
         del index[key]
+
+
+def _shrunk(index: dict[K, V]) -> dict[K, V]:
+    """*index*; a copy if it is nearly empty and was large: a dict does not give memory back."""
+    return dict(index) if sys.getsizeof(index) > _SPARSE * (len(index) + _FEW) else index
 
 
 def terms_of_kind(affinity: Affinity, kind: str) -> Sequence[tuple[PodAffinityTerm, int]]:

@@ -155,10 +155,14 @@ _last = NO_TERMS  # replaced as a whole, for concurrent readers
 
 
 def own_terms(pod: Pod) -> OwnTerms:
-    """Those of *pod*. Asked for several times during a decision, they are read once."""
+    """Those of *pod*. Asked for several times during a decision, they are read once.
+
+    Not kept for longer than until another pod is asked about.
+    """
     global _last
     affinity = pod.manifest.spec.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
+        _last = NO_TERMS
         return NO_TERMS
     found = _last
     if found.affinity is not affinity or found.namespace != pod.namespace:

@@ -544,7 +544,7 @@ class Kernel:
         # What is not the policies' fault must not throttle them, nor cause a fallback.
         failures = decision.policy_failures
         lost = self.throttle.charge(Work.ATTEMPT, pod, failures, seconds - waited)
-        if not lost:
+        if not lost and not self.throttle.charge_large(pod, seconds - waited):
             self.throttle.succeeded(Work.ATTEMPT, pod)
         self._out.append(
             ReportDecision(

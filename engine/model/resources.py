@@ -39,7 +39,7 @@ _PREFIX_PART: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=1_024)
 def is_qualified_name(text: str) -> bool:
     """True for what the API takes as a label key or a resource name: `[prefix/]name`."""
     prefix, slash, name = text.rpartition("/")

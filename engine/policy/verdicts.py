@@ -38,11 +38,17 @@ SCORE_NONE: Final = NO_SCORE
 _INHERITED_PART: Final = 4
 
 
+#: Bytes of a question, or of what is kept of a pod, that are too many to be kept for others: few
+#: pods are as large, and they would leave nothing to the others. Creators of pods decide about it.
+LARGE: Final = 256 << 10
+# Of the tables of such questions: a decision needs some of them more than once.
+_MOST_LARGE_BYTES: Final = 8 << 20
+
 # Bytes of all tables together.
 _CAPACITY_BYTES: Final = 64 << 20
 # Questions whose answers are kept of those about a pod alone, and their bytes.
 _MOST_SINGLES: Final = 16_384
-_MOST_SINGLE_BYTES: Final = 32 << 20
+_MOST_SINGLE_BYTES: Final = 16 << 20
 
 Question = TypeVar("Question", bound=tuple[object, ...])
 
@@ -148,6 +154,7 @@ class VerdictMemo:
         self._evaluator = evaluator
         self._policy_names = policy_names
         self._tables: OrderedDict[tuple[int, str, bytes, bytes, int], Table] = OrderedDict()
+        self._large: dict[tuple[int, str, bytes, bytes, int], Table] = {}  # of large questions
         self._bytes = 0
         self._singles: OrderedDict[tuple[int, str, bytes, bytes], Any] = OrderedDict()
         self._node_singles: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
@@ -264,6 +271,8 @@ class VerdictMemo:
             table = self._tables[key] = Table(instance, hook, pod, extra)
             table.epoch = column.epoch
             self._bytes += table.codes.nbytes + len(pod) + len(extra)
+            if len(pod) + len(extra) > LARGE:
+                self._large[key] = table
             self._evict()
         else:
             self._tables.move_to_end(key)
@@ -367,14 +376,26 @@ class VerdictMemo:
         return True
 
     def _evict(self) -> None:
+        while sum(map(_text_size, self._large.values())) > _MOST_LARGE_BYTES:
+            if len(self._large) == 1:
+                break
+            self._forget(next(iter(self._large)))
         while self._bytes > _CAPACITY_BYTES and len(self._tables) > 1:
-            _, table = self._tables.popitem(last=False)
-            self._bytes -= table.codes.nbytes + len(table.pod) + len(table.extra)
+            self._forget(next(iter(self._tables)))
+
+    def _forget(self, key: tuple[int, str, bytes, bytes, int]) -> None:
+        table = self._tables.pop(key)
+        self._large.pop(key, None)
+        self._bytes -= table.codes.nbytes + _text_size(table)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of all tables together, with what they answer."""
         return self._bytes
+
+
+def _text_size(table: Table) -> int:
+    return len(table.pod) + len(table.extra)
 
 
 def as_ids(numbers: NDArray[np.intp]) -> "array[int]":

@@ -4,13 +4,15 @@ Owns which pods are throttled, for how long, and which are tried first afterward
 that failed is evaluated again. It neither moves pods nor evaluates policies: its caller does, and
 reports how long that took and what failed.
 
+Large pods whose decisions take long are throttled in the same way.
+
 Decisions are made one at a time, and so are the questions of the queue, so a hook that runs into
 its deadline keeps the pods of every other profile waiting. The cause may be the policy, or pods
 that were crafted to slow it down; therefore a namespace is throttled before its whole profile is.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeAlias
@@ -22,8 +24,12 @@ from engine.policy.evaluator import PolicyFailure
 #: What gates the pods that are throttled. No event opens this gate.
 THROTTLE: Final = "Throttle"
 
-#: A hook that hit a limit, and took at least so long to do so, has lost time.
+#: A hook that hit a limit, and took at least so long to do so, has lost time. So has an attempt at
+#: a large pod, whatever came of it.
 SLOW_SECONDS: Final = 0.1
+#: Bytes of a pod that is large: ordinary ones have some thousand. Those are never throttled for
+#: what they cost: the first one on a large cluster takes long, too.
+LARGE_POD_BYTES: Final = 64 << 10
 
 # Losses that are older are forgotten.
 _MEMORY_SECONDS: Final = 300.0
@@ -106,6 +112,9 @@ class Throttle:
     for all of them. When one of them succeeds, all of these are tried; when one that had lost time
     does, all are.
 
+    An attempt at a large pod that took long counts as a loss for its namespace alone: the creator
+    of a pod decides how large it is.
+
     A hook outside of cycles that fails, slowly or not, is evaluated again: for the pod that waits
     longest, until it fails again; then after twice the time, up to a minute.
 
@@ -157,14 +166,23 @@ class Throttle:
         """
         lost = [one for one in failures if one.is_timeout] if seconds >= SLOW_SECONDS else []
         if lost:
-            self._pause(work, pod, lost[0], seconds)
-            if work is Work.GROUP:
-                self._pause(Work.ATTEMPT, pod, lost[0], seconds)
+            why = f"{lost[0].hook}() of policy `{lost[0].policy}` took too long for other pods"
+            for each in (work, Work.ATTEMPT) if work is Work.GROUP else (work,):
+                self._pause(self._scopes_of(each, pod), pod, why, seconds)
         if failures and work is not Work.ATTEMPT:
             pods = self._retries.setdefault(work, _Retries()).pods
             pods.pop(pod.uid, None)
             pods[pod.uid] = pod
         return lost
+
+    def charge_large(self, pod: Pod, seconds: float) -> bool:
+        """Record that an attempt at *pod* took *seconds*; True if it was throttled for its size."""
+        if seconds < SLOW_SECONDS or len(pod.raw or b"") <= LARGE_POD_BYTES:
+            return False
+        own, _ = self._scopes_of(Work.ATTEMPT, pod)
+        why = "decisions about large pods of this namespace took too long for other pods"
+        self._pause([own], pod, why, seconds)
+        return True
 
     def hook_failed(self, work: Work, pod: Pod, failures: Failures, seconds: float) -> Failures:
         """As `charge`, for a hook that is no part of a scheduling cycle: it is also reported."""
@@ -223,9 +241,15 @@ class Throttle:
         for retries in self._retries.values():
             retries.next_at, retries.wait = 0.0, _FIRST_RETRY
 
-    def _pause(self, work: Work, pod: Pod, loss: PolicyFailure, seconds: float) -> None:
+    def _pause(
+        self,
+        scopes: Iterable[tuple[tuple[Work, str, str], str]],
+        pod: Pod,
+        why: str,
+        seconds: float,
+    ) -> None:
         now = self._clock.monotonic()
-        for key, member in self._scopes_of(work, pod):
+        for key, member in scopes:
             scope = self._scopes.setdefault(key, _Scope())
             scope.losses.pop(member, None)
             _forget_old(scope, now)
@@ -233,7 +257,7 @@ class Throttle:
             scope.losses[member] = now, pod.uid
             scope.paused_until = now + min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
             scope.has_succeeded = False
-            scope.why = f"{loss.hook}() of policy `{loss.policy}` took too long for other pods"
+            scope.why = why
 
     def _release(self, work: Work, scope: _Scope, try_again: TryAgain, ends_at: float) -> None:
         """Try pods that were throttled: one while probing, else as many as there is time for."""

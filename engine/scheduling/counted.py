@@ -117,7 +117,7 @@ class CountedHook:
     @property
     def nbytes(self) -> int:
         """Memory of what is kept for the class."""
-        return self.groups.nbytes + sum(use.nbytes for use in self.counters)
+        return self.groups.nbytes
 
 
 class CountedHooks:

@@ -121,6 +121,12 @@ class PodClass:
         return own + self.numbers.nbytes + counted + tables
 
     @property
+    def term_bytes(self) -> int:
+        """Memory of the terms of its pods, in counters."""
+        hooks = (*self.counted_filters, *self.counted_scores)
+        return sum(use.nbytes for hook in hooks for use in hook.counters)
+
+    @property
     def has_score_failures(self) -> bool:
         """True if the totals cannot be used: a score or a normalisation failed somewhere."""
         return self.normalize_failure is not None or any(v.failures for v in self.vectors)

@@ -10,7 +10,9 @@ from collections import OrderedDict
 from typing import Final
 
 from engine.model.pod import Pod
+from engine.policy.verdicts import LARGE
 from engine.scheduling.pod_class import PodClass
+from engine.scheduling.pod_fields import size_of
 
 # At 5,000 nodes that is 120 classes. A pod of a class that was forgotten takes a millisecond more.
 _CAPACITY_BYTES: Final = 48 << 20
@@ -46,7 +48,12 @@ class PodClasses:
         return found
 
     def put(self, key: tuple[object, ...], pod_class: PodClass) -> None:
-        """Remember *pod_class*, which begins as another one that differs in few nodes."""
+        """Remember *pod_class*, which begins as another one that differs in few nodes.
+
+        One that is `LARGE` is not remembered.
+        """
+        if size_of(key) + pod_class.term_bytes > LARGE:
+            return
         sibling = self._siblings.get(key[:-1])
         if sibling is not None and sibling.generation >= 0:
             pod_class.sibling = sibling

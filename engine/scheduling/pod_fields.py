@@ -12,19 +12,28 @@ from engine.caching.snapshot import Snapshot
 from engine.model.pod import Pod
 from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import Projector
+from engine.policy.verdicts import LARGE
 
 Key = tuple[object, ...]
 """What pods have in common that are treated alike; what is long in it are bytes."""
 
 V = TypeVar("V")
 
-# Of the keys in one `BoundedMemo`, and what an entry takes besides them.
+# Of the entries in one `BoundedMemo`, and what one takes besides its key and its value.
 _MOST_BYTES: Final = 16 << 20
 _BYTES_OF_ENTRY: Final = 4096
 
 
+def size_of(key: Key) -> int:
+    """The bytes of what is long in *key*."""
+    return sum(len(part) for part in key if isinstance(part, bytes))
+
+
 class BoundedMemo(Generic[V]):
-    """Values by key that are all forgotten when the keys have become too large together."""
+    """Values by key that are all forgotten when they have become too large together.
+
+    A `LARGE` one is not kept: what it took would stay taken when its pod is gone.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Key, V] = {}
@@ -33,7 +42,9 @@ class BoundedMemo(Generic[V]):
 
     def put(self, key: Key, value: V, size: int = 0) -> V:
         """Keep *value*, which takes *size* bytes besides its key; returns it."""
-        size += _BYTES_OF_ENTRY + sum(len(part) for part in key if isinstance(part, bytes))
+        size += _BYTES_OF_ENTRY + size_of(key)
+        if size > LARGE:
+            return value
         if self._bytes + size > _MOST_BYTES:
             self._known.clear()
             self._bytes = 0
@@ -73,7 +84,8 @@ class PodReader:
         key = fields, spec_text(pod)
         specified = self._specified.get(key)
         if specified is None:
-            specified = self._specified.put(key, fields.of_spec.project(pod, snapshot))
+            specified = fields.of_spec.project(pod, snapshot)
+            self._specified.put(key, specified, len(specified))
         others = fields.of_pod.project(pod, snapshot)
         return specified, others, fields.of_cluster.project(snapshot, snapshot)
 

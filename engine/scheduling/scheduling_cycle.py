@@ -75,6 +75,9 @@ _HOUSEKEEPING_EVERY: Final = 256
 # new, and a policy may make them of any length.
 _MOST_REASONS: Final = 65_536
 _MOST_CHARACTERS: Final = 16 << 20
+# Bytes of a pod that is not kept as the example of its class: its memory is the cluster's, and goes
+# with it.
+_LARGE_EXAMPLE: Final = 32 << 10
 # Bytes that policies read of the pods whose classes were made. What is kept of a class, in all
 # memos, takes twenty times that, and the creator of a pod decides how much it is, so that counting
 # classes bounds nothing. What no policy reads is in none of them, but for the example of a class.
@@ -485,7 +488,8 @@ class Scheduler:
             self._read_bytes += read_bytes(key)
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
-                pod_class.example = pod
+                if len(pod.raw or b"") <= _LARGE_EXAMPLE:
+                    pod_class.example = pod
                 self._classes.put(key, pod_class)
         return pod_class
 

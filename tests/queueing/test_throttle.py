@@ -1,11 +1,14 @@
 """How long pods whose policies lose time are throttled, and which of them is tried first."""
 
+import json
+from typing import Any
+
 import pytest
 
 from engine.lib.clock import VirtualClock
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.throttle import Throttle, Work
+from engine.queueing.throttle import LARGE_POD_BYTES, Throttle, Work
 from tests.builders import make_pod
 
 WHY = "filter() of policy `mine` took too long for other pods"
@@ -64,6 +67,39 @@ def test_a_loss_counts_for_the_next_one_though_no_pod_waits() -> None:
     assert throttle.why_throttled(Work.ATTEMPT, pod("waits")) == WHY
     clock.advance(1.0)
     assert throttle.why_throttled(Work.ATTEMPT, pod("waits")) is None
+
+
+def test_large_pods_that_take_long_are_throttled_by_their_namespace_alone() -> None:
+    """Ten pods of 1 MB, each of which is bound, kept those of other namespaces waiting for them.
+
+    An ordinary pod that takes long may be the first one on a large cluster.
+    """
+    throttle = Throttle(clock := VirtualClock())
+    assert not throttle.charge_large(pod("ordinary"), 3.0)
+    assert not throttle
+    large: dict[str, Any] = {"name": "large", "namespace": "team"}
+    large["annotations"] = {"x": "y" * LARGE_POD_BYTES}
+    one, other = (
+        Pod.from_raw(json.dumps({"metadata": large | {"uid": uid}}).encode())
+        for uid in ("one", "other")
+    )
+    assert not throttle.charge_large(one, 0.05)
+    assert throttle.charge_large(one, 3.0)
+    clock.advance(0.3)
+    assert throttle.charge_large(other, 3.0)
+    clock.advance(5.9)
+    waits = make_pod("waits", "team", uid="waits")
+    assert "large pods of this namespace" in (throttle.why_throttled(Work.ATTEMPT, waits) or "")
+    assert throttle.why_throttled(Work.ATTEMPT, make_pod("calm", "calm")) is None
+    clock.advance(0.2)
+    tried: list[str] = []
+
+    def try_again(_: Work, uid: str) -> bool:
+        tried.append(uid)
+        return True
+
+    throttle.retry(try_again)
+    assert tried == ["waits"]
 
 
 class Bench:

