@@ -56,7 +56,7 @@ _SHOWN: Final = frozenset(
         "authentication_skip_lookup",
     }
 )
-_LEFT_OUT: Final = frozenset({"preflight", "version", "write_config_to"})
+_LEFT_OUT: Final = frozenset({"version", "write_config_to"})
 
 
 def _flags_of_run() -> Iterator[click.Parameter]:

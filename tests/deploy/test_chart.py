@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from engine.cli.preflight_command import preflight_command
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import KubeSchedulerConfiguration, decode_documents
 from engine.policy.shipped import PACKS
@@ -536,6 +537,26 @@ def test_objects_can_be_switched_off(values: dict[str, Any], gone: set[str]) -> 
     before, after = (by_name(render_chart(one)) for one in ({}, values))
     assert {kind for kind, _, _ in before.keys() - after.keys()} == gone
     assert gone & {kind for kind, _, _ in after} == set()
+
+
+@needs_helm
+def test_helm_test_runs_preflight_as_the_scheduler_would_run() -> None:
+    """Off by default; on, it has the scheduler's account and flags, and no rights of its own."""
+    assert not [one for one in render_chart() if one["kind"] == "Pod"]
+    values = {"preflight": {"enabled": True}, "extraArgs": ["--preflight", "-v=2"]}
+    objects = render_chart(values)
+    pod = pick(objects, "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    template = pick(objects, "Deployment")["spec"]["template"]
+    assert pod["spec"]["serviceAccountName"] == template["spec"]["serviceAccountName"]
+    of_pod, of_scheduler = pod["spec"]["containers"][0], template["spec"]["containers"][0]
+    assert of_pod["args"] == ["preflight", *of_scheduler["args"][1:]]
+    for word in ("image", "securityContext", "resources"):
+        assert of_pod[word] == of_scheduler[word]
+    selector = pick(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= pod["metadata"]["labels"].items()
+    # Each flag of the scheduler is one of preflight.
+    preflight_command.make_context("preflight", of_pod["args"][1:])
 
 
 @needs_helm

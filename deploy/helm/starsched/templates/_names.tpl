@@ -74,3 +74,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- toJson $found }}
 {{- end }}
+
+{{- /* The flags of `starsched run`, and of the test that checks what it needs. */}}
+{{- define "starsched.flags" -}}
+{{- $leaseName := include "starsched.leaseName" . -}}
+- --policies=configmap:{{ .Release.Namespace }}/{{ include "starsched.policies" . }}
+- --state-dir=/var/lib/starsched
+{{- if ne .Values.whenNoPolicies "wait" }}
+- --when-no-policies={{ .Values.whenNoPolicies }}
+{{- end }}
+{{- if ne .Values.whenUnreadable "wait" }}
+- --when-unreadable={{ .Values.whenUnreadable }}
+{{- end }}
+- --leader-elect
+- --leader-elect-resource-namespace={{ include "starsched.leaseNamespace" . }}
+{{- if ne $leaseName "starsched" }}
+- --leader-elect-resource-name={{ $leaseName }}
+{{- end }}
+- --secure-port={{ .Values.securePort }}
+{{- if .Values.localPort }}
+# For `kubectl port-forward`, which the rules of the cluster guard.
+- --local-port={{ .Values.localPort }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
