@@ -402,7 +402,7 @@ class App:
                 clock=self._clock,
             ).see
         )
-        self._informers = make_informers(
+        self.informers = make_informers(
             client,
             nodes=[self.facts.of_nodes, self._handler_of(resources.NODES)],
             # The last one counts a pod where it is; those before see what was decided.
@@ -410,7 +410,7 @@ class App:
             others=self._handler_of,
             on_served=self._pod_groups_served,
         )
-        self.readability = Readability(self._informers, self._clock, self.settings.most_watch_age)
+        self.readability = Readability(self.informers, self._clock, self.settings.most_watch_age)
         self._dumping: asyncio.Task[None] | None = None
         # 7. The live answers.
         self._decisions = DecisionRecord()
@@ -470,7 +470,7 @@ class App:
         Nothing happens while the last dump is under way.
         """
         if self._dumping is None or self._dumping.done():
-            nodes, *_, pods = self._informers
+            nodes, *_, pods = self.informers
             writing = dump(self.cache, self.queue, list(nodes.values()), list(pods.values()))
             self._dumping = asyncio.ensure_future(writing)
 
@@ -499,12 +499,12 @@ class App:
 
     async def _start_and_schedule(self) -> None:
         # 1. The cluster: nothing is decided on an incomplete view of it.
-        for informer in self._informers:
+        for informer in self.informers:
             self._background.start(informer.run())
         self._background.start(self.control.run(self._report_control))
         # 2. In parallel the policies. Pods that were seen before them are queued when they come.
         self.rollout.is_active = self.elector is None
-        synced = (informer.wait_synced() for informer in self._informers)
+        synced = (informer.wait_synced() for informer in self.informers)
         await self._background.unless_broken(asyncio.gather(self.rollout.start(), *synced))
         self._is_synced = True
         self.synced.set()
@@ -523,7 +523,7 @@ class App:
             # What the leader before this one bound last may not have been seen yet.
             if self.elector.follows_another:
                 known = self.elector.version, CATCH_UP_SECONDS
-                catching_up = (informer.catch_up(*known) for informer in self._informers)
+                catching_up = (informer.catch_up(*known) for informer in self.informers)
                 await self._background.unless_broken(asyncio.gather(*catching_up))
             # The lease may be lost while what the leader before saved cannot be read.
             await self._background.unless_broken(self.rollout.lead())
@@ -1009,7 +1009,7 @@ class App:
         )
         show_saved_states(metrics, self.saved, lambda: self.rollout.origin)
         show_facts(metrics, self.facts)
-        show_watches(metrics, self._informers, self._clock)
+        show_watches(metrics, self.informers, self._clock)
         show_pod_groups(metrics, lambda: self._pod_groups)
         if self.decision_log is not None:
             show_recording(metrics, self.decision_log)

@@ -105,7 +105,7 @@ def under_way(app: App) -> str:
 
 def other_decisions(app: App) -> Iterator[Violation]:
     """Pods about which *app* would decide otherwise than a scheduler that begins now."""
-    nodes, *others, pods = app._informers
+    nodes, *others, pods = app.informers
     cache = Cache()
     for node in nodes.values():
         cache.add_node(node)
@@ -210,7 +210,7 @@ def _placed(app: App, pods: Mapping[str, Json]) -> Iterator[Violation]:
 
 def _stored(app: App, cluster: DevCluster, pods: Mapping[str, Json]) -> Iterator[Violation]:
     """Compare the stores of informers, and what the cache has of nodes and other objects."""
-    for informer in app._informers:
+    for informer in app.informers:
         resource = informer.resource
         if informer.state == "absent":
             continue

@@ -57,7 +57,7 @@ async def test_a_replica_that_may_not_list_one_resource_is_not_ready_and_decides
                 lambda: metric(app, "starsched_watch_forbidden", resource=str(resource)) == 1
             )
             await eventually(
-                lambda: all(i.has_synced for i in app._informers if i.resource != resource)
+                lambda: all(i.has_synced for i in app.informers if i.resource != resource)
             )
             status, text = await readyz(app)
             assert status == 500
@@ -149,7 +149,7 @@ async def test_with_no_bound_what_was_known_is_used_for_ever(cluster: DevCluster
         cluster.close_watches("namespaces", abort=True)
         label = "namespaces"
         await eventually(lambda: metric(app, "starsched_watch_forbidden", resource=label) == 1)
-        (one,) = [i for i in app._informers if str(i.resource) == label]
+        (one,) = [i for i in app.informers if str(i.resource) == label]
         await eventually(lambda: one.currency.is_older(1.5, app._clock.monotonic()))
         cluster.create(make_node("node-1"), make_pod("web"))
         await eventually(lambda: node_of(cluster, "web") == "node-1")

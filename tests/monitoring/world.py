@@ -370,6 +370,22 @@ async def troubles(world: World, app: App) -> None:
     cluster.faults.fail(500, verb="watch", resource="nodes", times=None)
     cluster.close_watches("nodes", abort=True)
     await world.until_firing("StarschedWatchFailing")
+    # Rights that are gone, and a resource that could not be read for an hour.
+    for verb in ("list", "watch"):
+        cluster.faults.fail(403, verb=verb, resource="csidrivers*", times=None)
+        cluster.faults.fail(500, verb=verb, resource="csistoragecapacities*", times=None)
+    for plural in ("csidrivers", "csistoragecapacities"):
+        cluster.close_watches(f"{plural}.storage.k8s.io", abort=True)
+    await world.until_firing("StarschedNotReadable")
+    (old,) = [one for one in app.informers if one.resource.plural == "csistoragecapacities"]
+    old.currency.known_at -= HOUR
+    await world.until_firing("StarschedWatchStale")
+    refused = cluster.faults.fail(403, verb="create", resource="pods/binding", times=None)
+    unwritten = cluster.faults.fail(403, verb="create", resource="events*", times=None)
+    world.pods("refused", 10)
+    await world.until_firing("StarschedBindingRefused", "StarschedEventsDropped")
+    cluster.faults.remove(refused)
+    cluster.faults.remove(unwritten)
     cluster.faults.fail(503, verb="create", resource="pods/binding", times=None)
     world.pods("late", 10)
     await world.until_firing("StarschedApiErrors")
