@@ -122,6 +122,8 @@ class Operators:
         world.go_on(_SILENCE_SECONDS)
         world.cluster.faults.remove(silence)
         world.go_on(_ASK_AGAIN_SECONDS)
+        # A process that began in the silence has looked at the lease only since.
+        self._until_one_leads()
 
     def _stage_an_edit(self) -> None:
         """Under a leader that is not the first. The stages are those of the policies in force."""
@@ -174,10 +176,14 @@ class Operators:
             replica.kill()
             # Of two that begin in the same moment, one may be refused the lease for its version.
             world.restart_later(replica, float(place))
+        self._until_one_leads()
+
+    def _until_one_leads(self) -> None:
+        world = self._world
         for _ in range(int(world.plan.lease[0]) + _SOON_SECONDS):
-            world.go_on(1.0)
             if world.leaders:
                 return
+            world.go_on(1.0)
 
     # --- what must come of it -----------------------------------------------------------------
 
