@@ -52,7 +52,7 @@ class PodClasses:
 
         One that is `LARGE` is not remembered.
         """
-        if size_of(key) + pod_class.term_bytes > LARGE:
+        if read_bytes(key) + pod_class.term_bytes > LARGE:
             return
         sibling = self._siblings.get(key[:-1])
         if sibling is not None and sibling.generation >= 0:
@@ -97,4 +97,4 @@ def _pod_bytes(key: tuple[object, ...], pod_class: PodClass) -> int:
 
 def read_bytes(key: tuple[object, ...]) -> int:
     """The bytes of what policies read of the pods of a class."""
-    return sum(len(part) for part in key if type(part) is bytes)
+    return size_of(key)
