@@ -411,14 +411,3 @@ async def test_events_that_are_lost_with_the_lease_are_counted(cluster: DevClust
         cluster.update("leases.coordination.k8s.io", taken)
         await eventually(lambda: app.elector is not None and not app.elector.is_leading)
     assert metric(app, "starsched_events_dropped_total", cause="shutdown") == hold.hits
-
-
-async def test_a_role_that_forbids_a_resource_for_good_costs_a_start_little(
-    cluster: DevCluster,
-) -> None:
-    """It was asked for six times, over ten seconds, as if the server did not know the role yet."""
-    refused = cluster.faults.fail(403, path="*/statefulsets*", times=None)
-    cluster.create(make_node("a"), make_pod("p"))
-    async with scheduler(cluster):
-        assert 1 < refused.hits < 6
-        await eventually(lambda: placements(cluster) == {"p": "a"})

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from engine import informers
-from engine.devcluster import DevCluster
+from engine.devcluster import DevCluster, discovery, kinds
 from tests.app.harness import condition, events, metric, placements, scheduler
 from tests.builders import node_manifest, pod_manifest
 from tests.waiting import eventually
@@ -21,6 +21,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for versions that were missing every tenth of a second, and report gates as soon."""
     monkeypatch.setattr(informers, "VERSIONS_RETRY_SECONDS", 0.1)
     monkeypatch.setattr("engine.app.GATE_REPORT_DELAY", 0.1)
+    monkeypatch.setattr(discovery, "KINDS", kinds.KINDS)  # what `withdraw` changes is put back
 
 
 def withdraw(cluster: DevCluster, *versions: str) -> None:
@@ -28,12 +29,18 @@ def withdraw(cluster: DevCluster, *versions: str) -> None:
     for version in versions:
         path = f"/apis/scheduling.k8s.io/{version}/*"
         cluster.faults.fail(404, path=path, resource="podgroups*", times=None)
+    discovery.KINDS = tuple(
+        kind
+        for kind in discovery.KINDS
+        if kind.plural != "podgroups" or kind.version not in versions
+    )
     cluster.close_watches("podgroups.scheduling.k8s.io", abort=True)
 
 
 def restore(cluster: DevCluster) -> None:
     """Serve PodGroup in every version, as after a restart of the API server."""
     cluster.faults.clear()
+    discovery.KINDS = kinds.KINDS
     cluster.close_watches("podgroups.scheduling.k8s.io", abort=True)
 
 
