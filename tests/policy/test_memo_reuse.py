@@ -45,7 +45,7 @@ def test_nothing_changes_without_a_change() -> None:
     assert changed(BEFORE, bundle_of(FILES)) == set()
 
 
-@pytest.mark.parametrize("last", ["_X = 1 \\\n", '_X = "\\N{DASH}"\n', "_X = struct(None = 1)\n"])
+@pytest.mark.parametrize("last", ["_X = 1 \\\n", '_X = "\\N{DASH}"\n'])
 def test_a_policy_that_python_cannot_read_changes_with_any_file(last: str) -> None:
     """What it loads was not seen: answers by a function were kept when its file was edited."""
     before = {**FILES, "near.star": FILES["near.star"] + last}
