@@ -24,15 +24,22 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "KINDS", kinds.KINDS)  # what `withdraw` changes is put back
 
 
+def serves(*served: kinds.Kind) -> None:
+    """Have discovery show these."""
+    vars(discovery)["KINDS"] = served
+
+
 def withdraw(cluster: DevCluster, *versions: str) -> None:
     """Serve PodGroup in these versions no longer."""
     for version in versions:
         path = f"/apis/scheduling.k8s.io/{version}/*"
         cluster.faults.fail(404, path=path, resource="podgroups*", times=None)
-    discovery.KINDS = tuple(
-        kind
-        for kind in discovery.KINDS
-        if kind.plural != "podgroups" or kind.version not in versions
+    serves(
+        *(
+            kind
+            for kind in vars(discovery)["KINDS"]
+            if kind.plural != "podgroups" or kind.version not in versions
+        )
     )
     cluster.close_watches("podgroups.scheduling.k8s.io", abort=True)
 
@@ -40,7 +47,7 @@ def withdraw(cluster: DevCluster, *versions: str) -> None:
 def restore(cluster: DevCluster) -> None:
     """Serve PodGroup in every version, as after a restart of the API server."""
     cluster.faults.clear()
-    discovery.KINDS = kinds.KINDS
+    serves(*kinds.KINDS)
     cluster.close_watches("podgroups.scheduling.k8s.io", abort=True)
 
 
