@@ -6,7 +6,8 @@ Owns as much of them as is enough for clients that look resources up before they
 
 from typing import Any
 
-from engine.devcluster.kinds import KINDS, Kind
+from engine.devcluster.kinds import KINDS as KINDS  # tests withdraw kinds here
+from engine.devcluster.kinds import Kind
 
 Json = dict[str, Any]
 
