@@ -876,6 +876,9 @@ _EXPECTED_ERRORS: Final = frozenset(
         "Policies rolled back",
         "Policies that failed their trial stay in force: there are no others",
         "The last good policies do not load any more",
+        "Watch refused",
+        "Could not list",
+        "Too old to decide by; pods that depend on it are held",
         "The last good policies failed their trial and stay in force",
         "What was saved still cannot be read; it is not overwritten",
     }
