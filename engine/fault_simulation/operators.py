@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _SOON_SECONDS: Final = 15
 #: After which enough pods have failed, with their backoff, for an edit to be rolled back.
 _ROLL_BACK_SECONDS: Final = 30
+#: Labels the pods that are made to be compared.
+_COMPARED: Final = "compared"
 #: For which the store does not answer: longer than a new leader waits for it.
 _SILENCE_SECONDS: Final = 15
 #: After which it has asked again, and has taken over what is saved.
@@ -126,20 +128,32 @@ class Operators:
         self._until_one_leads()
 
     def _stage_an_edit(self) -> None:
-        """Under a leader that is not the first. The stages are those of the policies in force."""
+        """Under a leader that is not the first. The stages are those of the policies in force.
+
+        No decision is compared that an extender takes part in, or that chooses no node: operators
+        have no patience with such a stage.
+        """
         world = self._world
         world.set_mode("staged")
         world.edit_well("shadow alone")
         world.go_on(_SOON_SECONDS)
         world.edit_well("long stages")
         world.go_on(1.0)
-        self._make_pods(late="yes")  # to be compared
+        self._make_pods(late=_COMPARED)
         world.go_on(_ROLL_BACK_SECONDS)
-        if world.has("extender"):  # no decision is compared that one takes part in
+        if world.has("extender") or not self._were_compared():
             world.set_mode("at-once")
             world.go_on(_SOON_SECONDS)
             world.set_mode("staged")
             world.go_on(1.0)
+
+    def _were_compared(self) -> bool:
+        """False if no pod that was made for a shadow has a node: it waits for one that has."""
+        return any(
+            "nodeName" in pod["spec"]
+            for pod in self._world.objects().pods
+            if pod["metadata"].get("labels", {}).get(LATE_LABEL) == _COMPARED
+        )
 
     def _lose_all_between_stages(self) -> None:
         """The next leader goes on with the edit, until operators have no more patience.
