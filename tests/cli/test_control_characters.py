@@ -28,7 +28,7 @@ _BAD: Final = f"{HOSTILE_NAME}.star"
 #: talks to a server prints what it cannot read.
 _RUNS: Final[dict[str, list[list[str]]]] = {
     "run": [["--config", _BAD, "--kubeconfig", _BAD]],
-    "preflight": [["--kubeconfig", _BAD], ["--kubeconfig", _BAD, "--output", "json"]],
+    "preflight": [["--kubeconfig", _BAD]],
     "demo": [["--scenario", _BAD]],
     "extender": [["--policies", _BAD]],
     "check": [["p"], ["p", "--output", "json"], ["bad"], ["p", "--reads"], [_BAD]],
