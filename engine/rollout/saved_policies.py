@@ -245,5 +245,4 @@ class SavedPolicies:
             else:
                 # The state directory of a new pod: nothing was deleted there.
                 log.info("Saving the last good policies where they are missing")
-            self._is_everywhere = False
             self._unsaved = self.last_good
