@@ -407,7 +407,8 @@ class PodGroups:
         if known is not None and known[0] == generation:
             return known[1]
         state = self._count(key)
-        self._counted[key] = (generation, state)
+        if key in self._members:  # nothing would have it forgotten after its last pod
+            self._counted[key] = (generation, state)
         if self._held is not None:
             self._held[key] = state
         return state
@@ -427,7 +428,9 @@ class PodGroups:
     def _wanted_of(self, key: GroupKey) -> PodGroupState:
         wanted = self._wanted.get(key)
         if wanted is None:
-            wanted = self._wanted[key] = self._want(key)
+            wanted = self._want(key)
+            if key in self._members:
+                self._wanted[key] = wanted
         return wanted
 
     def _want(self, key: GroupKey) -> PodGroupState:
