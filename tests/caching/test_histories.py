@@ -1,0 +1,258 @@
+"""After any history, each part of the cache is as if only what is there now had ever come."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.caching.attachments import VolumeUsers
+from engine.caching.cache import AlreadyAssumed, Cache
+from engine.caching.objects import ObjectStore
+from engine.model.csi_migration import Attachment
+from engine.model.node import Node
+from engine.model.node_info import NodeInfo
+from engine.model.objects import ConfigMap, ManagedMeta
+from engine.model.pod import Pod
+from engine.model.pod_volumes import ClaimUse, Disk
+from tests.builders import make_node, make_pod
+from tests.storage_builders import uses
+
+_NODES = ("a", "b", "c")
+_HISTORIES = range(12)
+
+
+def _pod(rng: random.Random, name: str, node: str) -> Pod:
+    volumes = uses(*rng.sample(["data", "logs", "own"], rng.randint(0, 2)))
+    volumes += [
+        {"name": disk, "awsElasticBlockStore": {"volumeID": disk}}
+        for disk in rng.sample(["vol-1", "vol-2"], rng.randint(0, 2))
+    ]
+    labels = {"app": rng.choice("xy")}
+    uid = f"{name}-{rng.randint(0, 1)}"
+    return make_pod(name, uid=uid, cpu=1, volumes=volumes, labels=labels, node=node or None)
+
+
+class History:
+    """A cache, and what is in it as the test knows it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.cache = Cache()
+        self.nodes: dict[str, Node] = {}
+        self.placed: dict[str, Pod] = {}  # by name, as the API server has them
+        self.assumed: dict[str, Pod] = {}
+
+    def step(self) -> None:
+        rng, cache = self.rng, self.cache
+        name, node = rng.choice("pqrst"), rng.choice(_NODES)
+        match rng.randrange(8):
+            case 0:
+                self.nodes[node] = make_node(node, labels={"v": rng.choice("12")})
+                cache.add_node(self.nodes[node])
+            case 1:
+                self.nodes.pop(node, None)
+                cache.remove_node(node)
+            case 2 | 3:
+                pod = _pod(rng, name, node)
+                self.assumed.pop(name, None)
+                self.placed[name] = pod
+                cache.add_pod(pod)
+            case 4:
+                known = self.placed.pop(name, None)
+                if known is not None:
+                    cache.remove_pod(known)
+                    cache.remove_pod(known)  # events may come twice
+            case 5:
+                pod = _pod(rng, name, "")
+                try:
+                    assumed = cache.assume(pod, node)
+                except AlreadyAssumed:
+                    return
+                self.placed.pop(name, None)  # its namesake is gone
+                self.assumed[name] = assumed
+            case 6:
+                known = self.assumed.pop(name, None)
+                if known is not None:
+                    assert cache.forget(known.uid)
+                    assert not cache.forget(known.uid)
+            case 7:
+                cache.snapshot()
+                with cache.trial():
+                    for uid in [pod.uid for pod in self.assumed.values()]:
+                        cache.forget(uid)
+                    for pod in self.placed.values():
+                        cache.remove_pod(pod)
+                    if rng.random() < 0.5:
+                        cache.snapshot()
+                    cache.add_pod(_pod(rng, "trial", node))
+
+    def users(self) -> VolumeUsers:
+        """The volume users of what is there, counted from nothing."""
+        found = VolumeUsers()
+        for node in self.nodes.values():
+            pods = [*self.placed.values(), *self.assumed.values()]
+            mine = [pod for pod in pods if pod.node_name == node.name]
+            found.move(None, NodeInfo(node.name, node, mine))
+        return found
+
+
+_USES = [ClaimUse(f"default/{name}") for name in ("data", "logs", "own", "never")]
+
+
+def _seen(users: VolumeUsers, objects: ObjectStore) -> list[object]:
+    disks = [
+        volume.use
+        for name in ("vol-1", "vol-2", "vol-3")
+        for volume in make_pod(
+            volumes=[{"name": "v", "awsElasticBlockStore": {"volumeID": name}}]
+        ).volumes
+    ]
+    found: list[object] = [users.all_nodes()]
+    for use in (*_USES, *disks):
+        found.append(users.nodes_of(use))
+        attachment = use.attachment if isinstance(use, Disk) else Attachment("d", "handle")
+        assert attachment is not None
+        found.append(users.may_share(_USES[-1], attachment, objects))
+        found.append(users.may_share(use, Attachment("d", "handle"), objects))
+    return found
+
+
+@pytest.mark.parametrize("seed", _HISTORIES)
+def test_users_of_volumes_are_those_of_what_is_there(seed: int) -> None:
+    history = History(seed)
+    copies: list[tuple[VolumeUsers, list[object]]] = []
+    for step in range(150):
+        history.step()
+        if step % 3 == 0:
+            users = history.cache.snapshot().volume_users
+            history.cache.check_invariants()
+            want = _seen(history.users(), history.cache.objects)
+            assert _seen(users, history.cache.objects) == want
+            copies.append((users.copy(), want))
+    for copy, want in copies:  # a copy goes its own way
+        assert _seen(copy, history.cache.objects) == want
+
+
+@pytest.mark.parametrize("seed", _HISTORIES)
+def test_assumed_pods_are_those_that_the_api_server_has_not_shown(seed: int) -> None:
+    history = History(seed)
+    for _ in range(150):
+        history.step()
+        cache = history.cache
+        assert cache.assumed_count == len(history.assumed)
+        assert cache.pod_count == len(history.assumed) + len(history.placed)
+        for name, pod in (*history.assumed.items(), *history.placed.items()):
+            is_assumed = name in history.assumed
+            assert cache.is_assumed(pod.uid) is is_assumed
+            assert cache.get_pod(pod.uid) is pod
+            assert cache.uid_of(pod.key) == pod.uid
+
+
+def _sizes(part: object, path: str, seen: set[int]) -> Iterator[tuple[str, int]]:
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    for name in (*getattr(part, "__dict__", ()), *getattr(part, "__slots__", ())):
+        value = getattr(part, name, None)
+        if isinstance(value, dict | set | list):
+            yield f"{path}.{name}", len(value)
+        elif type(value).__module__.startswith("engine.caching"):
+            yield from _sizes(value, f"{path}.{name}", seen)
+
+
+def test_what_is_gone_is_kept_in_no_part_of_the_cache() -> None:
+    """Nodes, pods, claims and disks of every name that ever was would stay for ever."""
+    history = History(0)
+    cache = history.cache
+    found = []
+    for run in range(3):
+        for index in range(5):
+            cache.add_node(make_node(f"n-{run}-{index}", images={f"image-{run}": 1}))
+            disk = {"name": "d", "awsElasticBlockStore": {"volumeID": f"d-{run}"}}
+            volumes = [*uses(f"c-{run}"), disk]
+            name = f"p-{run}-{index}"
+            pod = make_pod(name, cpu=1, node=f"n-{run}-{index}", volumes=volumes)
+            cache.add_pod(pod)
+            cache.assume(make_pod(f"a-{run}-{index}", volumes=volumes), f"n-{run}-{index}")
+        cache.objects.put("configmaps", _text(f"o-{run}", "x", "team"))
+        cache.objects.indexed("configmaps", _group, "x")
+        cache.snapshot()
+        for uid in [uid for info in list(cache.infos()) for uid in info.pods]:
+            if not cache.forget(uid):
+                known = cache.get_pod(uid)
+                assert known is not None
+                cache.remove_pod(known)
+        for name in [info.name for info in cache.infos()]:
+            cache.remove_node(name)
+        cache.objects.delete("configmaps", f"team/o-{run}")
+        cache.snapshot()
+        cache.check_invariants()
+        found.append(dict(_sizes(cache, "cache", set())))
+    assert found[1] == found[2]
+    assert found[2]["cache._pods"] == found[2]["cache._infos"] == 0
+
+
+# --- the store -----------------------------------------------------------------------------
+
+
+def _text(name: str, group: str | None, namespace: str) -> ConfigMap:
+    meta = ManagedMeta(name=name, namespace=namespace)
+    return ConfigMap(meta, {} if group is None else {"group": group})
+
+
+def _group(obj: ConfigMap) -> str | None:
+    return obj.data.get("group")
+
+
+def _shown(store: ObjectStore) -> list[Any]:
+    found: list[Any] = [dict(store.unknown)]
+    for kind in ("configmaps", "secrets"):
+        found += [store.list(kind), store.count(kind), store.generation(kind)]
+        found += [store.list(kind, namespace) for namespace in ("one", "two", "none")]
+        for value in "xyz":  # of a copy in the order of its list
+            indexed = store.indexed(kind, _group, value)
+            found.append({obj.metadata.namespace + "/" + obj.metadata.name for obj in indexed})
+    return found
+
+
+@pytest.mark.parametrize("seed", _HISTORIES)
+def test_a_frozen_store_stays_as_it_was_and_shares_what_is_equal(seed: int) -> None:
+    """The next one is made from it, also when it is two or more changes behind."""
+    rng = random.Random(seed)
+    store = ObjectStore()
+    known: dict[tuple[str, str], ConfigMap] = {}
+    frozen: list[tuple[ObjectStore, list[Any]]] = []
+    for _ in range(120):
+        kind = rng.choice(("configmaps", "secrets"))
+        name, namespace = rng.choice("abc"), rng.choice(("one", "two"))
+        key = f"{namespace}/{name}"
+        match rng.randrange(5):
+            case 0 | 1:
+                obj = _text(name, rng.choice(("x", "y", None)), namespace)
+                known[kind, key] = obj
+                store.put(kind, obj)
+            case 2:
+                known.pop((kind, key), None)
+                store.delete(kind, key)
+                store.delete(kind, key)
+            case 3:
+                store.unknown = rng.choice(({}, {"secrets": "forbidden"}))
+            case 4:
+                before = frozen[-1][0] if frozen and rng.random() < 0.8 else None
+                copy = store.frozen(before)
+                assert store.frozen(copy) is copy
+                if before is not None and before.generation(kind) == copy.generation(kind):
+                    assert copy.list(kind) == before.list(kind)
+                frozen.append((copy, _shown(store)))
+        for kind in ("configmaps", "secrets"):
+            mine = {key: obj for (of, key), obj in known.items() if of == kind}
+            assert {
+                f"{o.metadata.namespace}/{o.metadata.name}": o for o in store.list(kind)
+            } == mine
+            for value in "xyz":
+                want = {key for key, obj in mine.items() if _group(obj) == value}
+                found = store.indexed(kind, _group, value)
+                assert {f"{o.metadata.namespace}/{o.metadata.name}" for o in found} == want
+    for copy, shown in frozen:
+        assert _shown(copy) == shown
