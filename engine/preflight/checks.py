@@ -221,7 +221,7 @@ class ClusterChecks:
                 return Finding("lease", subject, State.OK, "not there: the first leader makes it")
             holder = spec.get("holderIdentity")
             if not holder:
-                return Finding("lease", subject, State.OK, "nobody holds it")
+                return Finding("lease", subject, State.OK, "not held")
             renewed = spec.get("renewTime") or "at an unknown time"
             detail = f"held by {holder}, renewed {renewed}"
             return Finding("lease", subject, State.OK, detail)

@@ -327,7 +327,7 @@ class Staging:
 
 
 def promoted(revision: str) -> str:
-    """How somebody who may has *revision* skip its stages."""
+    """How *revision* is made to skip its stages, by those who may."""
     return f"`starsched rollout promote --revision {revision}`"
 
 
