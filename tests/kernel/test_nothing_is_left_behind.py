@@ -19,8 +19,10 @@ from tests.kernel.test_group_attempts import (
     in_group,
     pod_group,
     rest,
+    told,
 )
 from tests.kernel.test_permits import decided, labelled, patient
+from tests.profiles import only
 
 _CONTAINERS = (dict, set, list, deque, frozenset)
 
@@ -223,3 +225,47 @@ def test_a_group_that_is_evicted_whole_for_another_is_counted_once() -> None:
     rest(world)
     name = "scheduler_preemption_workload_disruptions_sum"
     assert world.registry.get_sample_value(name, {"preemptor": "podgroup"}) == 1
+
+
+def test_a_policy_that_fails_for_one_pod_ends_the_attempt_of_its_group() -> None:
+    """The others learn of it; no node is held for them, and none of them is tried in vain."""
+    body = 'def filter(pod, node):\n    return fail("x") if pod.name == "b" else None\n'
+    config = GANGS["config.yaml"].replace("{name: NodeResourcesFit}", "{name: mine}")
+    world = grown(8, {"config.yaml": config, "mine.star": body})
+    for name in ("a", "b", "c"):
+        world.add(member(name, "red", 2, 1, 0))
+    world.turns(1)
+    messages = told(world)
+    assert world.cache.pod_count == 0
+    assert not world.bindings
+    assert messages["a"] == messages["c"]
+    assert messages["b"] in messages["a"]
+    assert {world.queue.describe(f"default/{name}")["error_count"] for name in "abc"} == {1}
+
+
+def test_the_rest_of_a_group_is_tried_again_as_soon_as_enough_have_a_node() -> None:
+    world = grown(2)
+    world.put_object(POD_GROUPS, pod_group(2))
+    for name in ("a", "b", "c"):
+        world.add(in_group(name))
+    rest(world)
+    assert world.queue.describe("default/c")["attempts"] == 2
+
+
+def test_a_pod_on_a_node_that_changes_wakes_those_that_it_may_let_in() -> None:
+    world = World({"config.yaml": only("NodeResourcesFit", "InterPodAffinity")})
+    world.add_node(make_node("n", cpu=8))
+    term = {
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world.add(bound("db", cpu=1))
+    world.add(make_pod("web", cpu=1, affinity=near))
+    rest(world)
+    assert not world.bindings
+    uid = world.known["db"].uid
+    world.change(bound("db", cpu=1, uid=uid, labels={"app": "db"}))
+    world.wait(11.0)
+    rest(world)
+    assert [one.pod.name for one in world.bindings] == ["web"]
