@@ -81,8 +81,9 @@ class Count:
 class Share:
     """A share of decisions: fails early only if it is not chance, at the end as it is.
 
-    It passes with `needed` decisions, or as many as the stage wants if these are fewer, and if
-    `unsure` ones more, which may be of the share or not, would not put it beyond the bound.
+    It passes, or fails early, with `needed` decisions, or as many as the stage wants if these are
+    fewer: the first ones often are of one owner, and alike. It passes if `unsure` ones more, which
+    may be of the share or not, would not put it beyond the bound.
     """
 
     count: int
@@ -101,7 +102,8 @@ class Share:
         verdict: Outcome = "pass"
         note = ""
         if share > bound:
-            if progress.is_over or lowest_share(self.count, self.decisions) > bound:
+            is_sure = lowest_share(self.count, self.decisions) > bound
+            if progress.is_over or (self.decisions >= needed and is_sure):
                 verdict = "fail"
             else:
                 verdict, note = "inconclusive", _CHANCE

@@ -296,6 +296,25 @@ def test_pods_that_have_no_node_either_way_say_nothing_of_moves() -> None:
     assert "maxMovedOfClass: no class of 5 placed decisions" in verdict.why
 
 
+def test_a_share_of_next_to_nothing_refuses_no_edit() -> None:
+    """After 4 of 150 decisions, all of them moved, a text was refused: 100%, want at most 25%.
+
+    The first decisions of a stage often are pods of one Deployment, which are all moved or none.
+    """
+    stage = ShadowStage(STAGE.duration, compared=150)
+    few = _of_shadow(_shadow(4, counts={MOVED: 4}), 12.0, stage=stage)
+    assert _gate(few, "maxMoved").verdict == "inconclusive"
+    assert "maxMoved: 100% (4 of 4 compared decisions), want at most 25% (may be chance)" in few.why
+    enough = _of_shadow(_shadow(30, counts={MOVED: 30}), 12.0, stage=stage)
+    assert _gate(enough, "maxMoved").verdict == "fail"
+    # A stage that wants fewer decides by as many as it wants.
+    small = ShadowStage(STAGE.duration, compared=10)
+    assert (
+        _gate(_of_shadow(_shadow(10, counts={MOVED: 10}), 12.0, stage=small), "maxMoved").verdict
+        == "fail"
+    )
+
+
 def test_differences_that_drifted_are_no_agreement() -> None:
     """On a busy machine what differed was left out as drifted, and what agreed was counted."""
     verdict = _of_shadow(_shadow(30, unsure=40), stage=ShadowStage(STAGE.duration, compared=30))
