@@ -4,11 +4,15 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.caching.attachments import VolumeUsers
 from engine.caching.cache import AlreadyAssumed, Cache
+from engine.caching.counter_answers import Members
+from engine.caching.kind_index import TermKeys, term_keys
 from engine.caching.objects import ObjectStore
+from engine.caching.pod_kinds import PodKinds
 from engine.model.csi_migration import Attachment
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
@@ -16,6 +20,7 @@ from engine.model.objects import ConfigMap, ManagedMeta
 from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse, Disk
 from tests.builders import make_node, make_pod
+from tests.caching.test_kind_index import drawn_pod
 from tests.storage_builders import uses
 
 _NODES = ("a", "b", "c")
@@ -256,3 +261,71 @@ def test_a_frozen_store_stays_as_it_was_and_shares_what_is_equal(seed: int) -> N
                 assert {f"{o.metadata.namespace}/{o.metadata.name}" for o in found} == want
     for copy, shown in frozen:
         assert _shown(copy) == shown
+
+
+# --- indexes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", _HISTORIES)
+def test_the_keys_that_terms_name_are_those_of_what_is_there(seed: int) -> None:
+    rng = random.Random(seed)
+    keys, known = TermKeys[str](), dict[str, Pod]()
+    copies: list[tuple[TermKeys[str], set[str]]] = []
+    for _ in range(200):
+        name = rng.choice("pqrst")
+        if name in known or rng.random() < 0.2:
+            keys.remove(name)
+            keys.remove(name)
+            known.pop(name, None)
+        else:
+            pod = drawn_pod(rng, name)
+            affinity = pod.manifest.spec.affinity
+            if affinity is not None:
+                keys.add(name, affinity)
+                known[name] = pod
+        affinities = (pod.manifest.spec.affinity for pod in known.values())
+        want = set().union(*(term_keys(one) for one in affinities if one is not None))
+        assert keys.named == want
+        if rng.random() < 0.2:
+            copies.append((keys.copy(), want))
+    for copy, named in copies:
+        assert copy.named == named
+
+
+@pytest.mark.parametrize("seed", _HISTORIES)
+def test_the_members_of_a_domain_are_the_places_that_hold_its_number(seed: int) -> None:
+    rng = random.Random(seed)
+    numbers = [rng.randrange(6) for _ in range(rng.randrange(12))]
+    members = Members(np.array(numbers, np.int32))
+    for number in range(9):
+        places = [place for place, one in enumerate(numbers) if one == number]
+        assert members.of(number).tolist() == places
+        assert members.only(number) == (places[0] if len(places) == 1 else -1)
+
+
+def test_a_copy_of_the_kinds_of_pods_has_a_log_of_its_own() -> None:
+    cache, kinds = Cache(), PodKinds()
+    cache.add_node(make_node("node"))
+    for name in ("a", "b"):
+        cache.add_pod(make_pod(name, labels={"app": name}, node="node"))
+    kinds.refresh(cache.snapshot())
+    copy = kinds.copy()
+    position = kinds.position
+    assert copy.position == position
+    assert copy.changes_since(0) == kinds.changes_since(0) != []
+    cache.add_pod(make_pod("c", labels={"app": "a"}, node="node"))
+    copy.refresh(cache.snapshot())
+    assert len(copy.changes_since(position) or ()) == 1
+    assert kinds.changes_since(position) == []
+
+
+def test_each_fact_that_is_set_or_taken_back_shows_and_is_a_change() -> None:
+    cache = Cache()
+    cache.add_node(make_node("n"))
+    snapshot = cache.snapshot()
+    seen = [snapshot.facts_generation]
+    for labels in (("team",), ("app", "team"), ()):
+        cache.set_pod_type_labels(labels)
+        assert snapshot.pod_type_labels == labels
+        seen.append(snapshot.facts_generation)
+    assert seen == sorted(set(seen))
