@@ -7,6 +7,7 @@ import pytest
 
 from engine.kernel.events import ObjectChanged, WaitingPodPreempted
 from engine.kernel.instructions import Evict
+from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS
 from tests.builders import make_node, make_pod
@@ -266,6 +267,49 @@ def test_a_pod_on_a_node_that_changes_wakes_those_that_it_may_let_in() -> None:
     assert not world.bindings
     uid = world.known["db"].uid
     world.change(bound("db", cpu=1, uid=uid, labels={"app": "db"}))
+    world.wait(11.0)
+    rest(world)
+    assert [one.pod.name for one in world.bindings] == ["web"]
+
+
+def test_a_binding_that_fails_releases_what_its_group_holds_if_too_few_are_left() -> None:
+    """One was approved before the others; without it they can no longer be whole."""
+    body = (
+        'def group_of(pod):\n    return gang("g", min_count = 2)\n'
+        'def permit(pod, group):\n    return None if pod.name == "a" else wait(60, "for a")\n'
+    )
+    for succeeds, waiting in ((True, 1), (False, 0)):
+        world = grown(8, {"mine.star": body})
+        decided(world, make_pod("a", cpu=1), make_pod("b", cpu=1))
+        assert [one.pod.name for one in world.bindings] == ["a"]
+        world.end_binding(0, succeeds=succeeds)
+        assert len(world.permits) == waiting
+        world.check()
+
+
+@pytest.mark.parametrize("is_update", [False, True])
+def test_an_object_that_comes_or_changes_wakes_the_pods_that_it_may_let_in(
+    is_update: bool,
+) -> None:
+    def namespace(**labels: str) -> Namespace:
+        return Namespace(ObjectMeta(name="other", labels=labels))
+
+    world = World({"config.yaml": only("NodeResourcesFit", "InterPodAffinity")})
+    world.add_node(make_node("n", cpu=8))
+    term = {
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    before = namespace() if is_update else None
+    if before is not None:
+        world.put_object("namespaces", before)
+    world.add(make_pod("db", namespace="other", node="n", labels={"app": "db"}))
+    world.add(make_pod("web", cpu=1, affinity=near))
+    rest(world)
+    assert not world.bindings
+    world.report(ObjectChanged("namespaces", before, namespace(team="a")))
     world.wait(11.0)
     rest(world)
     assert [one.pod.name for one in world.bindings] == ["web"]
