@@ -21,12 +21,13 @@ from engine.kernel.events import (
     TurnBegan,
     WaitingPodPreempted,
 )
-from engine.kernel.instructions import ReportFailure, ReportNomination
+from engine.kernel.instructions import ReportFailure, ReportFault, ReportNomination
 from engine.model.pod_group import POD_GROUPS
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
-from tests.kernel.small_world import GANGS, MOST_TURNS, World, _loaded, member
+from tests.kernel.small_world import CONFIG, GANGS, MOST_TURNS, World, _loaded, member
 from tests.kernel.test_canary import NEVER
+from tests.kernel.test_decide import EXTENDER, answer
 from tests.kernel.test_group_attempts import (
     PREEMPTING,
     attempts,
@@ -254,6 +255,44 @@ def test_a_fault_in_an_attempt_leaves_nothing_of_a_group_behind(hook: str) -> No
     assert len(world.bindings) == 2
 
 
+@pytest.mark.parametrize("hook", ["filter", "score"])
+def test_a_fault_costs_one_pod_one_attempt_and_is_reported(hook: str) -> None:
+    body = (
+        "def filter(pod, node):\n    return None\n"
+        "def score(pod, node):\n    return 1 if node.name == 'n' else 0\n"
+    )
+    world = grown(8, {"mine.star": body})
+    world.add_node(make_node("other", cpu=8))
+    breaking(world, hook)
+    world.add(pod := make_pod("a", cpu=1))
+    world.turns(1)
+    world.check()
+    [fault] = [one for one in world.done if isinstance(one, ReportFault)]
+    assert (fault.pod.name, str(fault.error)) == ("a", "broken pipe")
+    [failed] = [one for one in world.done if isinstance(one, ReportFailure)]
+    assert (failed.rejection.is_error, failed.is_queued) == (True, True)
+    assert (world.cache.pod_count, len(world.permits), len(world.bindings)) == (0, 0, 0)
+    assert world.queue.describe(pod.key)["queue"] == "backoff"
+    world.switch()
+    world.wait(11.0)
+    rest(world)
+    assert len(world.bindings) == 1
+
+
+def test_a_pod_whose_node_is_gone_when_the_extender_answers_is_tried_again_soon() -> None:
+    """That is nothing which an event would have to change: it waits for its backoff alone."""
+    world = World({"config.yaml": CONFIG + EXTENDER})
+    world.add_node(node := make_node("n1", cpu=4))
+    world.add(pod := make_pod("a", cpu=1))
+    turn = world.begin_decision()
+    next(turn)
+    world.delete_node(node)
+    answer(turn)
+    [failed] = [one for one in world.done if isinstance(one, ReportFailure)]
+    assert failed.rejection.is_error
+    assert world.queue.describe(pod.key)["queue"] == "backoff"
+
+
 def test_a_group_that_was_tried_enters_the_queue_again_with_its_next_pod() -> None:
     world = grown(8)
     world.put_object(POD_GROUPS, pod_group(1))
@@ -296,9 +335,10 @@ def test_a_group_evicts_what_is_less_important_and_nothing_that_is_equally(prior
     assert len(evictions(world)) == (priority > 5)
 
 
-def test_a_group_whose_victims_are_still_going_evicts_no_more() -> None:
+@pytest.mark.parametrize("cpu", [2, 3])
+def test_a_group_whose_victims_are_still_going_evicts_no_more(cpu: int) -> None:
     """It is tried again meanwhile, for whatever reason, and keeps its nominations."""
-    world = grown(2, PREEMPTING)
+    world = grown(cpu, PREEMPTING)
     for name in ("low-0", "low-1"):
         world.add(bound(name, cpu=1))
     world.put_object(POD_GROUPS, pod_group(2, priority=9))
