@@ -412,6 +412,17 @@ POLICIES: Final = Dashboard(
                     "ops",
                 ),
                 Panel(
+                    "Pods whose profile was taken away",
+                    (
+                        (
+                            "sum(max by (scheduler_name) (starsched_pods_without_profile{@})) "
+                            "or vector(0)",
+                            "pods",
+                        ),
+                    ),
+                    text="Nothing decides them.",
+                ),
+                Panel(
                     "Verdicts of stages",
                     (
                         (
@@ -429,6 +440,11 @@ POLICIES: Final = Dashboard(
                 Panel(
                     "Failures",
                     rate("starsched_policy_failures_total", "policy, hook, kind"),
+                    "ops",
+                ),
+                Panel(
+                    "Failed attempts by whose fault it was",
+                    rate("starsched_failures_total", "owner, reason"),
                     "ops",
                 ),
                 Panel(

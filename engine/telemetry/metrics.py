@@ -324,6 +324,9 @@ class Metrics:
             ["owner", "reason"],
             registry=registry,
         )
+        for kind in REASONS.values():
+            if kind.owner is not None:
+                self.failures.labels(kind.owner.value, kind.token)
         self.loop_errors = Counter(
             "starsched_loop_errors_total",
             "Unexpected exceptions that did not end the scheduling loop, by place.",

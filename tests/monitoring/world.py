@@ -46,6 +46,8 @@ profiles:
   plugins:
     multiPoint: {enabled: [{name: slow}]}
 """
+#: A profile that an edit takes away.
+FORMER: Final = "- schedulerName: former\n"
 POLICY: Final = '''"""Prefers a node, fails for some pods, and has others wait.
 
 {comment}
@@ -83,7 +85,7 @@ RUNTIME: Final[Mapping[str, Any]] = {
     "fallback": {"errorRate": 0.01, "minDecisions": 2, "lostTime": "1h"},
     "rollout": {
         "shadow": {"duration": "1s", "compared": 5, "cores": "50%"},
-        "gates": {"maxMoved": "100%", "latency": 1000},
+        "gates": {"maxMoved": "100%", "latency": 1000, "maxWithoutProfile": 100},
     },
 }
 
@@ -114,6 +116,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.config = CONFIG + FORMER
         self.port = free_port()
         at_once = [{k: v for k, v in one.items() if k != "for"} for one in alerts()]
         rules = {"groups": [{"name": "alerts", "rules": at_once}]}
@@ -199,7 +202,7 @@ class World:
         ]
         runtime = {**RUNTIME, "facts": {"sources": sources}}
         texts = {
-            "config.yaml": CONFIG,
+            "config.yaml": self.config,
             "runtime.yaml": yaml.safe_dump(runtime),
             "mine.star": POLICY.format(node=node, comment=comment) + broken,
             "slow.star": SLOW,
@@ -352,6 +355,12 @@ async def troubles(world: World, app: App) -> None:
     world.pods("huge", 2, cpu="64")
     world.clock.behind = 0.0
     await world.until_firing("StarschedPodsWaitingTooLong")
+    # Pods whose profile an edit takes away.
+    world.pods("left", 2, cpu="64", scheduler_name="former")
+    await world.until_shown('scheduler_unschedulable_pods{profile="former"} > 0')
+    world.config = CONFIG
+    world.edit("node-1", comment="An edit without a profile.")
+    await world.until_firing("StarschedPodsWithoutProfile")
     # Policies that fail, and an edit that is in force with them.
     world.pods("failing", 4, wanted="failure")
     await world.until_firing("StarschedPolicyFailing")
@@ -383,7 +392,9 @@ async def troubles(world: World, app: App) -> None:
     refused = cluster.faults.fail(403, verb="create", resource="pods/binding", times=None)
     unwritten = cluster.faults.fail(403, verb="create", resource="events*", times=None)
     world.pods("refused", 10)
-    await world.until_firing("StarschedBindingRefused", "StarschedEventsDropped")
+    await world.until_firing(
+        "StarschedBindingRefused", "StarschedEventsDropped", "StarschedAttemptsFailing"
+    )
     cluster.faults.remove(refused)
     cluster.faults.remove(unwritten)
     cluster.faults.fail(503, verb="create", resource="pods/binding", times=None)
