@@ -234,7 +234,6 @@ class App:
         self._clock = clock if clock is not None else client.clock
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
-        self._is_synced = False
         self._background = Background()
         self._keeping: asyncio.Task[None] | None = None
         self._has_given_lease_back = False
@@ -506,7 +505,6 @@ class App:
         self.rollout.is_active = self.elector is None
         synced = (informer.wait_synced() for informer in self.informers)
         await self._background.unless_broken(asyncio.gather(self.rollout.start(), *synced))
-        self._is_synced = True
         self.synced.set()
         log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
         # 3. Following the policies' source; also as a standby, so that it takes over warm.
@@ -983,10 +981,8 @@ class App:
         return Leader(leader, is_us=False, address=elector.holder_page if leader else "")
 
     def _check_synced(self) -> str | None:
-        if self._is_synced:
-            return None
         waiting = self.readability.not_synced()
-        return f"handlers are not fully synchronized{f': {waiting}' if waiting else ''}"
+        return f"handlers are not fully synchronized: {waiting}" if waiting else None
 
     def _check_policies(self) -> str | None:
         return self.saved.waits_for() or self.rollout.waits_for()

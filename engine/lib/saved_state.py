@@ -46,6 +46,7 @@ class SavedState(Generic[T]):
         patience: Seconds for one read, and for reading to succeed before that is an error.
         sleep: Waits between two reads.
         clock: Time.
+        trouble: Why *read* has no answer, if that is known; else "".
 
     Attributes:
         is_known: What was saved is known; until then it must not be written over.
@@ -64,6 +65,7 @@ class SavedState(Generic[T]):
         patience: float,
         sleep: Callable[[float], Awaitable[None]],
         clock: Clock,
+        trouble: Callable[[], str] = str,
     ) -> None:
         self.name: Final = name
         self.when_unread: Final = when_unread
@@ -76,7 +78,13 @@ class SavedState(Generic[T]):
         self._patience = patience
         self._sleep = sleep
         self._clock = clock
+        self._trouble = trouble
         self._settled = asyncio.Event()
+
+    @property
+    def why(self) -> str:
+        """Why it is not known, as precisely as is known by now; "" if reading goes on."""
+        return self._trouble() or self.reason
 
     async def read(self) -> T:
         """What was saved, as soon as it can be read.
@@ -104,7 +112,7 @@ class SavedState(Generic[T]):
             async with asyncio.timeout(self._patience):
                 found = await self._read()
         except TimeoutError as error:
-            self._failed(f"no answer for {self._patience:g} s")
+            self._failed(self._trouble() or f"no answer for {self._patience:g} s")
             raise Unread(self.reason) from error
         except Unread as error:
             self._failed(str(error))
@@ -177,6 +185,7 @@ class SavedStates:
         message: str,
         *,
         when_unread: WhenUnread | None = None,
+        trouble: Callable[[], str] = str,
     ) -> SavedState[T]:
         """The state *name*, not read yet; *when_unread* is for this one alone."""
         state = SavedState(
@@ -187,6 +196,7 @@ class SavedStates:
             patience=self._patience,
             sleep=self._sleep,
             clock=self._clock,
+            trouble=trouble,
         )
         self._states[name] = state
         return state
@@ -207,10 +217,8 @@ class SavedStates:
 
     def waits_for(self) -> str | None:
         """What decisions wait for, for `/readyz`; None if they wait for nothing."""
-        unknown = [s for s in self._states.values() if not s.is_known and s.when_unread == WAIT]
-        failed = [
-            f"{state.name}: cannot be read: {state.reason}" for state in unknown if state.reason
-        ]
-        if failed:
-            return "; ".join(failed)
-        return f"{unknown[0].name}: no answer yet" if unknown else None
+        waited = [s for s in self._states.values() if not s.is_known and s.when_unread == WAIT]
+        failing = [f"{one.name}: cannot be read: {one.why}" for one in waited if one.why]
+        if failing:
+            return "; ".join(failing)
+        return f"{waited[0].name}: no answer yet" if waited else None

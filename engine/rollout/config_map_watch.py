@@ -10,6 +10,7 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.model.objects import ConfigMap, ObjectMeta, decode
 from engine.watching.informer import Handlers, Informer
+from engine.watching.readable import why_unread
 from engine.watching.reflector import WatchOptions
 
 
@@ -35,6 +36,13 @@ def config_map_informer(
         on_synced=on_synced,
         options=WatchOptions(namespace=namespace, field_selector=f"metadata.name={name}"),
     )
+
+
+def trouble(informer: Informer[ConfigMap] | None) -> str:
+    """Why the ConfigMap cannot be read, with the right to add if one is missing; else ""."""
+    if informer is None or not informer.currency.failure:
+        return ""
+    return why_unread(informer)
 
 
 def config_map_reference(namespace: str, name: str, meta: ObjectMeta | None = None) -> Reference:

@@ -19,7 +19,8 @@ from engine.language.hooks import HOOKS
 from engine.model.objects import ConfigMap
 from engine.policy.errors import Problem
 from engine.policy.source import no_text
-from engine.rollout.config_map_watch import config_map_informer, config_map_reference
+from engine.rollout.config_map_watch import config_map_informer, config_map_reference, trouble
+from engine.watching.informer import Informer
 
 log = structlog.get_logger(component="rollout")
 
@@ -104,6 +105,10 @@ class RolloutControl(Protocol):
         """True once it was read."""
         ...
 
+    def trouble(self) -> str:
+        """Why it cannot be read at the moment; "" if nothing is known against it."""
+        ...
+
     async def run(self, on_problems: OnProblems) -> None:
         """Follow it until cancelled."""
         ...
@@ -119,6 +124,10 @@ class NoControl:
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
+
+    def trouble(self) -> str:
+        """Nothing."""
+        return ""
 
     async def run(self, on_problems: OnProblems) -> None:
         """Do nothing until cancelled."""
@@ -137,6 +146,7 @@ class ConfigMapControl:
         self._is_known = False
         self._reference: Reference | None = None
         self._on_problems: OnProblems | None = None
+        self._informer: Informer[ConfigMap] | None = None
 
     @property
     def name(self) -> str:
@@ -158,19 +168,24 @@ class ConfigMapControl:
         """True once the API server has said what it holds, or that there is none."""
         return self._is_known
 
+    def trouble(self) -> str:
+        """What the API server says instead, with the right to add if one is missing."""
+        return trouble(self._informer)
+
     async def run(self, on_problems: OnProblems) -> None:
         """Watch it until cancelled; an exception only begins again."""
         self._on_problems = on_problems
         while True:
             try:
-                await config_map_informer(
+                self._informer = config_map_informer(
                     self._client,
                     self._namespace,
                     self._map_name,
                     on_change=self._has,
                     on_delete=self._gone,
                     on_synced=self._synced,
-                ).run()
+                )
+                await self._informer.run()
             except Exception:
                 log.exception("Unexpected exception while following the mode of roll-outs")
             await asyncio.sleep(_RESTART_SECONDS)

@@ -123,15 +123,23 @@ class Rollout:
         #: False on a standby: it follows the source, and leaves events and saving to the leader.
         self.is_active = True
         self.offers = Offers(source, sleep)
+        self._control = control if control is not None else NoControl()
         self._revisions = Revisions()
         if states is None:
             states = SavedStates(clock, patience=load_timeout, sleep=sleep)
         #: Nothing can stand in for what the source offers.
         self._offered = states.add(
-            "policies", self.offers.arrived, "Cannot read the policies", when_unread=WAIT
+            "policies",
+            self.offers.arrived,
+            "Cannot read the policies",
+            when_unread=WAIT,
+            trouble=source.trouble,
         )
         self._mode = states.add(
-            "rollout-mode", self._control_known, "Cannot read the mode of roll-outs"
+            "rollout-mode",
+            self._control_known,
+            "Cannot read the mode of roll-outs",
+            trouble=self._control.trouble,
         )
         self._saved = SavedPolicies(
             store,
@@ -148,7 +156,6 @@ class Rollout:
             metrics=metrics,
             clock=clock,
         )
-        self._control = control if control is not None else NoControl()
         self._comparing = comparing if comparing is not None else NoComparing()
         self._last_resort = last_resort if last_resort is not None else LastResort()
         #: Why every pod waits, while that is so.
@@ -221,7 +228,7 @@ class Rollout:
     def waits_for(self) -> str | None:
         """Why no policies decide, for `/readyz`; None if some do."""
         if self._revisions.active is None:
-            return "no policies are chosen yet"
+            return self._waits_for or "no policies are chosen yet"
         return self._waits_for if self.origin == WAITING else None
 
     def describe(self) -> dict[str, Any]:
@@ -616,7 +623,6 @@ class Rollout:
         return loaded
 
     async def _prepare_waiting(self, offered: Files | None, why: str) -> LoadedRevision:
-        self._waits_for = f"no policies are in force from {self.source_name}: {why}"
         reason = f"no policies are in force from {self.source_name}"
         try:
             bundle, files = await asyncio.to_thread(self._last_resort.waiting, offered, reason)
@@ -636,6 +642,7 @@ class Rollout:
 
     async def _last_resort_at_last(self, offered: Files | None, why: str) -> LoadedRevision:
         """The last resort, however often its sandbox dies: nothing else could be in force."""
+        self._waits_for = f"no policies are in force from {self.source_name}: {why}"
         # No files are a choice, too: that of the built-in policies.
         is_wanted = self._last_resort.when_none == BUILTIN or offered == {}
         while True:

@@ -18,7 +18,8 @@ from engine.model.objects import ConfigMap
 from engine.policy.errors import Problem
 from engine.policy.file_names import SUFFIXES
 from engine.policy.source import DirectorySource, Reading, no_text
-from engine.rollout.config_map_watch import config_map_informer, config_map_reference
+from engine.rollout.config_map_watch import config_map_informer, config_map_reference, trouble
+from engine.watching.informer import Informer
 
 log = structlog.get_logger(component="rollout")
 
@@ -63,6 +64,10 @@ class PolicySource(Protocol):
         """How the operator wrote it."""
         ...
 
+    def trouble(self) -> str:
+        """Why it cannot be read at the moment; "" if nothing is known against it."""
+        ...
+
     async def run(self, on_offer: OnOffer) -> None:
         """Call *on_offer* with the state now and after each change, until cancelled.
 
@@ -75,6 +80,10 @@ class BuiltinSource:
     """The built-in policies alone, which never change."""
 
     name = "builtin"
+
+    def trouble(self) -> str:
+        """Nothing."""
+        return ""
 
     async def run(self, on_offer: OnOffer) -> None:
         """Offer no files, once."""
@@ -92,6 +101,10 @@ class DirectoryPolicies:
     def name(self) -> str:
         """The directory's path."""
         return str(self._source.directory)
+
+    def trouble(self) -> str:
+        """Nothing: what cannot be read of a directory is a problem of its offer."""
+        return ""
 
     async def run(self, on_offer: OnOffer) -> None:
         """Offer the directory's files now and whenever they differ, until cancelled."""
@@ -116,11 +129,16 @@ class ConfigMapSource:
         self._client = client
         self._on_offer: OnOffer | None = None
         self._offered = False
+        self._informer: Informer[ConfigMap] | None = None
 
     @property
     def name(self) -> str:
         """`configmap:namespace/name`."""
         return f"configmap:{self.namespace}/{self.map_name}"
+
+    def trouble(self) -> str:
+        """What the API server says instead, with the right to add if one is missing."""
+        return trouble(self._informer)
 
     @property
     def reference(self) -> Reference:
@@ -130,7 +148,7 @@ class ConfigMapSource:
     async def run(self, on_offer: OnOffer) -> None:
         """Watch the ConfigMap until cancelled."""
         self._on_offer = on_offer
-        informer = config_map_informer(
+        self._informer = config_map_informer(
             self._client,
             self.namespace,
             self.map_name,
@@ -138,7 +156,7 @@ class ConfigMapSource:
             on_delete=self._gone,
             on_synced=self._synced,
         )
-        await informer.run()
+        await self._informer.run()
 
     def _has(self, config_map: ConfigMap) -> None:
         meta = config_map.metadata

@@ -38,28 +38,31 @@ class Readability:
 
     def unknown(self) -> Mapping[str, str]:
         """Why the resources are unknown that could not be read for too long, by plural name."""
-        return {one.resource.plural: _why(one) for one in self._informers if self._is_unknown(one)}
+        return {
+            one.resource.plural: why_unread(one) for one in self._informers if self._is_unknown(one)
+        }
 
     def change(self, before: Mapping[str, str]) -> Mapping[str, str] | None:
         """What is `unknown` now, if that are others than *before*; they are logged."""
         unknown = self.unknown()
         if unknown.keys() == before.keys():
             return None
+        names = {one.resource.plural: str(one.resource) for one in self._informers}
         for plural in sorted(unknown.keys() - before.keys()):
             log.error(
                 "Too old to decide by; pods that depend on it are held",
-                resource=plural,
+                resource=names[plural],
                 reason=unknown[plural],
             )
         for plural in sorted(before.keys() - unknown.keys()):
-            log.info("Can be read again; pods that depend on it are tried", resource=plural)
+            log.info("Can be read again; pods that depend on it are tried", resource=names[plural])
         return unknown
 
     def problem(self) -> str | None:
         """What readiness has to say: what is refused, unknown, or not listed yet; None: nothing."""
         now = self._clock.monotonic()
         found = [
-            f"{_why(one)} ({_use(one, now, self._is_unknown(one))})"
+            f"{why_unread(one)} ({_use(one, now, self._is_unknown(one))})"
             for one in self._informers
             if one.currency.is_forbidden or self._is_unknown(one)
         ]
@@ -68,13 +71,15 @@ class Readability:
     def not_synced(self) -> str:
         """The resources whose first list has not succeeded, and why."""
         waited = [one for one in self._informers if not one.has_synced]
-        return "; ".join(_why(one) if one.currency.failure else str(one.resource) for one in waited)
+        return "; ".join(
+            why_unread(one) if one.currency.failure else str(one.resource) for one in waited
+        )
 
     def _is_unknown(self, one: Informer[Any]) -> bool:
         return one.currency.is_older(self._most_age, self._clock.monotonic())
 
 
-def _why(one: Informer[Any]) -> str:
+def why_unread(one: Informer[Any]) -> str:
     """`pods cannot be read: add to the ClusterRole: - {apiGroups: ...}`."""
     currency = one.currency
     return f"{one.resource} cannot be read: {currency.remedy or currency.failure}"

@@ -144,10 +144,14 @@ class Currency:
         return bool(self.failure) and now - self.known_at > than
 
 
-def missing_right(resource: Resource) -> str:
-    """The rule of a ClusterRole that allows to list and watch *resource*, in YAML."""
+def missing_right(resource: Resource, options: WatchOptions) -> str:
+    """What to add to which role so that *resource* may be listed and watched, as YAML."""
     group = resource.group or '""'
-    return f"- {{apiGroups: [{group}], resources: [{resource.plural}], verbs: [list, watch]}}"
+    role = f"Role in the namespace {options.namespace}" if options.namespace else "ClusterRole"
+    named = options.field_selector.removeprefix("metadata.name=")
+    names = f", resourceNames: [{named}]" if named != options.field_selector else ""
+    what = f"apiGroups: [{group}], resources: [{resource.plural}]{names}"
+    return f"add to the {role}: - {{{what}, verbs: [list, watch]}}"
 
 
 class Sink(Protocol):
@@ -589,7 +593,7 @@ class Reflector:
     def _remedy(self, error: ApiError | None) -> str:
         match error:
             case Forbidden():
-                return f"add to the ClusterRole: {missing_right(self._resource)}"
+                return missing_right(self._resource, self._options)
             case Unauthorized():
                 return "the API server does not accept the credentials of this process"
         return ""

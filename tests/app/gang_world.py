@@ -64,6 +64,9 @@ class Shelf:
         self._files = dict(files)
         self._on_offer: OnOffer | None = None
 
+    def trouble(self) -> str:
+        return ""
+
     async def run(self, on_offer: OnOffer) -> None:
         self._on_offer = on_offer
         on_offer(Offer(self._files))

@@ -1,7 +1,7 @@
 """Not readable is not empty: on an embedded API server that refuses, fails or talks nonsense."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -9,9 +9,13 @@ import structlog
 
 from engine.app import App
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.devcluster.faults import Match
 from engine.informers import OTHER_OBJECTS
 from engine.kube import resources
+from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
+from engine.rollout.last_good import ConfigMapStore
+from tests.app import harness
 from tests.app.harness import condition, metric, node_of, scheduler
 from tests.waiting import eventually
 
@@ -153,3 +157,59 @@ async def test_with_no_bound_what_was_known_is_used_for_ever(cluster: DevCluster
         await eventually(lambda: one.currency.is_older(1.5, app._clock.monotonic()))
         cluster.create(make_node("node-1"), make_pod("web"))
         await eventually(lambda: node_of(cluster, "web") == "node-1")
+
+
+#: What is waited for, what the API server refuses then, and the right that is missing.
+UNREAD: Final[Mapping[str, tuple[Match, str]]] = {
+    "rollout-mode": (
+        {"resource": "configmaps", "times": None, "verb": "list"},
+        'add to the Role in the namespace starsched: - {apiGroups: [""], '
+        "resources: [configmaps], resourceNames: [policies-rollout], verbs: [list, watch]}",
+    ),
+    "policies": (
+        {"resource": "configmaps", "times": None, "verb": "list", "skip": 1},
+        'add to the Role in the namespace starsched: - {apiGroups: [""], '
+        "resources: [configmaps], resourceNames: [policies], verbs: [list, watch]}",
+    ),
+    "last-good": (
+        {"resource": "configmaps", "times": None, "verb": "get", "name": "saved"},
+        "starsched/saved",
+    ),
+}
+
+
+@pytest.mark.parametrize("state", UNREAD)
+async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
+    cluster: DevCluster, state: str
+) -> None:
+    """It said "handlers are not fully synchronized", and all of them were."""
+    requests, right = UNREAD[state]
+    cluster.create(harness.namespace())
+    harness.edit(cluster, {})
+    fault = cluster.faults.fail(403, **requests)
+
+    def store(client: ApiClient) -> ConfigMapStore:
+        return ConfigMapStore(client, harness.NAMESPACE, "saved")
+
+    words: dict[str, Any] = {
+        "local_port": 0,
+        "wait": False,
+        "from_config_map": True,
+        "store": store,
+    }
+    with structlog.testing.capture_logs() as logs:
+        async with scheduler(cluster, **words) as app:
+            await eventually(lambda: all(one.has_synced for one in app.informers))
+            await eventually(lambda: metric(app, "starsched_saved_state_unread", state=state) == 1)
+            await eventually(lambda: right in (app.saved.waits_for() or ""))
+            status, text = await readyz(app)
+            assert status == 500
+            assert "[+]sched-handler-sync ok" in text
+            assert f"[-]policies failed: {state}: cannot be read: " in text
+            assert right in text
+            # The log says it once reading has taken ten seconds, or failed.
+            await eventually(lambda: state in {log.get("state") for log in logs}, seconds=30)
+            cluster.faults.remove(fault)
+            await eventually(app.leading.is_set)
+            assert (await readyz(app))[0] == 200
+    assert [log for log in logs if log.get("state") == state and right in log.get("reason", "")]

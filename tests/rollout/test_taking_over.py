@@ -41,6 +41,9 @@ class Source:
         self.files = files
         self.offer: OnOffer
 
+    def trouble(self) -> str:
+        return ""
+
     async def run(self, on_offer: OnOffer) -> None:
         self.offer = on_offer
         on_offer(Offer(self.files))
