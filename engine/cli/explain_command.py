@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import INSTEAD_OF_A_CLUSTER, now_text, read_given
+from engine.cli.explain_exit import exit_code
 from engine.cli.explain_text import print_answer
 from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.file_notes import report_missing, report_repeated
@@ -42,8 +43,6 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.plan_index import NONE
 from engine.telemetry.logs import configure_logging
-
-PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
 
 
 @click.command("explain", short_help="Say why a pod goes where it goes, or nowhere.")
@@ -119,7 +118,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         answer = _of_leader(pod, options)
         if answer is not None:
             _print(answer, options)
-            raise SystemExit(_exit_code(answer))
+            raise SystemExit(exit_code(answer))
     used = _policies(options)
     bundle = used.bundle
     known_profile(bundle, options["profile"])
@@ -145,7 +144,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     )
     _print(result, options)
     report_missing(cluster)
-    raise SystemExit(_exit_code(result))
+    raise SystemExit(exit_code(result))
 
 
 def _is_about_the_live(filename: Path | None, options: dict[str, Any]) -> bool:
@@ -224,12 +223,6 @@ def _print(answer: PodAnswer, options: dict[str, Any]) -> None:
         print_json(msgspec.to_builtins(answer))
     else:
         print_answer(answer, options["top"])
-
-
-def _exit_code(answer: PodAnswer) -> int:
-    if answer.outcome == "failed":
-        return FAILED
-    return PLACED if answer.outcome in ("placed", "bound") else UNSCHEDULABLE
 
 
 def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str, Any]:

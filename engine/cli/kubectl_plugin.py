@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from engine.cli.context_namespace import context_namespace
+from engine.cli.explain_exit import exit_code
 from engine.cli.explain_text import print_answer
 from engine.cli.leader_access import answer_of, leader_options
 from engine.cli.rollout_command import rollout_command
@@ -69,13 +70,17 @@ def main() -> None:
 @_namespaced
 @_common
 def explain(pod: str, namespace: str | None, **options: Any) -> None:
-    """Say why POD (`NAME`, `pod/NAME` or `NAMESPACE/NAME`) is where it is, or nowhere."""
+    """Say why POD (`NAME`, `pod/NAME` or `NAMESPACE/NAME`) is where it is, or nowhere.
+
+    Exit codes are those of `starsched explain`: 0 placed, 3 unschedulable, 1 a failure.
+    """
     said, slash, name = pod.rpartition("/")
     if slash and said not in ("pod", "pods", "po"):
         namespace = said
     where = namespace or context_namespace(options["kubeconfig"], options["context"])
     answer = answer_of(options, f"/explain/{where}/{name}", {}, PodAnswer)
     _print(options, answer, lambda: print_answer(answer, _TOP))
+    raise SystemExit(exit_code(answer))
 
 
 @main.command()
