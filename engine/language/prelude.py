@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from engine.language import counter_makers, crossing, numbers, starlark, verdict_makers
+from engine.language import (
+    counter_makers,
+    crossing,
+    json_numbers,
+    numbers,
+    starlark,
+    verdict_makers,
+)
 from engine.language.table import Builtin, builtins
 
 MODULE: Final = "@starsched/builtins.star"
@@ -53,6 +60,7 @@ def natives() -> Mapping[str, Callable[..., Any]]:
         for one in builtins().values()
         if one.python is not None
     }
+    found[json_numbers.NATIVE] = json_numbers.refusal
     return MappingProxyType(found)
 
 
@@ -67,7 +75,8 @@ def text() -> str:
     head = '"""Names that every policy can use."""\n'
     lines = [f"    {name} = {value},\n" for name, value in members("math").items()]
     library = f"math = struct(\n{''.join(lines)})\n"
-    parts = [head, verdict_makers.TEXT, numbers.TEXT, crossing.TEXT, *wrapped, library]
+    own = [verdict_makers.TEXT, numbers.TEXT, crossing.TEXT, json_numbers.TEXT]
+    parts = [head, *own, *wrapped, library]
     return "\n".join([*parts, counter_makers.TEXT, _ARGUMENTS])
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import starlark
 
-from engine.language import prelude
+from engine.language import json_numbers, prelude
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.protocol import Files, Limits
@@ -101,7 +101,9 @@ class Modules:
         )
         names = ", ".join(f'"{name}"' for name in prelude.names())
         self._prelude = starlark.parse(
-            "@starsched/prelude.star", f'load("{prelude.MODULE}", {names})', DIALECT
+            "@starsched/prelude.star",
+            f'load("{prelude.MODULE}", {names}, json = "{json_numbers.EXPORTED}")',
+            DIALECT,
         )
         self._plain_arguments = self.arguments_module("{}", "")
         self._exporter: starlark.FrozenModule | None = None
