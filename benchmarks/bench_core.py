@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from benchmarks import costly, hostile, report
+from benchmarks import costly, hostile, large_answers, report
 from benchmarks.bench import choose_workloads
 from benchmarks.core import (
     Scenario,
@@ -87,11 +87,13 @@ _COSTLY_COLUMNS: Final = (
     "kB",
     "bound",
     "CPU/pod ms",
+    "CPU/plain",
     "before MiB",
     "peak MiB",
     "gone MiB",
     "gone/plain",
 )
+_ANSWER_COLUMNS: Final = ("answer of an extender", "kB", "outcome", "CPU ms")
 
 
 def scenarios(
@@ -221,6 +223,7 @@ def print_costly(rows: Sequence[Mapping[str, Any]]) -> None:
             f"{row['bytes'] / 1000:.0f}",
             f"{row['bound']}",
             f"{row['cpu_ms']:.1f}",
+            f"{row['cpu_ms'] / plain['cpu_ms']:.0f}" if plain["cpu_ms"] else "-",
             f"{row['before_mib']:.0f}",
             f"{row['peak_mib']:.0f}",
             f"{row['gone_mib']:.0f}",
@@ -229,6 +232,15 @@ def print_costly(rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows
     ]
     report.print_table("Large pods", _COSTLY_COLUMNS, cells)
+
+
+def print_answers(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of large answers of an extender."""
+    cells = [
+        [row["title"], f"{row['bytes'] / 1000:.0f}", row["outcome"], f"{row['cpu_ms']:.1f}"]
+        for row in rows
+    ]
+    report.print_table("Large answers of an extender", _ANSWER_COLUMNS, cells)
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
@@ -351,12 +363,17 @@ def main(
     for name in ("plain", *COSTLY) if "hostile" in chosen else ():
         with reporter.part(f"large pods: {name}"):
             costly_rows.append(costly.measure(name, large_pods).as_dict())
+    answer_rows = []
+    for title, size in large_answers.SIZES.items() if "hostile" in chosen else ():
+        with reporter.part(f"answer of an extender: {title}"):
+            answer_rows.append(large_answers.measure(title, size).as_dict())
     if output_path is not None:
         results = {
             "rows": rows,
             "kernel": kernel_rows,
             "hostile": hostile_rows,
             "costly": costly_rows,
+            "answers": answer_rows,
         }
         report.write_json({"benchmark": "bench-core", **facts, **results}, output_path)
     if output_path != "-":
@@ -369,6 +386,7 @@ def main(
             print_hostile(hostile_rows)
         if costly_rows:
             print_costly(costly_rows)
+            print_answers(answer_rows)
         print_stages(rows)
     if chart:
         draw(rows, chart)

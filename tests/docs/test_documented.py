@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import click
+import pytest
 
 from engine.cli.main import COMMANDS
 from engine.live.routes import FILTERED, POLICIES
@@ -145,16 +146,34 @@ def test_the_metrics_that_exist_are_documented_and_no_others() -> None:
     assert documented == metric_names()
 
 
-def test_the_tests_that_the_threat_model_names_exist() -> None:
-    text = (ROOT / "docs" / "security.md").read_text()
+@functools.cache
+def _tests_of(file: str) -> frozenset[str]:
+    """The tests of a file below `tests`; none if there is no such file."""
+    path = ROOT / "tests" / file.removeprefix("tests/")
+    if not path.exists():
+        return frozenset()
+    return frozenset(re.findall(r"^ *(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda one: one.stem)
+def test_the_tests_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", text)
-    missing = [
-        f"{file}::{name}"
-        for file, name in named
-        if not re.search(rf"def {name}\(", (ROOT / "tests" / file).read_text())
-    ]
-    assert len(named) > 40
-    assert missing == []
+    assert [f"{file}::{name}" for file, name in named if name not in _tests_of(file)] == []
+    files = re.findall(r"`(tests/[\w/]+\.py)`", text)
+    made = [file for file in files if "NAME" not in file]  # a pattern, for people who add one
+    assert [file for file in made if not (ROOT / file).exists()] == []
+    everywhere = {str(one.relative_to(ROOT)) for one in (ROOT / "tests").rglob("test_*.py")}
+    alone = re.findall(r"`(test_\w+)`", text)
+    assert [name for name in alone if not any(name in _tests_of(one) for one in everywhere)] == []
+
+
+def test_each_row_of_the_threat_model_names_its_tests() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    tables = re.findall(r"^\| could want \|.*\n\|[- |]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 40
+    assert [row for row in rows if ".py::test_" not in row.rsplit("|", 2)[1]] == []
 
 
 #: What kube-scheduler 1.37.2 registers with its default gates.
