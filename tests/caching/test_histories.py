@@ -1,5 +1,6 @@
 """After any history, each part of the cache is as if only what is there now had ever come."""
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -7,21 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.caching.attachments import VolumeUsers
+from engine.caching.attachments import VolumeUsers, other_attached_volumes, volumes_in_use
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.caching.counter_answers import Members
-from engine.caching.kind_index import TermKeys, term_keys
+from engine.caching.kind_index import TermIndex, TermKeys, term_keys
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKinds
 from engine.model.csi_migration import Attachment
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
-from engine.model.objects import ConfigMap, ManagedMeta
+from engine.model.objects import ConfigMap, ManagedMeta, from_plain
 from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse, Disk
+from engine.offline.world import OBJECT_KINDS
 from tests.builders import make_node, make_pod
 from tests.caching.test_kind_index import drawn_pod
-from tests.storage_builders import uses
+from tests.storage_builders import DRIVER, claim, uses, volume
 
 _NODES = ("a", "b", "c")
 _HISTORIES = range(12)
@@ -328,4 +330,90 @@ def test_each_fact_that_is_set_or_taken_back_shows_and_is_a_change() -> None:
         cache.set_pod_type_labels(labels)
         assert snapshot.pod_type_labels == labels
         seen.append(snapshot.facts_generation)
+    for load in (1, 2, 2):
+        facts: Any = {"load": load}
+        cache.set_other_facts(cluster=facts, types={"team": facts}, pods={"default/p": facts})
+        assert (snapshot.cluster_facts, snapshot.pod_facts) == (facts, {"default/p": facts})
+        seen.append(snapshot.facts_generation)
     assert seen == sorted(set(seen))
+
+
+def test_a_kind_with_terms_is_found_next_to_others_until_it_is_forgotten() -> None:
+    def affinity(number: int) -> Any:
+        term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": f"zone-{number}"}
+        rules = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        return make_pod(affinity={"podAffinity": rules}).manifest.spec.affinity
+
+    for gone in itertools.permutations(range(4)):
+        index, left = TermIndex(), set(range(4))
+        for kind in range(4):
+            index.add(kind, affinity(kind))
+        for kind in gone:
+            assert index.matching({"app": "db"}) == left
+            assert index.copy().matching({"app": "db"}) == left
+            index.remove(kind)
+            index.remove(kind)
+            left.remove(kind)
+        assert index.matching({"app": "db"}) == set()
+
+
+# --- a cycle that waits --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_frozen_view_shows_what_is_assumed_and_forgotten_and_nothing_else(changes: bool) -> None:
+    """Whatever another one does meanwhile shows when it is over."""
+    cache = Cache()
+    cache.add_node(make_node("n"))
+    pod, other = make_pod("p", cpu=1), make_pod("other", cpu=1, node="n")
+    with cache.frozen() as snapshot:
+        if changes:
+            cache.add_pod(other)
+        cache.assume(pod, "n")
+        info = snapshot.info("n")
+        assert info is not None
+        assert set(info.pods) == {pod.uid}
+        assert cache.snapshot() is snapshot
+        assert cache.forget(pod.uid)
+        info = snapshot.info("n")
+        assert info is not None
+        assert not info.pods
+    info = cache.snapshot().info("n")
+    assert info is not None
+    assert set(info.pods) == ({other.uid} if changes else set())
+    cache.check_invariants()
+
+
+# --- volumes of a node ---------------------------------------------------------------------
+
+
+def test_a_volume_of_a_node_counts_once_with_its_driver_used_or_only_attached() -> None:
+    """Two claims of pods there, one volume of it attached too; and two that are attached alone."""
+    objects = ObjectStore()
+
+    def put(plain: Any) -> None:
+        plural, record = OBJECT_KINDS[plain["kind"]]
+        obj: Any = from_plain(record, plain)
+        objects.put(plural, obj)
+
+    def attached(volume_name: str, node: str) -> None:
+        source = {"persistentVolumeName": volume_name}
+        spec = {"attacher": DRIVER, "nodeName": node, "source": source}
+        name = f"{volume_name}-{node}"
+        put({"kind": "VolumeAttachment", "metadata": {"name": name}, "spec": spec})
+
+    for name in ("one", "two", "three", "four"):
+        put(volume(name, source={"csi": {"driver": DRIVER, "volumeHandle": f"h-{name}"}}))
+        put(claim(name, volume=name))
+    pods = [
+        make_pod("p", volumes=uses("two", "one", "missing"), node="n"),
+        make_pod("q", volumes=uses("two"), node="n"),
+    ]
+    info = NodeInfo("n", make_node("n"), pods)
+    assert volumes_in_use(info, objects) == {DRIVER: ["h-one", "h-two"]}
+    assert other_attached_volumes(info, objects) == {}
+    for name in ("one", "three", "four"):
+        attached(name, "n")
+    attached("two", "elsewhere")
+    assert other_attached_volumes(info, objects) == {DRIVER: 2}
+    assert volumes_in_use(NodeInfo("e", make_node("e"), []), objects) == {}

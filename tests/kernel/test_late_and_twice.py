@@ -21,7 +21,7 @@ from engine.kernel.events import (
     TurnBegan,
     WaitingPodPreempted,
 )
-from engine.kernel.instructions import ReportFailure, ReportFault, ReportNomination
+from engine.kernel.instructions import ReportDecision, ReportFailure, ReportFault, ReportNomination
 from engine.model.pod_group import POD_GROUPS
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
@@ -114,6 +114,30 @@ def test_pods_in_permit_wait_like_those_in_the_queue_and_are_as_old() -> None:
     oldest = world.kernel.oldest_waiting()
     assert oldest.keys() == found.keys()
     assert oldest[key] == world.known["a"].created_at
+
+
+def test_the_time_that_an_extender_takes_is_not_the_policies_and_has_passed_afterwards() -> None:
+    world = World({"config.yaml": CONFIG + EXTENDER})
+    world.add_node(make_node("n1", cpu=4))
+    world.add(make_pod("a", cpu=1))
+    turn = world.begin_decision()
+    next(turn)
+    world.clock.advance(5.0)
+    answer(turn)
+    [report] = [one for one in world.done if isinstance(one, ReportDecision)]
+    assert (report.seconds, report.own_seconds) == (5.0, 0.0)
+    assert world.kernel.time.monotonic() == world.clock.monotonic()
+    assert not world.kernel.throttle
+
+
+def test_extenders_of_a_candidate_are_asked_by_it_alone() -> None:
+    world = grown(8)
+    assert not world.kernel.asks_extenders
+    bundle, evaluator = _loaded((("config.yaml", CONFIG + EXTENDER),))
+    world.report(CanaryChanged(Canary(Scheduler(bundle, evaluator), lambda pod, _: False)))
+    assert world.kernel.asks_extenders
+    world.report(CanaryChanged(None))
+    assert not world.kernel.asks_extenders
 
 
 # --- late or twice -------------------------------------------------------------------------
@@ -293,6 +317,26 @@ def test_a_pod_whose_node_is_gone_when_the_extender_answers_is_tried_again_soon(
     assert world.queue.describe(pod.key)["queue"] == "backoff"
 
 
+def test_a_pod_whose_group_the_policies_before_could_not_say_is_asked_about_by_the_new_ones() -> (
+    None
+):
+    failing = 'def group_of(pod):\n    return fail("x")\ndef permit(pod, group):\n    return None\n'
+    world = grown(8, {"mine.star": failing})
+    world.add(pod := make_pod("a", cpu=1))
+    world.bundle, world.evaluator = _loaded((("mine.star", "def filter(pod, node):\n    pass\n"),))
+    world.switch()
+    assert not world.groups.ask_again(pod.uid)
+    rest(world)
+    assert len(world.bindings) == 1
+
+
+def test_each_pod_that_is_in_no_group_enters_the_queue_by_itself() -> None:
+    world = grown(8)
+    for name in ("a", "b", "c"):
+        world.add(make_pod(name, cpu=1))
+    assert world.kernel.entities.incoming["active", "UnscheduledPodAdd", "pod"] == 3
+
+
 def test_a_group_that_was_tried_enters_the_queue_again_with_its_next_pod() -> None:
     world = grown(8)
     world.put_object(POD_GROUPS, pod_group(1))
@@ -321,6 +365,8 @@ def test_a_nomination_gives_way_to_what_is_more_important_and_to_nothing_else(
     assert nominator.node_of(first) == expected
     cleared = [one.pod.name for one in world.done if isinstance(one, ReportNomination)]
     assert cleared == ([] if expected else ["first"])
+    if not expected:  # it looks for another node at once
+        assert world.queue.describe("default/first")["queue"] in ("active", "backoff")
     world.check()
 
 
