@@ -24,13 +24,21 @@ def show_certificate(
 ) -> None:
     """Have *context* show the certificate of a PEM file; without *key_file*, its key is in it too.
 
-    Raises `OSError` if they cannot be used, also where the key is encrypted.
+    Raises `OSError` if they cannot be used, also where the key is encrypted; it names the file that
+    cannot be read, which OpenSSL's does not.
     """
 
     def refuse() -> str:
         raise OSError("the private key is encrypted, want one without a passphrase")
 
-    context.load_cert_chain(cert_file, key_file, password=refuse)
+    try:
+        context.load_cert_chain(cert_file, key_file, password=refuse)
+    except OSError:
+        for path in (cert_file, key_file):
+            if path is not None:
+                with open(path, "rb"):
+                    pass
+        raise
 
 
 @contextlib.contextmanager

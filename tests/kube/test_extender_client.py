@@ -354,6 +354,9 @@ def _serial(seen: list[Any]) -> Any:
     ("tls", "want"),
     [
         (ExtenderTls(ca_file="/nowhere/ca.crt"), "open /nowhere/ca.crt: No such file"),
+        # OpenSSL says `No such file or directory`, and not which.
+        (ExtenderTls(cert_file="/nowhere/tls.crt", key_file=__file__), "open /nowhere/tls.crt: No"),
+        (ExtenderTls(cert_file=__file__, key_file="/nowhere/tls.key"), "open /nowhere/tls.key: No"),
         (ExtenderTls(ca_data=b"no PEM"), "unable to load root certificates"),
         (ExtenderTls(cert_data=b"no PEM", key_data=b"no PEM"), "tls: "),
     ],
