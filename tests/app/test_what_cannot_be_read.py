@@ -1,5 +1,6 @@
 """Not readable is not empty: on an embedded API server that refuses, fails or talks nonsense."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -213,3 +214,23 @@ async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
             await eventually(app.leading.is_set)
             assert (await readyz(app))[0] == 200
     assert [log for log in logs if log.get("state") == state and right in log.get("reason", "")]
+
+
+async def test_readiness_names_the_policy_that_a_configuration_names_and_that_is_not_there(
+    cluster: DevCluster,
+) -> None:
+    """Handlers were blamed for it."""
+    cluster.create(harness.namespace())
+    profile = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"multiPoint": {"enabled": [{"name": "absent-one"}]}}}],
+    }
+    harness.edit(cluster, {"config.yaml": json.dumps(profile)})
+    async with scheduler(cluster, local_port=0, wait=False, from_config_map=True) as app:
+        await eventually(lambda: "absent-one" in (app.rollout.waits_for() or ""))
+        status, text = await readyz(app)
+        assert status == 500
+        assert "[+]sched-handler-sync ok" in text
+        assert "[-]policies failed: no policies are in force from configmap:" in text
+        assert "absent-one" in text
