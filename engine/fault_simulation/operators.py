@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _SOON_SECONDS: Final = 15
 #: After which enough pods have failed, with their backoff, for an edit to be rolled back.
 _ROLL_BACK_SECONDS: Final = 30
-#: Labels the pods that are made to be compared.
-_COMPARED: Final = "compared"
 #: For which the store does not answer: longer than a new leader waits for it.
 _SILENCE_SECONDS: Final = 15
 #: After which it has asked again, and has taken over what is saved.
@@ -139,21 +137,18 @@ class Operators:
         world.go_on(_SOON_SECONDS)
         world.edit_well("long stages")
         world.go_on(1.0)
-        self._make_pods(late=_COMPARED)
+        self._make_pods(late="yes")  # to be compared
         world.go_on(_ROLL_BACK_SECONDS)
-        if world.has("extender") or not self._were_compared():
+        if world.has("extender") or self._is_inconclusive():
             world.set_mode("at-once")
             world.go_on(_SOON_SECONDS)
             world.set_mode("staged")
             world.go_on(1.0)
 
-    def _were_compared(self) -> bool:
-        """False if no pod that was made for a shadow has a node: it waits for one that has."""
-        return any(
-            "nodeName" in pod["spec"]
-            for pod in self._world.objects().pods
-            if pod["metadata"].get("labels", {}).get(LATE_LABEL) == _COMPARED
-        )
+    def _is_inconclusive(self) -> bool:
+        """True if a stage waits for decisions to compare: of pods that find a node, say."""
+        verdicts = [one.app.rollout.status.verdict for one in self._world.leaders]
+        return any(one is not None and one.outcome == "inconclusive" for one in verdicts)
 
     def _lose_all_between_stages(self) -> None:
         """The next leader goes on with the edit, until operators have no more patience.

@@ -62,7 +62,8 @@ def written_configuration(
         "percentageOfNodesToScore": config.percentage_of_nodes_to_score,
         "podInitialBackoffSeconds": config.pod_initial_backoff_seconds,
         "podMaxBackoffSeconds": config.pod_max_backoff_seconds,
-        "delayCacheUntilActive": config.delay_cache_until_active,
+        # kube-scheduler writes it if it is true only.
+        **({"delayCacheUntilActive": True} if config.delay_cache_until_active else {}),
     }
 
 

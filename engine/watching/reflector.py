@@ -7,7 +7,7 @@ between two lists, is the sink's business (`informer.py`).
     watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
     watching, waiting, absent --catch_up, no event for some time--> listing
-    listing --404, and discovery does not have it, on an optional resource--> absent --> listing
+    listing --404 or 403, discovery does not have it, on an optional resource--> absent --> listing
     listing --any other failure, 401 and 403 too--> waiting --> listing
     watching an older version --server closes, connection breaks--> listing (the newest one first)
 
@@ -374,7 +374,9 @@ class Reflector:
 
     async def _after_failed_list(self, error: ApiError) -> None:
         try:
-            is_absent = isinstance(error, NotFound) and await self._is_served_nowhere()
+            # Rights are asked before paths are: what is not served is forbidden to those without.
+            may_be_absent = isinstance(error, NotFound | Forbidden)
+            is_absent = may_be_absent and await self._is_served_nowhere()
         except ApiError as other:
             error, is_absent = other, False
         if not is_absent:

@@ -61,4 +61,4 @@ def test_reports_of_coverage_name_files_as_they_are_called(directory: Path) -> N
     got = run("test", directory, "--coverage-lcov", lcov, "--coverage-html", page)
     assert got.exit_code == 0
     assert b"caf\xe9/any.star" in lcov.read_bytes()
-    assert b"caf\xe9/any.star" in page.read_bytes()
+    assert rb"caf\udce9/any.star" in page.read_bytes()  # a page is UTF-8, and this name is not

@@ -7,6 +7,7 @@ import pytest
 
 from engine.caching.objects import ObjectStore
 from engine.framework.profile import Profile
+from engine.framework.reasons import CLUSTER_READS
 from engine.model.node_info import NodeInfo
 from engine.model.objects import ObjectMeta, PlainObject
 from engine.queueing.events import (
@@ -331,6 +332,7 @@ _PER_POD = {
     "DefaultPreemption",
     "GangScheduling",
     "PodGroup",
+    CLUSTER_READS,
     THROTTLE,
 }
 

@@ -714,10 +714,18 @@ async def test_the_log_names_the_right_that_is_missing_and_the_rule_that_gives_i
         pytest.param([answer(body={"resources": None})], id="its version has nothing"),
     ],
 )
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(refuse(404, *NONE_SUCH), id="not found"),
+        pytest.param(refuse(403, "Forbidden"), id="rights are asked before paths are"),
+    ],
+)
 async def test_only_what_discovery_lacks_is_empty_and_it_is_logged_once(
-    discovery: list[Step],
+    refusal: Step, discovery: list[Step]
 ) -> None:
-    steps = [refuse(404, *NONE_SUCH), *discovery] * 3
+    """kube-scheduler's own role has no right to pod groups where they are not served."""
+    steps = [refusal, *discovery] * 3
     steps += [page(5, [item("a", 1)]), watch(then="hang")]
     recorder, sleeper = Recorder(), Sleeper()
     options = WatchOptions(optional=True, absent_retry=100)

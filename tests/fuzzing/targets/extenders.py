@@ -2,7 +2,8 @@
 
 import asyncio
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from engine.extender_calls import ExtenderCalls
 from engine.framework.extender import Extender, ExtenderError
@@ -19,6 +20,8 @@ from tests.builders import make_pod, node_manifest, pod_manifest
 from tests.fuzzing.targets.http import loop
 from tests.fuzzing.targets.policies import metrics
 
+T = TypeVar("T")
+
 
 def run(data: bytes) -> None:
     """Give *data* as the answer to each question."""
@@ -34,8 +37,8 @@ class _Client:
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    async def send(self, verb: str, body: bytes, *, repeatable: bool = True) -> bytes:
-        return self._body
+    async def send(self, _verb: str, _body: bytes, read: Callable[[bytes], T], **_: Any) -> T:
+        return read(self._body)
 
     def retire(self) -> None: ...
 
