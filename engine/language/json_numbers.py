@@ -4,8 +4,8 @@ Owns which numbers those are, and the `json` that policies see. The library woul
 too, but with a report of its own on the standard error of the process, and at no place of the file.
 """
 
-import math
 import re
+import sys
 from typing import Final
 
 #: What is called in Starlark; takes a text, and gives what to fail with, or None.
@@ -28,6 +28,8 @@ _TOKEN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"?|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?', re.DOTALL
 )
 _LONGEST_SHOWN: Final = 40
+#: The largest number that is let through.
+LARGEST: float = sys.float_info.max
 
 
 def refusal(text: str) -> str | None:
@@ -36,7 +38,7 @@ def refusal(text: str) -> str | None:
         # Ints of any length are ints; a float that long is read in no time.
         if token[0] == '"' or token.lstrip("-").isdecimal():
             continue
-        if math.isinf(float(token)):
+        if abs(float(token)) > LARGEST:
             shown = token if len(token) <= _LONGEST_SHOWN else token[: _LONGEST_SHOWN - 3] + "..."
             return f"json.decode(): the number {shown} is larger than any float"
     return None
