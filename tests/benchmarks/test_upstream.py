@@ -191,7 +191,10 @@ def test_small_workloads_run_on_both_schedulers_and_without_any_decision(tmp_pat
         # The others may take less for ten pods than a tick of the clock.
         assert row["median"][""]["cpu_ms"] > 0 or row["scheduler"] != "starsched"
         assert row["runs"][0]["events"] >= 10
-        assert set(row["ratio"][""]) == {"pods_per_second", "cpu_ms"}
+        # Less than a tick of kube-scheduler's is no time to compare with.
+        has_peer = schedulers[row["workload"]]["kube-scheduler"]["median"][""]["cpu_ms"] > 0
+        want = {"pods_per_second", "cpu_ms"} if has_peer else set()
+        assert set(row["ratio"].get("", ())) == want
     assert "SchedulingCSIPVs/5Nodes" in result.output
 
 
