@@ -6,8 +6,7 @@ Owns as much of them as is enough for clients that look resources up before they
 
 from typing import Any
 
-from engine.devcluster.kinds import KINDS as KINDS  # tests withdraw kinds here
-from engine.devcluster.kinds import Kind
+from engine.devcluster.kinds import KINDS, Kind
 
 Json = dict[str, Any]
 
