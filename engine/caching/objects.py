@@ -75,17 +75,18 @@ class ObjectStore:
         return self._by_kind.get(kind, {}).get(key)
 
     def indexed(self, kind: str, by: Value, value: str) -> list[Any]:
-        """The objects of *kind* for which *by* gives *value*, in the order they came to it.
+        """The objects of *kind* for which *by* gives *value*, in the order of their keys.
 
-        *by* is a function of the object alone, always the same one: the first call makes an index
-        of it, which is kept from then on.
+        So what is decided on a frozen copy, whose indexes are made later, is what is decided on the
+        original. *by* is a function of the object alone, always the same one: the first call makes
+        an index of it, which is kept from then on.
         """
         index = self._indexes.get((kind, by))
         if index is None:
             index = self._indexes[kind, by] = {}
             for key, obj in self._by_kind.get(kind, {}).items():
                 _file(index, by, key, None, obj)
-        return list(index.get(value, {}).values())
+        return [obj for _, obj in sorted(index.get(value, {}).items())]
 
     def list(self, kind: str, namespace: str | None = None) -> list[Any]:
         """All objects of *kind*, or those of one namespace, in the order they first came."""
