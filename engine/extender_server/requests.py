@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from engine.framework.extender import ExtenderError
+from engine.framework.extender import MalformedAnswer
 from engine.lib.deep_json import UNREADABLE
 from engine.model.node import Node
 from engine.model.pod import Pod
@@ -132,9 +132,8 @@ def read_bind_request(body: bytes) -> BindRequest:
 def _members(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     try:
         return lower_members(body)
-    except ExtenderError as error:
-        reason = str(error).removeprefix("cannot read the extender's answer: ")
-        raise BadRequest(f"want the JSON of a request, got something else: {reason}") from error
+    except MalformedAnswer as error:
+        raise BadRequest(f"want the JSON of a request, got something else: {error}") from error
 
 
 def _pod(members: Mapping[str, msgspec.Raw]) -> Pod:

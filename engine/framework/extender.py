@@ -27,6 +27,10 @@ class ExtenderError(Exception):
         super().__init__(shortened(text, _ERROR_LENGTH))
 
 
+class MalformedAnswer(ExtenderError):
+    """A body is not what the protocol wants; the text does not say whose it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExtenderTls:
     """How to talk TLS to an extender. Of a file and data for the same thing, data counts.

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
-from engine.framework.extender import Extender, ExtenderError, ExtenderTls
+from engine.framework.extender import Extender, ExtenderError, ExtenderTls, MalformedAnswer
 from engine.kube.client import user_agent
 from engine.lib.certificates import as_files, authorities, show_certificate
 
@@ -93,6 +93,9 @@ class ExtenderClient:
                 if ends_at is not None and asyncio.get_running_loop().time() > ends_at:
                     raise TimeoutError
                 return found
+        except MalformedAnswer as error:
+            text = f'Post "{self._shown(verb)}": cannot read the answer: {error}'
+            raise ExtenderError(text) from error
         except TimeoutError as error:
             text = f"context deadline exceeded (Client.Timeout {waits_for})"
             raise ExtenderError(f'Post "{self._shown(verb)}": {text}') from error

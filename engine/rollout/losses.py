@@ -9,7 +9,9 @@ nothing away costs one look at each class of pods. What follows from it is `judg
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
@@ -56,6 +58,25 @@ MOST_PENDING: Final = 20
 LOSS_SECONDS: Final = 10.0
 
 _REJECTING: Final = ("pre_filter", "filter", "counters")
+
+
+@dataclass(frozen=True, slots=True)
+class NewlyPending:
+    """Pods that a revision on probation keeps waiting.
+
+    Attributes:
+        pods: Those that the revision before would place.
+        asked: Of so many that wait.
+        alone: Their namespace, if it is one and does not have at least half of the pods that have
+            a node: a user who may create pods in it can have made them wait. Else "".
+    """
+
+    pods: Sequence[Pod] = ()
+    asked: int = 0
+    alone: str = ""
+
+
+NO_PENDING: Final = NewlyPending()
 
 
 async def count_losses(
@@ -118,14 +139,16 @@ def losses_of(
 
 async def newly_pending(
     active: LoadedRevision, previous: LoadedRevision, world: World
-) -> list[Pod]:
+) -> NewlyPending:
     """Pods that wait, that *previous* would place and *active* would not, on one snapshot.
 
-    Of the first of each owner before others, some. Neither may be closed meanwhile.
+    Of the first of each namespace, and of each owner, before others, some. Neither may be closed
+    meanwhile.
     """
-    pods = first_of_each(world.rejected_pods(), class_of)[:MOST_PENDING]
+    by_owner = first_of_each(world.rejected_pods(), class_of)
+    pods = first_of_each(by_owner, lambda pod: pod.namespace)[:MOST_PENDING]
     if not pods:
-        return []
+        return NO_PENDING
     snapshot = frozen_copy(world.snapshot())
     before = PolicySet(previous.bundle, previous.evaluator)
 
@@ -135,10 +158,27 @@ async def newly_pending(
     # What decides now is asked where it decides, and only about what it is suspected of.
     suspects = await asyncio.to_thread(placed_before)
     if not suspects:
-        return []
+        return NO_PENDING
     await world.until_decided()
     now = PolicySet(active.bundle, active.evaluator)
-    return [pod for pod in suspects if not _places(now, pod, snapshot)]
+    lost = [pod for pod in suspects if not _places(now, pod, snapshot)]
+    return NewlyPending(lost, len(pods), await asyncio.to_thread(_alone, lost, before, snapshot))
+
+
+def _alone(lost: Sequence[Pod], before: PolicySet, snapshot: Snapshot) -> str:
+    """See `NewlyPending.alone`. Pods with a node that *before* has no profile for do not count."""
+    namespaces = {pod.namespace for pod in lost}
+    if len(namespaces) != 1:
+        return ""
+    placed = Counter(
+        pod.namespace
+        for info in snapshot.infos
+        if info is not None
+        for pod in info.pods.values()
+        if before.scheduler.profile_of(pod) is not None
+    )
+    (namespace,) = namespaces
+    return namespace if 2 * placed[namespace] < placed.total() else ""
 
 
 def _places(side: PolicySet, pod: Pod, snapshot: Snapshot) -> bool:

@@ -13,15 +13,10 @@ OTHER_VICTIMS, FAILED = "other_victims", "failed"
 #: The kinds of differences between two decisions about one pod.
 KINDS = (FAILED, NEWLY_PENDING, OTHER_VICTIMS, MOVED, NEWLY_PLACED)
 
-#: The kinds of what an edit takes away.
 WITHOUT_PROFILE, FIT_NOWHERE = "without_profile", "fit_nowhere"
-NODES, ORDER = "nodes", "order"
-LOSS_KINDS = (  #: The kinds of what an edit takes away.
-    WITHOUT_PROFILE,
-    FIT_NOWHERE,
-    NODES,
-    ORDER,
-)
+NODES, ORDER, PENDING = "nodes", "order", "pending"
+#: The kinds of what an edit takes away: its trial finds all but the last, its probation that one.
+LOSS_KINDS = (WITHOUT_PROFILE, FIT_NOWHERE, NODES, ORDER, PENDING)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -200,10 +195,21 @@ class Losses(msgspec.Struct, frozen=True):
             f"{self.of_classes} classes, {self.nodes} nodes"
         )
 
+    def has(self, kind: str) -> bool:
+        """True if something of a kind is lost."""
+        return any(one.kind == kind for one in self.found)
+
+    def with_pending(self, pending: Loss | None) -> "Losses":
+        """These, with what probation finds: pods that wait, in the place of those found before."""
+        others = (one for one in self.found if one.kind != PENDING)
+        found = (*others,) if pending is None else (pending, *others)
+        return msgspec.structs.replace(self, found=found)
+
     def problems(self) -> list[Problem]:
         """The losses as warnings."""
+        hints = {PENDING: ""}  # found later, and by another look
         found = [
-            Problem(one.file, one.line, 0, one.text, self.looked_at, "warning")
+            Problem(one.file, one.line, 0, one.text, hints.get(one.kind, self.looked_at), "warning")
             for one in self.found
         ]
         if self.failed:

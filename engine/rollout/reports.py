@@ -15,7 +15,7 @@ from engine.lib.clock import Clock
 from engine.lib.confinement import Confinement
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
-from engine.rollout.measures import LOSS_KINDS
+from engine.rollout.measures import LOSS_KINDS, PENDING, Loss
 from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
@@ -143,6 +143,16 @@ class Reports:
         # What an edit takes away is said louder than what is odd about its text.
         kind = WARNING if loaded.losses.problems() else NORMAL
         self._event(self._offers.reference, kind, ACCEPTED_REASON, note, loaded.bundle.revision)
+
+    def keeps_waiting(self, loaded: LoadedRevision, pending: Loss | None) -> None:
+        """*loaded* is on probation, and keeps pods waiting that do not roll it back, or none."""
+        is_news = pending is not None and not loaded.losses.has(PENDING)
+        loaded.losses = loaded.losses.with_pending(pending)
+        self._count_losses(loaded)
+        if is_news:
+            revision, reason = loaded.bundle.revision, first_of(_warnings(loaded))
+            log.warning("Policies keep pods waiting", revision=revision, reason=reason)
+            self.write_accepted(loaded)
 
     def rejected(
         self, rejection: Rejected, offer: Offer, in_force: str, *, is_again: bool = False

@@ -32,7 +32,7 @@ from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Progress, Store, StoreError
 from engine.rollout.last_resort import BUILTIN, WAITING, LastResort
 from engine.rollout.losses import count_losses, newly_pending
-from engine.rollout.measures import NO_LOSSES, Losses
+from engine.rollout.measures import NO_LOSSES, PENDING, Loss, Losses
 from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
@@ -849,19 +849,26 @@ class Rollout:
         if previous is None or not most or not self.is_active or is_meant:
             return None
         try:
-            lost = await newly_pending(loaded, previous, self._world)
+            found = await newly_pending(loaded, previous, self._world)
         except Exception:
             log.exception("Whether pods wait for the policies on probation is not known")
             return None
-        if len(lost) < most:
+        count = len(found.pods)
+        if count < most:
+            self._reports.keeps_waiting(loaded, None)
+            return None
+        why = (
+            f"{count} pods wait that revision {previous.bundle.revision} would place, such as "
+            f"`{found.pods[0].key}`"
+        )
+        if found.alone:
+            why += f"; they are of namespace `{found.alone}` alone, so nothing is rolled back"
+            self._reports.keeps_waiting(loaded, Loss(PENDING, count, found.asked, why))
             return None
         how = "`fallback.pending: 0` says so"
         if self.offers.reference is not None:
             how = f"annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
-        return (
-            f"{len(lost)} pods wait that revision {previous.bundle.revision} would place, such as "
-            f"`{lost[0].key}`; if this is meant, {how}"
-        )
+        return f"{why}; if this is meant, {how}"
 
     async def _roll_back(self, why: str) -> None:
         previous = self._revisions.previous

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from engine.framework.extender import ExtenderError
+from engine.framework.extender import MalformedAnswer
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.short import shortened
 from engine.model.node import Node
@@ -180,7 +180,7 @@ _usual = msgspec.json.Decoder(list[_HostPriority])
 
 
 def filter_result(body: bytes) -> FilterResult:
-    """What an extender answered to filter. Raises `ExtenderError` if it is malformed."""
+    """What an extender answered to filter. Raises `MalformedAnswer`."""
     members = lower_members(body)
     nodes = _read(members, "nodes", dict[str, msgspec.Raw] | None)
     names = _read(members, "nodenames", list[str] | None)
@@ -213,7 +213,7 @@ def _names(nodes: Mapping[str, msgspec.Raw]) -> tuple[str, ...]:
 
 
 def priorities(body: bytes) -> list[tuple[str, int]]:
-    """`HostPriorityList`: host and score. Raises `ExtenderError` if it is malformed."""
+    """`HostPriorityList`: host and score. Raises `MalformedAnswer`."""
     with contextlib.suppress(*UNREADABLE):  # nearly all write them so; a tenth of the time
         return [(one.host, one.score) for one in _usual.decode(body)]
     found: list[tuple[str, int]] = []
@@ -225,7 +225,7 @@ def priorities(body: bytes) -> list[tuple[str, int]]:
 
 
 def preemption_result(body: bytes) -> dict[str, MetaVictims]:
-    """`ExtenderPreemptionResult`, by node. Raises `ExtenderError` if it is malformed."""
+    """`ExtenderPreemptionResult`, by node. Raises `MalformedAnswer`."""
     by_node = _read(lower_members(body), "nodenametometavictims", dict[str, msgspec.Raw] | None)
     found: dict[str, MetaVictims] = {}
     for node, raw in (by_node or {}).items():
@@ -240,12 +240,12 @@ def preemption_result(body: bytes) -> dict[str, MetaVictims]:
 
 
 def binding_result(body: bytes) -> str:
-    """The error of an `ExtenderBindingResult`, or "". Raises `ExtenderError` if it is malformed."""
+    """The error of an `ExtenderBindingResult`, or "". Raises `MalformedAnswer`."""
     return _read(lower_members(body), "error", str | None) or ""
 
 
 def lower_members(body: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The members of an object by lower-case name; null has none. Raises `ExtenderError`."""
+    """The members of an object by lower-case name; null has none. Raises `MalformedAnswer`."""
     members = _decode(body, dict[str, msgspec.Raw] | None) or {}
     return {name.lower(): value for name, value in members.items()}
 
@@ -258,11 +258,11 @@ def _decode(body: bytes | msgspec.Raw, kind: Any) -> Any:
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     if not bytes(body).strip():
-        raise ExtenderError("EOF")
+        raise MalformedAnswer("EOF")
     try:
         return decoder.decode(body)
     except UNREADABLE as error:
-        raise ExtenderError(f"cannot read the extender's answer: {error}") from error
+        raise MalformedAnswer(str(error)) from error
 
 
 def _read(members: Mapping[str, msgspec.Raw], name: str, kind: Any) -> Any:

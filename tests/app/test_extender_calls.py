@@ -173,7 +173,9 @@ async def test_unresolvable_wins_over_failed_and_other_nodes_may_be_named() -> N
             "failed filter with extender at URL {url}/filter, code 500",
             id="status",
         ),
-        pytest.param(lambda _: b"", "EOF", id="empty body"),
+        pytest.param(
+            lambda _: b"", 'Post "{url}/filter": cannot read the answer: EOF', id="empty body"
+        ),
     ],
 )
 async def test_a_failing_filter_costs_the_attempt_unless_it_may_be_ignored(
@@ -197,13 +199,15 @@ async def test_a_failing_filter_costs_the_attempt_unless_it_may_be_ignored(
     [b"{", b"[]", b'"text"', b'{"NodeNames": "a"}', b'{"FailedNodes": ["a"]}', b"\xff\xfe"],
 )
 async def test_an_answer_that_is_none_is_an_error(body: bytes) -> None:
+    """With several extenders, the error did not say which of them it was about."""
     async with (
         SmallExtender(filter=lambda _: body) as extender,
         Panel(_filtering(extender)) as calls,
     ):
         answer = await calls.filter(ExtenderFilter(make_pod(), _infos()))
     assert answer.failure is not None
-    assert "cannot read the extender's answer" in str(answer.failure)
+    want = f'Post "{extender.url}/filter": cannot read the answer: '
+    assert str(answer.failure).startswith(want)
 
 
 @pytest.mark.parametrize("body", [b"null", b"{}"])

@@ -198,6 +198,76 @@ async def test_other_pods_that_wait_roll_nothing_back(waiting: list[Pod]) -> Non
         assert b.revision == revision_of(with_filter(LATER))
 
 
+def elsewhere(*namespaces: str) -> list[Pod]:
+    """Pods that have a node."""
+    return [
+        make_pod(f"placed-{n}", cpu="10m", node="n", namespace=namespace)
+        for n, namespace in enumerate(namespaces)
+    ]
+
+
+async def test_pods_of_one_namespace_do_not_roll_back_what_others_are_placed_by() -> None:
+    """A user who may create pods in a namespace could undo what an operator had just forbidden."""
+    later = with_filter(LATER)
+    async with staged_bench(with_filter(ANY)) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        for one in elsewhere("default", "other", "another"):
+            b.world.cache.add_pod(one)
+        b.world.rejected = wave(2)
+        b.offer(later)
+        await b.until_in_force(later)
+        await eventually(lambda: "of namespace `default` alone" in b.events[-1])
+        assert b.events[-1].startswith(f"PolicyAccepted: revision {b.revision} is in force")
+        assert f"6 pods wait that revision {revision_of(with_filter(ANY))}" in b.events[-1]
+        assert b.kinds[-1] == "Warning"
+        active = b.rollout.describe()["active"]
+        assert "default/w2-0" in active["warnings"][0]["message"]
+        assert active["losses"]["found"][0]["count"] == 6
+        assert b.losses("pending") == 6
+        before = len(b.events)
+        await b.seconds(20)
+        b.world.rejected = []
+        await eventually(lambda: b.losses("pending") == 0)
+        await b.seconds(60)
+        assert len(b.events) == before
+        assert b.revision == revision_of(later)
+
+
+@pytest.mark.parametrize(
+    ("placed", "waiting"),
+    [
+        pytest.param(
+            elsewhere("default", "default", "other", "another"),
+            wave(2),
+            id="a namespace that has half of the pods",
+        ),
+        pytest.param(
+            elsewhere("other", "another"),
+            [
+                *(make_pod(f"p{n}-of-another-name", labels={"wave": "2"}) for n in range(30)),
+                make_pod("late", labels={"wave": "2"}, namespace="other"),
+            ],
+            id="two namespaces, however many pods one of them has",
+        ),
+        pytest.param(
+            [make_pod("system", node="n", namespace="kube-system", scheduler_name="another")],
+            wave(2),
+            id="the only namespace with pods of ours",
+        ),
+    ],
+)
+async def test_what_an_edit_takes_from_more_than_one_tenant_rolls_it_back(
+    placed: list[Pod], waiting: list[Pod]
+) -> None:
+    async with staged_bench(with_filter(ANY)) as b:
+        b.world.cache.add_node(make_node("n", cpu=8))
+        for one in placed:
+            b.world.cache.add_pod(one)
+        b.world.rejected = waiting
+        b.offer(with_filter(LATER))
+        await b.until_event("PolicyRolledBack")
+
+
 async def test_pods_that_are_meant_to_wait_roll_nothing_back() -> None:
     """Also after a roll-back for them: the annotation says that it is meant."""
     later = with_filter(LATER)

@@ -168,6 +168,7 @@ class Bench:
         self.events: list[str] = []
         self.kinds: list[str] = []
         self.jump = 0.0
+        self.registry = CollectorRegistry()
         self.rollout = Rollout(
             source=self.source,
             store=self.store,
@@ -175,7 +176,7 @@ class Bench:
             world=self.world,
             on_switch=lambda *_: None,
             write_event=self._write,
-            metrics=Metrics(CollectorRegistry()),
+            metrics=Metrics(self.registry),
             clock=self.clock,
             comparing=self.comparing,
             control=self.control,
@@ -194,6 +195,10 @@ class Bench:
     @property
     def revision(self) -> str:
         return self.rollout.active.bundle.revision
+
+    def losses(self, kind: str) -> float | None:
+        """What the metric says of what was taken away."""
+        return self.registry.get_sample_value("starsched_policy_losses", {"kind": kind})
 
     def offer(self, texts: Mapping[str, str] | None, *, is_stopped: bool = False) -> None:
         self.source.offer(Offer(texts, "", ABOUT, is_stopped=is_stopped))
