@@ -1,10 +1,9 @@
 """An embedded API server for demo, conformance and tests: a verified fake.
 
-Owns a store of objects with resourceVersions (`store`), the API's rules about them (`api`, with
-`defaults`, `validation`, `patch`, `pods`), its HTTP interface (`server`, `watches`, `lists`,
-`tables`, `discovery`), faults to inject (`faults`), and what kubelets and controllers would do
-(`fleet`). It knows the kinds that a scheduler meets (`kinds`) and no others, and has no users or
-admission.
+Owns a store of objects with resourceVersions (`store`), the API's verbs (`api`, with `patch` and
+`pods`), its HTTP interface (`server`, `watches`, `lists`, `tables`, `discovery`), faults to inject
+(`faults`), and what kubelets and controllers would do (`fleet`). What becomes of a manifest on its
+way into the store, and which kinds there are, is in `engine.manifests`. It has no users.
 
 One suite of contract tests runs against it and against the real API server: what it answers is
 right by that suite, not by inspection. Begin with `cluster`, the API of tests, then `api`.

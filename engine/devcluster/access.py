@@ -7,7 +7,7 @@ most and allows its holder everything. Rights are given one by one; there are no
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.devcluster.errors import bad_request
+from engine.manifests.errors import bad_request
 
 Json = dict[str, Any]
 

@@ -12,8 +12,12 @@ from typing import Any
 
 import msgspec
 
-from engine.devcluster import defaults, kinds, patch, pods, validation
-from engine.devcluster.errors import (
+from engine.devcluster import event_forms, patch, pods
+from engine.devcluster.lists import ListOptions, Page, find_page
+from engine.devcluster.store import Store, Version
+from engine.lib.clock import Clock
+from engine.manifests import admission, defaults, kinds, validation
+from engine.manifests.errors import (
     already_exists,
     bad_request,
     conflict,
@@ -25,11 +29,8 @@ from engine.devcluster.errors import (
     undecodable,
     unsupported_media_type,
 )
-from engine.devcluster.kinds import BY_MANIFEST, Kind
-from engine.devcluster.lists import ListOptions, Page, find_page
-from engine.devcluster.shapes import check_shape, without_nulls
-from engine.devcluster.store import Store, Version
-from engine.lib.clock import Clock
+from engine.manifests.kinds import BY_MANIFEST, Kind
+from engine.manifests.shapes import check_shape, without_nulls
 
 Json = dict[str, Any]
 
@@ -130,15 +131,9 @@ class Api:
         if kind.counts_generations:
             metadata["generation"] = 1
         metadata["creationTimestamp"] = now
-        if kind is kinds.PODS:
-            manifest.setdefault("spec", {})
-            pods.set_defaults(manifest["spec"])
-            pods.admit(manifest, self)
-            manifest["status"] = pods.initial_status(manifest["spec"], now)
-        else:
-            defaults.set_defaults(kind, manifest)
-            defaults.admit(kind, manifest, self)
-            defaults.initial_status(kind, manifest)
+        defaults.set_defaults(kind, manifest)
+        admission.admit(kind, manifest, self)
+        defaults.initial_status(kind, manifest, now)
         self._check(kind, manifest)
         if kind is kinds.SERVICES:
             self._assign_cluster_ip(manifest["spec"])
@@ -178,7 +173,7 @@ class Api:
         # Metadata first: the raw form is read by people, too.
         manifest = {"metadata": manifest.pop("metadata", {}), **manifest}
         if kind.storage == "events":
-            manifest = defaults.core_event(manifest)
+            manifest = event_forms.core_event(manifest)
         return manifest
 
     def _settle_namespace(self, kind: Kind, metadata: Json, namespace: str) -> None:
@@ -331,7 +326,7 @@ class Api:
 
     def _form(self, kind: Kind, version: Version) -> Json:
         copied = version.copy()
-        return defaults.new_event(copied) if kind is kinds.NEW_EVENTS else copied
+        return event_forms.new_event(copied) if kind is kinds.NEW_EVENTS else copied
 
     def _apply(
         self,
@@ -411,12 +406,12 @@ class Api:
     def _prepare(self, kind: Kind, manifest: Json, before: Json) -> None:
         """Defaults and admission of an update."""
         if kind is kinds.PODS:
-            spec, was = manifest.setdefault("spec", {}), before["spec"]
-            pods.set_defaults(spec)
+            defaults.set_defaults(kind, manifest)
+            spec, was = manifest["spec"], before["spec"]
             for field in ("priority", "priorityClassName", "preemptionPolicy", "nodeName"):
                 if field in was:
                     spec.setdefault(field, was[field])
-            pods.add_default_tolerations(spec)
+            admission.add_default_tolerations(spec)
             return
         if kind is kinds.NODES and "status" in manifest:
             manifest["status"] = msgspec.json.decode(msgspec.json.encode(manifest["status"]))
@@ -621,7 +616,7 @@ class Api:
         change = _PATCHES.get(content_type)
         wanted = body if change is None else change(old.copy(), body)
         manifest = self._decoded(kinds.PODS, wanted)
-        pods.set_defaults(manifest["spec"])
+        defaults.set_defaults(kinds.PODS, manifest)
         resized = pods.resize(old.manifest, manifest)
         resized = {**resized, "metadata": dict(resized["metadata"])}
         self._check(kinds.PODS, resized)

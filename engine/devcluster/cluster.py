@@ -17,14 +17,14 @@ import yaml
 
 from engine.devcluster.access import Access
 from engine.devcluster.api import Api
-from engine.devcluster.errors import expired
 from engine.devcluster.faults import Faults
 from engine.devcluster.fleet import Kubelets, NamespaceController
 from engine.devcluster.front_end import FrontEnd
-from engine.devcluster.kinds import BY_MANIFEST, KINDS, Kind
 from engine.devcluster.store import Backup, Store
 from engine.devcluster.watches import Watch
 from engine.lib.clock import Clock, SystemClock
+from engine.manifests.errors import expired
+from engine.manifests.kinds import BY_MANIFEST, KINDS, Kind
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ Owns as much of them as is enough for clients that look resources up before they
 
 from typing import Any
 
-from engine.devcluster.kinds import KINDS, Kind
+from engine.manifests.kinds import KINDS, Kind
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypedDict, Unpack
 
-from engine.devcluster.errors import REASONS, ApiStatus
+from engine.manifests.errors import REASONS, ApiStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from engine.devcluster import kinds
 from engine.devcluster.api import Api
-from engine.devcluster.errors import ApiStatus
-from engine.devcluster.kinds import KINDS, Kind
 from engine.devcluster.store import Change, Version
+from engine.manifests import kinds
+from engine.manifests.errors import ApiStatus
+from engine.manifests.kinds import KINDS, Kind
 
 Json = dict[str, Any]
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.devcluster.errors import (
+from engine.devcluster.selectors import Predicate, selector
+from engine.devcluster.store import CompactedError, Store, Table, Version, View
+from engine.manifests.errors import (
     bad_request,
     expired,
     invalid_options,
     version_too_large,
 )
-from engine.devcluster.kinds import Kind
-from engine.devcluster.selectors import Predicate, selector
-from engine.devcluster.store import CompactedError, Store, Table, Version, View
-from engine.devcluster.validation import denied
+from engine.manifests.kinds import Kind
+from engine.manifests.validation import denied
 
 _STALE_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. You can "

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.devcluster.errors import ApiStatus, bad_request
+from engine.manifests.errors import ApiStatus, bad_request
 
 Json = dict[str, Any]
 FieldPath = tuple[str, ...]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from engine.devcluster.errors import bad_request
-from engine.devcluster.kinds import FieldReader, Kind
+from engine.manifests.errors import bad_request
+from engine.manifests.kinds import FieldReader, Kind
 
 Json = dict[str, Any]
 Predicate = Callable[[Json], bool]

@@ -19,10 +19,18 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from engine.devcluster import access, discovery, kinds
+from engine.devcluster import access, discovery
 from engine.devcluster.access import Access
 from engine.devcluster.api import APPLY_PATCH, Api
-from engine.devcluster.errors import (
+from engine.devcluster.faults import Call, Faults
+from engine.devcluster.lists import ListOptions, Page, parse_revision
+from engine.devcluster.selectors import selector
+from engine.devcluster.store import Version
+from engine.devcluster.tables import as_table
+from engine.devcluster.watch_cache import WatchCache
+from engine.devcluster.watches import Watch, encoded, typed
+from engine.manifests import kinds
+from engine.manifests.errors import (
     ApiStatus,
     bad_request,
     internal_error,
@@ -33,15 +41,8 @@ from engine.devcluster.errors import (
     unauthorized,
     unsupported_media_type,
 )
-from engine.devcluster.faults import Call, Faults
-from engine.devcluster.kinds import BY_PATH, Kind
-from engine.devcluster.lists import ListOptions, Page, parse_revision
-from engine.devcluster.selectors import selector
-from engine.devcluster.store import Version
-from engine.devcluster.tables import as_table
-from engine.devcluster.validation import denied
-from engine.devcluster.watch_cache import WatchCache
-from engine.devcluster.watches import Watch, encoded, typed
+from engine.manifests.kinds import BY_PATH, Kind
+from engine.manifests.validation import denied
 
 Json = dict[str, Any]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from engine.devcluster import kinds
-from engine.devcluster.kinds import Kind
 from engine.devcluster.store import Version
+from engine.manifests import kinds
+from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
 Row = list[Any]

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from engine.devcluster import kinds
-from engine.devcluster.defaults import new_event
-from engine.devcluster.errors import ApiStatus, expired
-from engine.devcluster.kinds import Kind
+from engine.devcluster.event_forms import new_event
 from engine.devcluster.selectors import Predicate
 from engine.devcluster.store import Change, CompactedError, Version
 from engine.devcluster.watch_cache import CachedTable
+from engine.manifests import kinds
+from engine.manifests.errors import ApiStatus, expired
+from engine.manifests.kinds import Kind
 
 # A client this far behind is cut off, as the real server cuts off slow ones.
 MAX_BACKLOG = 200_000

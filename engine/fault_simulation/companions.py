@@ -14,10 +14,10 @@ import msgspec
 from aiohttp import web
 
 from engine.devcluster import DevCluster
-from engine.devcluster.errors import ApiStatus
 from engine.devcluster.server import make_request
 from engine.fault_simulation.hosts import Host
 from engine.fault_simulation.network import End
+from engine.manifests.errors import ApiStatus
 
 Json = dict[str, Any]
 

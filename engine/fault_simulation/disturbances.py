@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from engine.devcluster.errors import expired, internal_error
 from engine.devcluster.faults import Fault, Faults
 from engine.fault_simulation.names import LEASE
 from engine.fault_simulation.network import Weather
+from engine.manifests.errors import expired, internal_error
 
 if TYPE_CHECKING:
     from engine.fault_simulation.world import World

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Final
 
 from engine.devcluster import DevCluster, make_node
-from engine.devcluster.errors import ApiStatus
 from engine.fault_simulation import manifests
 from engine.fault_simulation.hosts import Host
 from engine.fault_simulation.invariants.facts import is_over
 from engine.fault_simulation.manifests import NAMESPACE
+from engine.manifests.errors import ApiStatus
 
 Json = dict[str, Any]
 

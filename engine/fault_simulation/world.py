@@ -24,7 +24,6 @@ from engine.app import App, Settings
 from engine.devcluster import DevCluster, store
 from engine.devcluster.faults import Fault
 from engine.devcluster.front_end import FrontEnd
-from engine.devcluster.kinds import PODS
 from engine.facts import learned
 from engine.facts.learned import LearnedConfigMap
 from engine.fault_simulation import names, policies
@@ -61,6 +60,7 @@ from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.leader_election import LeadershipLost, LeaseSettings
+from engine.manifests.kinds import PODS
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.recording.recorder import Recorder
 from engine.rollout.control import ConfigMapControl

@@ -6,7 +6,8 @@ import aiohttp
 import pytest
 
 from engine import informers
-from engine.devcluster import DevCluster, discovery, kinds
+from engine.devcluster import DevCluster, discovery
+from engine.manifests import kinds
 from tests.app.harness import condition, events, metric, placements, scheduler
 from tests.builders import node_manifest, pod_manifest
 from tests.waiting import eventually

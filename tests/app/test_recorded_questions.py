@@ -13,7 +13,7 @@ import pytest
 
 from engine.app import App
 from engine.devcluster import DevCluster
-from engine.devcluster.kinds import KINDS
+from engine.manifests.kinds import KINDS
 from engine.offline.conformance import Scenario, read_scenarios
 from engine.offline.full_decision import decide
 from engine.offline.world import World, pod_of

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.devcluster.api import MERGE_PATCH, STRATEGIC_PATCH
-from engine.devcluster.errors import ApiStatus
-from engine.devcluster.kinds import BY_MANIFEST, KINDS
 from engine.devcluster.store import Version
+from engine.manifests.errors import ApiStatus
+from engine.manifests.kinds import BY_MANIFEST, KINDS
 from tests.contract.harness import Api
 
 Json = dict[str, Any]

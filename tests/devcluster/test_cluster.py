@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from engine.devcluster import DevCluster, example_cluster, make_node, make_pod
-from engine.devcluster.errors import ApiStatus
 from engine.lib.clock import VirtualClock
+from engine.manifests.errors import ApiStatus
 from tests.contract.harness import Api, names, seen
 
 Json = dict[str, Any]

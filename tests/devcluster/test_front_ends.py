@@ -9,10 +9,10 @@ import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.devcluster.front_end import FrontEnd
-from engine.devcluster.kinds import PODS
 from engine.devcluster.store import Store
 from engine.devcluster.watch_cache import WatchCache
 from engine.devcluster.watches import Watch
+from engine.manifests.kinds import PODS
 from tests.contract.harness import Api, names
 from tests.waiting import eventually, idle
 

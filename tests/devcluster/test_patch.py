@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.devcluster import patch
-from engine.devcluster.errors import ApiStatus
+from engine.manifests.errors import ApiStatus
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster
-from engine.devcluster.errors import ApiStatus
+from engine.manifests.errors import ApiStatus
 
 GROUPS = "podgroups.scheduling.k8s.io"
 GANG: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 2}}}

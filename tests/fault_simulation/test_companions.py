@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster, make_node
-from engine.devcluster.errors import bad_request
 from engine.facts.prometheus import PrometheusSource
 from engine.fault_simulation.companions import (
     EXTENDER_PORT,
@@ -22,6 +21,7 @@ from engine.fault_simulation.hosts import Host, Simulator
 from engine.fault_simulation.network import Network
 from engine.framework.extender import Extender, ExtenderError
 from engine.kube.extender_client import ExtenderClient
+from engine.manifests.errors import bad_request
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 from engine.scheduling import extender_messages as messages
 from tests.builders import make_pod

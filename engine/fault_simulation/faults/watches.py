@@ -6,9 +6,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.devcluster.errors import expired, internal_error
 from engine.devcluster.watches import Watch
 from engine.fault_simulation.faults.kind import FaultKind
+from engine.manifests.errors import expired, internal_error
 
 if TYPE_CHECKING:
     from engine.fault_simulation.world import World

@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from engine.devcluster import kinds
-from engine.devcluster.errors import undecodable
-from engine.devcluster.kinds import Kind
+from engine.manifests import kinds
+from engine.manifests.errors import undecodable
+from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
 Texts = dict[str, str | None] | None

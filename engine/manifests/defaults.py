@@ -1,16 +1,17 @@
-"""Defaults and admission for kinds other than pods, and the two forms of events.
+"""What the API server fills into a new object: the defaults of each kind, and its first status.
 
-Owns defaults that a scheduler can see. Fields that no scheduler reads are stored as they were sent.
+Owns defaults that a scheduler can see (those of pods are in `pod_defaults`). Fields that no
+scheduler reads are kept as they were sent.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from engine.devcluster import kinds
-from engine.devcluster.errors import undecodable
-from engine.devcluster.kinds import Kind
-from engine.devcluster.pods import Lookup, admit_group, canonical_amounts
-from engine.devcluster.validation import micro_time_problem
+from engine.manifests import kinds, pod_defaults
+from engine.manifests.errors import undecodable
+from engine.manifests.kinds import Kind
+from engine.manifests.pod_defaults import canonical_amounts
+from engine.manifests.validation import micro_time_problem
 
 Json = dict[str, Any]
 
@@ -150,7 +151,12 @@ def _event(event: Json) -> None:
         raise undecodable(kinds.EVENTS, problem)
 
 
+def _pod(pod: Json) -> None:
+    pod_defaults.set_defaults(pod.setdefault("spec", {}))
+
+
 _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
+    kinds.PODS: _pod,
     kinds.NODES: _node,
     kinds.NAMESPACES: _namespace,
     kinds.SERVICES: _service,
@@ -198,78 +204,9 @@ _INITIAL_STATUS: dict[Kind, Json] = {
 }
 
 
-def initial_status(kind: Kind, manifest: Json) -> None:
+def initial_status(kind: Kind, manifest: Json, now: str) -> None:
     """Reset the status of a new object, as only its subresource may write it. Nodes keep theirs."""
-    if kind.has_status and kind is not kinds.NODES:
+    if kind is kinds.PODS:
+        manifest["status"] = pod_defaults.initial_status(manifest["spec"], now)
+    elif kind.has_status and kind is not kinds.NODES:
         manifest["status"] = dict(_INITIAL_STATUS.get(kind, {}))
-
-
-def admit(kind: Kind, manifest: Json, lookup: Lookup) -> None:
-    """What the default admission plugins do to a new object that is not a pod."""
-    metadata = manifest["metadata"]
-    if kind is kinds.NAMESPACES:
-        manifest["spec"] = {"finalizers": ["kubernetes"]}
-    elif kind is kinds.PERSISTENT_VOLUMES:
-        _protect(metadata, "kubernetes.io/pv-protection")
-    elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
-        admit_group(kind, manifest, lookup)
-    elif kind is kinds.PERSISTENT_VOLUME_CLAIMS:
-        _protect(metadata, "kubernetes.io/pvc-protection")
-        if "storageClassName" not in manifest["spec"]:
-            chosen = _default_storage_class(lookup)
-            if chosen:
-                manifest["spec"]["storageClassName"] = chosen
-
-
-def _protect(metadata: Json, finalizer: str) -> None:
-    finalizers = metadata.get("finalizers") or []
-    if finalizer not in finalizers:
-        metadata["finalizers"] = [*finalizers, finalizer]
-
-
-def _default_storage_class(lookup: Lookup) -> str:
-    marked = [
-        item["metadata"]
-        for item in lookup.every(kinds.STORAGE_CLASSES)
-        if (item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
-    ]
-    newest = max(marked, key=lambda meta: (meta["creationTimestamp"], meta["name"]), default=None)
-    return newest["name"] if newest else ""
-
-
-# --- the two forms of an event --------------------------------------------------------------
-
-_RENAMED = {  # events.k8s.io/v1 -> core/v1, in which events are stored
-    "regarding": "involvedObject",
-    "note": "message",
-    "reportingController": "reportingComponent",
-    "deprecatedSource": "source",
-    "deprecatedFirstTimestamp": "firstTimestamp",
-    "deprecatedLastTimestamp": "lastTimestamp",
-    "deprecatedCount": "count",
-}
-_RENAMED_BACK = {core: new for new, core in _RENAMED.items()}
-_CORE_DEFAULTS: Json = {
-    "source": {},
-    "firstTimestamp": None,
-    "lastTimestamp": None,
-    "eventTime": None,
-    "reportingComponent": "",
-    "reportingInstance": "",
-}
-
-
-def core_event(event: Json) -> Json:
-    """An event sent in either form, as stored."""
-    renamed = {_RENAMED.get(key, key): value for key, value in event.items()}
-    return {**_CORE_DEFAULTS, **renamed}
-
-
-def new_event(event: Json) -> Json:
-    """A stored event in its events.k8s.io form."""
-    renamed = {_RENAMED_BACK.get(key, key): value for key, value in event.items()}
-    return {
-        key: value
-        for key, value in renamed.items()
-        if value != "" or key not in ("reportingController", "reportingInstance")
-    }

@@ -10,10 +10,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from engine.devcluster import kinds
-from engine.devcluster.errors import Cause
-from engine.devcluster.kinds import Kind
-from engine.devcluster.quantities import amount
+from engine.manifests import kinds
+from engine.manifests.errors import Cause
+from engine.manifests.kinds import Kind
+from engine.manifests.quantities import amount
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.devcluster.kinds import Kind
+from engine.manifests.kinds import Kind
 
 MODIFIED_SINCE = (
     "the object has been modified; please apply your changes to the latest version and try again"

@@ -1,0 +1,213 @@
+"""What the default admission plugins of the API server do to a new object.
+
+Owns admission only: defaults have been set before, and validation looks afterwards. Other objects
+(priority classes, runtime classes, nodes) are read through a `Lookup`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from engine.manifests import kinds
+from engine.manifests.errors import forbidden
+from engine.manifests.kinds import Kind
+from engine.manifests.pod_defaults import canonical_amounts
+
+Json = dict[str, Any]
+
+TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_NO_EXECUTE_SECONDS = 300
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+class Lookup(Protocol):
+    """How admission reads other objects."""
+
+    def find(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+        """The object's manifest, or None."""
+        ...
+
+    def every(self, kind: Kind) -> Iterable[Json]:
+        """Every object of a kind."""
+        ...
+
+
+def admit(kind: Kind, manifest: Json, lookup: Lookup) -> None:
+    """What the default admission plugins do to a new object. Refuses with 403."""
+    plugins = _ADMISSION.get(kind)
+    if plugins:
+        plugins(manifest, lookup)
+
+
+def _admit_namespace(namespace: Json, _: Lookup) -> None:
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+
+
+def _admit_volume(volume: Json, _: Lookup) -> None:
+    _protect(volume["metadata"], "kubernetes.io/pv-protection")
+
+
+def _admit_claim(claim: Json, lookup: Lookup) -> None:
+    _protect(claim["metadata"], "kubernetes.io/pvc-protection")
+    if "storageClassName" not in claim["spec"]:
+        chosen = _default_storage_class(lookup)
+        if chosen:
+            claim["spec"]["storageClassName"] = chosen
+
+
+def _protect(metadata: Json, finalizer: str) -> None:
+    finalizers = metadata.get("finalizers") or []
+    if finalizer not in finalizers:
+        metadata["finalizers"] = [*finalizers, finalizer]
+
+
+def _default_storage_class(lookup: Lookup) -> str:
+    marked = [
+        item["metadata"]
+        for item in lookup.every(kinds.STORAGE_CLASSES)
+        if (item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
+    ]
+    newest = max(marked, key=lambda meta: (meta["creationTimestamp"], meta["name"]), default=None)
+    return newest["name"] if newest else ""
+
+
+def _admit_pod(pod: Json, lookup: Lookup) -> None:
+    """Admit a pod.
+
+    Priority from its class, the overhead and selector of its runtime class, tolerations for nodes
+    that are not ready or unreachable, and the topology labels of the node it is created on.
+    """
+    spec = pod["spec"]
+    name = pod["metadata"].get("name") or ""
+    _admit_priority(name, spec, lookup)
+    _admit_runtime_class(name, spec, lookup)
+    add_default_tolerations(spec)
+    if spec.get("nodeName"):
+        copy_topology_labels(pod["metadata"], lookup.find(kinds.NODES, spec["nodeName"]))
+
+
+def _find_class(kind: Kind, name: str, spec: Json, lookup: Lookup) -> Json:
+    """The priority class of a new pod or pod group, empty if there is none; writes its name."""
+    class_name = spec.get("priorityClassName")
+    if class_name:
+        found = lookup.find(kinds.PRIORITY_CLASSES, class_name)
+        if found is None:
+            raise forbidden(kind, name, f"no PriorityClass with name {class_name} was found")
+        return found
+    defaults = [item for item in lookup.every(kinds.PRIORITY_CLASSES) if item.get("globalDefault")]
+    if not defaults:
+        return {}
+    found = min(defaults, key=lambda item: item.get("value") or 0)
+    spec["priorityClassName"] = found["metadata"]["name"]
+    return found
+
+
+def _admit_group(group: Json, lookup: Lookup) -> None:
+    """Give a new PodGroup the priority of its class."""
+    spec, name = group["spec"], group["metadata"].get("name") or ""
+    priority = _find_class(kinds.POD_GROUPS, name, spec, lookup).get("value") or 0
+    if spec.get("priority") not in (None, priority):
+        raise forbidden(
+            kinds.POD_GROUPS,
+            name,
+            f"priority set in the pod group ({spec['priority']}) must match the priority computed "
+            f"({priority}) based on the priority class set in the spec",
+        )
+    spec["priority"] = priority
+
+
+def _admit_priority(name: str, spec: Json, lookup: Lookup) -> None:
+    found = _find_class(kinds.PODS, name, spec, lookup)
+    priority = found.get("value") or 0
+    policy = found.get("preemptionPolicy") or "PreemptLowerPriority"
+    if spec.get("priority") is not None and spec["priority"] != priority:
+        raise forbidden(
+            kinds.PODS,
+            name,
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+            f"priority admission controller computed {priority} from the given PriorityClass name",
+        )
+    if spec.get("preemptionPolicy") and spec["preemptionPolicy"] != policy:
+        raise forbidden(
+            kinds.PODS,
+            name,
+            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be "
+            f"provided in pod spec; priority admission controller computed {policy} from the "
+            "given PriorityClass name",
+        )
+    spec["priority"] = priority
+    spec["preemptionPolicy"] = policy
+
+
+def _admit_runtime_class(name: str, spec: Json, lookup: Lookup) -> None:
+    class_name = spec.get("runtimeClassName")
+    found: Json = {}
+    if class_name:
+        runtime = lookup.find(kinds.RUNTIME_CLASSES, class_name)
+        if runtime is None:
+            raise forbidden(
+                kinds.PODS, name, f'pod rejected: RuntimeClass "{class_name}" not found'
+            )
+        found = runtime
+    overhead = (found.get("overhead") or {}).get("podFixed") or {}
+    if spec.get("overhead") and not overhead:
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise forbidden(kinds.PODS, name, why)
+    if overhead:
+        wanted = canonical_amounts(kinds.PODS, overhead)
+        if spec.get("overhead") and spec["overhead"] != wanted:
+            why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+            raise forbidden(kinds.PODS, name, why)
+        spec["overhead"] = wanted
+    scheduling = found.get("scheduling") or {}
+    if scheduling.get("nodeSelector"):
+        own = spec.get("nodeSelector") or {}
+        if any(own.get(key, value) != value for key, value in scheduling["nodeSelector"].items()):
+            raise forbidden(kinds.PODS, name, "pod rejected: conflict in runtimeClass nodeSelector")
+        spec["nodeSelector"] = {**own, **scheduling["nodeSelector"]}
+    for toleration in scheduling.get("tolerations") or ():
+        own_tolerations = spec.setdefault("tolerations", [])
+        if toleration not in own_tolerations:
+            own_tolerations.append(toleration)
+
+
+def add_default_tolerations(spec: Json) -> None:
+    """Tolerate not-ready and unreachable for five minutes, unless the pod says otherwise.
+
+    Source:
+        DefaultTolerationSeconds.
+    """
+    own = spec.get("tolerations") or []
+    missing = [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _NO_EXECUTE_SECONDS,
+        }
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not any(
+            toleration.get("key") in (key, None, "")
+            and toleration.get("effect") in ("NoExecute", None, "")
+            for toleration in own
+        )
+    ]
+    if missing:
+        spec["tolerations"] = [*own, *missing]
+
+
+def copy_topology_labels(metadata: Json, node: Json | None) -> None:
+    """Give a pod the zone and region of its node."""
+    labels = ((node or {}).get("metadata") or {}).get("labels") or {}
+    found = {key: labels[key] for key in TOPOLOGY_LABELS if labels.get(key)}
+    if found:
+        metadata["labels"] = {**(metadata.get("labels") or {}), **found}
+
+
+_ADMISSION: dict[Kind, Callable[[Json, Lookup], None]] = {
+    kinds.PODS: _admit_pod,
+    kinds.NAMESPACES: _admit_namespace,
+    kinds.PERSISTENT_VOLUMES: _admit_volume,
+    kinds.PERSISTENT_VOLUME_CLAIMS: _admit_claim,
+    kinds.POD_GROUPS: _admit_group,
+    kinds.ALPHA_POD_GROUPS: _admit_group,
+}

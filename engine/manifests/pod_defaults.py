@@ -1,0 +1,181 @@
+"""Defaults of pod specifications, and what follows from a specification alone: the QoS class.
+
+Owns what the API server fills in before admission looks. Works on plain manifests, in place.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from engine.manifests import kinds
+from engine.manifests.errors import undecodable
+from engine.manifests.kinds import Kind
+from engine.manifests.quantities import QuantityRefused, amount, canonical, plain
+
+Json = dict[str, Any]
+
+GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
+_DEFAULTS: Json = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
+
+
+def canonical_amounts(kind: Kind, amounts: Json) -> Json:
+    """*amounts* with every quantity in canonical text. Refuses with 400."""
+    try:
+        return {name: plain(value) for name, value in amounts.items()}
+    except QuantityRefused as error:
+        raise undecodable(kind, str(error)) from error
+
+
+@lru_cache(maxsize=1024)
+def _pull_policy(image: str) -> str:
+    name, at, _ = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if not at and tag in ("", "latest") else "IfNotPresent"
+
+
+def _default_resources(resources: Json) -> None:
+    for part in ("limits", "requests"):
+        if resources.get(part):
+            resources[part] = canonical_amounts(kinds.PODS, resources[part])
+    if resources.get("limits"):
+        resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+
+
+def _default_container(container: Json, *, host_network: bool) -> None:
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    container.setdefault("imagePullPolicy", _pull_policy(container.get("image") or ""))
+    _default_resources(container.setdefault("resources", {}))
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if host_network:
+            port["hostPort"] = port.get("hostPort") or port.get("containerPort")
+
+
+def set_defaults(spec: Json) -> None:
+    """Fill in what a pod specification leaves out. Refuses malformed quantities with 400."""
+    for key, value in _DEFAULTS.items():
+        if not spec.get(key) and spec.get(key) != 0:
+            spec[key] = value
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    spec.setdefault("securityContext", {})
+    spec.setdefault("enableServiceLinks", True)
+    for key in ("nodeName", "priorityClassName", "runtimeClassName"):
+        if spec.get(key) == "":
+            del spec[key]
+    host_network = bool(spec.get("hostNetwork"))
+    for field in ("initContainers", "containers"):
+        for container in spec.get(field) or ():
+            _default_container(container, host_network=host_network)
+    if spec.get("overhead"):
+        spec["overhead"] = canonical_amounts(kinds.PODS, spec["overhead"])
+    if spec.get("resources"):
+        _default_pod_resources(spec)
+
+
+def _default_pod_resources(spec: Json) -> None:
+    resources = spec["resources"]
+    for part in ("limits", "requests"):
+        if resources.get(part):
+            resources[part] = canonical_amounts(kinds.PODS, resources[part])
+    limits = resources.get("limits") or {}
+    if not limits and not resources.get("requests"):
+        return
+    requests = dict(resources.get("requests") or {})
+    for name in sorted({*_container_resources(spec), *limits}):
+        if name in requests:
+            continue
+        summed = _summed_requests(spec, name)
+        if summed is not None:
+            requests[name] = _text(summed)
+        elif name in limits:
+            requests[name] = limits[name]
+    if requests:
+        resources["requests"] = requests
+
+
+def _container_resources(spec: Json) -> Iterator[str]:
+    """The resources of containers that pod-level requests are derived from."""
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for name in container["resources"].get("requests") or {}:
+            if name in ("cpu", "memory") or name.startswith("hugepages-"):
+                yield name
+
+
+def _summed_requests(spec: Json, name: str) -> Fraction | None:
+    """What the containers request of *name* together, None if none of them does.
+
+    Restartable init containers run next to the others; the rest run one by one before them.
+    """
+    found = False
+    running = peak = Fraction(0)
+    for container in spec.get("initContainers") or ():
+        text = (container["resources"].get("requests") or {}).get(name)
+        found |= text is not None
+        value = amount(text or "0")
+        if container.get("restartPolicy") == "Always":
+            running += value
+            peak = max(peak, running)
+        else:
+            peak = max(peak, running + value)
+    for container in spec.get("containers") or ():
+        text = (container["resources"].get("requests") or {}).get(name)
+        found |= text is not None
+        running += amount(text or "0")
+    return max(peak, running) if found else None
+
+
+def _text(value: Fraction) -> str:
+    whole = value.numerator if value.denominator == 1 else None
+    if whole is not None and whole % 1024 == 0 and whole >= 1024:
+        return canonical(f"{whole // 1024}Ki")
+    return canonical(f"{value.numerator * 1000 // value.denominator}m")
+
+
+def qos_class(spec: Json) -> str:
+    """Guaranteed, Burstable or BestEffort.
+
+    Source:
+        ComputePodQOS: only cpu and memory count, zero amounts do not.
+    """
+    groups = [spec["resources"]] if spec.get("resources") else []
+    if not groups:
+        groups = [
+            container.get("resources") or {}
+            for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        ]
+    anything = False
+    guaranteed = True
+    for resources in groups:
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        for name in ("cpu", "memory"):
+            wanted, most = amount(requests.get(name) or "0"), amount(limits.get(name) or "0")
+            anything |= wanted > 0 or most > 0
+            guaranteed &= most > 0 and wanted == most
+    if not anything:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def initial_status(spec: Json, now: str) -> Json:
+    """The status of a new pod; a gated one says why it waits."""
+    status: Json = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": now,
+                "reason": "SchedulingGated",
+                "message": GATED_MESSAGE,
+            }
+        ]
+    return status
