@@ -56,6 +56,8 @@ class Cache:
         self._stale: dict[str, None] = {}
         self._snapshot = Snapshot(self.objects)
         self._frozen = 0  # how many `frozen` are open
+        #: Grows whenever a pod comes to count, or does not any more.
+        self.pods_generation = 0
         self._storage = StorageChanges(self.objects, self._snapshot.volume_users)
 
     # --- nodes -------------------------------------------------------------------------------
@@ -255,6 +257,7 @@ class Cache:
             changed += [name for name in infos if name not in self._infos]
             self._infos, self._pods, self._uid_of, self._assumed = infos, pods, uids, assumed
             self._stale.update(dict.fromkeys(changed))
+            self.pods_generation += 1
 
     # --- the only writers of NodeInfos -------------------------------------------------------
 
@@ -283,6 +286,7 @@ class Cache:
         self._put(info.with_pod(pod))
         self._pods[pod.uid] = pod
         self._uid_of[pod.key] = pod.uid
+        self.pods_generation += 1
 
     def _drop(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -291,6 +295,7 @@ class Cache:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._put(self._infos[pod.node_name].without_pod(uid))
+        self.pods_generation += 1
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if pods, NodeInfos, sums and snapshot contradict each other."""

@@ -90,8 +90,7 @@ class ClusterChanges:
 
     def placed_pods(self) -> Iterator[Pod]:
         """Every pod that counts on a node, assumed ones included."""
-        infos = self._cache.snapshot().infos
-        return (pod for info in infos if info is not None for pod in info.pods.values())
+        return (pod for info in self._cache.infos() for pod in info.pods.values())
 
     def known_pods(self) -> Iterator[Pod]:
         """Every pod; one that is only assumed also as the API server has it, which comes later."""

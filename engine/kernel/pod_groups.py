@@ -250,7 +250,8 @@ class PodGroups:
     def gate_of(self, pod: Pod, own: Gate | None) -> Gate | None:
         """What keeps *pod* from being tried, if *own* keeps it alone; its group goes as one.
 
-        A group whose first such pod is gated, or whose last one is not any more, has changed.
+        A group whose first such pod is gated, or whose last one is not any more, has changed. It
+        does not wait for a pod that is being deleted.
         """
         key = self.tried_in(pod.uid)
         if key is None:
@@ -258,7 +259,7 @@ class PodGroups:
         if own is None:
             self._open_gate(pod.uid, key)
             return next(iter(self._gates.get(key, {}).values()), None)
-        if self._is_about_groups(own[0], key):
+        if pod.is_terminating or self._is_about_groups(own[0], key):
             self._open_gate(pod.uid, key)
             return own
         gates = self._gates.setdefault(key, {})
@@ -402,7 +403,7 @@ class PodGroups:
         """Where the group stands. Cost: a look at each of its pods if something has changed."""
         if self._held is not None and key in self._held:
             return self._held[key]
-        generation = self._cache.snapshot().generation
+        generation = self._cache.pods_generation
         known = self._counted.get(key)
         if known is not None and known[0] == generation:
             return known[1]
