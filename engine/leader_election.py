@@ -22,6 +22,12 @@ from engine.kube.resources import LEASES
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.lib.deep_json import UNREADABLE
+from engine.model.resources import (
+    WANT_NAMESPACE,
+    WANT_SUBDOMAIN,
+    is_namespace_name,
+    is_subdomain,
+)
 
 log = structlog.get_logger(component="leader_election")
 
@@ -47,7 +53,7 @@ class LeadershipLost(Exception):
 class LeaseSettings:
     """Which lease, and the times that govern it; defaults are kube-scheduler's, in seconds.
 
-    Raises `ValueError` when the times make no sense together.
+    Raises `ValueError` for names that no lease can have, and times that make no sense together.
     """
 
     name: str = "starsched"
@@ -57,6 +63,12 @@ class LeaseSettings:
     retry_period: float = 2.0
 
     def __post_init__(self) -> None:
+        for option, value, is_right, want in (
+            ("name", self.name, is_subdomain, WANT_SUBDOMAIN),
+            ("namespace", self.namespace, is_namespace_name, WANT_NAMESPACE),
+        ):
+            if not is_right(value):
+                raise ValueError(f"leader-elect-resource-{option}: {want}, got `{value}`")
         if self.lease_duration <= self.renew_deadline:
             raise ValueError(
                 "leader-elect-lease-duration: want more than leader-elect-renew-deadline "

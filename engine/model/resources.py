@@ -43,9 +43,30 @@ _PREFIX_PART: Final = re.compile(
 def is_qualified_name(text: str) -> bool:
     """True for what the API takes as a label key or a resource name: `[prefix/]name`."""
     prefix, slash, name = text.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _PREFIX_PART.fullmatch(prefix)):
+    if slash and not is_subdomain(prefix):
         return False
     return _NAME_PART.fullmatch(name) is not None
+
+
+#: What an error says of a text for which `is_subdomain`, or `is_namespace_name`, is False.
+WANT_SUBDOMAIN: Final = (
+    "want a name of at most 253 lower-case letters, digits, `-` and `.`, the first and the last of "
+    "them a letter or digit"
+)
+WANT_NAMESPACE: Final = (
+    "want a name of at most 63 lower-case letters, digits and `-`, the first and the last of them "
+    "a letter or digit"
+)
+
+
+def is_subdomain(text: str) -> bool:
+    """True for what the API takes as the name of most objects: lower-case labels between dots."""
+    return len(text) <= 253 and _PREFIX_PART.fullmatch(text) is not None
+
+
+def is_namespace_name(text: str) -> bool:
+    """True for what the API takes as the name of a namespace."""
+    return len(text) <= 63 and "." not in text and is_subdomain(text)
 
 
 @lru_cache(maxsize=4_096)

@@ -13,6 +13,13 @@ from typing import Final
 
 from engine.framework.extender import Extender
 from engine.language.hooks import PLUGIN_SETS
+from engine.model.resources import (
+    WANT_NAMESPACE,
+    WANT_SUBDOMAIN,
+    is_namespace_name,
+    is_qualified_name,
+    is_subdomain,
+)
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import decode_extenders
@@ -285,6 +292,12 @@ def _leader_election(members: Object) -> LeaderElection:
     )
     owner = members.owner
     if found.leader_elect:
+        for name, value, is_right, want in (
+            ("resourceName", found.resource_name, is_subdomain, WANT_SUBDOMAIN),
+            ("resourceNamespace", found.resource_namespace, is_namespace_name, WANT_NAMESPACE),
+        ):
+            if not is_right(value):
+                (members.get(name) or owner).refuse(want)
         for name, value in (
             ("leaseDuration", found.lease_duration),
             ("renewDeadline", found.renew_deadline),
@@ -330,17 +343,29 @@ def _client_connection(members: Object) -> ClientConnection:
     return found
 
 
+# kube-scheduler takes any name, and the API server none of the events about that profile's pods.
+_WANT_SCHEDULER_NAME: Final = (
+    "want `[prefix/]name`, as the API server does of the reportingController of an event: a name "
+    "of at most 63 letters, digits, `-`, `_` and `.`, the first and the last of them a letter or "
+    "digit"
+)
+
+
 def _profiles(entries: list[Field]) -> tuple[ProfileConfig, ...]:
     profiles: list[ProfileConfig] = []
     seen: dict[str, str] = {}
     for entry in entries:
         members = entry.object()
+        if entry.is_null:
+            entry.wrong("want an object, got null")
         name_field = members.get("schedulerName")
         name = name_field.text() if name_field is not None else ""
         if not name and len(entries) == 1 and name_field is None:
             name = DEFAULT_SCHEDULER_NAME
         elif not name:
             entry.wrong("schedulerName: required value")
+        elif name_field is not None and not is_qualified_name(name):
+            name_field.refuse(_WANT_SCHEDULER_NAME)
         if name and name in seen and name_field is not None:
             name_field.wrong(f'duplicate value "{name}", given before at {seen[name]}')
         seen.setdefault(name, f"{entry.path}.schedulerName")

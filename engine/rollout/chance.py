@@ -4,6 +4,7 @@ Owns the formulas; what follows from them is `readings`'.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -12,7 +13,7 @@ _NORMAL: Final = NormalDist()
 
 #: Standard errors beyond which it is not chance: 1 in 2,000, because the question is asked again
 #: and again while a stage runs. With 1.96 a candidate that moves 24 % fails a bound of 25 % in
-#: 218 of 1,000 stages of 500 decisions, with this in 17.
+#: 218 of 1,000 stages of 500 decisions, with this in 5.
 SURE: Final = 3.29
 #: Standard errors beyond which it hardly is: 1 in 100, for a question that is asked once.
 UNLIKELY: Final = 2.33
@@ -21,24 +22,33 @@ LIKELY: Final = 1.04
 
 
 def sure_of_one_of(count: int) -> float:
-    """Standard errors beyond which one of *count* shares is no chance: as rare as `SURE` for one.
+    """What is too improbable for one of *count* shares: all together as improbable as `SURE`.
 
     Of a hundred classes of pods, one in twenty stages would have one beyond `SURE` by chance.
     """
-    chance = 1 - _NORMAL.cdf(SURE)
-    return -_NORMAL.inv_cdf(chance / max(count, 1))
+    return (1 - _NORMAL.cdf(SURE)) / max(count, 1)
 
 
-def lowest_share(count: int, total: int, errors: float = SURE) -> float:
-    """The lower end of Wilson's interval for the share that *count* of *total* is a sample of.
+def chance_of_excess(count: int, total: int, bound: float) -> float:
+    """How probable *count* or more of *total* are at most, if the share is *bound* or less.
 
-    *errors* is how many standard errors it is wide on each side.
+    1.0 if *count* is no more than that share. Exact: the sum of the binomial distribution, so that
+    comparing it with a probability is asking for the lower bound of Clopper and Pearson. Wilson's
+    is made for many: 4 of 4 are beyond 25% by it, and happen once in 256 samples.
     """
-    if not count:
+    if count <= bound * total:
+        return 1.0
+    if bound <= 0:
         return 0.0
-    share, z2 = count / total, errors * errors / total
-    half = errors * math.sqrt(share * (1 - share) / total + z2 / (4 * total))
-    return (share + z2 / 2 - half) / (1 + z2)
+    ways = math.lgamma(total + 1) - math.lgamma(count + 1) - math.lgamma(total - count + 1)
+    term = math.exp(ways + count * math.log(bound) + (total - count) * math.log1p(-bound))
+    odds, chance = bound / (1 - bound), 0.0
+    for more in range(count, total + 1):
+        chance += term
+        term *= (total - more) / (more + 1) * odds
+        if term <= chance * sys.float_info.epsilon:
+            break
+    return min(chance, 1.0)
 
 
 def standard_errors(count: int, total: int, control: int, control_total: int) -> float:

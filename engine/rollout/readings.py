@@ -15,7 +15,7 @@ from engine.rollout.chance import (
     SURE,
     UNLIKELY,
     Times,
-    lowest_share,
+    chance_of_excess,
     standard_errors,
     sure_of_one_of,
 )
@@ -102,7 +102,7 @@ class Share:
         verdict: Outcome = "pass"
         note = ""
         if share > bound:
-            is_sure = lowest_share(self.count, self.decisions) > bound
+            is_sure = chance_of_excess(self.count, self.decisions, bound) < sure_of_one_of(1)
             if progress.is_over or (self.decisions >= needed and is_sure):
                 verdict = "fail"
             else:
@@ -138,13 +138,14 @@ class SomeClass:
         if not known:
             text = f"{name}: no class of {needed} placed decisions, {want}"
             return GateResult(name, None, bound, "inconclusive", text)
-        errors = sure_of_one_of(len(known))
-        lowest = {key: lowest_share(self.counts.get(key, 0), n, errors) for key, n in known.items()}
-        worst = max(known, key=lambda key: (lowest[key], self.counts.get(key, 0) / known[key]))
+        chances = {
+            key: chance_of_excess(self.counts.get(key, 0), n, bound) for key, n in known.items()
+        }
+        worst = min(known, key=lambda key: (chances[key], -self.counts.get(key, 0) / known[key]))
         share = self.counts.get(worst, 0) / known[worst]
         verdict: Outcome = "pass"
         note = ""
-        if lowest[worst] > bound:
+        if chances[worst] < sure_of_one_of(len(known)):
             verdict = "fail"
         elif share > bound:
             note = " (within chance)"

@@ -50,6 +50,11 @@ def run(*arguments: str) -> Result:
             "lease-duration: want more than leader-elect-renew-deadline",
             id="lease times",
         ),
+        pytest.param(
+            ["--leader-elect", "--leader-elect-resource-name=A B"],
+            "leader-elect-resource-name: want a name of at most 253 lower-case letters",
+            id="lease name",
+        ),
         pytest.param(["--config=/does/not/exist"], "does not exist", id="config"),
         pytest.param(["--max-bindings-in-flight=0"], "0", id="bindings"),
     ],

@@ -1,5 +1,6 @@
 """The configuration documents: what is accepted, what is refused, and with which words."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -127,6 +128,19 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
             '3:32: leaderElection.resourceLock: resourceLock value must be "leases"',
         ),
         (
+            "leaderElection: {resourceName: A B}",
+            "3:32: leaderElection.resourceName: want a name of at most 253 lower-case letters, "
+            "digits, `-` and `.`, the first and the last of them a letter or digit, "
+            'got "A B"',
+        ),
+        (
+            "leaderElection: {resourceNamespace: a.b}",
+            "3:37: leaderElection.resourceNamespace: want a name of at most 63 lower-case letters, "
+            "digits and `-`, the first and the last of them a letter or digit, "
+            'got "a.b"',
+        ),
+        ("profiles: [null]", "3:12: profiles[0]: want an object, got null"),
+        (
             "leaderElection: {leaseDuration: 5s}",
             "3:33: leaderElection.leaseDuration: LeaseDuration must be greater than RenewDeadline",
         ),
@@ -209,6 +223,16 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
 )
 def test_what_is_wrong_is_reported_with_its_path_and_place(text: str, want: str) -> None:
     assert want in _problems(HEAD + text)
+
+
+@pytest.mark.parametrize("name", ["my scheduler", "a\x1b[31m", "n" * 300, "a/b/c", "-"])
+def test_a_scheduler_name_that_no_event_can_have_is_refused(name: str) -> None:
+    """The events about the pods of that profile were refused by the API server, all of them."""
+    (problem,) = _problems(f"{HEAD}profiles: [{{schedulerName: {json.dumps(name)}}}]")
+    assert problem.startswith(
+        "3:28: profiles[0].schedulerName: want `[prefix/]name`, as the API server does of the "
+        "reportingController of an event: a name of at most 63 letters"
+    )
 
 
 def test_zero_weight_counts_as_none() -> None:

@@ -1,25 +1,62 @@
 """What chance does to shares and means."""
 
+import math
+from fractions import Fraction
+
 import pytest
 
-from engine.rollout.chance import SURE, Times, lowest_share, standard_errors
+from engine.rollout.chance import Times, chance_of_excess, standard_errors
+
+
+def exactly(count: int, total: int, bound: Fraction) -> Fraction:
+    """The sum of the binomial distribution from *count* on."""
+    return sum(
+        (
+            math.comb(total, n) * bound**n * (1 - bound) ** (total - n)
+            for n in range(count, total + 1)
+        ),
+        Fraction(0),
+    )
 
 
 @pytest.mark.parametrize(
-    ("count", "total", "want"),
+    ("count", "total"), [(4, 4), (5, 5), (3, 8), (30, 100), (29, 100), (26, 100), (80, 250)]
+)
+@pytest.mark.parametrize("bound", [Fraction(1, 4), Fraction(1, 10), Fraction(1, 1_000)])
+def test_the_chance_of_an_excess_is_exact(count: int, total: int, bound: Fraction) -> None:
+    want = float(exactly(count, total, bound))
+    assert chance_of_excess(count, total, float(bound)) == pytest.approx(want, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "low", "level"),
     [
-        pytest.param(0, 500, 0.0, id="none"),
-        pytest.param(4, 4, 4 / (4 + SURE**2), id="all of few"),
-        pytest.param(30, 100, 0.1750, id="some"),
-        pytest.param(300_000, 1_000_000, 0.2985, id="some of many"),
+        pytest.param(5, 5, 0.5492803, 0.05, id="5 of 5"),
+        pytest.param(8, 10, 0.4930987, 0.05, id="8 of 10"),
+        pytest.param(10, 100, 0.0490047, 0.025, id="10 of 100"),
     ],
 )
-def test_the_lowest_share(count: int, total: int, want: float) -> None:
-    assert lowest_share(count, total) == pytest.approx(want, abs=1e-4)
+def test_it_is_the_level_of_clopper_and_pearson_at_their_bound(
+    count: int, total: int, low: float, level: float
+) -> None:
+    """The bounds are those of tables."""
+    assert chance_of_excess(count, total, low) == pytest.approx(level, rel=1e-4)
 
 
-def test_a_single_one_of_many_is_above_zero() -> None:
-    assert 0 < lowest_share(1, 10**9) < 1e-9
+def test_what_does_not_exceed_its_bound_is_chance() -> None:
+    assert chance_of_excess(0, 0, 0.25) == chance_of_excess(25, 100, 0.25) == 1.0
+    assert chance_of_excess(0, 500, 0.0) == chance_of_excess(3, 3, 1.0) == 1.0
+
+
+def test_a_single_one_of_many_is_none_where_there_are_to_be_none() -> None:
+    assert chance_of_excess(1, 10**9, 0.0) == 0.0
+
+
+def test_the_chance_of_a_small_excess_of_many_is_found_quickly() -> None:
+    """As a normal distribution has it, whose tail of two standard errors is 2.3 %."""
+    bound, total = 0.25, 10**6
+    count = round(bound * total + 2 * math.sqrt(total * bound * (1 - bound)))
+    assert chance_of_excess(count, total, bound) == pytest.approx(0.0228, abs=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,19 @@ def test_a_class_of_pods_that_is_decided_wrong_fails_however_small_its_share() -
     )
 
 
+def test_few_pods_of_a_class_that_may_be_chance_fail_nothing() -> None:
+    """Of a quarter that may be moved, five of five are once in 1,000 edits, and there are classes
+    in plenty: an approximation for many had them fail.
+    """
+    known, moved = {"namespace a": 5, "namespace b": 5, "no owner": 10}, {"namespace a": 5}
+    progress = Progress(500, is_over=False, is_long=False)
+    result = SomeClass(moved, known).judge("maxMovedOfClass", 0.25, progress)
+    assert (result.verdict, result.value) == ("pass", 1.0)
+    assert result.text.endswith("want at most 25% (within chance)")
+    known["namespace a"] = moved["namespace a"] = 8
+    assert SomeClass(moved, known).judge("maxMovedOfClass", 0.25, progress).verdict == "fail"
+
+
 def test_pods_that_are_meant_to_move_may_move_and_nothing_else_may() -> None:
     """With a flipped sign in force the good text moves every pod: who wrote it knows why."""
     moved = _shadow(counts={MOVED: 500}, moved_by_class={"no owner": 500})

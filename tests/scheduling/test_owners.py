@@ -134,14 +134,25 @@ def test_an_object_at_fault_costs_its_own_pod_and_no_policy(
 
 
 @pytest.mark.parametrize(
-    "claimed",
+    ("claimed", "problem"),
     [
-        volume_claim("v", storage_class="odd", selector={"matchLabels": {"a/b/c": "x"}}),
-        volume_claim("v", storage_class="odd", size="many"),
+        pytest.param(
+            {"selector": {"matchLabels": {"a/b/c": "x"}}},
+            "selector: key `a/b/c`: want [prefix/]name",
+            id="label",
+        ),
+        pytest.param(
+            {"selector": {"matchExpressions": [{"key": "zone", "operator": "Near"}]}},
+            "selector: `zone`: unknown operator `Near`",
+            id="operator",
+        ),
+        pytest.param(
+            {"size": "many"}, "requests.storage: want a quantity, got `many`", id="amount"
+        ),
     ],
-    ids=["selector", "amount"],
 )
-def test_a_volume_claim_that_makes_no_sense_costs_its_own_pod(claimed: Json) -> None:
+def test_a_volume_claim_that_makes_no_sense_costs_its_own_pod(claimed: Json, problem: str) -> None:
+    """Of a pod with several claims the message did not say which of them it was about."""
     late = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -149,10 +160,13 @@ def test_a_volume_claim_that_makes_no_sense_costs_its_own_pod(claimed: Json) -> 
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]
+    volumes = [{"name": n, "persistentVolumeClaim": {"claimName": n}} for n in ("good", "v")]
     pod = pod_manifest("p", spec={"volumes": volumes})
-    decision, _ = _decide(pod, late, claimed, volume("pv", storage_class="odd"))
+    claims = [volume_claim("good", storage_class="odd")]
+    claims.append(volume_claim("v", storage_class="odd", **claimed))
+    decision, _ = _decide(pod, late, *claims, volume("pv", storage_class="odd"))
     (failure,) = decision.failures
+    assert failure.message.endswith(f'": persistentvolumeclaim default/v: {problem}')
     assert (failure.owner, failure.token) == (Owner.OBJECT, "InvalidVolume")
     assert failure.subject == "persistentvolumeclaim default/v"
     assert decision.policy_failures == ()

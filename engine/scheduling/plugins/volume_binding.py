@@ -130,6 +130,15 @@ class _ClassIncomplete(Exception):
         self.name = name
 
 
+class _InvalidClaim(Exception):
+    """A claim whose selector or amount makes no sense."""
+
+    def __init__(self, key: str, error: ValueError) -> None:
+        self.subject = f"persistentvolumeclaim {key}"
+        field = "selector" if isinstance(error, SelectorError) else "requests.storage"
+        super().__init__(f"{self.subject}: {field}: {error}")
+
+
 class VolumeBinding(RuntimePlugin):
     """The plugin.
 
@@ -170,11 +179,8 @@ class VolumeBinding(RuntimePlugin):
         except _ClassIncomplete as error:
             subject = f"storageclass {error.name}"
             return Status(Code.ERROR, (str(error),), NAME, "InvalidVolume", subject)
-        except (SelectorError, QuantityError) as error:
-            text = str(error.args[0]) if error.args else str(error)
-            keys = ", ".join(dict.fromkeys(use.key for _, use in uses))
-            subject = f"persistentvolumeclaim {keys}"
-            return Status(Code.ERROR, (text,), NAME, "InvalidVolume", subject)
+        except _InvalidClaim as error:
+            return Status(Code.ERROR, (str(error),), NAME, "InvalidVolume", error.subject)
 
     def _check(self, pod: Pod, use: ClaimUse, objects: ObjectStore) -> None:
         name = use.key.partition("/")[2]
@@ -219,7 +225,11 @@ class VolumeBinding(RuntimePlugin):
             else:
                 stored = state.objects.indexed(VOLUMES, _by_class, claim.class_name)
                 volumes: list[Any] = [state.volumes.get(v.metadata.name) for v in stored]
-                candidates[object_key(claim)] = ClaimCandidates(claim, volumes, self._reaches)
+                key = object_key(claim)
+                try:
+                    candidates[key] = ClaimCandidates(claim, volumes, self._reaches)
+                except (SelectorError, QuantityError) as error:
+                    raise _InvalidClaim(key, error) from error
         state.waiting += [candidates[key] for key in keys if key in candidates]
         state.waiting.sort(key=lambda candidates: candidates.requested)
         self._reaches.trim(2 * state.objects.count(VOLUMES) + 1024)
