@@ -180,8 +180,8 @@ class LeaderElector:
 
     @property
     def version(self) -> str:
-        """The resourceVersion of the lease, as last seen; "" before."""
-        return str(self._seen.metadata.get("resourceVersion", "")) if self._seen is not None else ""
+        """The resourceVersion of the lease, as last seen; only for a process that has seen it."""
+        return str(self._known.metadata.get("resourceVersion", ""))
 
     @property
     def holder(self) -> str | None:
@@ -192,10 +192,9 @@ class LeaderElector:
     def leader(self) -> str:
         """The identity that leads; "" if none does, or its lease has run out by our own clock."""
         seen = self._seen
-        if not self._holder or seen is None:
+        if seen is None or self._clock.monotonic() >= self._expires_at(seen):
             return ""
-        lasts = seen.spec.lease_duration_seconds or 0
-        return self._holder if self._clock.monotonic() < self._seen_at + lasts else ""
+        return seen.spec.holder_identity or ""
 
     @property
     def holder_page(self) -> str:
@@ -257,10 +256,8 @@ class LeaderElector:
         if not self._is_leading:
             return
         self._is_leading = False
-        if self._seen is None:
-            return
         try:
-            await self._give_back(self._seen)
+            await self._give_back(self._known)
         except ApiError as error:
             log.warning("Cannot release the lease", lease=self._lease_name, reason=str(error))
         else:
@@ -289,6 +286,16 @@ class LeaderElector:
         return f"{self.settings.namespace}/{self.settings.name}"
 
     @property
+    def _known(self) -> _Lease:
+        """The lease as last seen; only for a process that has seen it."""
+        assert self._seen is not None, "the lease was not read yet"
+        return self._seen
+
+    def _expires_at(self, seen: _Lease) -> float:
+        """When *seen*, the lease as last seen, runs out by our own clock."""
+        return self._seen_at + (seen.spec.lease_duration_seconds or 0)
+
+    @property
     def _seconds_left(self) -> float:
         """Until the renew deadline; negative after it."""
         return self._renewed_at + self.settings.renew_deadline - self._clock.monotonic()
@@ -304,7 +311,7 @@ class LeaderElector:
         # What we hold is valid from before the request was sent, not from when it was answered.
         asked_at = self._clock.monotonic()
         try:
-            if self._is_leading and self._seen is not None:
+            if self._is_leading:
                 # The usual case: the lease is unchanged, one request renews it.
                 try:
                     await self._renew_seen()
@@ -323,8 +330,7 @@ class LeaderElector:
         return True
 
     async def _renew_seen(self) -> None:
-        seen = self._seen
-        assert seen is not None
+        seen = self._known
         spec = self._own_spec(seen.spec.acquire_time, seen.spec.lease_transitions or 0)
         await self._update(spec, seen)
 
@@ -335,9 +341,8 @@ class LeaderElector:
             await self._create()
             return
         held_by = lease.spec.holder_identity or ""
-        expires_at = self._seen_at + (lease.spec.lease_duration_seconds or 0)
         is_ours = held_by == self.identity
-        if held_by and not is_ours and self._clock.monotonic() < expires_at:
+        if held_by and not is_ours and self._clock.monotonic() < self._expires_at(lease):
             raise _HeldByOther
         self.follows_another |= not is_ours
         transitions = lease.spec.lease_transitions or 0
@@ -414,7 +419,7 @@ class LeaderElector:
     def _write_event(self, what: str) -> None:
         if self._on_transition is None:
             return
-        uid = str(self._seen.metadata.get("uid", "")) if self._seen is not None else ""
+        uid = str(self._known.metadata.get("uid", ""))
         reference = Reference(
             LEASES.api_version, LEASES.kind, self.settings.namespace, self.settings.name, uid
         )

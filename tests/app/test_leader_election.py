@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from engine import leader_election
+from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.config import Endpoint
@@ -30,22 +32,33 @@ class Bench:
         self.client = client
         self.clock = clock
         self.reported: list[str] = []
+        self.about: list[Reference] = []
+        self.slept: list[float] = []
 
-    def elector(self, identity: str, page: str = "") -> LeaderElector:
+    def elector(self, identity: str, page: str = "", **times: float) -> LeaderElector:
         return LeaderElector(
             self.client,
-            LeaseSettings(name="starsched", namespace="kube-system"),
+            LeaseSettings("starsched", "kube-system", **times),
             identity=identity,
             clock=self.clock,
-            on_transition=lambda _about, note: self.reported.append(note),
+            on_transition=self._report,
             page=lambda: page,
             sleep=self.sleep,
             rng=random.Random(1),
         )
 
+    def _report(self, about: Reference, note: str) -> None:
+        self.about.append(about)
+        self.reported.append(note)
+
     async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
         self.clock.advance(seconds)
         await asyncio.sleep(0)
+
+    def requests(self, verb: str) -> int:
+        """How many requests with *verb* there were for leases."""
+        return self.cluster.requests[verb, "leases.coordination.k8s.io"]
 
     @property
     def lease(self) -> dict[str, object]:
@@ -78,6 +91,14 @@ async def test_the_first_to_come_leads(bench: Bench) -> None:
     assert bench.lease["leaseDurationSeconds"] == 15
     assert bench.lease["leaseTransitions"] == 0
     assert bench.reported == ["one became leader"]
+    found = bench.cluster.get("leases.coordination.k8s.io", "starsched", "kube-system")
+    assert found is not None
+    assert first.version == found["metadata"]["resourceVersion"]
+    assert bench.about == [
+        Reference(
+            "coordination.k8s.io/v1", "Lease", "kube-system", "starsched", found["metadata"]["uid"]
+        )
+    ]
 
 
 async def test_a_standby_waits_until_the_lease_has_not_moved_for_its_duration(
@@ -98,6 +119,7 @@ async def test_a_released_lease_is_taken_at_the_next_try(bench: Bench) -> None:
     await first.acquire()
     await first.release()
     assert bench.lease["holderIdentity"] == ""
+    assert bench.lease["leaseDurationSeconds"] == 1  # the least that the API server takes
     assert not first.may_act
     started = bench.clock.monotonic()
     await second.acquire()
@@ -146,16 +168,20 @@ async def test_a_lease_that_another_replica_took_is_not_released(bench: Bench) -
 
 
 async def test_renewing_keeps_the_acquire_time_and_the_transitions(bench: Bench) -> None:
-    first = bench.elector("one")
+    """One request renews the lease, also that of a leader that took it from another one."""
+    first, second = bench.elector("one"), bench.elector("two")
     await first.acquire()
-    before = dict(bench.lease)
-    keeping = asyncio.ensure_future(first.keep())
-    while bench.lease["renewTime"] == before["renewTime"]:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await first.release()
+    await second.acquire()
+    before, read = dict(bench.lease), bench.requests("get")
+    assert before["leaseTransitions"] == 1
+    keeping = asyncio.ensure_future(second.keep())
+    await eventually(lambda: bench.lease["renewTime"] != before["renewTime"])
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert bench.lease["acquireTime"] == before["acquireTime"]
-    assert bench.lease["leaseTransitions"] == 0
+    assert bench.lease["leaseTransitions"] == 1
+    assert bench.requests("get") == read
 
 
 async def test_labels_that_others_gave_the_lease_stay(bench: Bench) -> None:
@@ -312,6 +338,105 @@ async def test_a_deleted_lease_is_made_again(bench: Bench) -> None:
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert bench.lease["holderIdentity"] == "one"
+
+
+async def test_standbys_try_again_after_a_pause_that_differs_a_little(bench: Bench) -> None:
+    """All replicas of a deployment start together, and must not ask together for ever."""
+    await bench.elector("one").acquire()
+    await bench.elector("two").acquire()
+    assert len(set(bench.slept)) == len(bench.slept) > 5
+    assert all(2.0 <= pause <= 2.4 for pause in bench.slept)
+    assert max(bench.slept) > 2.2 > min(bench.slept)
+
+
+@pytest.mark.parametrize(
+    ("holder", "seconds", "later", "takes"),
+    [
+        pytest.param("other", 15, 14.9, False, id="held"),
+        pytest.param("other", 15, 15.0, True, id="run out just now"),
+        pytest.param("other", None, 0.0, True, id="held for no time"),
+        pytest.param("", 15, 0.0, True, id="given back"),
+        pytest.param("one", 15, 0.0, True, id="our own"),
+    ],
+)
+async def test_a_lease_is_held_for_its_duration_and_no_longer(
+    bench: Bench, holder: str, seconds: int | None, later: float, takes: bool
+) -> None:
+    since = "2026-01-01T00:00:00.000000Z"
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": seconds,
+        "leaseTransitions": 3,
+        "acquireTime": since,
+    }
+    lease = {"metadata": {"name": "starsched"}, "spec": spec}
+    await bench.client.create(LEASES, json.dumps(lease).encode(), "kube-system")
+    one = bench.elector("one")
+    await one._read()
+    bench.clock.advance(later)
+    assert one.leader == ("" if takes and holder != "one" else holder)
+    assert await one._try() is one.is_leading is takes
+    assert bench.lease["holderIdentity"] == ("one" if takes else "other")
+    is_another = takes and holder != "one"
+    assert bench.lease["leaseTransitions"] == 3 + is_another
+    assert (bench.lease["acquireTime"] != since) is is_another
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.4, 1), (1.0, 1), (14.6, 15)])
+async def test_a_lease_shows_its_duration_in_whole_seconds(
+    bench: Bench, seconds: float, shown: int
+) -> None:
+    times = {"lease_duration": seconds, "renew_deadline": 0.3, "retry_period": 0.1}
+    await bench.elector("one", **times).acquire()
+    assert bench.lease["leaseDurationSeconds"] == shown
+
+
+async def test_a_leader_may_act_until_its_deadline_and_not_at_it(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    bench.clock.advance(9.9)
+    assert first.may_act
+    bench.clock.advance(10.0 - 9.9)
+    assert not first.may_act
+
+
+@pytest.mark.parametrize(
+    ("retry", "failing", "is_lost"),
+    [
+        pytest.param(3.0, 2, False, id="a second before the deadline"),
+        pytest.param(2.0, 4, True, id="at the deadline"),
+    ],
+)
+async def test_a_renewal_is_tried_again_before_the_deadline_and_not_at_it(
+    bench: Bench, retry: float, failing: int, is_lost: bool
+) -> None:
+    """At the deadline another replica may be about to lead, whatever a request would say."""
+    first = bench.elector("one", retry_period=retry)
+    await first.acquire()
+    renewed = bench.requests("update")
+    bench.cluster.faults.fail(500, resource="leases*", times=2 * failing)  # a write and a read each
+    keeping = asyncio.ensure_future(first.keep())
+    await eventually(lambda: keeping.done() or bench.requests("update") > renewed + failing)
+    assert keeping.done() is is_lost
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_try_that_has_no_end_is_broken_off_by_the_end_of_the_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could take the lease when nothing is left that would give it back."""
+    monkeypatch.setattr(leader_election, "_PATIENCE_SECONDS", 0.01)
+    hung = bench.cluster.faults.hang(verb="create", resource="leases*")
+    one = bench.elector("one")
+    acquiring = asyncio.ensure_future(one.acquire())
+    await hung.wait_hit()
+    acquiring.cancel()
+    await asyncio.gather(acquiring, return_exceptions=True)
+    await one.release()
+    assert one._acquiring is not None
+    assert one._acquiring.cancelled()
+    assert bench.reported == []
 
 
 async def test_a_lease_that_has_run_out_makes_no_leader(bench: Bench) -> None:
@@ -474,6 +599,7 @@ def uid_of(cluster: DevCluster, name: str) -> str:
     [
         pytest.param((10.0, 10.0, 2.0), "lease-duration: want more than", id="no reserve"),
         pytest.param((15.0, 2.0, 2.0), "renew-deadline: want more than 1.2 times", id="no retry"),
+        pytest.param((15.0, 2.4, 2.0), "renew-deadline: want more than 1.2 times", id="one retry"),
         pytest.param((15.0, 10.0, 0.0), "retry-period: want more than 0s", id="no pause"),
     ],
 )
