@@ -1,7 +1,7 @@
-"""What a counter counts: pods by their labels, or the placed pods' own affinity terms.
+"""What a counter counts: pods by their labels, what they request, or their own affinity terms.
 
-Owns the meaning of the parts that `count_pods`, `count_terms` and `count_matches` of a policy make:
-given a kind of pod, in which topologies it counts, and how much.
+Owns the meaning of the parts that `count_pods`, `sum_requests`, `count_terms` and `count_matches`
+of a policy make: given a kind of pod, in which topologies it counts, and how much.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,8 +66,16 @@ Candidates: TypeAlias = Callable[[PodKinds], AbstractSet[int]]
 """Finds the kinds that may match."""
 
 
+# What a pod adds to a sum at most: 128 TiB, so that even those of 65,536 pods fit in 64 bits.
+_MOST_OF_POD: Final = 1 << 47
+
+
 def pods_matcher(part: Mapping[str, Any]) -> Matcher:
-    """Pods that match all terms, each counting *weight* in one topology."""
+    """Pods that match all terms, each counting *weight* in one topology.
+
+    With a *resource* each counts that often what it requests of it; one that requests none does
+    not count.
+    """
     terms = [
         _PodTerm(
             _selector(term["selector"]),
@@ -76,7 +84,8 @@ def pods_matcher(part: Mapping[str, Any]) -> Matcher:
         )
         for term in part["terms"]
     ]
-    contribution = [(part["topology"], int(part["weight"]))]
+    topology, weight, resource = part["topology"], int(part["weight"]), part.get("resource")
+    contribution = [(topology, weight)]
     counts_terminating = bool(part["terminating"])
 
     def match(kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
@@ -84,7 +93,10 @@ def pods_matcher(part: Mapping[str, Any]) -> Matcher:
             return ()
         if not terms or not all(term.matches(kind, objects) for term in terms):
             return ()
-        return contribution
+        if resource is None:
+            return contribution
+        amount = weight * kind.requests.get(resource, 0)
+        return [(topology, max(-_MOST_OF_POD, min(amount, _MOST_OF_POD)))] if amount else ()
 
     return match
 

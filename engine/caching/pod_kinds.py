@@ -15,6 +15,7 @@ from engine.caching.own_terms import NO_TERMS, OwnTerms, own_terms
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
+from engine.model.resources import Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class PodKind:
     """What counters may look at of a pod; pods of one kind are counted alike.
 
     `own` are its affinity terms, `terms` a name for them: the same for kinds that differ in
-    something else.
+    something else. `requests` are what it takes of its node.
     """
 
     namespace: str
@@ -30,16 +31,18 @@ class PodKind:
     is_terminating: bool
     own: OwnTerms
     terms: bytes
+    requests: Amounts
 
 
 def _kind_key(pod: Pod) -> tuple[Any, ...]:
     labels = tuple(sorted(pod.labels.items()))
-    return pod.namespace, labels, pod.is_terminating, own_terms(pod).name
+    requests = tuple(sorted(pod.running_requests.items()))
+    return pod.namespace, labels, pod.is_terminating, own_terms(pod).name, requests
 
 
 def _pod_kind(pod: Pod, key: tuple[Any, ...]) -> PodKind:
     own = OwnTerms(own_terms(pod).affinity, pod.namespace) if key[3] else NO_TERMS
-    return PodKind(pod.namespace, pod.labels, key[2], own, key[3])
+    return PodKind(pod.namespace, pod.labels, key[2], own, key[3], pod.running_requests)
 
 
 class PodKinds:
@@ -51,7 +54,7 @@ class PodKinds:
 
     _LOG_SIZE: Final = 65_536
     _MOST_KINDS: Final = 4096
-    # Labels and terms together.
+    # Labels, terms and requests together.
     _LARGE: Final = 64
     # New kinds between two looks for those without pods.
     _TRIM_EVERY: Final = 1024
@@ -186,7 +189,7 @@ class PodKinds:
 
     def _is_large(self, kind: int) -> bool:
         one = self.kinds[kind]
-        return len(one.labels) + one.own.count() > self._LARGE
+        return len(one.labels) + one.own.count() + len(one.requests) > self._LARGE
 
     def _forget(self, kind: int) -> None:
         """Forget a kind without pods."""

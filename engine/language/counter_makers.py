@@ -1,4 +1,4 @@
-"""Builtins that select and count pods: `matches`, `pods_in`, `count_pods`, `count_matches`, ...
+"""Builtins that select and count pods: `matches`, `pods_in`, `count_pods`, `sum_requests`, ...
 
 Owns their Starlark text. What the counters count is decided in `caching.counter_parts`.
 """
@@ -6,6 +6,7 @@ Owns their Starlark text. What the counters count is decided in `caching.counter
 from typing import Final
 
 from engine.language.table import Builtin, Parameter, kinds
+from engine.model.resources import is_counted_resource
 
 _ONE_WILL_DO: Final = {"str": "a list of one will do: `[{given}]`"}
 _LABELS: Final = kinds("dict struct none"), "a selector or a dict of labels"
@@ -17,6 +18,49 @@ TERMS: Final = (
     "required_anti_affinity",
     "preferred_affinity",
     "preferred_anti_affinity",
+)
+
+
+def _resource_problem(name: str) -> tuple[str, str]:
+    """A name that no node's sums hold: its sum would always be 0."""
+    if is_counted_resource(name):
+        return "", ""
+    return "a resource that pods request", "such as `cpu`, `memory` or `nvidia.com/gpu`"
+
+
+_TOPOLOGY: Final = Parameter("topology", kinds("str none"), "a label key or None")
+_SELECTORS: Final = Parameter(
+    "selectors", kinds("list tuple none"), "a list of pods_in(...)", "None"
+)
+# Which pods, and on which nodes; the same for all that is counted of pods.
+_OF_PODS: Final = (
+    Parameter("labels", *_LABELS, "None"),
+    Parameter(
+        "namespaces",
+        kinds("list tuple none"),
+        "a list of namespaces",
+        "None",
+        holds_texts=True,
+        hints=_ONE_WILL_DO,
+    ),
+    Parameter(
+        "among",
+        kinds("str none"),
+        'the name of a function, such as "among_x"',
+        "None",
+        hints={"function": 'a counter names it: `among = "{given}"`'},
+    ),
+    Parameter(
+        "keys",
+        kinds("list tuple"),
+        "a list of label keys",
+        "[]",
+        holds_texts=True,
+        hints=_ONE_WILL_DO,
+    ),
+    _WEIGHT,
+    Parameter("terminating", kinds("bool"), "True or False", "False"),
+    _UP_TO,
 )
 
 ENTRIES: Final[tuple[Builtin, ...]] = (
@@ -32,40 +76,29 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
     ),
     Builtin(
         name="count_pods",
-        parameters=(
-            Parameter("topology", kinds("str none"), "a label key or None"),
-            Parameter("selectors", kinds("list tuple none"), "a list of pods_in(...)", "None"),
-            Parameter("labels", *_LABELS, "None"),
-            Parameter(
-                "namespaces",
-                kinds("list tuple none"),
-                "a list of namespaces",
-                "None",
-                holds_texts=True,
-                hints=_ONE_WILL_DO,
-            ),
-            Parameter(
-                "among",
-                kinds("str none"),
-                'the name of a function, such as "among_x"',
-                "None",
-                hints={"function": 'a counter names it: `among = "{given}"`'},
-            ),
-            Parameter(
-                "keys",
-                kinds("list tuple"),
-                "a list of label keys",
-                "[]",
-                holds_texts=True,
-                hints=_ONE_WILL_DO,
-            ),
-            _WEIGHT,
-            Parameter("terminating", kinds("bool"), "True or False", "False"),
-            _UP_TO,
-        ),
+        parameters=(_TOPOLOGY, _SELECTORS, *_OF_PODS),
         result="counter",
         doc="Placed pods that all of *selectors* (made by `pods_in`) match, or those with *labels* "
         "in *namespaces*, for each value of the node label *topology* (None: each node).",
+    ),
+    Builtin(
+        name="sum_requests",
+        parameters=(
+            _TOPOLOGY,
+            _SELECTORS,
+            Parameter(
+                "resource",
+                kinds("str"),
+                "the name of a resource",
+                "None",
+                problem=_resource_problem,
+            ),
+            *_OF_PODS,
+        ),
+        result="counter",
+        doc="What those pods request of *resource*, which must be given, as `node.requested` "
+        "counts it: in millicores of cpu, bytes of memory, units of the rest. The others are as "
+        "for `count_pods`; a pod that requests none is not counted.",
     ),
     Builtin(
         name="count_terms",
@@ -210,40 +243,55 @@ def count_pods(
         terminating = False,
         up_to = None):
     """A counter of placed pods that all of *selectors* match, by value of the label *topology*."""
+    given = {"among": among, "keys": keys, "weight": weight, "terminating": terminating}
+    given |= {"topology": topology, "up_to": up_to, "resource": None}
+    return _of_pods("count_pods", selectors, labels, namespaces, given)
+
+def sum_requests(
+        topology,
+        selectors = None,
+        resource = None,
+        labels = None,
+        namespaces = None,
+        among = None,
+        keys = [],
+        weight = 1,
+        terminating = False,
+        up_to = None):
+    """A counter of what those pods request of *resource*."""
+    if type(resource) != "string" or not resource:
+        fail("sum_requests() wants the name of a resource as resource, got " + repr(resource))
+    given = {"among": among, "keys": keys, "weight": weight, "terminating": terminating}
+    given |= {"topology": topology, "up_to": up_to, "resource": resource}
+    return _of_pods("sum_requests", selectors, labels, namespaces, given)
+
+def _of_pods(function, selectors, labels, namespaces, given):
+    topology, among, terminating = given["topology"], given["among"], given["terminating"]
     if topology != None and type(topology) != "string":
-        fail("count_pods() wants a label key or None as topology, got " + repr(topology))
+        fail("%s() wants a label key or None as topology, got %s" % (function, repr(topology)))
     if among != None and type(among) != "string":
-        fail("count_pods() wants the name of a function as among, such as " +
-             '"among_x", got ' + repr(among))
+        fail('%s() wants the name of a function as among, such as "among_x", got %s' %
+             (function, repr(among)))
     if type(terminating) != "bool":
-        fail("count_pods() wants a terminating that is a bool, got " + repr(terminating))
-    _check_texts(keys, "count_pods", "keys")
-    _check_amounts(weight, up_to, "count_pods")
+        fail("%s() wants a terminating that is a bool, got %s" % (function, repr(terminating)))
+    _check_texts(given["keys"], function, "keys")
+    _check_amounts(given["weight"], given["up_to"], function)
     terms = list(selectors or [])
     for term in terms:
         if type(term) != "dict" or sorted(term) != ["namespace_selector", "namespaces", "selector"]:
-            fail("count_pods() wants selectors made by pods_in(...), got " + repr(term))
+            fail("%s() wants selectors made by pods_in(...), got %s" % (function, repr(term)))
     # What is left out by mistake would count nothing, in silence.
     if labels != None:
-        _plain_selector(labels, "count_pods")
+        _plain_selector(labels, function)
         if namespaces == None:
-            fail("count_pods() wants namespaces with labels, such as [pod.namespace]; for all " +
+            fail(function + "() wants namespaces with labels, such as [pod.namespace]; for all " +
                  "of them it takes selectors = [pods_in([], labels, namespace_selector = {})]")
-        terms.append(_pods_in(namespaces, labels, None, "count_pods"))
+        terms.append(_pods_in(namespaces, labels, None, function))
     elif namespaces != None:
-        fail("count_pods() wants labels with namespaces, {} for all of their pods")
+        fail(function + "() wants labels with namespaces, {} for all of their pods")
     elif selectors == None:
-        fail("count_pods() wants labels and namespaces, or selectors made by pods_in(...)")
-    return {
-        "kind": "pods",
-        "topology": topology,
-        "terms": terms,
-        "among": among,
-        "keys": list(keys),
-        "weight": weight,
-        "terminating": terminating,
-        "up_to": up_to,
-    }
+        fail(function + "() wants labels and namespaces, or selectors made by pods_in(...)")
+    return given | {"kind": "pods", "terms": terms, "keys": list(given["keys"])}
 
 _TERMS = (
     "required_affinity",

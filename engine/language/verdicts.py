@@ -229,7 +229,7 @@ def scores(low: int, high: int) -> Form:
     )
 
 
-COUNTERS_WANTED: Final = "a list of count_pods(...) and count_terms(...), or a dict of such lists"
+COUNTERS_WANTED: Final = "a list of counters, such as count_pods(...), or a dict of such lists"
 COUNTERS: Final = Form(
     (COUNTERS_WANTED,),
     frozenset({"list", "tuple", "dict"}),
@@ -291,7 +291,8 @@ def shared_text() -> str:
     """The Starlark that the checks of all hooks share."""
     made_by = [f'    "{one.makes}": "{one.call}",' for one in builtins().values() if one.makes]
     verdicts = "\n".join(["_VERDICTS = {", *made_by, "}"])
-    return f"{verdicts}\n{_SHARED}"
+    wanted = f"_COUNTERS_WANTED = {json.dumps(COUNTERS_WANTED)}"
+    return f"{verdicts}\n{wanted}\n{_SHARED}"
 
 
 _SHARED: Final = """
@@ -315,7 +316,7 @@ def _is_reasons(v):
     return True
 
 def _check_counters(v, functions):
-    want = "a list of count_pods(...) and count_terms(...), or a dict of such lists"
+    want = _COUNTERS_WANTED
     if _are_counters([v]) and type(v) == "dict":
         text = "counters() returned a counter, want " + want
         return {"k": "type", "m": text, "h": "a list of one will do: `[count_pods(...)]`"}
@@ -338,6 +339,7 @@ def _check_counters(v, functions):
 _COUNTERS = {
     "pods": {
         "topology": ["string", "NoneType"],
+        "resource": ["string", "NoneType"],
         "terms": ["list"],
         "among": ["string", "NoneType"],
         "keys": ["list"],

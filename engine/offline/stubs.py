@@ -37,7 +37,7 @@ class Verdict:
     """What a hook returns; only the runtime looks inside."""
 
 class Counter:
-    """Made by count_pods, count_terms and count_matches, for the hook `counters`."""
+    """Made by count_pods and the like, for the hook `counters`."""
 
 def plugin_args(**defaults: Any) -> Any:
     """The policy's arguments: these defaults, or what a profile's pluginConfig gives instead."""

@@ -263,6 +263,10 @@ def test_every_name_that_check_knows_is_there(name: str) -> None:
         ("count_pods(None, terminating = 1)", "a terminating that is a bool, got 1"),
         ("count_pods(None, among = among_all)", 'the name of a function as among, such as "among_'),
         ('count_pods(None, [], among = "among_al")', '`among = "among_al"`, want among_all'),
+        ("sum_requests(None, [])", "sum_requests() wants the name of a resource as resource, got"),
+        ('sum_requests(None, resource = "cpu")', "sum_requests() wants labels and namespaces, or"),
+        ('sum_requests(1, [], "cpu")', "sum_requests() wants a label key or None as topology, got"),
+        ('sum_requests(None, [], "cpu", among = 1)', "sum_requests() wants the name of a function"),
         ('count_terms("required_affinity", up_to = "1")', "count_terms() wants an up_to"),
         ('{"kind": "pods"}', "counters() returned [{"),
         ('count_pods(None, []) | {"weight": "1"}', "counters() returned [{"),
@@ -285,5 +289,7 @@ def test_a_counter_without_a_list_around_it_is_reported() -> None:
     text = "def counters(pod): return count_pods(None, labels = {}, namespaces = [])\n"
     ((verdict,),) = InProcessEvaluator(program_of(text)).evaluate([per_pod("counters")])
     assert isinstance(verdict, PolicyFailure)
-    assert verdict.message.startswith("counters() returned a counter, want a list of count_pods(")
+    assert verdict.message.startswith(
+        "counters() returned a counter, want a list of counters, such"
+    )
     assert verdict.hint == "a list of one will do: `[count_pods(...)]`"

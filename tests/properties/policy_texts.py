@@ -130,6 +130,9 @@ _COUNTERS: Final = (
     'among = "among_dear")',
     f'count_pods(None, labels = {{"app": "web"}}, namespaces = ["default"], keys = ["{_ZONE}"])',
     'count_pods(None, labels = {"app": "web"}, namespaces = ["default"], terminating = True)',
+    f'sum_requests("{_ZONE}", [pods_in(["default"], {{"app": "web"}})], "cpu")',
+    'sum_requests(None, resource = "memory", labels = pod.labels, namespaces = ["default"], '
+    "weight = -2, up_to = 300000000)",
     'count_terms("required_anti_affinity")',
     'count_terms("preferred_affinity", weight = 2)',
     'count_matches("required_anti_affinity", up_to = 1)',

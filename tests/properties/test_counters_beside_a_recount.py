@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow("searches for long")
 
 NODES = [f"n{i}" for i in range(5)]
 APPS = ["web", "db"]
+CPUS = [None, "500m", "2"]
 NAMESPACES = ["red", "blue"]
 
 WEB: dict[str, Any] = {"labels": {"app": "web"}, "expressions": []}
@@ -56,6 +57,9 @@ PARTS = {
         ]
     ),
     "no more than one": _part(up_to=1),
+    "what pods request": _part(resource="cpu"),
+    "what pods request by node, weighed": _part(resource="cpu", topology=None, weight=-3),
+    "what pods request, up to an amount": _part(resource="cpu", up_to=1500),
     "terms of placed pods": {
         "kind": "terms",
         "of": "required_anti_affinity",
@@ -138,18 +142,27 @@ class CountersBesideARecount(RuleBasedStateMachine):
         app=st.sampled_from(APPS),
         namespace=st.sampled_from(NAMESPACES),
         affinity=st.sampled_from(sorted(AFFINITIES)),
+        cpus=st.lists(st.sampled_from(CPUS), min_size=1, max_size=2),
     )
-    def place(self, node: str, app: str, namespace: str, affinity: str) -> None:
-        uid = f"u{self.next_uid}"
-        self.next_uid += 1
-        pod = make_pod(
-            uid, namespace, uid=uid, node=node, labels={"app": app}, affinity=AFFINITIES[affinity]
-        )
-        self.pods[uid] = pod
-        self.cache.add_pod(pod)
+    def place(
+        self, node: str, app: str, namespace: str, affinity: str, cpus: list[str | None]
+    ) -> None:
+        """Pods that are alike but for what they request."""
+        for cpu in cpus:
+            uid = f"u{self.next_uid}"
+            self.next_uid += 1
+            words = {"labels": {"app": app}, "affinity": AFFINITIES[affinity], "cpu": cpu}
+            pod = make_pod(uid, namespace, uid=uid, node=node, **words)
+            self.pods[uid] = pod
+            self.cache.add_pod(pod)
 
-    @rule(data=st.data(), app=st.sampled_from(APPS), terminating=st.booleans())
-    def change_pod(self, data: st.DataObject, app: str, terminating: bool) -> None:
+    @rule(
+        data=st.data(),
+        app=st.sampled_from(APPS),
+        terminating=st.booleans(),
+        cpu=st.sampled_from(CPUS),
+    )
+    def change_pod(self, data: st.DataObject, app: str, terminating: bool, cpu: str | None) -> None:
         if not self.pods:
             return
         uid = data.draw(st.sampled_from(sorted(self.pods)))
@@ -161,6 +174,7 @@ class CountersBesideARecount(RuleBasedStateMachine):
             node=old.node_name,
             labels={"app": app},
             terminating=terminating,
+            cpu=cpu,
         )
         self.pods[uid] = pod
         self.cache.add_pod(pod)
@@ -192,7 +206,8 @@ class CountersBesideARecount(RuleBasedStateMachine):
             )
             fits = is_there and pod.labels.get("app") == "web"
             fits = fits and (part["terminating"] or not pod.is_terminating)
-            return [(part["topology"], part["weight"])] if fits else []
+            amount = pod.requests.get(part["resource"], 0) if "resource" in part else 1
+            return [(part["topology"], part["weight"] * amount)] if fits and amount else []
         affinity = pod.manifest.spec.affinity
         if affinity is None or pod.namespace != part["pod"]["namespace"]:
             return []

@@ -44,6 +44,25 @@ def victim_key(pod):
     }
 )
 KEEPS = InProcessEvaluator(KEEPING.program)
+# No more than so much of a zone, and of the cluster, for pods of one app.
+AMOUNTS = build_bundle(
+    {
+        "amounts.star": """
+_ZONE = "topology.kubernetes.io/zone"
+
+def counters(pod):
+    web = [pods_in(["default"], {"app": "web"})]
+    return [sum_requests(_ZONE, web, "cpu"), sum_requests(None, web, "cpu")]
+
+def filter(pod, node, counts):
+    more = pod.requests.get("cpu", 0)
+    if (counts[0].here or 0) + more > 3000:
+        return "too much in the zone"
+    return "too much" if counts[1].total + more > 5000 else None
+"""
+    }
+)
+SUMS = InProcessEvaluator(AMOUNTS.program)
 WEB = {"matchLabels": {"app": "web"}}
 
 
@@ -75,6 +94,11 @@ SHAPES: list[dict[str, Any]] = [
     {"labels": {"app": "web"}, "topology_spread": [_spread(ZONE, 2), _spread(HOSTNAME)]},
 ]
 
+AMOUNTED: list[dict[str, Any]] = [
+    {"cpu": "1"},
+    {"cpu": "1", "labels": {"app": "web"}},
+    {"cpu": "2", "labels": {"app": "web"}},
+]
 ALIKE = [SHAPES[0], SHAPES[0], SHAPES[1], SHAPES[2], SHAPES[3]]
 
 
@@ -171,6 +195,7 @@ def cases(
     most_nodes: int = 4,
     *,
     keeps: bool = False,
+    sums: bool = False,
 ) -> Case:
     zones = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=most_nodes))
     nodes = [make_node(f"n{i}", cpu="3", zone=zone) for i, zone in enumerate(zones)]
@@ -190,6 +215,8 @@ def cases(
     case = Case(nodes, placed, incoming, draw(st.sampled_from([None, 0, 1])))
     if keeps:
         case.bundle, case.evaluator = KEEPING, KEEPS
+    if sums:
+        case.bundle, case.evaluator = AMOUNTS, SUMS
     return case
 
 
@@ -217,6 +244,12 @@ def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
 @settings(max_examples=60)
 def test_one_trial_stands_for_nodes_that_are_alike(case: Case) -> None:
     """Few shapes of pods on many nodes, some of them counted by what the incoming pod asks for."""
+    _check(case)
+
+
+@given(case=cases(among=AMOUNTED, most_nodes=5, sums=True))
+@settings(max_examples=100)
+def test_sums_are_those_of_the_cluster_after_the_eviction(case: Case) -> None:
     _check(case)
 
 

@@ -71,6 +71,16 @@ def counters(pod):
 def filter(pod, node, counts):
     return "crowded" if pod.labels.get("mood") == "lonely" and counts[0].here else None
 ''',
+    "thrifty.star": '''
+"""The pods of a namespace request no more than three cores of a zone."""
+
+def counters(pod):
+    zone = "topology.kubernetes.io/zone"
+    return [sum_requests(zone, [pods_in([pod.namespace], {})], "cpu")]
+
+def filter(pod, node, counts):
+    return "spent" if (counts[0].here or 0) + pod.requests.get("cpu", 0) > 3000 else None
+''',
     "grand.star": '''
 """Grand pods want a cluster of two nodes at least."""
 
@@ -418,6 +428,12 @@ THEMES = {
         {"labels": [{"app": "x"}, {}], "tolerations": [[toleration("a")]]},
         objects={"services": [SERVICE]},
     ),
+    "amounts": Theme(
+        {"zone": ["a", "b", None]},
+        {"cpu": [1, 2, 3], "namespace": list(NAMESPACES)},
+        {"cpu": [1], "labels": [{"app": "x"}]},
+        policies=("thrifty",),
+    ),
     "policies of a user": Theme(
         {
             "zone": ["a", "b"],
@@ -430,7 +446,7 @@ THEMES = {
             "annotations": [{}, {}, {"hold": "yes"}],
         },
         {"labels": [{"mood": "easy"}, {"mood": "lonely"}], "annotations": [{}]},
-        policies=tuple(name.removesuffix(".star") for name in USER_POLICIES),
+        policies=("quota", "company", "apart", "grand", "picky", "tenants", "held"),
         namespaces=({}, {"tier": "gold"}, {"hold": "yes"}),
     ),
     "volumes": Theme(

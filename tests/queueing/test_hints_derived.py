@@ -227,6 +227,7 @@ def test_counters_may_help_when_pods_labels_and_domains_change() -> None:
     terminating = ClusterEvent("AssignedPod", "UpdatePodTerminating")
     assert policy.after(terminating, bare, placed(terminating=True))
     assert not policy.after(ASSIGNED_POD_UPDATE, bare, placed(phase="Running"))
+    assert policy.after(ClusterEvent("AssignedPod", "UpdatePodScaleDown"), placed(cpu=2), bare)
     assert policy.node(NODE_LABEL, {}, {"labels": {"zone": "z"}})
     assert not policy.node(NODE_TAINT, {}, {"taints": [taint("a")]})
     assert policy.after(NODE_ADD, None, make_node("m"))

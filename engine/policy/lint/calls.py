@@ -48,7 +48,7 @@ def lint_calls(source: PolicySource) -> Iterator[Finding]:
                     for one in alternatives(given):
                         yield from _argument(source, (builtin, parameter, one))
                 if (called := source.types.builtin(node)) is not None:
-                    if called.name == "count_pods":
+                    if called.parameter("selectors") is not None:
                         yield from _counter(source, node, called)
                     elif called.name.startswith("math."):
                         yield from _number_of_arguments(source, node, called)
@@ -164,7 +164,7 @@ def _number_of_arguments(
 
 
 def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[Finding]:
-    """`count_pods` with half of what says which pods are counted."""
+    """A counter of pods with half of what says which pods are counted."""
     if any(k.arg is None for k in node.keywords):
         return
     if any(isinstance(one, ast.Starred) for one in node.args):
@@ -175,19 +175,20 @@ def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[
     for word, value in list(given.items()):
         if isinstance(value, ast.Constant) and value.value is None:
             del given[word]
-    hint = "for all namespaces: `count_pods(topology, [pods_in([], labels, {})])`"
+    hint = "for all namespaces: `selectors = [pods_in([], labels, {})]`"
     text = ""
     if "labels" in given and "namespaces" not in given:
-        text = "count_pods() wants `namespaces` in addition to `labels`, such as `[pod.namespace]`"
+        text = "`namespaces` in addition to `labels`, such as `[pod.namespace]`"
     elif "namespaces" in given and "labels" not in given:
-        text, hint = (
-            "count_pods() wants `labels` in addition to `namespaces`",
-            "`{}` selects all of their pods",
-        )
+        text, hint = "`labels` in addition to `namespaces`", "`{}` selects all of their pods"
     elif not {"labels", "selectors"} & given.keys():
-        text = "count_pods() wants `labels` and `namespaces`, or `selectors` made by pods_in(...)"
+        text = "`labels` and `namespaces`, or `selectors` made by pods_in(...)"
+    elif called.parameter("resource") is not None and "resource" not in given:
+        text, hint = "`resource`", 'such as `resource = "cpu"`'
     if text:
-        yield source.finding("wrong-type", node, text, hint, is_error=True)
+        yield source.finding(
+            "wrong-type", node, f"{called.name}() wants {text}", hint, is_error=True
+        )
     among = text_of(given["among"]) if "among" in given else None
     if among is not None and not (among.startswith(AMONG_PREFIX) and among in source.functions):
         known = [one for one in source.functions if one.startswith(AMONG_PREFIX)]

@@ -85,8 +85,9 @@ def _of_hook(returned: ast.expr | None, hook: str) -> ast.expr | None:
 
 def _has_domains(source: PolicySource, counter: ast.expr | None) -> bool:
     """Whether *counter* counts by a label, which a node may not have."""
-    if not isinstance(counter, ast.Call) or not isinstance(counter.func, ast.Name):
+    called = source.types.builtin(counter) if isinstance(counter, ast.Call) else None
+    if not isinstance(counter, ast.Call) or called is None or called.result != "counter":
         return False
     given = {word.arg: word.value for word in counter.keywords}
     topology = counter.args[0] if counter.args else given.get("topology")
-    return counter.func.id == "count_pods" and source.types.of(topology) == "str"
+    return called.parameters[0].name == "topology" and source.types.of(topology) == "str"

@@ -24,7 +24,7 @@ from engine.language.syntax import (
     own_returns,
     walk,
 )
-from engine.language.table import Builtin
+from engine.language.table import Builtin, builtins
 from engine.language.values import NONE, Function, Plain, Value, type_of
 from engine.policy.lint.counts import index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
@@ -263,6 +263,11 @@ def _arithmetic(op: ast.operator, a: _Range, b: _Range) -> _Range:
     return None
 
 
+_COUNTER_MAKERS: Final = frozenset(
+    name for name, one in builtins().items() if one.result == "counter"
+)
+
+
 def _counts_plainly(tree: ast.AST) -> bool:
     """Whether the file has counters of pods, none of them weighed or bounded, and no others."""
     calls = [
@@ -270,7 +275,7 @@ def _counts_plainly(tree: ast.AST) -> bool:
         for node in walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in ("count_pods", "count_terms", "count_matches")
+        and node.func.id in _COUNTER_MAKERS
     ]
     names = {keyword.arg for call in calls for keyword in call.keywords}
     return (

@@ -165,7 +165,11 @@ class DerivedHint:
         kept = self._kept if new.priority < pod.priority else None
         if kept is not None and kept.differs(old, new, facts):
             return True  # it may be evicted now
-        if self._counts and (old.labels != new.labels or old.is_terminating != new.is_terminating):
+        if self._counts and (
+            old.labels != new.labels
+            or old.is_terminating != new.is_terminating
+            or old.running_requests != new.running_requests
+        ):
             return True
         if self._placed_in_detail and is_meaningful_pod_change(old, new):
             return True

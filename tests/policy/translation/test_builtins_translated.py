@@ -63,10 +63,10 @@ CALLS: Final = {
     "reject": "reject('no')",
     "unresolvable": "unresolvable('no', token = 'NotHere')",
 }
-# Verdicts of hooks that are asked once for a pod, which are never translated.
+# What hooks return that are asked once for a pod, which are never translated.
 _ONCE_PER_POD: Final = {
     *("skip", "only_nodes", "state", "wait", "gang"),
-    *("count_pods", "count_matches", "count_terms", "pods_in"),
+    *(name for name, one in builtins().items() if one.result in ("counter", "selector")),
 }
 _NODES: Final = [
     {"name": "7", "pod_count": 3, "labels": {"a": "b"}, "taints": [{"key": "k"}]},
