@@ -499,16 +499,12 @@ class Kernel:
         return decision
 
     def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
-        """False if the pod is placed already, not ours, unwanted or throttled; it is put away."""
+        """False if the pod is placed already, unwanted or throttled; it is put away."""
         pod = queued.pod
         if self.cache.get_pod(pod.uid) is not None:
             # It was not ours for a while, and is still being bound from before that. The watch
             # will end its stay here, unless that fails.
             self.queue.requeue(queued)
-            return False
-        if scheduler.profile_of(pod) is None:
-            self.queue.delete(pod)
-            self.queue.done(pod.uid)
             return False
         if not self._wants_node(queued, scheduler):
             return False
@@ -541,10 +537,11 @@ class Kernel:
     ) -> None:
         """Report the decision, and charge the pod's policies with the time that they lost."""
         seconds = self.time.monotonic() - started_at
+        own_seconds = seconds - waited
         # What is not the policies' fault must not throttle them, nor cause a fallback.
         failures = decision.policy_failures
-        lost = self.throttle.charge(Work.ATTEMPT, pod, failures, seconds - waited)
-        if not lost and not self.throttle.charge_large(pod, seconds - waited):
+        lost = self.throttle.charge(Work.ATTEMPT, pod, failures, own_seconds)
+        if not lost and not self.throttle.charge_large(pod, own_seconds):
             self.throttle.succeeded(Work.ATTEMPT, pod)
         self._out.append(
             ReportDecision(
@@ -552,7 +549,7 @@ class Kernel:
                 decision,
                 answers,
                 seconds,
-                seconds - waited,
+                own_seconds,
                 failures,
                 lost,
                 is_member,

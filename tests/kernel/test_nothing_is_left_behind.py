@@ -241,6 +241,7 @@ def test_a_policy_that_fails_for_one_pod_ends_the_attempt_of_its_group() -> None
     assert not world.bindings
     assert messages["a"] == messages["c"]
     assert messages["b"] in messages["a"]
+    assert messages["b"] != messages["a"]  # it learns of its own failure
     assert {world.queue.describe(f"default/{name}")["error_count"] for name in "abc"} == {1}
 
 

@@ -2,9 +2,11 @@
 
 import math
 
+import pytest
+
 from engine.queueing.transitions import Place, Trigger
 from tests.builders import make_pod
-from tests.queueing.test_scheduling_queue import Bench
+from tests.queueing.test_scheduling_queue import FIT, Bench
 
 
 def test_one_active_pod_can_be_popped_by_its_uid() -> None:
@@ -65,3 +67,26 @@ def test_a_pod_that_joins_a_group_in_backoff_waits_with_it() -> None:
     bench.queue.recheck(new.uid, Trigger.GROUP_CHANGED)
     bench.queue.check_invariants()
     assert bench.place(new) == "backoff"
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+def test_a_pod_that_joins_a_group_has_failed_as_often_as_the_last_of_it(is_error: bool) -> None:
+    bench = Bench()
+    old, new, other = make_pod("old"), make_pod("new"), make_pod("other")
+    bench.queue.add(old)
+    for _ in range(3):
+        tried = bench.queue.pop(old.uid)
+        assert tried is not None
+        bench.queue.align([tried])
+        bench.queue.requeue(tried, frozenset() if is_error else FIT)
+    bench.clock.advance(0.5)
+    for pod in (new, other):
+        bench.queue.add(pod)
+    bench.queue.join([old.uid, new.uid, "unknown"])
+    counts = ("unschedulable_count", "error_count", "seconds_in_queue")
+    of_old, of_new, of_other = (
+        [bench.queue.describe(pod.key)[name] for name in counts] for pod in (old, new, other)
+    )
+    assert of_new == of_old
+    assert of_old == ([0, 3, 0.5] if is_error else [3, 0, 0.5])
+    assert of_other == [0, 0, 0.0]

@@ -1041,3 +1041,50 @@ def test_counts_and_description_say_where_pods_are() -> None:
         "nominated_node": None,
     }
     assert bench.queue.describe("default/unknown") == {}
+
+
+# --- names, nominations and time that come late ------------------------------------------------
+
+
+def test_a_known_pod_that_takes_a_name_ends_the_pod_that_had_it() -> None:
+    """A restored API server: the deletion of the one and the new name of the other were missed."""
+    bench = Bench()
+    bench.queue.add(first := make_pod("a", uid="1"))
+    bench.queue.add(make_pod("b", uid="2"))
+    bench.queue.update(first, make_pod("a", uid="2"))
+    bench.queue.check_invariants()
+    assert "1" not in bench.queue
+    assert bench.queue.describe("default/a")["uid"] == "2"
+    assert bench.queue.describe("default/b") == {}
+
+
+@pytest.mark.parametrize(("nominated", "place"), [("n", "backoff"), (None, "unschedulable")])
+def test_labels_of_a_pod_free_capacity_only_where_it_is_nominated(
+    nominated: str | None, place: str
+) -> None:
+    bench = Bench()
+    bench.reject(rejected := make_pod("rejected", priority=1))
+    before, after = (
+        make_pod("other", uid="o", priority=5, nominated=nominated, labels={"app": app})
+        for app in ("a", "b")
+    )
+    bench.queue.add(before)
+    bench.queue.update(before, after)
+    assert bench.place(rejected) == place
+
+
+def test_the_next_flush_is_when_the_first_wait_ends() -> None:
+    bench = Bench(max_unschedulable=60.0)
+    assert bench.queue.next_flush_in() is None
+    bench.clock.advance(1_000.0)
+    bench.reject(first := make_pod("first"))
+    assert bench.queue.next_flush_in() == 60.0
+    bench.clock.advance(20.0)
+    bench.reject(make_pod("second"))
+    assert bench.queue.next_flush_in() == 40.0
+    assert bench.after(39.0) == 0
+    assert bench.after(1.0) == 1
+    assert bench.place(first) == "active"
+    assert bench.queue.next_flush_in() == 20.0
+    bench.clock.advance(100.0)
+    assert bench.queue.next_flush_in() == 0.0

@@ -8,8 +8,8 @@ import pytest
 from engine.lib.clock import VirtualClock
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.throttle import LARGE_POD_BYTES, Throttle, Work
-from tests.builders import make_pod
+from engine.queueing.throttle import LARGE_POD_BYTES, SLOW_SECONDS, Throttle, Work
+from tests.builders import make_pod, pod_manifest
 
 WHY = "filter() of policy `mine` took too long for other pods"
 
@@ -280,3 +280,66 @@ def test_what_loses_time(kind: str, seconds: float, want: bool) -> None:
     throttle = Throttle(VirtualClock())
     assert bool(throttle.charge(Work.ATTEMPT, pod("p"), [failed(kind)], seconds)) is want
     assert bool(throttle) is want
+
+
+@pytest.mark.parametrize(("seconds", "is_lost"), [(SLOW_SECONDS, True), (0.0999, False)])
+def test_what_takes_as_long_as_the_limit_has_lost_time(seconds: float, is_lost: bool) -> None:
+    throttle = Throttle(VirtualClock())
+    assert bool(throttle.charge(Work.ATTEMPT, pod("slow"), [failed()], seconds)) is is_lost
+    assert bool(throttle) is is_lost
+    large = Pod.from_plain(pod_manifest("large", "other"))
+    large.raw = b"x" * (LARGE_POD_BYTES + 1)
+    assert throttle.charge_large(large, seconds) is is_lost
+
+
+def test_a_pod_that_was_done_meanwhile_is_not_tried_again() -> None:
+    throttle = Throttle(clock := VirtualClock())
+    throttle.charge(Work.ATTEMPT, pod("slow"), [failed()], 1.0)
+    for name in ("a", "b"):
+        assert throttle.why_throttled(Work.ATTEMPT, pod(name)) is not None
+    throttle.succeeded(Work.ATTEMPT, pod("a"))
+    clock.advance(100.0)
+    tried: list[str] = []
+    throttle.retry(lambda _, uid: not tried.append(uid))
+    throttle.retry(lambda _, uid: not tried.append(uid))
+    assert tried == ["b"]
+
+
+def test_other_policies_begin_with_nothing_throttled_and_nothing_to_repeat() -> None:
+    throttle = Throttle(VirtualClock())
+    throttle.charge(Work.ATTEMPT, pod("slow"), [failed()], 1.0)
+    throttle.hook_failed(Work.GATE, pod("gated"), [failed("error")], 0.0)
+    throttle.clear()
+    assert not throttle
+    throttle.retry(lambda *_: pytest.fail("something is tried"))
+
+
+def test_a_hook_that_works_again_is_repeated_after_a_second_when_it_fails_next() -> None:
+    throttle = Throttle(clock := VirtualClock())
+    gated, works = pod("gated"), False
+    asked: list[float] = []
+
+    def ask(work: Work, uid: str) -> bool:
+        asked.append(clock.monotonic())
+        if works:
+            throttle.succeeded(work, gated)
+        else:
+            throttle.hook_failed(work, gated, [failed("error")], 0.0)
+        return True
+
+    throttle.hook_failed(Work.GATE, gated, [failed("error")], 0.0)
+    for _ in range(8):
+        throttle.retry(ask)
+        clock.advance(1.0)
+    assert asked == [0.0, 1.0, 3.0, 7.0]
+    works = True
+    clock.advance(60.0)
+    throttle.retry(ask)
+    works = False
+    throttle.hook_failed(Work.GATE, gated, [failed("error")], 0.0)
+    asked.clear()
+    began = clock.monotonic()
+    for _ in range(4):
+        throttle.retry(ask)
+        clock.advance(1.0)
+    assert asked == [began, began + 1.0, began + 3.0]
