@@ -386,8 +386,8 @@ async def test_a_lease_is_held_for_its_duration_and_no_longer(
 async def test_a_lease_shows_its_duration_in_whole_seconds(
     bench: Bench, seconds: float, shown: int
 ) -> None:
-    times = {"lease_duration": seconds, "renew_deadline": 0.3, "retry_period": 0.1}
-    await bench.elector("one", **times).acquire()
+    one = bench.elector("one", lease_duration=seconds, renew_deadline=0.3, retry_period=0.1)
+    await one.acquire()
     assert bench.lease["leaseDurationSeconds"] == shown
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.caching.attachments import attachment_of, is_for_in_tree_plugin
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.model.csi_migration import Attachment
@@ -130,6 +131,69 @@ def test_a_disk_is_shared_until_its_last_pod_is_gone() -> None:
     cache.check_invariants()
 
 
+@pytest.mark.parametrize(
+    ("objects", "owner", "counts", "in_tree"),
+    [
+        pytest.param([], "", None, False, id="no claim"),
+        pytest.param(
+            [claim(volume="disk"), volume()], "", (DRIVER, "disk"), False, id="a driver's volume"
+        ),
+        pytest.param([claim(volume="disk"), volume()], "u", None, False, id="another pod's claim"),
+        pytest.param(
+            [claim(volume="disk"), storage_class("local", provisioner=DRIVER)],
+            "",
+            (DRIVER, "claim default/data"),
+            False,
+            id="a volume that is gone",
+        ),
+        pytest.param(
+            [claim(), storage_class("local", provisioner=DRIVER)],
+            "",
+            (DRIVER, "claim default/data"),
+            False,
+            id="a volume to be made",
+        ),
+        pytest.param(
+            [claim(), storage_class("local", provisioner="kubernetes.io/aws-ebs")],
+            "",
+            ("ebs.csi.aws.com", "claim default/data"),
+            True,
+            id="a volume to be made by what was in the tree",
+        ),
+        pytest.param(
+            [
+                claim(volume="disk"),
+                volume(source={"awsElasticBlockStore": {"volumeID": "vol-1"}}),
+                storage_class("local", provisioner=DRIVER),
+            ],
+            "",
+            ("ebs.csi.aws.com", "vol-1"),
+            True,
+            id="a volume of what was in the tree",
+        ),
+        pytest.param(
+            [claim(), storage_class("local", provisioner="kubernetes.io/azure-file")],
+            "",
+            None,
+            False,
+            id="a volume that counts for no driver",
+        ),
+        pytest.param([claim()], "", None, False, id="no class of that name"),
+        pytest.param([claim(storage_class=None)], "", None, False, id="no class"),
+    ],
+)
+def test_what_the_claim_of_a_pod_counts_as(
+    objects: list[Json], owner: str, counts: tuple[str, str] | None, in_tree: bool
+) -> None:
+    cache = Cache()
+    for plain in objects:
+        _put(cache, plain)
+    use = ClaimUse("default/data", owner)
+    found = attachment_of(use, cache.objects)
+    assert found == (None if counts is None else Attachment(*counts))
+    assert found is None or is_for_in_tree_plugin(use, cache.objects) is in_tree
+
+
 # --- the store's part --------------------------------------------------------------------------
 
 
@@ -147,7 +211,7 @@ def test_an_index_follows_every_change() -> None:
     assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["old"]
     store.put("configmaps", _text("new", "x"))
     store.put("configmaps", _text("none", None))
-    assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["old", "new"]
+    assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["new", "old"]
     store.put("configmaps", _text("old", "y"))
     assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["new"]
     assert [o.metadata.name for o in store.indexed("configmaps", _group, "y")] == ["old"]

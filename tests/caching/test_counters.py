@@ -105,6 +105,24 @@ def test_pods_with_labels_of_their_own_are_not_compared_with_every_selector(
     assert len(looked_at) == 50
 
 
+def test_counters_that_are_used_stay_and_those_used_longest_ago_go(
+    looked_at: list[Mapping[str, str]],
+) -> None:
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    for app in "abc":
+        cache.add_pod(make_pod(app, node="node", labels={"app": app}))
+    counters, present = Counters(capacity=2), np.ones(1, np.bool_)
+    counters.refresh(cache.snapshot())
+    counted = []
+    for app in "abacab":
+        before = len(looked_at)
+        assert counters.column(app.encode(), [_of_app(app)], present).total == 1
+        counted.append((app, len(looked_at) > before))
+    again = [app for app, is_counted in counted if is_counted]
+    assert again == ["a", "b", "c", "b"]
+
+
 def test_terms_are_compared_once_for_all_pods_that_have_the_same(
     looked_at: list[Mapping[str, str]],
 ) -> None:

@@ -38,7 +38,7 @@ _SELECTORS: list[dict[str, Any]] = [
 
 
 def _term(rng: random.Random) -> dict[str, Any]:
-    term = {
+    term: dict[str, Any] = {
         "topologyKey": rng.choice([ZONE, ZONE, "rack"]),
         "labelSelector": rng.choice([*_SELECTORS, None]),
     }
