@@ -18,7 +18,7 @@ import structlog
 from engine.facts.readings import Readings, Subject
 from engine.facts.source import ProblemLog, Report
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ApiError, NotFound
+from engine.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from engine.kube.resources import CONFIG_MAPS, PODS
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -149,7 +149,8 @@ class LearnedConfigMap:
         return error.what == (CONFIG_MAPS.plural, self._name)
 
     def _error(self, error: Exception) -> LearnedStoreError:
-        return LearnedStoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
+        text = f"ConfigMap `{self._namespace}/{self._name}`: {error}"
+        return LearnedStoreError(text, is_refused=isinstance(error, Forbidden | Unauthorized))
 
 
 class Learner(Protocol[P_contra]):

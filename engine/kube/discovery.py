@@ -4,6 +4,8 @@ A list that is answered with 404 does not say so by itself: a server that is sta
 definitions of resources are just being installed, answers 404 for what it will serve in a moment.
 """
 
+from typing import Final
+
 import msgspec
 
 from engine.kube.client import ApiClient
@@ -32,6 +34,10 @@ _decode_group = msgspec.json.Decoder(_Group).decode
 _decode_resources = msgspec.json.Decoder(_Resources).decode
 
 
+#: Seconds for one document: until it is there, it is not said that the resource is refused.
+_TIMEOUT: Final = 3.0
+
+
 async def is_served(client: ApiClient, resource: Resource) -> bool:
     """False only if the server says that it does not have *resource* in this version.
 
@@ -41,7 +47,7 @@ async def is_served(client: ApiClient, resource: Resource) -> bool:
     if resource.group:
         path = f"/apis/{resource.group}"
         try:
-            body = await client.request("GET", path)
+            body = await client.request("GET", path, timeout=_TIMEOUT)
         except NotFound:
             return False
         try:
@@ -51,7 +57,7 @@ async def is_served(client: ApiClient, resource: Resource) -> bool:
         if all(one.version != resource.version for one in group.versions):
             return False
     path = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
-    body = await client.request("GET", path)
+    body = await client.request("GET", path, timeout=_TIMEOUT)
     try:
         found = _decode_resources(body).resources or []
     except UNREADABLE as error:

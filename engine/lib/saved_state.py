@@ -32,7 +32,15 @@ T = TypeVar("T")
 
 
 class Unread(Exception):
-    """What was saved is not known: it could not be read, or not be understood."""
+    """What was saved is not known: it could not be read, or not be understood.
+
+    Attributes:
+        is_refused: That is a refusal, which lasts until a right is given.
+    """
+
+    def __init__(self, text: str, *, is_refused: bool = False) -> None:
+        super().__init__(text)
+        self.is_refused = is_refused
 
 
 class SavedState(Generic[T]):
@@ -103,7 +111,9 @@ class SavedState(Generic[T]):
                     self._overdue()
                     if self.when_unread == START:
                         raise
-            await self._sleep(pause)
+            # The end of the patience is reported when it comes, not at the next read after it.
+            left = began + self._patience - self._clock.monotonic()
+            await self._sleep(min(pause, left) if left > 0 else pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def once(self) -> T:
@@ -115,7 +125,7 @@ class SavedState(Generic[T]):
             self._failed(self._trouble() or f"no answer for {self._patience:g} s")
             raise Unread(self.reason) from error
         except Unread as error:
-            self._failed(str(error))
+            self._failed(str(error), is_refused=error.is_refused)
             raise
         except Exception as error:
             # A fault of ours shows no more than any other that nothing was saved.
@@ -131,12 +141,13 @@ class SavedState(Generic[T]):
         """Return when it is known, or when the process is to go on without."""
         await self._settled.wait()
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str, *, is_refused: bool = False) -> None:
         self.is_known = False
         self.failures += 1
         if reason != self.reason:
             self.reason = reason
-            log.warning(self._message, state=self.name, reason=reason)
+            report = log.error if is_refused else log.warning
+            report(self._message, state=self.name, reason=reason)
 
     def _overdue(self) -> None:
         if self.when_unread == START:

@@ -292,12 +292,10 @@ def _leader_election(members: Object) -> LeaderElection:
     )
     owner = members.owner
     if found.leader_elect:
-        for name, value, is_right, want in (
-            ("resourceName", found.resource_name, is_subdomain, WANT_SUBDOMAIN),
-            ("resourceNamespace", found.resource_namespace, is_namespace_name, WANT_NAMESPACE),
-        ):
-            if not is_right(value):
-                (members.get(name) or owner).refuse(want)
+        if not is_subdomain(found.resource_name):
+            (members.get("resourceName") or owner).refuse(WANT_SUBDOMAIN)
+        if not is_namespace_name(found.resource_namespace):
+            (members.get("resourceNamespace") or owner).refuse(WANT_NAMESPACE)
         for name, value in (
             ("leaseDuration", found.lease_duration),
             ("renewDeadline", found.renew_deadline),

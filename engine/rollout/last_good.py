@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ApiError, NotFound
+from engine.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.files import FILES, Files
@@ -328,7 +328,8 @@ class ConfigMapStore:
         await self._client.create(CONFIG_MAPS, msgspec.json.encode(manifest), self._namespace)
 
     def _error(self, error: object) -> StoreError:
-        return StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
+        text = f"ConfigMap `{self._namespace}/{self._name}`: {error}"
+        return StoreError(text, is_refused=isinstance(error, Forbidden | Unauthorized))
 
 
 class Stores:

@@ -378,7 +378,9 @@ class Reflector:
             may_be_absent = isinstance(error, NotFound | Forbidden)
             is_absent = may_be_absent and await self._is_served_nowhere()
         except ApiError as other:
-            error, is_absent = other, False
+            is_absent = False
+            if not isinstance(error, Forbidden):  # a refusal is one whatever discovery says
+                error = other
         if not is_absent:
             self.counts.failures += 1
             await self._wait(error, "Could not list")

@@ -775,6 +775,31 @@ async def test_a_list_that_is_not_found_is_no_empty_one_unless_discovery_says_so
     assert len(sleeper.delays) == 3
 
 
+@pytest.mark.parametrize("discovery", [hang(), drop(), refuse(503, "ServiceUnavailable")])
+async def test_a_refusal_is_reported_as_one_though_discovery_has_no_answer(
+    discovery: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for a failure that passes, and reported a minute later if discovery hung."""
+    monkeypatch.setattr("engine.kube.discovery._TIMEOUT", 0.1)
+    steps = [refuse(403, "Forbidden"), discovery, *[page(5, [])] * 2, watch(then="hang")]
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(
+                client,
+                Recorder(),
+                POD_DISRUPTION_BUDGETS,
+                WatchOptions(optional=True),
+                sleep=Sleeper(),
+            ) as informer,
+        ):
+            await informer.wait_synced()
+    (error,) = [log for log in logs if log["log_level"] == "error"]
+    assert error["event"] == "Could not list"
+    assert "poddisruptionbudgets" in error["hint"]
+
+
 async def test_a_group_that_discovery_lacks_is_empty() -> None:
     steps = [refuse(404, *NONE_SUCH), refuse(404, *NONE_SUCH)]
     options = WatchOptions(optional=True)
