@@ -20,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted mutants controlplane oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
+.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
 
 ##@ Start
 
@@ -106,6 +106,9 @@ controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kust
 	$(BIN)/python controlplane/build.py
 	$(BIN)/python tools/go_programs.py actionlint kustomize helm krew kubectl kwok prometheus promtool
 	$(BIN)/python tools/basedpyright/build.py
+
+openapi: controlplane ## write the types of the API as kube-apiserver publishes them (engine/manifests/openapi)
+	$(BIN)/python tools/openapi_document.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
 	$(BIN)/python tools/go_programs.py oracle

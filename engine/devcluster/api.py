@@ -30,7 +30,7 @@ from engine.manifests.errors import (
     unsupported_media_type,
 )
 from engine.manifests.kinds import BY_MANIFEST, Kind
-from engine.manifests.shapes import check_shape, without_nulls
+from engine.manifests.schema import read_types, without_nulls
 
 Json = dict[str, Any]
 
@@ -109,15 +109,18 @@ class Api:
         body: Json,
         *,
         dry_run: bool = False,
+        is_strict: bool = False,
         owned: dict[str, frozenset[patch.FieldPath]] | None = None,
     ) -> Version:
         """Store a new object made from *body*, which now belongs to the server.
+
+        Unknown fields are dropped, or refused if *is_strict*; the same holds for the other verbs.
 
         Raises:
             ApiStatus: 400 if *body* is no such object, 403 if admission refuses it, 404 if the
                 namespace does not exist, 409 if the name is taken, 422 if a field is wrong.
         """
-        manifest = self._decoded(kind, body)
+        manifest = self._decoded(kind, body, is_strict=is_strict)
         metadata = manifest["metadata"]
         self._settle_namespace(kind, metadata, namespace)
         if kind.namespaced:
@@ -144,8 +147,11 @@ class Api:
             return Version(key, manifest, 0, {})
         return self.store.write(kind.storage, key, manifest, owned=owned)
 
-    def _decoded(self, kind: Kind, body: Any) -> Json:
-        """*body* as a stored manifest: right kind and types, no nulls, no type fields."""
+    def _decoded(self, kind: Kind, body: Any, *, is_strict: bool = False) -> Json:
+        """*body* as a stored manifest: right kind and types, no nulls, no type fields.
+
+        Unknown fields are dropped, or refused if *is_strict*.
+        """
         if body is None:
             body = {}
         if not isinstance(body, dict):
@@ -163,11 +169,10 @@ class Api:
                 raise undecodable(kind, why, sent=(other.version, other.kind))
             why = f'no kind "{body_kind}" is registered for version "{sent[0]}" in scheme'
             raise undecodable(kind, why, sent=sent)
-        check_shape(kind, body)
-        raw = _encode(body)
+        raw = _encode(read_types(kind, body, is_strict=is_strict))
         manifest: Json = _decode(raw)  # a copy of one's own
         if b"null" in raw:
-            manifest = without_nulls(manifest)
+            manifest = without_nulls(kind, manifest)
         manifest.pop("kind", None)
         manifest.pop("apiVersion", None)
         # Metadata first: the raw form is read by people, too.
@@ -244,6 +249,7 @@ class Api:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        is_strict: bool = False,
     ) -> tuple[Version, bool]:
         """Replace the object (or its status) by *body*. Returns it, and True if it is new.
 
@@ -253,7 +259,7 @@ class Api:
             ApiStatus: 409 if *body* carries another resourceVersion or uid than the stored
                 object's, 404 if there is none, 400, 403 and 422 as for `create`.
         """
-        manifest = self._decoded(kind, body)
+        manifest = self._decoded(kind, body, is_strict=is_strict)
         metadata = manifest["metadata"]
         if metadata.get("name") not in (None, "", name):
             raise bad_request(
@@ -301,17 +307,20 @@ class Api:
         manager: str = "",
         force: bool = False,
         dry_run: bool = False,
+        is_strict: bool = False,
     ) -> tuple[Version, bool]:
         """Change the object by a patch in one of the four languages. Returns as `update` does."""
         if content_type == APPLY_PATCH:
-            return self._apply(kind, namespace, name, body, subresource, manager, force, dry_run)
+            return self._apply(
+                kind, namespace, name, body, subresource, manager, force, dry_run, is_strict
+            )
         change = _PATCHES.get(content_type)
         if change is None:
             raise unsupported_media_type()
         old = self.get(kind, namespace, name)
         # The patch speaks of the resource's own form, and may not reach into the stored one.
         current = self._form(kind, old)
-        patched = self._decoded(kind, change(current, body))
+        patched = self._decoded(kind, change(current, body), is_strict=is_strict)
         metadata, stored = patched["metadata"], old.manifest["metadata"]
         if metadata.get("name") != name or metadata.get("namespace", namespace) != namespace:
             raise bad_request("the name or namespace of an object cannot be changed by a patch")
@@ -338,6 +347,7 @@ class Api:
         manager: str,
         force: bool,
         dry_run: bool,
+        is_strict: bool,
     ) -> tuple[Version, bool]:
         if not manager:
             cause = validation.required("fieldManager", "is required for apply patch")
@@ -350,10 +360,13 @@ class Api:
                 raise not_found(kind, name)
             _, owned = patch.apply({}, body, {}, manager, force=force)
             body.setdefault("metadata", {})["name"] = name
-            return self.create(kind, namespace, body, dry_run=dry_run, owned=owned), True
+            made = self.create(
+                kind, namespace, body, dry_run=dry_run, is_strict=is_strict, owned=owned
+            )
+            return made, True
         merged, owned = patch.apply(self._form(kind, old), body, old.owned, manager, force=force)
         merged["metadata"].pop("managedFields", None)
-        manifest = self._decoded(kind, merged)
+        manifest = self._decoded(kind, merged, is_strict=is_strict)
         self._check_preconditions(kind, old, manifest["metadata"])
         new = self._replace(kind, old, manifest, subresource, dry_run=dry_run)
         if not dry_run:

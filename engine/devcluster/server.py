@@ -316,7 +316,9 @@ class Server:
         if route.subresource == "eviction":
             self._api.evict(route.namespace, route.name, body, dry_run=dry_run)
             return _answer(_SUCCESS, 201)
-        made = self._api.create(route.kind, route.namespace, body, dry_run=dry_run)
+        made = self._api.create(
+            route.kind, route.namespace, body, dry_run=dry_run, is_strict=_is_strict(query)
+        )
         return _answer(typed(route.kind, made), 201)
 
     def _update(self, route: Route, query: dict[str, str], body: Any) -> web.Response:
@@ -332,6 +334,7 @@ class Server:
             body,
             subresource=route.subresource,
             dry_run=_is_dry(query),
+            is_strict=_is_strict(query),
         )
         return _answer(typed(route.kind, updated), 201 if is_new else 200)
 
@@ -352,6 +355,7 @@ class Server:
             manager=query.get("fieldManager", ""),
             force=query.get("force", "") in _TRUE,
             dry_run=_is_dry(query),
+            is_strict=_is_strict(query),
         )
         return _answer(typed(route.kind, patched), 201 if is_new else 200)
 
@@ -631,6 +635,10 @@ def _list_options(query: dict[str, str]) -> ListOptions:
 
 def _is_dry(query: dict[str, str]) -> bool:
     return query.get("dryRun", "") == "All"
+
+
+def _is_strict(query: dict[str, str]) -> bool:
+    return query.get("fieldValidation", "") == "Strict"
 
 
 def _delete_options(kind: Kind, query: dict[str, str], body: bytes, content_type: str) -> Json:

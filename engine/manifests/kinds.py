@@ -291,6 +291,18 @@ JOBS = Kind(
     counts_generations=True,
     returns_deleted=True,
 )
+CRON_JOBS = Kind(
+    "batch",
+    "v1",
+    "cronjobs",
+    "CronJob",
+    short_names=("cj",),
+    categories=("all",),
+    subresources=("status",),
+    counts_generations=True,
+    returns_deleted=True,
+)
+LIMIT_RANGES = Kind("", "v1", "limitranges", "LimitRange", short_names=("limits",))
 POD_DISRUPTION_BUDGETS = Kind(
     "policy",
     "v1",
@@ -416,6 +428,8 @@ KINDS: tuple[Kind, ...] = (
     DEPLOYMENTS,
     DAEMON_SETS,
     JOBS,
+    CRON_JOBS,
+    LIMIT_RANGES,
     POD_DISRUPTION_BUDGETS,
     LEASES,
     PRIORITY_CLASSES,

@@ -17,11 +17,11 @@ import msgspec
 
 from engine.caching.cache import Cache
 from engine.facts.collection import FactsDocument
+from engine.manifests.field_errors import describe_error, shown
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
-from engine.offline.field_errors import describe_error, shown
 from engine.offline.known_facts import SECTIONS, show_facts
 from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml

@@ -7,7 +7,7 @@ are there by themselves.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.offline.field_errors import shown
+from engine.manifests.field_errors import shown
 from engine.offline.world import Manifest, ManifestError
 
 # Kinds with a template of pods, and the field that says how many run at once.

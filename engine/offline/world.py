@@ -13,12 +13,12 @@ from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
 from engine.facts.readings import read_plain
 from engine.facts.store import FactStore, nodes_of
+from engine.manifests.field_errors import describe_error
 from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS, PodGroup
-from engine.offline.field_errors import describe_error
 
 Manifest = Mapping[str, Any]
 

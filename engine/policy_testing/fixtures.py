@@ -17,13 +17,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from engine.manifests.field_errors import field_error, place_of, shown, written
 from engine.model.node import Node
 from engine.model.objects import from_plain
 from engine.model.pod import Pod
 from engine.offline.cluster_file import API_VERSION as SNAPSHOT_VERSION
 from engine.offline.cluster_file import KIND as SNAPSHOT
 from engine.offline.cluster_file import Cluster
-from engine.offline.field_errors import field_error, place_of, shown, written
 from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, ManifestError
 

@@ -233,6 +233,17 @@ async def test_a_dry_run_answers_and_stores_nothing(api: Api) -> None:
     assert (await api.get(api.pods("a"))).status == 404
 
 
+async def test_unknown_fields_are_dropped_or_refused(api: Api) -> None:
+    wrong = pod("a")
+    wrong["spec"] |= {"nodeselector": {"a": "b"}}
+    answer = await api.post(api.pods(), wrong, fieldValidation="Strict")
+    assert (answer.status, answer.reason) == (400, "BadRequest")
+    assert 'strict decoding error: unknown field "spec.nodeselector"' in answer.message
+    answer = await api.post(api.pods(), wrong, fieldValidation="Ignore")
+    assert answer.status == 201
+    assert "nodeselector" not in answer.body["spec"]
+
+
 async def test_yaml_bodies_are_understood(api: Api) -> None:
     body = b"metadata: {name: a}\ndata: {policy.star: 'def filter(pod, node): pass'}\n"
     answer = await api.call("POST", api.path("configmaps"), body, content_type="application/yaml")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-Path = tuple[str | int, ...]
+Steps = tuple[str | int, ...]
 
 _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[\"([^\"]*)\"\]|\[(\d+|\.\.\.)\]")
@@ -17,7 +17,7 @@ _JSON_TYPES: Final = {
 }  # fmt: skip
 
 
-def field_error(manifest: Any, text: str) -> tuple[Path, str]:
+def field_error(manifest: Any, text: str) -> tuple[Steps, str]:
     """Where in *manifest* something is wrong, and what: "want `str`, got `1` (int)".
 
     *text* is the error of the decoder: "Expected `str`, got `int` - at `$.metadata.labels[...]`".
@@ -34,7 +34,7 @@ def field_error(manifest: Any, text: str) -> tuple[Path, str]:
     return at, f"want {want}, got {shown(value)}"
 
 
-def place_of(manifest: Any, path: str, got: str) -> Path:
+def place_of(manifest: Any, path: str, got: str) -> Steps:
     """The keys of a path. `[...]` is some entry of a mapping: the first of the type *got*."""
     at: list[str | int] = []
     value = manifest
