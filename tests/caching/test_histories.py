@@ -164,6 +164,8 @@ def _sizes(part: object, path: str, seen: set[int]) -> Iterator[tuple[str, int]]
         value = getattr(part, name, None)
         if isinstance(value, dict | set | list):
             yield f"{path}.{name}", len(value)
+            inner = value.values() if isinstance(value, dict) else ()
+            yield f"{path}.{name} inside", sum(len(one) for one in inner if isinstance(one, dict))
         elif type(value).__module__.startswith("engine.caching"):
             yield from _sizes(value, f"{path}.{name}", seen)
 
@@ -182,8 +184,9 @@ def test_what_is_gone_is_kept_in_no_part_of_the_cache() -> None:
             pod = make_pod(name, cpu=1, node=f"n-{run}-{index}", volumes=volumes)
             cache.add_pod(pod)
             cache.assume(make_pod(f"a-{run}-{index}", volumes=volumes), f"n-{run}-{index}")
-        cache.objects.put("configmaps", _text(f"o-{run}", "x", "team"))
-        cache.objects.indexed("configmaps", _group, "x")
+        for group in ("x", f"x-{run}", "x"):
+            cache.objects.put("configmaps", _text(f"o-{run}", group, "team"))
+            cache.objects.indexed("configmaps", _group, "x")
         cache.snapshot()
         for uid in [uid for info in list(cache.infos()) for uid in info.pods]:
             if not cache.forget(uid):
