@@ -183,10 +183,10 @@ class Runner:
             await self._cluster.create(manifest)
             if manifest["metadata"]["name"] not in workload.is_undecided:
                 await self._wait_decided(manifest["metadata"]["name"])
-        await self._wait_quiet()
+        await self._wait_settled()
         if workload.later:
             await self._cluster.create(*workload.later)
-            await self._wait_quiet()
+            await self._wait_settled()
         return await self._look(workload)
 
     async def _wait_seen(self, nodes: int) -> None:
@@ -214,22 +214,39 @@ class Runner:
 
         await eventually(is_decided, seconds=MOST_SECONDS, what=f"a decision about `{name}`")
 
-    async def _wait_quiet(self) -> None:
-        """Return when no pod has changed for a while; terminating pods are ended meanwhile."""
-        last: list[tuple[str, str]] = []
+    async def _wait_settled(self) -> None:
+        """Return when no pod changes any more and each has an outcome.
+
+        Pods that terminate are ended when nothing else happens: kube-scheduler leaves its pod
+        waiting if a victim is gone before the preemption has ended (`Pair.compare`). Whatever is
+        not settled after `MOST_SECONDS` is looked at as it is.
+        """
+        deadline = time.monotonic() + MOST_SECONDS
+        while time.monotonic() < deadline:
+            pods = await self._wait_quiet()
+            terminating = [
+                pod
+                for pod in pods
+                if pod["metadata"].get("deletionTimestamp")
+                and not pod["metadata"]["name"].startswith(_STUCK)
+            ]
+            for pod in terminating:
+                name = pod["metadata"]["name"]
+                self._victims[name] = pod
+                await self._cluster.end_pod(name)
+            if not terminating and not _is_one_to_be_tried(pods):
+                return
+
+    async def _wait_quiet(self) -> list[Json]:
+        """The pods, when none of them has changed for a while."""
+        last: list[Json] = []
         since = time.monotonic()
 
         async def is_quiet() -> bool:
             nonlocal last, since
             pods = await self._cluster.items("Pod")
-            for pod in pods:
-                name = pod["metadata"]["name"]
-                if pod["metadata"].get("deletionTimestamp") and not name.startswith(_STUCK):
-                    self._victims[name] = pod
-                    await self._cluster.end_pod(name)
-            now = [(p["metadata"]["name"], p["metadata"]["resourceVersion"]) for p in pods]
-            if now != last:
-                last, since = now, time.monotonic()
+            if _versions(pods) != _versions(last):
+                last, since = pods, time.monotonic()
             return time.monotonic() - since > QUIET_SECONDS
 
         await eventually(
@@ -238,6 +255,7 @@ class Runner:
             what="the scheduler to come to rest",
             longest_pause=_POLL_SECONDS,
         )
+        return last
 
     async def _look(self, workload: Workload) -> Outcome:
         outcome = Outcome()
@@ -265,6 +283,23 @@ class Runner:
                 key: said.get(key) for key in ("status", "reason", "message")
             }
         return outcome
+
+
+def _versions(pods: Iterable[Json]) -> list[tuple[str, str]]:
+    return [(p["metadata"]["name"], p["metadata"]["resourceVersion"]) for p in pods]
+
+
+def _is_one_to_be_tried(pods: Sequence[Json]) -> bool:
+    """True if a pod is nominated to a node that no pod is leaving any more.
+
+    Its backoff can be longer than `QUIET_SECONDS`.
+    """
+    left = {p["spec"].get("nodeName") for p in pods if p["metadata"].get("deletionTimestamp")}
+    return any(
+        p["status"].get("nominatedNodeName") not in {None, "", *left}
+        for p in pods
+        if not p["spec"].get("nodeName")
+    )
 
 
 def _pending(pod: Json, events: Sequence[Json]) -> Json:
