@@ -29,6 +29,8 @@ from engine.preflight.certificates import certificate, trusted
 from engine.preflight.checks import ClusterChecks
 from engine.preflight.findings import Finding, State, as_json, as_text, exit_code
 from engine.preflight.rights import Objects, granting
+from engine.rollout.last_resort import BUILTIN
+from engine.rollout.sources import NO_FILES
 from engine.rollout.trial import CandidateStages, Rejected
 from engine.telemetry.logs import configure_logging
 
@@ -196,7 +198,10 @@ async def _policies(
     except Rejected as rejection:
         return None, list(_problems("policies", rejection.problems))
     detail = f"revision {bundle.revision}, {len(files)} files"
-    found = [Finding("policies", policies, State.OK, detail)]
+    state = State.OK
+    if not files and policies != BUILTIN:
+        state, detail = State.NOTE, f"{detail}: {NO_FILES}"
+    found = [Finding("policies", policies, state, detail)]
     return bundle, [*found, *_problems("policies", bundle.warnings)]
 
 

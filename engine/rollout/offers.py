@@ -10,11 +10,14 @@ from typing import Final
 import structlog
 
 from engine.binding.event_recorder import Reference
-from engine.rollout.sources import Offer, PolicySource
+from engine.lib.short import shortened
+from engine.rollout.sources import MEANT_ANNOTATION, Offer, PolicySource
 
 log = structlog.get_logger(component="rollout")
 
 _RESTART_SECONDS: Final = 5.0
+# Characters of an annotation.
+_SHOWN: Final = 60
 
 
 class Offers:
@@ -43,6 +46,14 @@ class Offers:
     def means(self, revision: str) -> bool:
         """True if who wrote *revision* has said that what it takes away is meant."""
         return self.latest is not None and revision in self.latest.means
+
+    def how_to_mean(self, revision: str) -> str:
+        """How to say so, and what is said instead; "" if the source has no place to say it."""
+        if self.reference is None:
+            return ""
+        said = "" if self.latest is None else ", ".join(sorted(self.latest.means))
+        instead = f" (it names {shortened(said, _SHOWN)} now)" if said else ""
+        return f"annotate the ConfigMap: {MEANT_ANNOTATION}={revision}{instead}"
 
     def supersedes(self, files: Mapping[str, str]) -> bool:
         """True if an offer that was not taken yet holds something else than *files*.

@@ -15,11 +15,12 @@ from engine.lib.clock import Clock
 from engine.lib.confinement import Confinement
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
+from engine.rollout.last_resort import BUILTIN
 from engine.rollout.measures import LOSS_KINDS, PENDING, Loss
 from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
-from engine.rollout.sources import Offer
+from engine.rollout.sources import NO_FILES, Offer
 from engine.rollout.timeline import PASSED, Timeline
 from engine.rollout.trial import LoadedRevision, Rejected, digest, first_of
 from engine.rollout.verdict import Outcome
@@ -112,6 +113,8 @@ class Reports:
         )
         self._metrics.set_revision(revision, self._accepted_at)
         self._count_losses(loaded)
+        if not loaded.files and loaded.origin == self._source_name != BUILTIN:
+            log.warning("The source is empty", source=self._source_name, reason=NO_FILES)
         if warnings := _warnings(loaded):
             log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
         confinement = loaded.confinement

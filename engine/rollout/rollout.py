@@ -37,7 +37,7 @@ from engine.rollout.offers import Offers
 from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SAVE_TIMEOUT, SavedPolicies
-from engine.rollout.sources import MEANT_ANNOTATION, Offer, PolicySource
+from engine.rollout.sources import Offer, PolicySource
 from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, promoted
 from engine.rollout.standing import Standing
 from engine.rollout.status import RolloutStatus
@@ -780,7 +780,9 @@ class Rollout:
     def _refuse_rolled_back(self, revision: str) -> None:
         if revision in self._saved.rolled_back:
             text = f"revision `{revision}` was rolled back before; change the policies to try again"
-            raise Rejected("rolled_back", [Problem("", 0, 0, text)], revision)
+            how = self.offers.how_to_mean(revision)
+            hint = f"if the pods that it keeps waiting are to wait, {how}" if how else ""
+            raise Rejected("rolled_back", [Problem("", 0, 0, text, hint)], revision)
 
     def _refuse_refused(self, revision: str, base: LoadedRevision) -> None:
         """Raise `Rejected` if a gate refused *revision* next to *base*, which is in force."""
@@ -795,6 +797,8 @@ class Rollout:
             f"revision `{revision}` was refused by a gate next to `{in_force}`, which is in force"
         )
         hint = f"change the policies to try again, or {promoted(revision)}"
+        if how := self.offers.how_to_mean(revision):
+            hint += f"; if what it moves or takes away is meant, {how}"
         raise Rejected("refused", [Problem("", 0, 0, text, hint)], revision)
 
     # --- switching -----------------------------------------------------------------------------
@@ -865,9 +869,7 @@ class Rollout:
             why += f"; they are of namespace `{found.alone}` alone, so nothing is rolled back"
             self._reports.keeps_waiting(loaded, Loss(PENDING, count, found.asked, why))
             return None
-        how = "`fallback.pending: 0` says so"
-        if self.offers.reference is not None:
-            how = f"annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
+        how = self.offers.how_to_mean(revision) or "`fallback.pending: 0` says so"
         return f"{why}; if this is meant, {how}"
 
     async def _roll_back(self, why: str) -> None:

@@ -26,6 +26,8 @@ log = structlog.get_logger(component="rollout")
 #: The kill switch: with `stop` on the policies' ConfigMap, every stage stops.
 STOP_ANNOTATION: Final = "starsched.dev/rollout"
 STOP: Final = "stop"
+#: What a source without files means.
+NO_FILES: Final = "there are no policies in it, so the built-in ones decide"
 #: Names the revision that may take away what it takes away.
 MEANT_ANNOTATION: Final = "starsched.dev/accept-losses"
 

@@ -31,7 +31,6 @@ from engine.rollout.judge import (
 from engine.rollout.last_good import Progress
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.offers import Offers
-from engine.rollout.sources import MEANT_ANNOTATION
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus, StageStatus
 from engine.rollout.trial import LoadedRevision, Rejected
 from engine.rollout.verdict import Outcome, Verdict
@@ -234,9 +233,9 @@ class Staging:
         self._update(stage=self._status.stages.index(stage), verdict=verdict)
         self._on_verdict(stage.name, "fail", elapsed)
         failed = {one.name for one in verdict.gates if one.verdict == "fail"}
-        can_say = failed <= MEANT_GATES and self._offers.reference is not None
-        hint = f"if this is meant, annotate the ConfigMap: {MEANT_ANNOTATION}={revision}"
-        problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint if can_say else "")
+        how = self._offers.how_to_mean(revision) if failed <= MEANT_GATES else ""
+        hint = f"if this is meant, {how}" if how else ""
+        problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint)
         raise Rejected(stage.name, [problem], revision)
 
     def _begin(

@@ -131,6 +131,11 @@ def test_a_server_that_is_away_is_not_checked_and_not_fine(tmp_path: Path) -> No
     assert result.exit_code == 3
     assert {"right not asked", "lease not asked", "clock not asked"} <= {*_found(answer, "unknown")}
     assert "policies builtin" in _found(answer, "ok")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    result, answer = _run(path, "--secure-port=0", f"--policies={empty}")
+    assert f"policies {empty}" in _found(answer, "note")
+    assert "the built-in ones decide" in result.output
 
 
 def test_an_administrator_lacks_nothing_but_the_objects(

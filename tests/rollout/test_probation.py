@@ -276,6 +276,9 @@ async def test_pods_that_are_meant_to_wait_roll_nothing_back() -> None:
         b.world.rejected = wave(2)
         b.offer(later)
         await b.until_event("PolicyRolledBack")
+        b.source.offer(Offer(later, "", ABOUT, means=frozenset({"yes"})))
+        event = await b.until_event("PolicyRejected")
+        assert f"accept-losses={revision_of(later)} (it names yes now)" in event
         b.source.offer(Offer(later, "", ABOUT, means=frozenset({revision_of(later)})))
         await b.until_in_force(later)
         await b.seconds(90)

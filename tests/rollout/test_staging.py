@@ -388,8 +388,10 @@ async def test_what_is_meant_by_its_revision_goes_through_its_stages(
             # Another revision is not meant by that, nor is this one by any other.
             for means in ("", "yes", revision_of(OTHER)):
                 b.events.clear()
-                b.source.offer(Offer(EDIT, "", ABOUT, means=frozenset({means})))
-                await b.until_event("PolicyRejected")
+                b.source.offer(Offer(EDIT, "", ABOUT, means=frozenset({means} - {""})))
+                event = await b.until_event("PolicyRejected")
+                assert f"starsched.dev/accept-losses={EDIT_REVISION}" in event
+                assert (f"it names {means} now" in event) == (means != "")
             assert not b.comparing.calls
             b.source.offer(Offer(EDIT, "", ABOUT, means=frozenset({EDIT_REVISION})))
             await b.until_in_force(EDIT)

@@ -172,6 +172,20 @@ def without_waiting() -> SavedStates:
     return SavedStates(SystemClock(), START, patience=0.1, sleep=no_time)
 
 
+@pytest.mark.parametrize(("files", "is_said"), [({}, True), (STORED, False)])
+async def test_a_source_without_policies_is_said_to_mean_the_built_in_ones(
+    files: Mapping[str, str], is_said: bool
+) -> None:
+    """An empty directory, such as a volume that was not mounted, meant other rules silently."""
+    rollout = make_rollout(Source(files), Kept(), World(), sleep=no_time)
+    with structlog.testing.capture_logs() as logs:
+        await rollout.start()
+    await rollout.stop()
+    said = [one for one in logs if one["event"] == "The source is empty"]
+    assert bool(said) == is_said
+    assert all("the built-in ones decide" in one["reason"] for one in said)
+
+
 async def test_a_start_goes_on_without_a_store_that_hangs_if_that_is_wanted() -> None:
     """It took two minutes. What was taken back before must not be in force for good, nor forgotten.
 
