@@ -117,7 +117,6 @@ class Sparing:
     def _look_around(self) -> None:
         """Note what the members depend on now, unless that is each other."""
         placed = [(one.node, one.pod) for one in self._placements]
-        self._domains.clear()
         alone = self._seen()
         for node, pod in placed:
             self._cache.assume(pod, node)
@@ -164,7 +163,9 @@ class Sparing:
 
     def _label(self, name: str, key: str) -> str | None:
         info = self._cache.node_info(name)
-        return None if info is None or info.node is None else info.node.labels.get(key)
+        assert info is not None, "a node of the snapshot is gone"
+        assert info.node is not None, "a node of the snapshot is gone"
+        return info.node.labels.get(key)
 
     def _still_fit(self, nodes: set[str] | None) -> bool:
         """True if the members pass the filters on their nodes, one after the other.
