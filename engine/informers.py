@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.caching.objects import ApiObject
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
@@ -18,6 +19,7 @@ from engine.model import objects as api
 from engine.model.claim_decoding import decode_claim
 from engine.model.decoding import decode_object
 from engine.model.node import Node
+from engine.model.partial_decoding import decoded_in_part
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
 from engine.model.shared_parts import SharedParts, shared_claims, shared_pods, shared_volumes
@@ -82,37 +84,66 @@ def make_informers(
     """
 
     def made() -> Iterator[Informer[Any]]:
-        yield Informer(client, resources.NODES, Node.from_raw, nodes)
+        yield Informer(client, resources.NODES, decode_node, nodes, unread=_unread_of_manifest)
         # All are looked for as often: one may come with an upgrade, or with a feature gate.
         optional = WatchOptions(optional=True, absent_retry=VERSIONS_RETRY_SECONDS)
         for resource, record in OTHER_OBJECTS:
-            decode, handlers = _decoder_of(record), [others(resource)]
+            decode, handlers = decoder_of(record), [others(resource)]
             older = resources.OLDER_VERSIONS.get(resource, ())
             yield Informer(
                 client,
                 resource,
                 decode,
                 handlers,
+                unread=_unread,
                 on_served=partial(on_served, resource) if older else lambda _: None,
                 options=replace(optional, older=older),
             )
         options = WatchOptions(field_selector=NOT_TERMINAL)
-        yield Informer(client, resources.PODS, pod_decoder(), pods, options=options)
+        yield Informer(
+            client,
+            resources.PODS,
+            pod_decoder(),
+            pods,
+            unread=_unread_of_manifest,
+            options=options,
+        )
 
     return list(made())
+
+
+def _unread(obj: ApiObject) -> Sequence[str]:
+    return obj.metadata.unread
+
+
+def _unread_of_manifest(obj: Node | Pod) -> Sequence[str]:
+    return obj.manifest.metadata.unread
 
 
 def pod_decoder() -> Callable[[bytes], Pod]:
     """Makes the pod of a JSON text, which shares what it has in common with others."""
     of_controller = shared_pods()
-    return lambda raw: Pod(of_controller.of(decode_object(api.PodManifest, raw)), raw)
+
+    def decode(raw: bytes) -> Pod:
+        found = decoded_in_part(partial(decode_object, api.PodManifest), api.PodManifest, raw)
+        # What is recorded of it is what was read: its text would fail again.
+        return Pod(of_controller.of(found), None if found.metadata.unread else raw)
+
+    return decode
 
 
-def _decoder_of(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
-    if record is devices.ResourceClaim:
-        return decode_claim
+def decode_node(raw: bytes) -> Node:
+    """The node of a JSON text; what of it cannot be read is in its `metadata.unread`."""
+    found = decoded_in_part(partial(decode_object, api.NodeManifest), api.NodeManifest, raw)
+    return Node(found, None if found.metadata.unread else raw)
+
+
+def decoder_of(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    """Makes a *record* of a JSON text; what of it cannot be read is in its `metadata.unread`."""
+    whole = decode_claim if record is devices.ResourceClaim else partial(api.decode, record)
+    decode = partial(decoded_in_part, whole, record)
     sharing = _SHARING.get(record)
     if sharing is None:
-        return lambda raw: api.decode(record, raw)
+        return decode
     alike = sharing()
-    return lambda raw: alike.of(api.decode(record, raw))
+    return lambda raw: alike.of(decode(raw))

@@ -351,6 +351,12 @@ def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]], clock: Cl
         lambda: {str(one.resource): float(one.currency.is_forbidden) for one in informers},
     )
     metrics.pull_gauges(
+        "starsched_unread_objects",
+        "Objects of which a part cannot be read, as a field has a value that is not understood.",
+        "resource",
+        lambda: {str(one.resource): float(one.unread_count) for one in informers},
+    )
+    metrics.pull_gauges(
         "starsched_watch_age_seconds",
         "Seconds since a resource was last known to be current: since the end of a list, an event "
         "or bookmark, or the orderly end of a watch. A watch that works is up to two minutes old.",

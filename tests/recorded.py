@@ -1,5 +1,6 @@
 """A kernel that is recorded, for tests of what reads decision logs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -31,10 +32,12 @@ from engine.telemetry.metrics import Metrics
 class RecordedKernel:
     """A kernel with the shipped policies, recorded in *directory*; dated by *clock*."""
 
-    def __init__(self, directory: Path, clock: VirtualClock) -> None:
+    def __init__(
+        self, directory: Path, clock: VirtualClock, kinds: Sequence[str] = ("services",)
+    ) -> None:
         self._clock = clock
         self.writer = LogWriter(LogSettings(directory), "test")
-        self._recorder = Recorder(self.writer, clock, ["services"])
+        self._recorder = Recorder(self.writer, clock, kinds)
         self._recorder.start()
         bundle = build_bundle({})
         self._evaluator = InProcessEvaluator(bundle.program)

@@ -15,6 +15,8 @@ from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 
+# The kinds of `ObjectStore.unread` that are kept here.
+_PODS, _NODES = "pods", "nodes"
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -67,6 +69,7 @@ class Cache:
         info = self._infos.get(node.name)
         if info is None or info.node is None:
             self._node_count += 1
+        self.objects.note(_NODES, node.name, node.manifest)
         self._put((self._new_info(node.name) if info is None else info).with_node(node))
 
     def remove_node(self, name: str) -> None:
@@ -75,6 +78,7 @@ class Cache:
         if info is None or info.node is None:
             return
         self._node_count -= 1
+        self.objects.note(_NODES, name, None)
         self._put(info.with_node(None))
 
     # --- facts -------------------------------------------------------------------------------
@@ -248,7 +252,7 @@ class Cache:
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
         """Inside, pods can be removed, added and assumed; in the end all are as they were."""
-        infos, pods = self._infos.copy(), self._pods.copy()
+        infos, pods, unread = self._infos.copy(), self._pods.copy(), self.objects.unread
         uids, assumed = self._uid_of.copy(), self._assumed.copy()
         try:
             yield
@@ -256,6 +260,7 @@ class Cache:
             changed = [name for name, info in self._infos.items() if infos.get(name) is not info]
             changed += [name for name in infos if name not in self._infos]
             self._infos, self._pods, self._uid_of, self._assumed = infos, pods, uids, assumed
+            self.objects.unread = unread
             self._stale.update(dict.fromkeys(changed))
             self.pods_generation += 1
 
@@ -284,6 +289,7 @@ class Cache:
             self._drop(pod.uid)
         info = self._infos.get(pod.node_name) or self._new_info(pod.node_name)
         self._put(info.with_pod(pod))
+        self.objects.note(_PODS, pod.uid, pod.manifest)
         self._pods[pod.uid] = pod
         self._uid_of[pod.key] = pod.uid
         self.pods_generation += 1
@@ -292,6 +298,7 @@ class Cache:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return
+        self.objects.note(_PODS, uid, None)
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._put(self._infos[pod.node_name].without_pod(uid))

@@ -3,7 +3,8 @@
 Owns their last known state by kind and key. Pods and nodes live in `cache.py`.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from engine.model.objects import ObjectMeta
@@ -36,10 +37,14 @@ class ObjectStore:
     Attributes:
         unknown: Kinds that cannot be read any more, pods and nodes among them, each with the reason
             for people. What is stored of them is too old to decide by.
+        unread: The objects of which a part cannot be read, placed pods and nodes among them, by
+            kind and key (a pod's is its uid). What is stored of them lacks that part.
     """
 
     def __init__(self) -> None:
         self.unknown: Mapping[str, str] = {}
+        self.unread: Mapping[tuple[str, str], ApiObject] = {}
+        self._noted: dict[tuple[str, str], ApiObject] | None = None
         self._by_kind: dict[str, dict[str, Any]] = {}
         self._by_namespace: dict[tuple[str, str], dict[str, Any]] = {}
         self._generations: dict[str, int] = {}
@@ -72,7 +77,25 @@ class ObjectStore:
 
     def get(self, kind: str, key: str) -> Any | None:
         """The object of *key*, or None."""
+        if self._noted is not None and (kind, key) in self.unread:
+            self._noted[kind, key] = self.unread[kind, key]
         return self._by_kind.get(kind, {}).get(key)
+
+    def note(self, kind: str, key: str, obj: ApiObject | None) -> None:
+        """Follow in `unread` that *obj* is the object of *key* now; None: there is none."""
+        if obj is not None and obj.metadata.unread:
+            self.unread = {**self.unread, (kind, key): obj}
+        elif (kind, key) in self.unread:
+            self.unread = {k: one for k, one in self.unread.items() if k != (kind, key)}
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[Mapping[tuple[str, str], ApiObject]]:
+        """Inside, the objects of `unread` that `get` gives are noted in what is yielded."""
+        before, self._noted = self._noted, {}
+        try:
+            yield self._noted
+        finally:
+            self._noted = before
 
     def indexed(self, kind: str, by: Value, value: str) -> list[Any]:
         """The objects of *kind* for which *by* gives *value*, in the order of their keys.
@@ -118,11 +141,12 @@ class ObjectStore:
             before is not None
             and before._generations == self._generations
             and before.unknown == self.unknown
+            and before.unread is self.unread
         ):
             return before
         same = set() if before is None else self._same_as(before)
         copy = ObjectStore()
-        copy.unknown = self.unknown
+        copy.unknown, copy.unread = self.unknown, self.unread
         copy._generations = self._generations.copy()
         for kind, objects in self._by_kind.items():
             if before is not None and kind in same:
@@ -146,6 +170,7 @@ class ObjectStore:
 
     def _changed(self, kind: str, key: str, before: Any | None, after: Any | None) -> None:
         self._generations[kind] = self.generation(kind) + 1
+        self.note(kind, key, after)
         for (indexed, by), index in self._indexes.items():
             if indexed == kind:
                 _file(index, by, key, before, after)

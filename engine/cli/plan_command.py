@@ -185,6 +185,10 @@ class _Plan:
         except KeyError as error:
             raise InputError(str(error.args[0])) from error
         report_missing(cluster)
+        if unread := ", ".join(f"`{one}`" for one in sorted(cluster.unknown_kinds())):
+            self._notes.append(
+                f"{unread} not read: pods whose decisions depend on it are not compared"
+            )
         if files is not None:
             index = PlanIndex(
                 revision, base.resource_version, generation_of(cluster.nodes), digest(files.texts)

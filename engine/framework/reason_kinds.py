@@ -147,6 +147,14 @@ _ENTRIES: Final = (
         BROKEN,
     ),
     _failure(
+        "ObjectNotReadable",
+        "an object that the decision depends on has a field whose value is not understood",
+        "correct the field of the object that the message names, or upgrade the scheduler",
+        Owner.OBJECT,
+        "pods that depend on that object wait until it is another one, a node that it is about "
+        "takes no pods, and pods that it may protect are not evicted; nothing else is held",
+    ),
+    _failure(
         "BindingFailed",
         "a node was chosen, and the pod could not be prepared for it or bound to it",
         "read the message; the pod is tried again after its backoff",

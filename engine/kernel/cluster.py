@@ -33,6 +33,7 @@ from engine.queueing.events import (
     DELETE,
     NODE_ADD,
     NODE_DELETE,
+    READABLE_AGAIN,
     UPDATE,
     ClusterEvent,
     is_meaningful_pod_change,
@@ -100,6 +101,12 @@ class ClusterChanges:
 
     def take(self, event: ObjectChanged) -> None:
         """Apply one change."""
+        unread = self._cache.objects.unread
+        self._apply(event)
+        if unread.keys() - self._cache.objects.unread.keys():
+            self._queue.move(READABLE_AGAIN)
+
+    def _apply(self, event: ObjectChanged) -> None:
         if event.plural == PODS:
             self._take_pod(event.old, event.new)
         elif event.plural == NODES:

@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol
 
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.framework.reasons import Reason, failure
+from engine.framework.reasons import rejection as reason_of
+from engine.framework.status import Status
 from engine.kernel.attempts import Attempts
 from engine.kernel.entities import Entities
 from engine.kernel.events import Reply
@@ -365,10 +367,12 @@ class GroupAttempts:
             why = _TOO_FEW.format(attempt.min_count, attempt.scheduled, attempt.remaining)
         untried = text = why if why and is_tried else ", ".join(filter(None, (UNSCHEDULABLE, why)))
         nodes: dict[str, str] | None = None
+        held_by: Status | None = None
         if members:
             trial = functools.partial(self._try, attempt.key, members, scheduler)
             outcome = self._post_filters.run(attempt.key, members, attempt.states, scheduler, trial)
             text, nodes = ", ".join(filter(None, (text, outcome.message))), outcome.nodes
+            held_by = outcome.held
         self._report(
             attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text
         )
@@ -381,6 +385,13 @@ class GroupAttempts:
                 if queued.uid in held:
                     message = text if nodes is not None else f"{UNSCHEDULABLE}, {text}"
                 rejection = Rejection(message, is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
+            if held_by is not None:
+                # What is said of nodes is true, but not why the pod waits.
+                rejectors = rejection.rejectors | {held_by.plugin}
+                message = rejection.message if held_by.message in rejection.message else text
+                rejection = replace(
+                    rejection, message=message, rejectors=rejectors, reason=reason_of(held_by)
+                )
             if nodes is not None:
                 rejection = replace(rejection, nominated_node=nodes.get(queued.uid, ""))
             self._fail_one(attempt, queued, rejection, scheduler, started_at)

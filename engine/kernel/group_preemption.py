@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.caching.cache import Cache
+from engine.framework.status import Status
 from engine.kernel.group_sparing import Sparing, Unit
 from engine.kernel.instructions import Evict, Instruction
 from engine.kernel.pod_groups import GroupKey, PodGroups
@@ -47,12 +48,13 @@ class Outcome:
     """What preemption can do for a group.
 
     `nodes` are those to nominate its pods for, by uid; None: it cannot help. `is_final`: nothing
-    else need be said.
+    else need be said. `held`: why no pods are evicted, although that would help.
     """
 
     message: str
     nodes: dict[str, str] | None = None
     is_final: bool = False
+    held: Status | None = None
 
 
 class GroupPreemption:
@@ -120,10 +122,6 @@ class GroupPreemption:
         if not units:
             self._observe(UNRESOLVABLE, started_at)
             return Outcome(_NO_VICTIMS, is_final=True)
-        held = scheduler.missing_for_preemption(pods[0], self._cache.snapshot())
-        if held is not None:
-            self._observe(UNRESOLVABLE, started_at)
-            return Outcome(held.message, is_final=True)
         budgets = Budgets(self._cache.snapshot())
         length = len(self._out)
         with self._cache.trial():
@@ -144,6 +142,9 @@ class GroupPreemption:
         self._observe("Unschedulable" if why_not else "Success", started_at)
         if why_not:
             return Outcome(why_not)
+        held = scheduler.missing_for_preemption(pods[0], self._cache.snapshot())
+        if held is not None:
+            return Outcome(held.message, is_final=True, held=held)
         self._evict(key, pods, victims, scheduler)
         nodes = {placement.pod.uid: placement.node for placement in placements}
         return Outcome(_FOUND.format(sum(len(unit.pods) for unit in victims)), nodes)

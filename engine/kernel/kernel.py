@@ -289,6 +289,8 @@ class Kernel:
         before, objects.unknown = objects.unknown, dict(event.unknown)
         if before.keys() - event.unknown.keys():
             self.queue.move(READABLE_AGAIN)
+        if event.unknown.keys() - before.keys():
+            self.queue.rekey()  # asks every gate again: what it says may come of what is unknown
 
     # --- policies, leadership, time
 

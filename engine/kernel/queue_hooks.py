@@ -67,6 +67,7 @@ class QueueHooks:
         if why is None:
             gate, has_failed = self._ask_gate(pod, scheduler)
             if gate is not None:
+                gate = scheduler.gate(pod, gate, self._cache.snapshot())
                 self._out.append(ReportGate(pod, *gate, revision, has_failed))
                 return gate
             why = self._throttle.why_throttled(Work.ATTEMPT, pod)

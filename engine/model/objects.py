@@ -27,7 +27,11 @@ class OwnerReference(Record, frozen=True):
 
 
 class ObjectMeta(Record, frozen=True):
-    """Metadata of any object. Times are RFC 3339 strings as the API sends them."""
+    """Metadata of any object. Times are RFC 3339 strings as the API sends them.
+
+    `unread` is no field of the API: the fields of the object whose values are not understood, each
+    with what was expected and what came (see `partial_decoding`); usually none.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -39,6 +43,7 @@ class ObjectMeta(Record, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    unread: tuple[str, ...] = ()
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -347,6 +347,7 @@ def _qos_class(manifest: PodManifest) -> str:
 
 def _problems(manifest: PodManifest) -> Iterator[str]:
     spec, status = manifest.spec, manifest.status
+    yield from manifest.metadata.unread
     for field, containers in (
         ("containers", spec.containers),
         ("initContainers", spec.init_containers),

@@ -91,6 +91,7 @@ class PodGroup(Record, frozen=True):
     def problem(self) -> str:
         """The first of its fields that cannot be followed, with what was expected; "" if none."""
         for found in (
+            *self.metadata.unread,
             _policy_problem(self.spec.get("schedulingPolicy")),
             _mode_problem(self.spec.get("disruptionMode")),
             _priority_problem(self.spec.get("priority")),

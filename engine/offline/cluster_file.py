@@ -19,6 +19,7 @@ from engine.caching.cache import Cache
 from engine.facts.collection import FactsDocument
 from engine.manifests.field_errors import describe_error, shown
 from engine.model import objects as api
+from engine.model.event_kinds import KINDS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
@@ -275,8 +276,11 @@ class Cluster:
         return found[0]
 
     def world(self, without: Pod | None = None) -> World:
-        """The cluster at rest, with the placed pods except *without*. Raises `ManifestError`."""
-        return World.from_manifests(
+        """The cluster at rest, with the placed pods except *without*. Raises `ManifestError`.
+
+        Decisions that depend on kinds of which the objects could not be read are held.
+        """
+        world = World.from_manifests(
             self.nodes,
             (
                 self._with_priority(one)
@@ -285,6 +289,17 @@ class Cluster:
             ),
             (self._admitted(one) for one in self.objects),
         )
+        world.cache.objects.unknown = self.unknown_kinds()
+        return world
+
+    def unknown_kinds(self) -> dict[str, str]:
+        """The kinds that could not be read, by plural name, with the reason."""
+        named = {resource.partition(".")[0]: resource for resource in self.missing}
+        return {
+            plural: f"{resource} cannot be read: {self.missing[resource]}"
+            for plural, resource in named.items()
+            if plural in KINDS
+        }
 
     def show_facts(
         self, cache: Cache, config: FactsConfig, pods: Iterable[Pod], nodes: Iterable[Node] = ()

@@ -14,6 +14,7 @@ epoch) and its kind `e`:
     assume       `uid`, `node`, `annotations`; forget: `uid`, `undone` (it was still assumed)
     facts        `of` (`node`, `pod`, `others`), `key`, `facts`
     typeLabels   `labels`
+    unknown      the kinds that cannot be read, by plural name, with the reason: `kinds`
     nominations  `pods`: [uid, node] of every pod that is nominated for a node, in order
     checkpoint   the state is complete: `state`, `held`
     decision     `pod`, `uid`, `podHash`, `state`, `revision`, `verdict`, `answers`
@@ -158,6 +159,13 @@ class StateHash:
     def drop(self, kind: str, key: str) -> None:
         """Note that something was removed; no effect if it was not there."""
         self._sum = (self._sum - self._parts.pop((kind, key), 0)) & _MASK
+
+    def put_unknown(self, kinds: Mapping[str, str]) -> None:
+        """Note which kinds cannot be read."""
+        if kinds:
+            self.put("unknown", "", _encode(dict(sorted(kinds.items()))))
+        else:
+            self.drop("unknown", "")
 
     def put_nominations(self, pods: Sequence[Sequence[str]]) -> None:
         """Note all nominations, as [uid, node]."""

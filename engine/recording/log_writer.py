@@ -285,6 +285,8 @@ class LogWriter:
                 contents = {**contents, "facts": msgspec.Raw(text)}
             case "typeLabels":
                 self._state.put("typeLabels", "", msgspec.json.encode(contents["labels"]))
+            case "unknown":
+                self._state.put_unknown(contents["kinds"])
             case "nominations":
                 for pod in contents.pop("objects"):
                     self._pend(at, pod)

@@ -20,6 +20,7 @@ from engine.kernel.events import (
     OtherFactsChanged,
     PodFactsChanged,
     PodTypeLabelsChanged,
+    ReadabilityChanged,
 )
 from engine.kernel.instructions import (
     Instruction,
@@ -83,6 +84,9 @@ def state_of(cache: Cache) -> list[tuple[str, Entry]]:
         ("facts", _others(snapshot.cluster_facts, snapshot.type_facts, snapshot.pod_facts))
     )
     entries.append(("typeLabels", {"labels": list(snapshot.pod_type_labels)}))
+    # 4. What cannot be read: usually nothing.
+    if cache.objects.unknown:
+        entries.append(("unknown", {"kinds": dict(cache.objects.unknown)}))
     return entries
 
 
@@ -185,6 +189,8 @@ class Recorder:
                 self._note("facts", _others(cluster, types, pods))
             case PodTypeLabelsChanged(labels=labels):
                 self._note("typeLabels", {"labels": list(labels)})
+            case ReadabilityChanged(unknown=unknown):
+                self._note("unknown", {"kinds": dict(unknown)})
         self._note_all(instructions)
 
     def _note_object(self, plural: str, old: Any | None, new: Any | None) -> None:

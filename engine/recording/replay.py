@@ -24,6 +24,7 @@ from engine.kernel.events import (
     OtherFactsChanged,
     PodFactsChanged,
     PodTypeLabelsChanged,
+    ReadabilityChanged,
     Reply,
     RevisionSwitched,
 )
@@ -218,6 +219,9 @@ class Replayer:
             case "typeLabels":
                 self._report(PodTypeLabelsChanged(tuple(line.labels)))
                 self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
+            case "unknown":
+                self._report(ReadabilityChanged(line.kinds))
+                self._state.put_unknown(line.kinds)
             case "nominations" | "promises":
                 self._nominate(line)
             case "checkpoint":

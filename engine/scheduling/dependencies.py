@@ -13,11 +13,11 @@ A hook that a pre-filter switched off for the pod is not asked, so nothing depen
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from engine.caching.objects import ObjectStore, Value
+from engine.caching.objects import ApiObject, ObjectStore, Value, object_key
 from engine.caching.snapshot import Snapshot
-from engine.framework.profile import Profile
+from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.reasons import CLUSTER_READS
 from engine.framework.status import Code, Status
 from engine.model.event_kinds import KINDS
@@ -27,6 +27,7 @@ from engine.policy.bundle import Bundle
 from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import VIEWS
 from engine.queueing.hints import INTERESTS
+from engine.queueing.places import Gate
 from engine.scheduling import disruption_budgets
 from engine.scheduling.counted import CountedHook
 from engine.scheduling.feasibility import RuntimeUse
@@ -34,10 +35,9 @@ from engine.scheduling.hook_use import HookUse
 from engine.scheduling.pod_class import PodClass
 from engine.scheduling.pod_hooks import PodHooks
 from engine.scheduling.runtime_plugin import RuntimePlugin
+from engine.scheduling.unread_objects import ALWAYS, held_by
 from engine.scheduling.victims import PLUGIN
 
-#: Every decision depends on them.
-_ALWAYS: Final = ("nodes", "pods")
 #: What only preemption asks.
 _OF_PREEMPTION: Final = frozenset({"victim_key", "candidate_key"})
 _PLURALS: Final[Mapping[str, str]] = {kind: plural for plural, kind in KINDS.items()}
@@ -63,13 +63,57 @@ class Dependencies:
         *uses* are the plugins of the runtime that have something to say about it.
         """
         unknown = snapshot.objects.unknown
-        for plural in _ALWAYS:
+        for plural in ALWAYS:
             if plural in unknown:
                 return _held("every decision", plural, unknown)
-        for user, plural in self._read(profile, pod, pod_class, uses, snapshot):
+        for user, plural in self._read(profile, pod, pod_class, uses, snapshot) if unknown else ():
             if plural in unknown:
                 return _held(user, plural, unknown)
+        if snapshot.objects.unread:
+            for enabled, field in self._fields(profile):
+                looked_at = _looked_at(field, pod, snapshot)
+                if looked_at.unread:
+                    return held_by(enabled.policy, looked_at.unread)
         return None
+
+    def kinds(
+        self,
+        profile: Profile,
+        pod: Pod,
+        pod_class: PodClass,
+        uses: Iterable[RuntimeUse],
+        snapshot: Snapshot,
+    ) -> set[str]:
+        """The plural names of what the decision about *pod* depends on; see `missing`."""
+        return {plural for _, plural in self._read(profile, pod, pod_class, uses, snapshot)}
+
+    def gate(self, profile: Profile, pod: Pod, gate: Gate, snapshot: Snapshot) -> Gate:
+        """*gate*, or one that says what it depends on and cannot be read: that is why it is shut.
+
+        A claim or a group that is not known need not be missing.
+        """
+        unknown = snapshot.objects.unknown
+        for plural in self._behind_gate(profile, pod, gate.plugin, snapshot) if unknown else ():
+            if plural in unknown:
+                held = _held(gate.plugin, plural, unknown)
+                return Gate(gate.plugin, held.message, held.token)
+        return gate
+
+    def _behind_gate(
+        self, profile: Profile, pod: Pod, policy: str, snapshot: Snapshot
+    ) -> Iterator[str]:
+        plugin = self._hooks.plugins.get(policy)
+        if plugin is not None:
+            yield from of_plugin(plugin)
+        for enabled in profile.at("pre_enqueue"):
+            if enabled.policy != policy:
+                continue
+            reads = self._reads(policy, "pre_enqueue")
+            for field in sorted(fields_of("pod", reads.pod)):
+                yield from sorted(_looked_at(field, pod, snapshot).kinds)
+            yield from _behind(reads, ["cluster"])
+            if "group" in reads.params and self._hooks.group_of(enabled, pod, snapshot) is not None:
+                yield from sorted({_PLURALS["PodGroup"], *_behind(reads, ["group"])})
 
     def missing_for_preemption(self, profile: Profile, snapshot: Snapshot) -> Status | None:
         """Why no victims can be chosen while some kinds are unknown; None: they can."""
@@ -91,6 +135,17 @@ class Dependencies:
     def _reads(self, policy: str, hook: str) -> Reads:
         return self._bundle.policies[policy].hooks.get(hook, Reads())
 
+    def _fields(self, profile: Profile) -> Iterator[tuple[EnabledPolicy, str]]:
+        """The fields of the pod that are read, each once, with the first that reads it."""
+        made: set[str] = set()
+        for hook, all_enabled in profile.points.items():
+            if hook in _OF_PREEMPTION:
+                continue
+            for enabled in all_enabled:
+                fields = fields_of("pod", self._reads(enabled.policy, hook).pod) - made
+                made |= fields
+                yield from ((enabled, field) for field in sorted(fields))
+
     def _read(
         self,
         profile: Profile,
@@ -108,7 +163,7 @@ class Dependencies:
                 reads = self._reads(enabled.policy, hook)
                 for field in sorted(fields_of("pod", reads.pod)):
                     if field not in made:
-                        made[field] = _looked_at(field, pod, snapshot)
+                        made[field] = _looked_at(field, pod, snapshot).kinds
                     for plural in sorted(made[field]):
                         yield enabled.policy, plural
                 # `tie_key` and `annotate` are asked whatever the pre-filters said.
@@ -154,42 +209,56 @@ def _behind(reads: Reads, views: Iterable[str]) -> list[str]:
     return sorted(_PLURALS[kind] for kind in kinds if kind in _PLURALS)
 
 
-def _looked_at(field: str, pod: Pod, snapshot: Snapshot) -> frozenset[str]:
-    """The kinds of objects that making *field* of this pod looks at."""
+class _LookedAt(NamedTuple):
+    """What making a field of a pod looks at: kinds of objects, and those that cannot be read."""
+
+    kinds: frozenset[str] = frozenset()
+    unread: Mapping[tuple[str, str], ApiObject] = {}
+
+
+def _looked_at(field: str, pod: Pod, snapshot: Snapshot) -> _LookedAt:
+    """What making *field* of this pod looks at."""
     known = VIEWS["pod"].get(field)
     if known is None:
-        return frozenset(KINDS)
+        return _LookedAt(frozenset(KINDS))
     if not any(kind in _PLURALS for kind in known.changed_by):
-        return frozenset()
+        return _LookedAt()
     store = _Noting(snapshot.objects)
     facts = Snapshot(store)
     facts.volume_users = snapshot.volume_users
     known.extract(pod, facts)
-    return frozenset(store.looked_at)
+    return _LookedAt(frozenset(store.looked_at), store.found_unread)
 
 
 class _Noting(ObjectStore):
-    """A view of *objects* that notes which kinds are looked at."""
+    """A view of *objects* that notes which kinds are looked at, and what of that is unread."""
 
     def __init__(self, objects: ObjectStore) -> None:
         super().__init__()
         self._objects = objects
         self.looked_at: set[str] = set()
+        self.found_unread: dict[tuple[str, str], ApiObject] = {}
+
+    def _found(self, kind: str, found: list[Any]) -> list[Any]:
+        self.looked_at.add(kind)
+        if self._objects.unread:
+            unread = [obj for obj in found if obj.metadata.unread]
+            self.found_unread |= {(kind, object_key(obj)): obj for obj in unread}
+        return found
 
     def get(self, kind: str, key: str) -> Any | None:
         """As `ObjectStore.get`."""
-        self.looked_at.add(kind)
-        return self._objects.get(kind, key)
+        found = self._objects.get(kind, key)
+        self._found(kind, [] if found is None else [found])
+        return found
 
     def indexed(self, kind: str, by: Value, value: str) -> list[Any]:
         """As `ObjectStore.indexed`."""
-        self.looked_at.add(kind)
-        return self._objects.indexed(kind, by, value)
+        return self._found(kind, self._objects.indexed(kind, by, value))
 
     def list(self, kind: str, namespace: str | None = None) -> list[Any]:
         """As `ObjectStore.list`."""
-        self.looked_at.add(kind)
-        return self._objects.list(kind, namespace)
+        return self._found(kind, self._objects.list(kind, namespace))
 
     def count(self, kind: str) -> int:
         """As `ObjectStore.count`."""

@@ -60,7 +60,8 @@ class Filters:
 
     `late` are those that the class vectors do not hold, by their place in the order. `columns`
     keeps the counters of each, once they were needed, `counted` which kinds of pods they count.
-    `nominations` are other pods by slot, `nominated_node` is the pod's own ("" for none).
+    `nominations` are other pods by slot, `nominated_node` is the pod's own ("" for none). `closed`
+    are the slots of nodes that no filter is asked about, with the codes of their rejections.
     """
 
     pod: Pod
@@ -70,6 +71,7 @@ class Filters:
     late: tuple[CountedHook | RuntimeUse, ...] = ()
     nominations: NominatedPods = field(default_factory=NominatedPods)
     nominated_node: str = ""
+    closed: Mapping[int, int] = field(default_factory=dict)
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
 
@@ -101,9 +103,12 @@ class Feasibility:
         them on it, too.
         """
         codes = filters.pod_class.codes
-        if not (filters.late or filters.nominations):
+        if not (filters.late or filters.nominations or filters.closed):
             return codes, {}
         codes = codes.copy()
+        for slot, code in filters.closed.items():
+            if codes[slot] != ABSENT:
+                codes[slot] = code
         failures: dict[int, PolicyFailure] = {}
         for use in filters.late:
             is_open = self._open_to(codes, use.position, filters, failures)
@@ -131,7 +136,8 @@ class Feasibility:
         for slot in known.stale(filters.nominations, filters.snapshot):
             info, pods = filters.snapshot.infos[slot], filters.nominations.get(slot)
             verdict: int | PolicyFailure = FITS
-            if info is not None and pods and not (is_narrowed and codes[slot] == ABSENT):
+            is_asked = slot not in filters.closed and not (is_narrowed and codes[slot] == ABSENT)
+            if info is not None and pods and is_asked:
                 verdict, is_late = self._with_pods(filters, info, PodChanges(slot), pods)
                 if is_late:
                     known.ask_again(slot)
@@ -377,6 +383,8 @@ class Feasibility:
         *info* already shows the changes. The pod has to fit with the pods that are nominated to
         the node and without them.
         """
+        if changes.slot in filters.closed:
+            return filters.closed[changes.slot]
         nominated = filters.nominations.get(changes.slot)
         if nominated:
             verdict, _ = self._with_pods(filters, info, changes, nominated)

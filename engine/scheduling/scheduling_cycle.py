@@ -9,6 +9,7 @@ hooks are given for a pod is put together by `pod_classifier`.
                   \\-> post-filter
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import Profile
+from engine.framework.reasons import CLUSTER_READS
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -29,6 +31,7 @@ from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.queueing.nominator import Nominator
+from engine.queueing.places import Gate
 from engine.scheduling.choice import Choice, LateScores, choice_of
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import Decision, Explanation, NodeCodes, PolicyScores, Steps
@@ -64,6 +67,7 @@ from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import highest, tie_order
 from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
+from engine.scheduling.unread_objects import closed_nodes, held_by
 from engine.scheduling.victims import PLUGIN
 
 #: No pod is nominated to a node.
@@ -331,6 +335,10 @@ class Scheduler:
             inputs=self._feasibility.inputs(filters),
         )
 
+    def gate(self, pod: Pod, gate: Gate, snapshot: Snapshot) -> Gate:
+        """*gate* of *pod*, with the reason that it depends on what cannot be read, if it does."""
+        return self.dependencies.gate(self._profiles[pod.scheduler_name], pod, gate, snapshot)
+
     def missing_for_preemption(self, pod: Pod, snapshot: Snapshot) -> Status | None:
         """Why no pods can be evicted for *pod* while some kinds of objects are unknown."""
         profile = self._profiles[pod.scheduler_name]
@@ -408,14 +416,17 @@ class Scheduler:
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
         pod_class = self._class_of(profile, pod, snapshot, nominator)
-        if snapshot.objects.unknown:
+        objects = snapshot.objects
+        if objects.unknown or objects.unread:
             held = self.dependencies.missing(profile, pod, pod_class, (), snapshot)
             if held is not None:
                 return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=held))
         if pod_class.pre.failure is not None:
             return self._failed(snapshot, (pod_class.pre.failure,))
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
-        if snapshot.objects.unknown:
+        if rejection is not None and rejection.plugin == CLUSTER_READS:
+            return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=rejection))
+        if objects.unknown:
             held = self._missing_for_plugins(profile, pod, pod_class, uses, rejection, snapshot)
             if held is not None:
                 return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=held))
@@ -508,7 +519,13 @@ class Scheduler:
         if asked is None:
             asked = self._pre_filters[key] = self._plugins_before(profile, key[1])
         for plugin, arguments, position in asked:
-            state = plugin.pre_filter(pod, snapshot, arguments)
+            if not snapshot.objects.unread:
+                state = plugin.pre_filter(pod, snapshot, arguments)
+            else:
+                with snapshot.objects.noting() as unread:
+                    state = plugin.pre_filter(pod, snapshot, arguments)
+                if unread:
+                    return uses, held_by(plugin.name, unread)
             if isinstance(state, Status):
                 status = replace(state, plugin=plugin.name)
                 if status.code in (Code.UNRESOLVABLE, Code.ERROR):
@@ -591,7 +608,26 @@ class Scheduler:
             self._nominations.others(pod, snapshot, nominator),
             # The pod's status may not say yet what the nominator knows.
             nominator.node_of(pod.uid) or pod.nominated_node_name,
+            closed=self._closed(pod, profile, pod_class, snapshot, uses),
         )
+
+    def _closed(
+        self,
+        pod: Pod,
+        profile: Profile,
+        pod_class: PodClass,
+        snapshot: Snapshot,
+        uses: Sequence[RuntimeUse],
+    ) -> dict[int, int]:
+        """The slots of nodes that *pod* cannot go to as a part of what they are is unread."""
+        if not snapshot.objects.unread:
+            return {}
+        kinds = functools.partial(self.dependencies.kinds, profile, pod, pod_class, uses, snapshot)
+        return {
+            snapshot.slot_of[name]: self._memo.reasons.intern(status)
+            for name, status in closed_nodes(snapshot.objects, kinds).items()
+            if name in snapshot.slot_of
+        }
 
     def _filter(self, filters: Filters) -> Generator[Question, Answer, _Filtered]:
         """Ask every filter, in this order: of the class, the late ones, and extenders."""
@@ -601,7 +637,7 @@ class Scheduler:
         failures = filter_failures(pod_class, codes, late_failures, snapshot)
         if failures:
             return _Filtered(codes, failures)
-        is_narrowed = bool(filters.late or filters.nominations)
+        is_narrowed = bool(filters.late or filters.nominations or filters.closed)
         nominated = self._nominated_slot(filters, codes)
         if self.has_extenders:
             answer = yield from self._ask_extenders(filters.pod, codes, snapshot, nominated)

@@ -26,6 +26,7 @@ from engine.scheduling.placed_pods import Holdings, Texts, is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.select_host import SortKey, sort_key
 from engine.scheduling.trial_patterns import Shape, TrialPatterns
+from engine.scheduling.unread_objects import Protection
 
 #: The plugin's name, in the configuration and in statuses.
 PLUGIN: Final = "DefaultPreemption"
@@ -45,6 +46,8 @@ _MOST_KEYS: Final = 65_536
 class _Node:
     """A node and its possible victims: of lower priority, *removed*, without those *kept*.
 
+    `protected` are pods that a budget may cover which cannot be read.
+
     `orders`, one for each that is removed, are None until asked for. `shape` and `holds`,
     one for each as well, are what the node's pattern goes by; None if it has none.
     """
@@ -53,9 +56,22 @@ class _Node:
     info: NodeInfo
     removed: list[Pod]
     kept: Sequence[Pod] = ()
+    protected: Sequence[Pod] = ()
     orders: Sequence[SortKey] | None = None
     shape: Shape | None = None
     holds: list[int] | None = None
+
+    def protect(self, protection: Protection, units: Mapping[str, DisruptionUnit]) -> None:
+        """Keep the pods that *protection* covers, each with all of its unit."""
+        unit_of = {pod.uid: units[pod.uid].pods for pod in self.removed if pod.uid in units}
+        self.protected = [
+            pod
+            for pod in self.removed
+            if any(protection.covers(one) for one in unit_of.get(pod.uid, (pod,)))
+        ]
+        if self.protected:
+            uids = {pod.uid for pod in self.protected}
+            self.removed = [pod for pod in self.removed if pod.uid not in uids]
 
     def keep(self, orders: Sequence[SortKey | None]) -> None:
         """Keep the pods whose order is None."""
@@ -110,14 +126,19 @@ class VictimSelector:
     def kept(
         self, profile: Profile, pods: Sequence[Pod], facts: Snapshot
     ) -> list[Pod] | PolicyFailure:
-        """Those of *pods* that are never evicted."""
+        """Those of *pods* that are never evicted, or not now."""
+        protection = Protection.of(facts.objects)
         enabled = last_enabled(profile, "victim_key")
         if enabled is None or not self._classifier.keeps_pods(enabled):
-            return []
+            return [pod for pod in pods if protection.covers(pod)]
         (orders,) = self._orders(enabled, facts, [pods])
         if isinstance(orders, PolicyFailure):
             return orders
-        return [pod for pod, order in zip(pods, orders, strict=True) if order is None]
+        return [
+            pod
+            for pod, order in zip(pods, orders, strict=True)
+            if order is None or protection.covers(pod)
+        ]
 
     def texts(self, projector: Projector) -> Texts:
         """What hooks with the reads of *projector* are shown of placed pods."""
@@ -142,13 +163,17 @@ class VictimSelector:
         nodes = [_node(filters, slot, units) for slot in slots]
         failed: dict[int, PolicyFailure] = {}
         # 1. Pods that are never evicted stay where they are in all that follows.
+        protection = Protection.of(filters.snapshot.objects)
+        if protection:
+            for node in nodes:
+                node.protect(protection, units)
         if enabled is not None and self._classifier.keeps_pods(enabled):
             failed = self._ask(enabled, filters, nodes)
         # 2. Does the pod fit at all once every other less important pod is gone?
         answers: list[NodeVictims | Status | PolicyFailure] = []
         hopeful: dict[int, _Node] = {}
         for place, node in enumerate(nodes):
-            found = failed.get(place) or self._without_all(filters, node, patterns)
+            found = failed.get(place) or self._without_all(filters, node, patterns, protection)
             if found is None:
                 hopeful[place] = node
                 found = NO_VICTIMS  # for now
@@ -187,7 +212,11 @@ class VictimSelector:
     # --- without all possible victims -------------------------------------------------------
 
     def _without_all(
-        self, filters: Filters, node: _Node, patterns: TrialPatterns | None
+        self,
+        filters: Filters,
+        node: _Node,
+        patterns: TrialPatterns | None,
+        protection: Protection,
     ) -> Status | PolicyFailure | None:
         """None if the pod fits once all possible victims are gone, else why not."""
         verdict: int | PolicyFailure | None = None
@@ -197,10 +226,12 @@ class VictimSelector:
             return _about(verdict, node.info)
         if verdict == FITS:
             return None
-        if node.kept:
+        if node.kept or node.protected:
             # Is it the kept pods that stand in the way?
-            lower = [*node.removed, *node.kept]
+            lower = [*node.removed, *node.kept, *node.protected]
             bare = self._fits(filters, node.slot, _without(node.info, lower), lower)
+            if bare == FITS and node.protected:
+                return protection.status
             if bare == FITS:
                 enabled = last_enabled(filters.profile, "victim_key")
                 assert enabled is not None

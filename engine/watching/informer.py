@@ -102,6 +102,7 @@ class Informer(Generic[T]):
         resource: What to mirror.
         decode: Makes an object of its JSON; whatever it raises marks the object as malformed: it
             is logged, counted and skipped, and a version known before stays.
+        unread: What of an object *decode* could not read, each field with what came; logged once.
         handlers: One handler or several, called in this order.
         on_synced: Called once, when every handler has processed the whole first list.
         on_served: Called with the version in which the server has the resource, one of *resource*
@@ -117,6 +118,7 @@ class Informer(Generic[T]):
         decode: Callable[[bytes], T],
         handlers: Handler[T] | Sequence[Handler[T]] = (),
         *,
+        unread: Callable[[T], Sequence[str]] = lambda _: (),
         on_synced: Callable[[], None] = _ignore,
         on_served: Callable[[Resource | None], None] = _ignore,
         options: WatchOptions | None = None,
@@ -127,11 +129,13 @@ class Informer(Generic[T]):
         self.resource = resource
         self.counts = WatchCounts()
         self._decode = decode
+        self._unread = unread
         self._handlers: list[Handler[T]] = (
             list(handlers) if isinstance(handlers, Sequence) else [handlers]
         )
         self._on_synced = on_synced
         self._store: dict[str, _Known[T]] = {}
+        self._read_in_part: set[str] = set()
         self._unlisted: set[str] = set()  # while a list runs: known, but not seen in it yet
         self._synced = asyncio.Event()
         self._log = log.bind(resource=str(resource))
@@ -188,6 +192,11 @@ class Informer(Generic[T]):
         """Every object as last reported."""
         return (known.obj for known in self._store.values())
 
+    @property
+    def unread_count(self) -> int:
+        """How many objects there are of which a part cannot be read."""
+        return len(self._read_in_part)
+
     def __len__(self) -> int:
         return len(self._store)
 
@@ -218,6 +227,14 @@ class Informer(Generic[T]):
             self._skip(key, error)
             return meta.resource_version
         self._store[key] = _Known(meta.uid, meta.resource_version, obj)
+        fields = self._unread(obj)
+        if not fields:
+            self._read_in_part.discard(key)
+        else:
+            self._read_in_part.add(key)
+            self.counts.malformed += 1
+            if known is None or self._unread(known.obj) != fields:
+                self._log.error("Cannot read a part of an object", object=key, fields=fields)
         for handler in self._handlers:
             try:
                 if known is None:
@@ -267,6 +284,7 @@ class Informer(Generic[T]):
 
     def _forget(self, key: str, known: _Known[T]) -> None:
         del self._store[key]
+        self._read_in_part.discard(key)
         for handler in self._handlers:
             try:
                 handler.on_delete(known.obj)

@@ -42,6 +42,10 @@ def is_going(cluster: DevCluster, name: str) -> bool:
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
+def budgets_of(app: App) -> list[Any]:
+    return app.cache.objects.list("poddisruptionbudgets")
+
+
 def forbid(cluster: DevCluster, resource: Resource) -> Any:
     """Take the right to read *resource* away, for all of its versions."""
     return [
@@ -127,6 +131,49 @@ async def test_what_can_no_longer_be_read_is_used_for_a_while_and_then_holds_wha
         await eventually(lambda: not app.cache.objects.unknown, seconds=40)
         assert (await readyz(app))[0] == 200
         await eventually(lambda: is_going(cluster, "protected"), seconds=40)
+
+
+async def test_a_budget_of_which_a_part_cannot_be_read_protects_its_namespace(
+    cluster: DevCluster,
+) -> None:
+    """It was skipped with a warning, so its pods had no budget, and were evicted."""
+    urgent = {"metadata": {"name": "urgent"}, "value": 100, "kind": "PriorityClass"}
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", **urgent})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+    }
+    cluster.create(make_node("node-1", cpu="1"), make_pod("protected", cpu="1"), budget)
+
+    def change(subresource: str = "", **fields: Any) -> None:
+        """Change the budget as it is."""
+        known = cluster.get("poddisruptionbudgets", "web")
+        assert known is not None
+        cluster.update("poddisruptionbudgets", {**known, **fields}, subresource=subresource)
+
+    change("status", status={"disruptionsAllowed": "many"})
+    said = "PodDisruptionBudget `default/web` cannot be read: status.disruptionsAllowed: want `int`"
+    label = {"resource": "poddisruptionbudgets.policy"}
+    with structlog.testing.capture_logs() as logs:
+        async with scheduler(cluster) as app:
+            await eventually(lambda: node_of(cluster, "protected") == "node-1")
+            assert metric(app, "starsched_unread_objects", **label) == 1
+            cluster.create(make_pod("urgent", cpu="1", priorityClassName="urgent"))
+            await eventually(lambda: said in condition(cluster, "urgent").get("message", ""))
+            # Changed, and as odd as before: that is said once.
+            change(spec={"selector": {"matchLabels": {"app": "web", "a": "b"}}})
+            await eventually(
+                lambda: [len(one.spec.selector.match_labels) for one in budgets_of(app)] == [2]
+            )
+            assert not is_going(cluster, "protected")
+            change("status", status={"disruptionsAllowed": 1})
+            await eventually(lambda: is_going(cluster, "protected"), seconds=40)
+            assert metric(app, "starsched_unread_objects", **label) == 0
+    errors = [log for log in logs if log["event"] == "Cannot read a part of an object"]
+    assert [(log["log_level"], log["object"]) for log in errors] == [("error", "default/web")]
+    assert errors[0]["resource"] == "poddisruptionbudgets.policy"
 
 
 async def test_a_server_that_hangs_for_too_long_holds_what_needs_it(

@@ -136,3 +136,25 @@ async def test_policies_in_force_that_cannot_be_read_are_not_taken_for_none(
     assert "ConfigMap" in result.output
     assert "--policies names others" in result.output
     assert "fits" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("plural", "code"), [("namespaces", 3), ("services", 3), ("resourceslices", 0)]
+)
+async def test_a_kind_that_may_not_be_listed_is_not_taken_for_empty(
+    live: tuple[DevCluster, Api], tmp_path: Path, plural: str, code: int
+) -> None:
+    """It said "fits" by objects that it had not seen, and a note below."""
+    live[0].faults.fail(403, verb="list", resource=f"{plural}*", times=None)
+    result = await _explain(tmp_path)
+    assert result.exit_code == code, result.output
+    assert f"not read: {plural}" in result.output
+    answer = json.loads((await _explain(tmp_path, "--output=json")).stdout)
+    assert (answer["outcome"] == "unschedulable") is bool(code)
+    assert (f"{plural} cannot be read: " in result.output) is bool(code)
+    given = tmp_path / "pod.yaml"
+    given.write_text(yaml.safe_dump(POD | {"metadata": {"name": "new"}}))
+    words = ["plan", "-f", str(given), f"--kubeconfig={tmp_path / 'kubeconfig'}"]
+    planned = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert planned.exit_code == (1 if code else 0), planned.output
+    assert f"`{plural}` not read" in " ".join(planned.output.split())

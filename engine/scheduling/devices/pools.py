@@ -107,11 +107,22 @@ class PoolSlice:
         self.is_for_unknown_nodes = False
         self.devices: list[PoolDevice] = []
         self.counter_sets: list[tuple[str, Nanos]] = []
+        unread = [(f"slice {self.name}", record.metadata.unread)] if record.metadata.unread else []
+        unread += [
+            (f"taint rule {rule.metadata.name}", rule.metadata.unread)
+            for rule in rules
+            if rule.metadata.unread
+        ]
         self.has_compatibility_groups = any(
             consumed.compatibility_groups
             for device in record.spec.devices
             for consumed in device.consumes_counters
         )
+        if unread:
+            said = [f"{subject} cannot be read: {'; '.join(fields)}" for subject, fields in unread]
+            self.problem = "; ".join(said)
+            self.is_for_unknown_nodes = any("nodeSelector" in one for one in record.metadata.unread)
+            return
         for selector in _node_selectors(record):
             if (problem := node_selector_problem(selector)) is not None:
                 self.problem = f"slice {self.name}: nodeSelector: {problem}"

@@ -60,7 +60,8 @@ def _taint(
 def _means_slice(rule: DeviceTaintRule, record: ResourceSlice) -> bool:
     selector = rule.spec.device_selector
     if selector is None:
-        return False
+        # Of a selector that cannot be read, any device may be meant.
+        return any("spec.deviceSelector:" in field for field in rule.metadata.unread)
     spec = record.spec
     return (selector.driver is None or selector.driver == spec.driver) and (
         selector.pool is None or selector.pool == spec.pool.name

@@ -27,7 +27,7 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.selectors import matches_node_selector, node_selector_problem
 from engine.scheduling.devices.allocated import AllocatedDevices
-from engine.scheduling.devices.claims import Claims
+from engine.scheduling.devices.claims import CLAIMS, Claims
 from engine.scheduling.devices.conditions import (
     PreparationFailed,
     is_overdue,
@@ -158,6 +158,8 @@ class DynamicResources(RuntimePlugin):
             extended_index=extended_index,
             extended_resources=wanted,
         )
+        if objects.unread:
+            _look_up_unread(state, objects)
         for index, claim in enumerate(claims):
             problem = self._examine(state, index, claim, objects)
             if problem is not None:
@@ -630,6 +632,21 @@ class DynamicResources(RuntimePlugin):
         classes = ResourceClasses(objects.list(CLASSES))
         self._classes = (objects, generation, classes)
         return classes
+
+
+def _look_up_unread(state: PodState, objects: ObjectStore) -> None:
+    """Look up what the pod's claims depend on and name by no key, so that it is noted.
+
+    Of a claim whose allocation cannot be read, any device may be the one that it holds.
+    """
+    for resource in state.extended_resources:
+        device_class = state.classes.get(resource)
+        if device_class is not None:
+            objects.get(CLASSES, device_class.metadata.name)
+    if any(claim.allocation is None for claim in state.claims):
+        for (kind, key), claim in objects.unread.items():
+            if kind == CLAIMS and any("status" in field for field in claim.metadata.unread):
+                objects.get(CLAIMS, key)
 
 
 def _lacks_operations(allocation: AllocationResult | None, node: Node) -> bool:

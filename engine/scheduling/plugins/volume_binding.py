@@ -223,7 +223,7 @@ class VolumeBinding(RuntimePlugin):
             if SELECTED_NODE in claim.metadata.annotations:
                 state.selected.append(claim)
             else:
-                stored = state.objects.indexed(VOLUMES, _by_class, claim.class_name)
+                stored = _candidates(state.objects, claim)
                 volumes: list[Any] = [state.volumes.get(v.metadata.name) for v in stored]
                 key = object_key(claim)
                 try:
@@ -464,6 +464,19 @@ def _problem_of_making(
         if not provisioning.has_capacity_for(labels):
             return [_NO_STORAGE]
     return []
+
+
+def _candidates(objects: ObjectStore, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    """The volumes of the class of *claim*; one that it may get and cannot be read is looked up."""
+    found = []
+    for volume in objects.indexed(VOLUMES, _by_class, claim.class_name):
+        of_claim = volume.spec.claim_ref
+        own = (claim.metadata.namespace, claim.metadata.name)
+        if not volume.metadata.unread:
+            found.append(volume)
+        elif of_claim is None or (of_claim.namespace, of_claim.name) == own:
+            objects.get(VOLUMES, volume.metadata.name)
+    return found
 
 
 def _waits(claim: PersistentVolumeClaim, objects: ObjectStore) -> bool:

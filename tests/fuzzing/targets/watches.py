@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 from engine.event_handlers import ObjectReporter
-from engine.informers import OTHER_OBJECTS, _decoder_of, pod_decoder
+from engine.informers import OTHER_OBJECTS, decode_node, decoder_of, pod_decoder
 from engine.kernel.events import ObjectChanged, TurnBegan
 from engine.kernel.kernel import decided
 from engine.kube import resources
@@ -22,7 +22,6 @@ from engine.kube.config import Endpoint
 from engine.kube.resources import Resource
 from engine.kube.transport import Observer, Pieces, Request
 from engine.lib.clock import VirtualClock
-from engine.model.node import Node
 from engine.watching.informer import Handler, Informer
 from tests.fuzzing.targets.http import cut, loop
 from tests.fuzzing.targets.policies import kernel_of, survived
@@ -30,8 +29,8 @@ from tests.profiles import default_bundle, default_evaluator
 
 _BY_KIND: Final[dict[str, tuple[Resource, Callable[[bytes], Any]]]] = {
     "Pod": (resources.PODS, pod_decoder()),
-    "Node": (resources.NODES, Node.from_raw),
-    **{one.kind: (one, _decoder_of(record)) for one, record in OTHER_OBJECTS},
+    "Node": (resources.NODES, decode_node),
+    **{one.kind: (one, decoder_of(record)) for one, record in OTHER_OBJECTS},
 }
 _EMPTY: Final = b'{"metadata":{"resourceVersion":"1"},"items":[]}'
 _KIND: Final = re.compile(rb'"kind":"([A-Za-z]+?)(?:List)?"')
