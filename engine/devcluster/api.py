@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.devcluster import event_forms, patch, pods
+from engine.devcluster.kinds import BY_MANIFEST
 from engine.devcluster.lists import ListOptions, Page, find_page
 from engine.devcluster.store import Store, Version
 from engine.lib.clock import Clock
@@ -29,7 +30,7 @@ from engine.manifests.errors import (
     undecodable,
     unsupported_media_type,
 )
-from engine.manifests.kinds import BY_MANIFEST, Kind
+from engine.manifests.kinds import Kind
 from engine.manifests.schema import read_types, without_nulls
 
 Json = dict[str, Any]

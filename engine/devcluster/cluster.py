@@ -20,11 +20,12 @@ from engine.devcluster.api import Api
 from engine.devcluster.faults import Faults
 from engine.devcluster.fleet import Kubelets, NamespaceController
 from engine.devcluster.front_end import FrontEnd
+from engine.devcluster.kinds import BY_MANIFEST, KINDS
 from engine.devcluster.store import Backup, Store
 from engine.devcluster.watches import Watch
 from engine.lib.clock import Clock, SystemClock
 from engine.manifests.errors import expired
-from engine.manifests.kinds import BY_MANIFEST, KINDS, Kind
+from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
 

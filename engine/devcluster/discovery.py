@@ -6,7 +6,8 @@ Owns as much of them as is enough for clients that look resources up before they
 
 from typing import Any
 
-from engine.manifests.kinds import KINDS, Kind
+from engine.devcluster.kinds import KINDS
+from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
 

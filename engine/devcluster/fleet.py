@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.devcluster.api import Api
+from engine.devcluster.kinds import KINDS
 from engine.devcluster.store import Change, Version
 from engine.manifests import kinds
 from engine.manifests.errors import ApiStatus
-from engine.manifests.kinds import KINDS, Kind
+from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
 

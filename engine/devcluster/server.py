@@ -23,6 +23,7 @@ from engine.devcluster import access, discovery
 from engine.devcluster.access import Access
 from engine.devcluster.api import APPLY_PATCH, Api
 from engine.devcluster.faults import Call, Faults
+from engine.devcluster.kinds import BY_PATH
 from engine.devcluster.lists import ListOptions, Page, parse_revision
 from engine.devcluster.selectors import selector
 from engine.devcluster.store import Version
@@ -41,7 +42,7 @@ from engine.manifests.errors import (
     unauthorized,
     unsupported_media_type,
 )
-from engine.manifests.kinds import BY_PATH, Kind
+from engine.manifests.kinds import Kind
 from engine.manifests.validation import denied
 
 Json = dict[str, Any]

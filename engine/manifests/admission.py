@@ -7,7 +7,7 @@ Owns admission only: defaults have been set before, and validation looks afterwa
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from engine.manifests import kinds
+from engine.manifests import kinds, limit_ranges
 from engine.manifests.errors import forbidden
 from engine.manifests.kinds import Kind
 from engine.manifests.pod_defaults import canonical_amounts
@@ -52,6 +52,7 @@ def _admit_claim(claim: Json, lookup: Lookup) -> None:
         chosen = _default_storage_class(lookup)
         if chosen:
             claim["spec"]["storageClassName"] = chosen
+    limit_ranges.check_claim(claim, _limit_ranges(claim, lookup))
 
 
 def _protect(metadata: Json, finalizer: str) -> None:
@@ -66,23 +67,70 @@ def _default_storage_class(lookup: Lookup) -> str:
         for item in lookup.every(kinds.STORAGE_CLASSES)
         if (item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
     ]
-    newest = max(marked, key=lambda meta: (meta["creationTimestamp"], meta["name"]), default=None)
+    newest = max(
+        marked, key=lambda meta: (meta.get("creationTimestamp") or "", meta["name"]), default=None
+    )
     return newest["name"] if newest else ""
 
 
 def _admit_pod(pod: Json, lookup: Lookup) -> None:
     """Admit a pod.
 
-    Priority from its class, the overhead and selector of its runtime class, tolerations for nodes
-    that are not ready or unreachable, and the topology labels of the node it is created on.
+    Priority from its class, the overhead and selector of its runtime class, the defaults and bounds
+    of the LimitRanges of its namespace, tolerations for nodes that are not ready or unreachable,
+    and the topology labels of the node it is created on. Then its selectors get its own labels.
     """
     spec = pod["spec"]
     name = pod["metadata"].get("name") or ""
     _admit_priority(name, spec, lookup)
     _admit_runtime_class(name, spec, lookup)
+    found = _limit_ranges(pod, lookup)
+    limit_ranges.add_defaults(pod, found)
+    limit_ranges.check_pod(pod, found)
     add_default_tolerations(spec)
     if spec.get("nodeName"):
         copy_topology_labels(pod["metadata"], lookup.find(kinds.NODES, spec["nodeName"]))
+    _merge_label_keys(spec, pod["metadata"].get("labels") or {})
+
+
+def _limit_ranges(manifest: Json, lookup: Lookup) -> list[Json]:
+    """The LimitRanges of the namespace of *manifest*, in the order of their names."""
+    namespace = manifest["metadata"].get("namespace") or "default"
+    found = [
+        item
+        for item in lookup.every(kinds.LIMIT_RANGES)
+        if (item["metadata"].get("namespace") or "default") == namespace
+    ]
+    return sorted(found, key=lambda item: str(item["metadata"].get("name")))
+
+
+def _merge_label_keys(spec: Json, labels: Json) -> None:
+    """Add the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` to its selectors.
+
+    A selector that is absent selects nothing, and stays absent.
+
+    Source:
+        mutatePodAffinity and mutateTopologySpreadConstraints.
+    """
+    terms = list(spec.get("topologySpreadConstraints") or ())
+    for part in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(part) or {}
+        terms += affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        soft = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [one.get("podAffinityTerm") or {} for one in soft]
+    for term in terms:
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+            for key in term.get(field) or ():
+                if key not in labels:
+                    continue
+                merged = {"key": key, "operator": operator, "values": [labels[key]]}
+                expressions = selector.get("matchExpressions") or []
+                # A manifest that was read from a cluster and changed has it already.
+                if merged not in expressions:
+                    selector["matchExpressions"] = [*expressions, merged]
 
 
 def _find_class(kind: Kind, name: str, spec: Json, lookup: Lookup) -> Json:

@@ -10,6 +10,7 @@ from typing import Any
 from engine.manifests import kinds, pod_defaults
 from engine.manifests.errors import undecodable
 from engine.manifests.kinds import Kind
+from engine.manifests.limit_ranges import set_item_defaults
 from engine.manifests.pod_defaults import canonical_amounts
 from engine.manifests.validation import micro_time_problem
 
@@ -109,11 +110,21 @@ def _storage_capacity(capacity: Json) -> None:
 
 def _claim_devices(spec: Json) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
-        exact = request.get("exactly")
-        if exact is not None:
-            exact.setdefault("allocationMode", "ExactCount")
-            if exact["allocationMode"] == "ExactCount":
-                exact.setdefault("count", 1)
+        for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if one is None:
+                continue
+            if not one.get("allocationMode"):
+                one["allocationMode"] = "ExactCount"
+            if one["allocationMode"] == "ExactCount" and not one.get("count"):
+                one["count"] = 1
+            for toleration in one.get("tolerations") or ():
+                if not toleration.get("operator"):
+                    toleration["operator"] = "Equal"
+
+
+def _limit_range(limit_range: Json) -> None:
+    for item in (limit_range.get("spec") or {}).get("limits") or ():
+        set_item_defaults(item)
 
 
 def _resource_claim(claim: Json) -> None:
@@ -171,6 +182,7 @@ _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
     kinds.CSI_STORAGE_CAPACITIES: _storage_capacity,
     kinds.RESOURCE_CLAIMS: _resource_claim,
     kinds.RESOURCE_CLAIM_TEMPLATES: _resource_claim_template,
+    kinds.LIMIT_RANGES: _limit_range,
     kinds.PRIORITY_CLASSES: _priority_class,
     kinds.POD_GROUPS: _pod_group,
     kinds.ALPHA_POD_GROUPS: _pod_group,

@@ -3,7 +3,7 @@
 Owns what the API server fills in before admission looks. Works on plain manifests, in place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -92,7 +92,7 @@ def _default_pod_resources(spec: Json) -> None:
     for name in sorted({*_container_resources(spec), *limits}):
         if name in requests:
             continue
-        summed = _summed_requests(spec, name)
+        summed = _summed(spec, name)
         if summed is not None:
             requests[name] = _text(summed)
         elif name in limits:
@@ -109,15 +109,21 @@ def _container_resources(spec: Json) -> Iterator[str]:
                 yield name
 
 
-def _summed_requests(spec: Json, name: str) -> Fraction | None:
-    """What the containers request of *name* together, None if none of them does.
+def summed_amounts(spec: Json, names: Iterable[str], part: str) -> dict[str, str]:
+    """What the containers have of *names* together in *part*, `requests` or `limits`."""
+    sums = ((name, _summed(spec, name, part)) for name in sorted(names))
+    return {name: _text(value) for name, value in sums if value is not None}
+
+
+def _summed(spec: Json, name: str, part: str = "requests") -> Fraction | None:
+    """What the containers have of *name* together in *part*, None if none of them says.
 
     Restartable init containers run next to the others; the rest run one by one before them.
     """
     found = False
     running = peak = Fraction(0)
     for container in spec.get("initContainers") or ():
-        text = (container["resources"].get("requests") or {}).get(name)
+        text = (container["resources"].get(part) or {}).get(name)
         found |= text is not None
         value = amount(text or "0")
         if container.get("restartPolicy") == "Always":
@@ -126,7 +132,7 @@ def _summed_requests(spec: Json, name: str) -> Fraction | None:
         else:
             peak = max(peak, running + value)
     for container in spec.get("containers") or ():
-        text = (container["resources"].get("requests") or {}).get(name)
+        text = (container["resources"].get(part) or {}).get(name)
         found |= text is not None
         running += amount(text or "0")
     return max(peak, running) if found else None
