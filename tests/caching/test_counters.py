@@ -72,6 +72,17 @@ def test_label_keys_that_pods_made_up_are_let_go() -> None:
     assert taken < 1 << 20
 
 
+def test_no_more_label_keys_are_followed_than_counters_in_use_ask_for() -> None:
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    counters, present = Counters(capacity=3, most_held=8), np.ones(1, np.bool_)
+    for number in range(60):
+        if number % 4 == 0:
+            counters.refresh(cache.snapshot())
+            assert len(counters._columns) <= 8 + 4
+        counters.column(f"{number}".encode(), [_of_app("web", f"key-{number}")], present)
+
+
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
     """The labels that selectors are compared with."""
