@@ -75,11 +75,12 @@ def test_label_keys_that_pods_made_up_are_let_go() -> None:
 def test_no_more_label_keys_are_followed_than_counters_in_use_ask_for() -> None:
     cache = Cache()
     cache.add_node(make_node("node", zone="a"))
-    counters, present = Counters(capacity=3, most_held=8), np.ones(1, np.bool_)
+    counters, present = Counters(capacity=50, most_held=8), np.ones(1, np.bool_)
     for number in range(60):
         if number % 4 == 0:
             counters.refresh(cache.snapshot())
-            assert len(counters._columns) <= 8 + 4
+            assert len(counters._columns) <= 2 * 8 + 4
+            assert len(counters._counters) <= 2 * 8 + 4
         counters.column(f"{number}".encode(), [_of_app("web", f"key-{number}")], present)
 
 
