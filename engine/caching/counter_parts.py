@@ -1,7 +1,8 @@
-"""What a counter counts: pods by their labels, what they request, or their own affinity terms.
+"""What a counter counts: pods by their labels, what they request, their affinity terms, or nodes.
 
 Owns the meaning of the parts that `count_pods`, `sum_requests`, `count_terms` and `count_matches`
-of a policy make: given a kind of pod, in which topologies it counts, and how much.
+of a policy make: given a kind of pod, in which topologies it counts, and how much; and of those of
+`count_nodes`: whether a node counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,9 @@ from engine.caching.kind_index import first_label
 from engine.caching.objects import ObjectStore
 from engine.caching.own_terms import Contribution, OwnTerms
 from engine.caching.pod_kinds import PodKind, PodKinds
+from engine.model.node_info import NodeInfo
 from engine.model.objects import LabelSelector, LabelSelectorRequirement
+from engine.model.pod import Pod
 from engine.model.selectors import (
     SelectorError,
     check_label_selector,
@@ -161,3 +164,36 @@ _MATCHERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Matcher]]] = {
     "terms": terms_matcher,
     "matches": matches_matcher,
 }
+
+
+class NodeTest:
+    """Whether a node is one that a part of `count_nodes` counts.
+
+    Attributes:
+        contribution: In which topology, and how much.
+    """
+
+    def __init__(self, part: Mapping[str, Any]) -> None:
+        self.contribution: Contribution = part["topology"], int(part["weight"])
+        self._is_selective = part["selector"] is not None
+        self._selector = _selector(part["selector"])
+        self._free: Mapping[str, int] = part["free"]
+
+    def holds(self, info: NodeInfo | None) -> bool:
+        """True if the node of *info* counts as it is there, with its pods."""
+        if info is None or info.node is None:
+            return False
+        if self._is_selective and not (
+            self._selector is not None and is_selected(self._selector, info.node.labels)
+        ):
+            return False
+        offered, taken = info.node.allocatable, info.requested
+        for name, least in self._free.items():
+            used = info.pod_count if name == "pods" else taken.get(name, 0)
+            if offered.get(name, 0) - used < least:
+                return False
+        return True
+
+    def depends_on(self, pod: Pod) -> bool:
+        """True if the node may count without *pod* and not with it."""
+        return any(name == "pods" or pod.running_requests.get(name) for name in self._free)

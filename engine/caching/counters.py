@@ -5,7 +5,8 @@ every node for a label key (`topology_column`), the kinds of pods on every node 
 for each counter in use the count of every domain. What is counted is a policy's choice
 (`counter_parts`).
 
-    snapshot --changed slots--> kinds (pods alike in namespace, labels, terms) --log--> counters
+    snapshot --changed slots--> kinds (pods alike in namespace, labels, ...) --log--> counters
+    snapshot --changed slots--> counters of nodes
 
 An answer is given by domain as far as possible: five thousand nodes in ten zones are ten counts.
 The way from a node to its domain changes rarely and is kept (`Layout`).
@@ -15,7 +16,8 @@ What is kept from one decision to the next, and what makes it invalid:
 - By counter and node, how much is counted there (`_Topology.by_slot`, and `entries` without
   weights). Brought up to date from the log of kinds; counted again from nothing if the log does not
   reach back far enough, if a namespace changed (a selector may now match others), or if the number
-  of slots did. A kind of pods is matched against a counter once, not once a pod.
+  of slots did. A kind of pods is matched against a counter once, not once a pod. Where nodes are
+  counted, those whose slot changed are looked at again (`_NodeCount.counted`).
 - By counter and domain, the sum over the nodes of the domain (`_Topology.sums`). A placed pod adds
   to it in place, and to its log, from which `counted` hooks learn which domains changed. It is
   summed again if a node changed its domain or the set of eligible nodes is another one: both are
@@ -29,7 +31,7 @@ costs one pass over all nodes, by numpy, for the counters of that label.
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -44,12 +46,13 @@ from engine.caching.counter_answers import (
     Layout,
     SumsLog,
 )
-from engine.caching.counter_parts import candidates_of, matcher_of
+from engine.caching.counter_parts import NodeTest, candidates_of, matcher_of
 from engine.caching.objects import ObjectStore
 from engine.caching.own_terms import Contribution
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.caching.snapshot import Snapshot
 from engine.caching.topology_column import TopologyColumn
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 
 ColumnOf = Callable[[str | None], TopologyColumn]
@@ -94,17 +97,33 @@ class PodChanges:
     removed: Sequence[Pod] = ()
 
 
+@dataclass(slots=True)
+class _NodeCount:
+    """A part that counts nodes: by slot, whether it is counted."""
+
+    test: NodeTest
+    counted: NDArray[np.bool_]
+
+
+_Now = tuple[int, int, int, int]
+"""What was counted: the ends of the logs of kinds and of slots, the generation of namespaces, the
+number of slots."""
+
+
 class _Counter:
     """One counter: the sum of its parts over every node that counts."""
 
     def __init__(self, parts: Sequence[Mapping[str, Any]]) -> None:
-        self._matchers = [matcher_of(part) for part in parts]
+        nowhere = np.empty(0, np.bool_)
+        self._nodes = [_NodeCount(NodeTest(p), nowhere) for p in parts if p["kind"] == "nodes"]
+        of_pods = [part for part in parts if part["kind"] != "nodes"]
+        self._matchers = [matcher_of(part) for part in of_pods]
         # Which kinds it may count, part by part, and those found since `refresh`.
-        self._candidates = [candidates_of(part) for part in parts]
+        self._candidates = [candidates_of(part) for part in of_pods]
         self._found: list[AbstractSet[int]] | None = None
         # It counts terms of placed pods only. What it counts of them, by the namespace of the pods:
         # those may be many, each with a label of its own.
-        self._is_of_terms = all(part["kind"] == "terms" for part in parts)
+        self._is_of_terms = all(part["kind"] == "terms" for part in of_pods)
         self._of_terms: dict[tuple[str, bytes], Sequence[Contribution]] = {}
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
         terms = sum(part["own"].count() for part in parts if "own" in part)
@@ -119,8 +138,7 @@ class _Counter:
         self._matched: dict[int, Sequence[Contribution]] = {}
         self._left_out: set[int] = set()  # the last candidates that it does not count
         self._topologies: dict[str | None, _Topology] = {}
-        # What was counted: the end of the log of kinds, the generation of namespaces, the slots.
-        self.seen: tuple[int, int, int] = (-1, -1, 0)
+        self.seen: _Now = (-1, -1, -1, 0)
         self._slots = 0
         self._eligible: NDArray[np.bool_] | None = None
         self._eligible_version = 0
@@ -135,6 +153,7 @@ class _Counter:
         made._matched, made._left_out = self._matched.copy(), self._left_out.copy()
         made._found = None
         made._of_terms = self._of_terms.copy()
+        made._nodes = [_NodeCount(one.test, one.counted.copy()) for one in self._nodes]
         made._topologies = {
             key: replace(
                 topology,
@@ -161,18 +180,17 @@ class _Counter:
 
     # --- following the cluster --------------------------------------------------------------
 
-    def refresh(
-        self,
-        now: tuple[int, int, int],
-        kinds: PodKinds,
-        objects: ObjectStore,
-        column_of: ColumnOf,
-    ) -> None:
+    def refresh(self, now: _Now, kinds: PodKinds, snapshot: Snapshot, column_of: ColumnOf) -> None:
         """Count what changed since the last time; *now* is what `seen` will be."""
-        position, seen = self.seen[0], self.seen[1:]
-        changes = kinds.changes_since(position) if seen == now[1:] and position >= 0 else None
+        (position, generation, *others), objects = self.seen, snapshot.objects
+        continues = position >= 0 and others == [*now[2:]]
+        changes = kinds.changes_since(position) if continues else None
+        slots: Iterable[int] | None = ()
+        if self._nodes:
+            slots = snapshot.changed_since(generation) if continues else None
         self._found = None
-        if changes is None:
+        self.seen, self._slots = now, now[3]
+        if changes is None or slots is None:
             self._matched.clear()
             self._left_out.clear()
             self._of_terms.clear()
@@ -183,7 +201,33 @@ class _Counter:
                 for kind in sorted(set().union(*self._may_count(kinds)))
                 for slot, count in kinds.slots_of[kind].items()
             ]
-        self.seen, self._slots = now, now[2]
+            slots = range(self._slots)
+            for one in self._nodes:
+                one.counted = np.zeros(self._slots, np.bool_)
+        for one in self._nodes:
+            self._look_again(one, slots, snapshot, column_of)
+        self._count_pods(changes, kinds, objects, column_of)
+
+    def _look_again(
+        self, one: _NodeCount, slots: Iterable[int], snapshot: Snapshot, column_of: ColumnOf
+    ) -> None:
+        """Count the nodes of *slots* if they are to be counted now."""
+        key, weight = one.test.contribution
+        for slot in slots:
+            holds = one.test.holds(snapshot.infos[slot])
+            if holds != one.counted.item(slot):
+                one.counted[slot] = holds
+                difference = 1 if holds else -1
+                self._count(self._topology_of(key, column_of), slot, weight, difference)
+
+    def _count_pods(
+        self,
+        changes: Iterable[tuple[int, int, int]],
+        kinds: PodKinds,
+        objects: ObjectStore,
+        column_of: ColumnOf,
+    ) -> None:
+        """Count pods that came or went, by the log of kinds."""
         may_count: list[AbstractSet[int]] | None = None
         for kind, slot, difference in changes:
             contributions = self._matched.get(kind)
@@ -344,8 +388,13 @@ class _Counter:
     def topologies(
         self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore
     ) -> set[str | None]:
-        """The topologies in which *pod* is counted on the node of *slot*, or would be."""
-        return {key for key, _ in self._contributions(slot, pod, kinds, objects)}
+        """The topologies in which *pod* is counted on the node of *slot*, or would be.
+
+        Those, too, in which the node may count or not because of the pod.
+        """
+        found = {key for key, _ in self._contributions(slot, pod, kinds, objects)}
+        found.update(n.test.contribution[0] for n in self._nodes if n.test.depends_on(pod))
+        return found
 
     def _contributions(
         self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore
@@ -364,13 +413,14 @@ class _Counter:
         self,
         column: CounterColumn,
         changes: PodChanges,
+        info: NodeInfo,
         kinds: PodKinds,
         objects: ObjectStore,
         column_of: ColumnOf,
         inside_of: InsideOf,
         version: int,
     ) -> CounterRow:
-        """The node's entry of *column*, had the pods of *changes* come and gone."""
+        """The node's entry of *column* after *changes*, as *info* shows it."""
         slot = changes.slot
         more: dict[str | None, tuple[int, int]] = {}
         for pods, sign in ((changes.added, 1), (changes.removed, -1)):
@@ -378,6 +428,12 @@ class _Counter:
                 for key, weight in self._contributions(slot, pod, kinds, objects):
                     amount, entries = more.get(key, (0, 0))
                     more[key] = amount + sign * weight, entries + sign
+        for one in self._nodes:
+            difference = one.test.holds(info) - one.counted.item(slot)
+            if difference:
+                key, weight = one.test.contribution
+                amount, entries = more.get(key, (0, 0))
+                more[key] = amount + difference * weight, entries + difference
         if not more:
             return CounterRow(column, slot, column.is_empty)
         more = {k: v for k, v in more.items() if column_of(k).ids[slot] >= 0}
@@ -400,7 +456,7 @@ class _Counter:
 
 def _has_one_topology(part: Mapping[str, Any]) -> bool:
     """False for a part that counts in the topology of each term."""
-    return part["kind"] == "pods" or (part["kind"] == "matches" and part["topology"] is not None)
+    return part.get("topology") is not None or part["kind"] in ("pods", "nodes")
 
 
 def _same(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
@@ -425,7 +481,7 @@ class Counters:
         self._terms = 0  # of large counters
         self._snapshot: Snapshot | None = None
         # Up to where counters are to count, see `_Counter`; and the topologies' versions, summed.
-        self._now = (-1, -1, 0)
+        self._now: _Now = (-1, -1, -1, 0)
         self._version = 0
         # Times that a topology was asked for since `_let_go`, and the versions of those that went.
         self._asked = 0
@@ -451,7 +507,7 @@ class Counters:
             column.refresh(snapshot)
             version += column.version
         namespaces = snapshot.objects.generation("namespaces")
-        now = (self._kinds.position, namespaces, len(snapshot.infos))
+        now = (self._kinds.position, snapshot.generation, namespaces, len(snapshot.infos))
         if now != self._now:  # the same object as long as it is the same: counters look at that
             self._now = now
         self._version = version
@@ -500,16 +556,25 @@ class Counters:
         parts: Sequence[Mapping[str, Any]],
         column: CounterColumn,
         changes: PodChanges,
+        info: NodeInfo,
     ) -> CounterRow:
         """One node's entry of *column*, had the pods of *changes* come and gone.
 
-        *column* is what `column` answered for the same arguments on the same snapshot.
+        *column* is what `column` answered for the same arguments on the same snapshot, *info* the
+        node after the changes.
         """
         counter = self._counter(key, parts)
         assert self._snapshot is not None
         objects = self._snapshot.objects
         return counter.row(
-            column, changes, self._kinds, objects, self._topology, self._inside_of, self._version
+            column,
+            changes,
+            info,
+            self._kinds,
+            objects,
+            self._topology,
+            self._inside_of,
+            self._version,
         )
 
     def kind(self, slot: int, pod: Pod) -> int | None:
@@ -524,7 +589,8 @@ class Counters:
     ) -> set[str | None]:
         """Where the counter of *parts* counts *pod*, were it on the node of *slot*.
 
-        By topology key, None for each node by itself; empty if it does not count it.
+        By topology key, None for each node by itself; empty if it does not count it, and counts
+        the node with it if and only if it does without.
         """
         counter = self._counter(key, parts)
         assert self._snapshot is not None
@@ -544,7 +610,7 @@ class Counters:
         else:
             self._counters.move_to_end(key)
         if counter.seen is not self._now:
-            counter.refresh(self._now, self._kinds, snapshot.objects, self._topology)
+            counter.refresh(self._now, self._kinds, snapshot, self._topology)
         return counter
 
     def _forget(self, key: bytes) -> None:
@@ -577,7 +643,7 @@ class Counters:
         known, inside = self._inside
         if keys != known:
             inside = None
-            slots = self._now[2]
+            slots = self._now[3]
             for key in keys:
                 has_key = self._topology(key).ids[:slots] >= 0
                 inside = has_key if inside is None else inside & has_key

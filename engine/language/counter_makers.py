@@ -1,4 +1,4 @@
-"""Builtins that select and count pods: `matches`, `pods_in`, `count_pods`, `sum_requests`, ...
+"""Builtins that select and count pods and nodes: `matches`, `count_pods`, `sum_requests`, ...
 
 Owns their Starlark text. What the counters count is decided in `caching.counter_parts`.
 """
@@ -32,6 +32,13 @@ _TOPOLOGY: Final = Parameter("topology", kinds("str none"), "a label key or None
 _SELECTORS: Final = Parameter(
     "selectors", kinds("list tuple none"), "a list of pods_in(...)", "None"
 )
+_AMONG: Final = Parameter(
+    "among",
+    kinds("str none"),
+    'the name of a function, such as "among_x"',
+    "None",
+    hints={"function": 'a counter names it: `among = "{given}"`'},
+)
 # Which pods, and on which nodes; the same for all that is counted of pods.
 _OF_PODS: Final = (
     Parameter("labels", *_LABELS, "None"),
@@ -43,13 +50,7 @@ _OF_PODS: Final = (
         holds_texts=True,
         hints=_ONE_WILL_DO,
     ),
-    Parameter(
-        "among",
-        kinds("str none"),
-        'the name of a function, such as "among_x"',
-        "None",
-        hints={"function": 'a counter names it: `among = "{given}"`'},
-    ),
+    _AMONG,
     Parameter(
         "keys",
         kinds("list tuple"),
@@ -99,6 +100,22 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         doc="What those pods request of *resource*, which must be given, as `node.requested` "
         "counts it: in millicores of cpu, bytes of memory, units of the rest. The others are as "
         "for `count_pods`; a pod that requests none is not counted.",
+    ),
+    Builtin(
+        name="count_nodes",
+        parameters=(
+            _TOPOLOGY,
+            Parameter("labels", *_LABELS, "None"),
+            Parameter("free", kinds("dict"), "a dict of amounts by resource", "{}"),
+            _AMONG,
+            _WEIGHT,
+            _UP_TO,
+        ),
+        result="counter",
+        doc="Nodes with *labels* (None: whatever they have) that have at least the amounts *free*, "
+        'as `{"nvidia.com/gpu": 8}`, beyond what their pods request, for each value of the node '
+        "label *topology*; with None `here` is 1 on such a node and 0 on others, and `total` is "
+        "how many there are.",
     ),
     Builtin(
         name="count_terms",
@@ -265,17 +282,21 @@ def sum_requests(
     given |= {"topology": topology, "up_to": up_to, "resource": resource}
     return _of_pods("sum_requests", selectors, labels, namespaces, given)
 
-def _of_pods(function, selectors, labels, namespaces, given):
-    topology, among, terminating = given["topology"], given["among"], given["terminating"]
+def _check_given(given, function):
+    topology, among = given["topology"], given["among"]
     if topology != None and type(topology) != "string":
         fail("%s() wants a label key or None as topology, got %s" % (function, repr(topology)))
     if among != None and type(among) != "string":
         fail('%s() wants the name of a function as among, such as "among_x", got %s' %
              (function, repr(among)))
-    if type(terminating) != "bool":
-        fail("%s() wants a terminating that is a bool, got %s" % (function, repr(terminating)))
     _check_texts(given["keys"], function, "keys")
     _check_amounts(given["weight"], given["up_to"], function)
+
+def _of_pods(function, selectors, labels, namespaces, given):
+    _check_given(given, function)
+    if type(given["terminating"]) != "bool":
+        fail("%s() wants a terminating that is a bool, got %s" %
+             (function, repr(given["terminating"])))
     terms = list(selectors or [])
     for term in terms:
         if type(term) != "dict" or sorted(term) != ["namespace_selector", "namespaces", "selector"]:
@@ -292,6 +313,20 @@ def _of_pods(function, selectors, labels, namespaces, given):
     elif selectors == None:
         fail(function + "() wants labels and namespaces, or selectors made by pods_in(...)")
     return given | {"kind": "pods", "terms": terms, "keys": list(given["keys"])}
+
+def count_nodes(topology, labels = None, free = {}, among = None, weight = 1, up_to = None):
+    """A counter of nodes with *labels* and at least the amounts *free*."""
+    given = {"topology": topology, "among": among, "keys": [], "weight": weight, "up_to": up_to}
+    _check_given(given, "count_nodes")
+    if type(free) != "dict":
+        fail("count_nodes() wants a dict of amounts by resource as free, got " + repr(free))
+    for name, amount in free.items():
+        is_amount = type(amount) == "int" and amount >= 0 and amount <= _MOST
+        if type(name) != "string" or not name or not is_amount:
+            fail("count_nodes() wants free amounts that are ints of at least 0, got " +
+                 repr({name: amount}))
+    selector = _plain_selector(labels, "count_nodes")
+    return given | {"kind": "nodes", "selector": selector, "free": dict(free)}
 
 _TERMS = (
     "required_affinity",

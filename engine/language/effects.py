@@ -43,7 +43,8 @@ class Effects:
 
     Attributes:
         reads: By view the paths that are read: a field, `labels[disk]`, or `ALL`.
-        summaries: The fields read of `counts` and `over`, or `ALL`.
+        summaries: The fields read of `counts` and `over`, or `ALL`; and under `counters` the
+            builtins by which counters may be made.
         notes: Mistakes found in the current pass.
         has_grown: True if a pass found a read that was not there before.
     """
@@ -51,7 +52,7 @@ class Effects:
     def __init__(self, world: World) -> None:
         self._world = world
         self.reads: dict[str, set[str]] = {view: set() for view in world.schema.views}
-        self.summaries: dict[str, set[str]] = {"counts": set(), "over": set()}
+        self.summaries: dict[str, set[str]] = {"counts": set(), "over": set(), "counters": set()}
         self.notes: set[Note] = set()
         self.has_grown = False
         self.reads_ages = False
@@ -71,6 +72,10 @@ class Effects:
     def read_summary(self, summary: Summary, name: str) -> None:
         """A field of an element of `counts`, or of `over`, is read."""
         self.summaries[summary.parameter].add(name)
+
+    def makes_counter(self, builtin: str) -> None:
+        """A counter may be made by *builtin*."""
+        self.summaries["counters"].add(builtin)
 
     def read_whole(self, view: str) -> None:
         """*view* escaped to where it cannot be followed: all of it is read."""

@@ -557,6 +557,8 @@ class Evaluation(ABC):
         keywords = {k.arg: self.evaluate(scope, k.value) for k in node.keywords if k.arg}
         entry = builtins().get(name)
         effect = Effect.WHOLE if entry is None else entry.effect
+        if entry is not None and entry.result == "counter":
+            self.effects.makes_counter(name)
         if effect is Effect.TYPE and args:
             for extra in args[1:]:
                 self._escape(extra)

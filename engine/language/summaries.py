@@ -13,7 +13,8 @@ _SCORE: Final = ("score",)
 class SummaryField:
     """One field: its type text, what it is, and which hooks are given it.
 
-    A counter's field `is_of_nodes` if a further node can change it, with the same pods.
+    A counter's field `is_of_nodes` if a further node can change it, with the same pods; those of
+    counters of nodes all are.
     """
 
     type: str

@@ -347,6 +347,15 @@ _COUNTERS = {
         "terminating": ["bool"],
         "up_to": ["int", "NoneType"],
     },
+    "nodes": {
+        "topology": ["string", "NoneType"],
+        "selector": ["dict", "NoneType"],
+        "free": ["dict"],
+        "among": ["string", "NoneType"],
+        "keys": ["list"],
+        "weight": ["int"],
+        "up_to": ["int", "NoneType"],
+    },
     "terms": {
         "of": ["string"],
         "among": ["NoneType"],

@@ -28,7 +28,8 @@ class Reads:
 
     A path is a field (`taints`), one key of a dict field (`labels[disk]`), `*`: every field
     but `manifest`, or `views.AGES`: facts are read with their age. `counts` and `over` are names of
-    fields, or `*` for all. `keeps_pods`: this is a `victim_key` that may say None.
+    fields, or `*` for all. `counters` are the builtins by which it may make counters, or `*`.
+    `keeps_pods`: this is a `victim_key` that may say None.
     """
 
     pod: frozenset[str] = frozenset()
@@ -38,6 +39,7 @@ class Reads:
     params: tuple[str, ...] = ()
     counts: frozenset[str] = frozenset()
     over: frozenset[str] = frozenset()
+    counters: frozenset[str] = frozenset()
     keeps_pods: bool = False
 
     def of(self, view: str) -> frozenset[str]:
@@ -143,6 +145,7 @@ def _as_reads(
         params,
         frozenset(summaries["counts"]),
         frozenset(summaries["over"]),
+        frozenset(summaries["counters"]),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from engine.framework.extender import Extender
 from engine.framework.profile import Profile
+from engine.language.effects import ALL
 from engine.language.summaries import COUNT
 from engine.language.syntax import docstring, loads_of, parse
 from engine.model.event_kinds import NODE
@@ -72,14 +73,18 @@ class Policy:
     def is_node_blind(self) -> bool:
         """True if no other node would change that it rejects a pod: it looks at none."""
         rejecting = [self.hooks[hook] for hook in ("pre_filter", "filter") if hook in self.hooks]
-        return bool(rejecting) and not any(map(_looks_at_nodes, rejecting))
+        counters = self.hooks.get("counters", Reads()).counters
+        counts_nodes = not counters.isdisjoint({"count_nodes", ALL})
+        return bool(rejecting) and not any(
+            _looks_at_nodes(reads, counts_nodes) for reads in rejecting
+        )
 
 
-def _looks_at_nodes(reads: Reads) -> bool:
-    """True if a further node can change what is read."""
+def _looks_at_nodes(reads: Reads, counts_nodes: bool) -> bool:
+    """True if a further node can change what is read; *counts_nodes*: or counted may be nodes."""
     behind = resources_behind("cluster", fields_of("cluster", reads.cluster))
     counts = (COUNT.get(name) for name in reads.counts)
-    of_nodes = any(count is None or count.is_of_nodes for count in counts)
+    of_nodes = any(count is None or count.is_of_nodes or counts_nodes for count in counts)
     return bool(reads.node) or of_nodes or not behind.isdisjoint({NODE, ANYTHING})
 
 

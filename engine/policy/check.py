@@ -80,7 +80,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("image", "images"), "`containers` have one each: `[c.image for c in ...]`"),
     "ready": 'it is a condition: `conditions.get("Ready")`, which is "True", "False" or "Unknown"',
     "pods": "`counters` says what is counted among placed pods, for a node or for all",
-    "nodes": "`score_all` is given all nodes that fit; `counters` count pods over all nodes",
+    "nodes": "`score_all` is given all nodes that fit; `counters` count nodes, and pods on them",
     "zone": 'it is a label: `labels.get("topology.kubernetes.io/zone")`',
 }
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
+from engine.model.node_info import NodeInfo
 from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.projections import NodeColumn
@@ -88,6 +89,11 @@ class CounterUse:
     key: bytes
     parts: Sequence[Mapping[str, Any]]
     eligible: EligibleNodes | None
+
+    @property
+    def counts_nodes(self) -> bool:
+        """True if it counts nodes, which a pod may make one less."""
+        return any(part["kind"] == "nodes" for part in self.parts)
 
     @property
     def nbytes(self) -> int:
@@ -169,15 +175,16 @@ class CountedHooks:
         use: CountedHook,
         columns: Sequence[CounterColumn],
         changes: PodChanges,
+        info: NodeInfo,
         projection: int,
     ) -> int | PolicyFailure:
         """The code of a filter on one node, had the pods of *changes* come and gone.
 
-        *columns* is what `columns` gave for this snapshot, *projection* the node's id in the
-        hook's column.
+        *columns* is what `columns` gave for this snapshot, *info* the node after the changes,
+        *projection* its id in the hook's column.
         """
         rows = [
-            self.counters.row(counter.key, counter.parts, column, changes)
+            self.counters.row(counter.key, counter.parts, column, changes, info)
             for counter, column in zip(use.counters, columns, strict=True)
         ]
         here = [row.here for row in rows] if "here" in use.fields else ()

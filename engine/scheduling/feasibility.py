@@ -358,16 +358,19 @@ class Feasibility:
         for filters, asked in pods:
             classes.add(filters.pod_class)
             for use in asked:
-                watched.setdefault(use.key, Watched(use, is_filtered=False))
+                is_of_domain = not use.counts_nodes
+                watched.setdefault(use.key, Watched(use, False, is_of_domain))
             for late in filters.late:
                 if isinstance(late, RuntimeUse) or late.column.projector.is_shared:
                     return None
                 for one in late.counters:
                     known = watched.get(one.key)
-                    is_of_domain = late.fields <= OF_DOMAIN and (
+                    # A further pod may leave none of the nodes that are counted.
+                    of_domain = OF_DOMAIN - {"is_empty"} if one.counts_nodes else OF_DOMAIN
+                    is_of_domain = late.fields <= of_domain and (
                         known is None or known.is_of_domain
                     )
-                    watched[one.key] = Watched(one, is_filtered=True, is_of_domain=is_of_domain)
+                    watched[one.key] = Watched(one, True, is_of_domain)
         counters = self._counted.counters
         empty = frozenset(
             one.use.key for one in watched.values() if counters.is_empty(one.use.key, one.use.parts)
@@ -452,4 +455,4 @@ class Feasibility:
         if isinstance(columns, PolicyFailure):
             return columns
         projection = use.column.id_if(changes.slot, info, filters.snapshot)
-        return self._counted.verdict_at(use, columns, changes, projection)
+        return self._counted.verdict_at(use, columns, changes, info, projection)

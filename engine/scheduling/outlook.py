@@ -22,7 +22,7 @@ class Watched:
     Attributes:
         use: The counter.
         is_filtered: A filter reads what it counts, not only if it counts anything.
-        is_of_domain: The filter reads nothing but `OF_DOMAIN`.
+        is_of_domain: The hooks read nothing of it that a pod changes outside its own domain.
     """
 
     use: CounterUse
@@ -47,9 +47,13 @@ class Outlook:
     counters: Counters
 
     def begins_with(self, slot: int, pod: Pod) -> bool:
-        """True if *pod*, on the node of *slot*, would be the first that one of them counts."""
+        """True if *pod*, on the node of *slot*, may change which of them count anything.
+
+        It is the first that is counted, or leaves none of the nodes that are.
+        """
         return any(
-            one.use.key in self.empty and self._topologies(one, slot, pod) for one in self.watched
+            (one.use.key in self.empty or one.use.counts_nodes) and self._topologies(one, slot, pod)
+            for one in self.watched
         )
 
     def reach(self, slot: int, pod: Pod) -> set[str] | None:

@@ -85,6 +85,14 @@ def _last(world: World, kind: type[Instruction]) -> Any:
             id="a count over all nodes",
         ),
         pytest.param(
+            "def counters(pod):\n"
+            '    return [count_nodes(None, free = {"example.com/gpu": 8})]\n\n'
+            "def filter(pod, node, counts):\n"
+            '    return reject("no", token = "SoldOut") if counts[0].total < 2 else None\n',
+            Reason("SoldOut", "team_quota", True, UNSCHEDULABLE),
+            id="a count of nodes, of which there may be more",
+        ),
+        pytest.param(
             "def pre_filter(pod):\n    return only_nodes([])\n",
             Reason("LeftOutByPolicy", "team_quota", True, UNSCHEDULABLE),
             id="a policy that chooses no node",

@@ -133,6 +133,9 @@ _COUNTERS: Final = (
     f'sum_requests("{_ZONE}", [pods_in(["default"], {{"app": "web"}})], "cpu")',
     'sum_requests(None, resource = "memory", labels = pod.labels, namespaces = ["default"], '
     "weight = -2, up_to = 300000000)",
+    'count_nodes(None, free = {"cpu": 2000})',
+    f'count_nodes("{_ZONE}", labels = {{"color": "red"}}, free = {{"pods": 2}}, weight = 2, '
+    'among = "among_calm")',
     'count_terms("required_anti_affinity")',
     'count_terms("preferred_affinity", weight = 2)',
     'count_matches("required_anti_affinity", up_to = 1)',

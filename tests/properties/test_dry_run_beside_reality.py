@@ -63,6 +63,25 @@ def filter(pod, node, counts):
     }
 )
 SUMS = InProcessEvaluator(AMOUNTS.program)
+# One node keeps two cores; pods of one app go where there is such a node in the zone.
+WHOLE = build_bundle(
+    {
+        "whole.star": """
+_TWO = {"cpu": 2000}
+
+def counters(pod):
+    return [count_nodes(None, free = _TWO), count_nodes("topology.kubernetes.io/zone", free = _TWO)]
+
+def filter(pod, node, counts):
+    if counts[0].here and counts[0].total <= 1:
+        return "the last one"
+    if pod.labels.get("app") == "web" and counts[1].here == 0:
+        return "none in the zone"
+    return None
+"""
+    }
+)
+WHOLES = InProcessEvaluator(WHOLE.program)
 WEB = {"matchLabels": {"app": "web"}}
 
 
@@ -195,7 +214,7 @@ def cases(
     most_nodes: int = 4,
     *,
     keeps: bool = False,
-    sums: bool = False,
+    policies: tuple[Bundle, Evaluator] | None = None,
 ) -> Case:
     zones = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=most_nodes))
     nodes = [make_node(f"n{i}", cpu="3", zone=zone) for i, zone in enumerate(zones)]
@@ -215,8 +234,8 @@ def cases(
     case = Case(nodes, placed, incoming, draw(st.sampled_from([None, 0, 1])))
     if keeps:
         case.bundle, case.evaluator = KEEPING, KEEPS
-    if sums:
-        case.bundle, case.evaluator = AMOUNTS, SUMS
+    if policies:
+        case.bundle, case.evaluator = policies
     return case
 
 
@@ -247,9 +266,15 @@ def test_one_trial_stands_for_nodes_that_are_alike(case: Case) -> None:
     _check(case)
 
 
-@given(case=cases(among=AMOUNTED, most_nodes=5, sums=True))
+@given(case=cases(among=AMOUNTED, most_nodes=5, policies=(AMOUNTS, SUMS)))
 @settings(max_examples=100)
 def test_sums_are_those_of_the_cluster_after_the_eviction(case: Case) -> None:
+    _check(case)
+
+
+@given(case=cases(among=AMOUNTED, most_nodes=5, policies=(WHOLE, WHOLES)))
+@settings(max_examples=100)
+def test_nodes_are_counted_as_they_are_after_the_eviction(case: Case) -> None:
     _check(case)
 
 

@@ -81,6 +81,15 @@ def counters(pod):
 def filter(pod, node, counts):
     return "spent" if (counts[0].here or 0) + pod.requests.get("cpu", 0) > 3000 else None
 ''',
+    "spared.star": '''
+"""One node keeps two cores and capacity for two pods, as long as there is one."""
+
+def counters(pod):
+    return [count_nodes(None, free = {"cpu": 2000, "pods": 2})]
+
+def filter(pod, node, counts):
+    return "the last one" if counts[0].here and counts[0].total <= 1 else None
+''',
     "grand.star": '''
 """Grand pods want a cluster of two nodes at least."""
 
@@ -429,10 +438,10 @@ THEMES = {
         objects={"services": [SERVICE]},
     ),
     "amounts": Theme(
-        {"zone": ["a", "b", None]},
+        {"zone": ["a", "b", None], "cpu": [1, 2, 4], "pods": [1, 9]},
         {"cpu": [1, 2, 3], "namespace": list(NAMESPACES)},
         {"cpu": [1], "labels": [{"app": "x"}]},
-        policies=("thrifty",),
+        policies=("thrifty", "spared"),
     ),
     "policies of a user": Theme(
         {

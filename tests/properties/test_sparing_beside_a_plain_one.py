@@ -5,7 +5,7 @@ members, wherever they are. Both must name the same victims.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import assume, event, example, given, settings
@@ -15,6 +15,8 @@ from engine.caching.cache import Cache
 from engine.kernel.group_sparing import Sparing, Unit
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Evaluator
 from engine.queueing.nominator import Nominator
 from engine.queueing.queued_pod import QueuedPod
 from engine.scheduling.disruption_budgets import Budgets
@@ -22,7 +24,15 @@ from engine.scheduling.placement import Placement
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 from tests.profiles import default_bundle, default_evaluator
-from tests.properties.test_dry_run_beside_reality import SHAPES, pod_terms
+from tests.properties.test_dry_run_beside_reality import (
+    AMOUNTED,
+    AMOUNTS,
+    SHAPES,
+    SUMS,
+    WHOLE,
+    WHOLES,
+    pod_terms,
+)
 
 MEMBERS: list[dict[str, Any]] = [
     *SHAPES,
@@ -44,6 +54,10 @@ class Case:
     units: Sequence[Unit]
     members: Sequence[Pod]
     nodes: Sequence[Node] = tuple(NODES)
+    policies: tuple[Bundle, Evaluator] | None = None
+
+    def scheduler(self) -> Scheduler:
+        return Scheduler(*(self.policies or (default_bundle(), default_evaluator())))
 
     def cluster(self, units: Sequence[Unit] = ()) -> Cache:
         cache = Cache()
@@ -55,7 +69,7 @@ class Case:
 
     def placements(self) -> list[Placement]:
         """The members where they go without the units; empty if one of them fits nowhere."""
-        cache, scheduler = self.cluster(), Scheduler(default_bundle(), default_evaluator())
+        cache, scheduler = self.cluster(), self.scheduler()
         found = []
         for pod in self.members:
             node = scheduler.schedule(pod, cache.snapshot()).node
@@ -66,7 +80,7 @@ class Case:
         return found
 
     def fits(self, units: Sequence[Unit], placements: Sequence[Placement]) -> bool:
-        cache, scheduler = self.cluster(units), Scheduler(default_bundle(), default_evaluator())
+        cache, scheduler = self.cluster(units), self.scheduler()
         for placement in placements:
             if placement.node not in scheduler.explain(placement.pod, cache.snapshot()).feasible:
                 return False
@@ -79,7 +93,11 @@ def names(units: Sequence[Unit]) -> list[str]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(
+    draw: st.DrawFn,
+    among: Sequence[dict[str, Any]] = tuple(SHAPES),
+    wanted: Sequence[dict[str, Any]] = tuple(MEMBERS),
+) -> Case:
     node = st.sampled_from([one.name for one in NODES])
     anchors = [
         make_pod(f"anchor{i}", node=draw(node), priority=9, **ANCHOR)
@@ -87,14 +105,14 @@ def cases(draw: st.DrawFn) -> Case:
     ]
     units = []
     for i in range(draw(st.integers(1, 6))):
-        shape, priority = draw(st.sampled_from(SHAPES)), draw(st.integers(0, 2))
+        shape, priority = draw(st.sampled_from(among)), draw(st.integers(0, 2))
         pods = tuple(
             make_pod(f"unit{i}-{k}", node=draw(node), priority=priority, **shape)
             for k in range(draw(st.sampled_from([1, 1, 1, 2])))
         )
         units.append(Unit(pods, priority, is_group=len(pods) > 1))
-    shape = draw(st.sampled_from(MEMBERS))
-    shapes = [shape, shape, draw(st.sampled_from(MEMBERS))][: draw(st.integers(1, 3))]
+    shape = draw(st.sampled_from(wanted))
+    shapes = [shape, shape, draw(st.sampled_from(wanted))][: draw(st.integers(1, 3))]
     members = [make_pod(f"member{i}", priority=9, **one) for i, one in enumerate(shapes)]
     return Case(anchors, sorted(units, key=lambda unit: unit.order), members)
 
@@ -133,13 +151,25 @@ def _no_longer_the_first() -> Case:
 @example(_no_longer_the_first())
 @settings(max_examples=200, deadline=None)
 def test_the_same_pods_are_spared(case: Case) -> None:
+    _check(case)
+
+
+@given(cases(AMOUNTED, AMOUNTED), st.sampled_from([(AMOUNTS, SUMS), (WHOLE, WHOLES)]))
+@settings(max_examples=100, deadline=None)
+def test_the_same_pods_are_spared_by_amounts(
+    case: Case, policies: tuple[Bundle, Evaluator]
+) -> None:
+    _check(replace(case, policies=policies))
+
+
+def _check(case: Case) -> None:
     placements = case.placements()
     assume(placements)
     stay: list[Unit] = []
     for unit in case.units:
         if case.fits([*stay, unit], placements):
             stay.append(unit)
-    cache, scheduler = case.cluster(), Scheduler(default_bundle(), default_evaluator())
+    cache, scheduler = case.cluster(), case.scheduler()
     sparing = Sparing(placements, cache=cache, nominator=Nominator(), scheduler=scheduler)
     victims = sparing.victims(case.units, Budgets(cache.snapshot()))
     event("some have to go" if victims else "all stay")

@@ -229,6 +229,7 @@ def test_counters_may_help_when_pods_labels_and_domains_change() -> None:
     assert not policy.after(ASSIGNED_POD_UPDATE, bare, placed(phase="Running"))
     assert policy.after(ClusterEvent("AssignedPod", "UpdatePodScaleDown"), placed(cpu=2), bare)
     assert policy.node(NODE_LABEL, {}, {"labels": {"zone": "z"}})
+    assert policy.node(ClusterEvent("Node", "UpdateNodeAllocatable"), {"cpu": 8}, {"cpu": 2})
     assert not policy.node(NODE_TAINT, {}, {"taints": [taint("a")]})
     assert policy.after(NODE_ADD, None, make_node("m"))
     assert policy.after(NODE_DELETE, make_node("m"), None)

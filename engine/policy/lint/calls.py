@@ -48,7 +48,7 @@ def lint_calls(source: PolicySource) -> Iterator[Finding]:
                     for one in alternatives(given):
                         yield from _argument(source, (builtin, parameter, one))
                 if (called := source.types.builtin(node)) is not None:
-                    if called.parameter("selectors") is not None:
+                    if called.parameter("among") is not None:
                         yield from _counter(source, node, called)
                     elif called.name.startswith("math."):
                         yield from _number_of_arguments(source, node, called)
@@ -164,7 +164,7 @@ def _number_of_arguments(
 
 
 def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[Finding]:
-    """A counter of pods with half of what says which pods are counted."""
+    """A counter with half of what says which pods are counted, or among no known nodes."""
     if any(k.arg is None for k in node.keywords):
         return
     if any(isinstance(one, ast.Starred) for one in node.args):
@@ -177,7 +177,9 @@ def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[
             del given[word]
     hint = "for all namespaces: `selectors = [pods_in([], labels, {})]`"
     text = ""
-    if "labels" in given and "namespaces" not in given:
+    if called.parameter("selectors") is None:
+        pass
+    elif "labels" in given and "namespaces" not in given:
         text = "`namespaces` in addition to `labels`, such as `[pod.namespace]`"
     elif "namespaces" in given and "labels" not in given:
         text, hint = "`labels` in addition to `namespaces`", "`{}` selects all of their pods"

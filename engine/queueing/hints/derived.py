@@ -151,7 +151,8 @@ class DerivedHint:
         # The same for all waiting pods.
         known_old, known_new, differs = self._last_node
         if known_old is not old or known_new is not new:
-            differs = (self._counts and old.labels != new.labels) or self._node.differs(
+            is_counted = old.labels != new.labels or old.allocatable != new.allocatable
+            differs = (self._counts and is_counted) or self._node.differs(
                 NodeInfo(old.name, old), NodeInfo(new.name, new), Snapshot()
             )
             self._last_node = (old, new, differs)
