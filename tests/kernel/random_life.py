@@ -210,7 +210,9 @@ class RandomLife(World):
         name = self.rng.choice("gh")
         old, new = self.pod_groups.pop(name, None), None
         if old is None or self.rng.random() < 0.5:
-            mode = {"disruptionMode": {"all": {}}} if self.rng.random() < 0.3 else {}
+            mode: dict[str, Any] = (
+                {"disruptionMode": {"all": {}}} if self.rng.random() < 0.3 else {}
+            )
             new = self.pod_groups[name] = pod_group(self.rng.randint(1, 3), name=name, **mode)
         self.report(ObjectChanged(POD_GROUPS, old, new))
 

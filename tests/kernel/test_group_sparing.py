@@ -48,8 +48,8 @@ def spared(
 ) -> tuple[Asked, list[str]]:
     """Who is asked, and who has to go, where *members*, *units* and *placed* are on these nodes."""
     cache, scheduler = Cache(), Asked()
-    for node in NODES:
-        cache.add_node(node)
+    for each in NODES:
+        cache.add_node(each)
     for number, (node, words) in enumerate(placed):
         cache.add_pod(make_pod(f"placed{number}", node=node, priority=9, **words))
     placements = []
@@ -71,7 +71,7 @@ def spared(
     return scheduler, [pod.name for unit in victims for pod in unit.pods]
 
 
-EVERYWHERE = [(f"n{number}", {}) for number in range(4)]
+EVERYWHERE: list[tuple[str, dict[str, Any]]] = [(f"n{number}", {}) for number in range(4)]
 
 
 @pytest.mark.parametrize(

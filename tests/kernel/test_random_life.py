@@ -22,8 +22,11 @@ def seen(world: World) -> tuple[dict[str, Any], ...]:
     groups, queue = world.groups, world.queue
     of_pods: dict[str, Any] = {}
     for pod in world.known.values():
-        keys = sorted(groups.keys_of(pod.uid))
-        of_pods[pod.name] = keys, groups.tried_in(pod.uid), groups.is_incomplete(pod.uid)
+        of_pods[pod.name] = (
+            sorted(groups.keys_of(pod.uid)),
+            groups.tried_in(pod.uid),
+            groups.is_incomplete(pod.uid),
+        )
         state = queue.describe(pod.key)
         if state and not pod.is_terminating:  # what is being deleted is not looked at again
             of_pods[pod.name] += (state["queue"] == "gated", state["sort_key"])

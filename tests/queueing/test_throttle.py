@@ -300,8 +300,13 @@ def test_a_pod_that_was_done_meanwhile_is_not_tried_again() -> None:
     throttle.succeeded(Work.ATTEMPT, pod("a"))
     clock.advance(100.0)
     tried: list[str] = []
-    throttle.retry(lambda _, uid: not tried.append(uid))
-    throttle.retry(lambda _, uid: not tried.append(uid))
+
+    def try_again(_: Work, uid: str) -> bool:
+        tried.append(uid)
+        return True
+
+    throttle.retry(try_again)
+    throttle.retry(try_again)
     assert tried == ["b"]
 
 
