@@ -100,10 +100,12 @@ class PolicyExtender:
         """The candidates on which the pod would fit once the victims are gone.
 
         A candidate with a victim that the policies never evict is left out. Nodes are tried one by
-        one: *snapshot* is changed for each and restored. An unknown node stays a candidate. Raises
-        `PoliciesFailed`.
+        one: *snapshot* is changed for each and restored. An unknown node stays a candidate. There
+        are none while what choosing victims depends on cannot be read. Raises `PoliciesFailed`.
         """
         pod, profile = self._under_a_profile(pod)
+        if self._scheduler.missing_for_preemption(pod, snapshot) is not None:
+            return []
         return [
             name
             for name, going in victims.items()

@@ -8,8 +8,10 @@ import pytest
 
 from engine.extender_server.assembly import as_extender
 from engine.extender_server.policy_extender import PoliciesFailed, PolicyExtender
+from engine.model.objects import ObjectMeta, PodDisruptionBudget
 from engine.offline.world import World
 from engine.policy.evaluator import InProcessEvaluator
+from engine.scheduling.disruption_budgets import KIND
 from engine.scheduling.extender_messages import MetaVictims
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests import builders
@@ -74,3 +76,16 @@ def test_a_policy_that_fails_on_any_node_fails_the_request() -> None:
         _extender().process_preemption(
             builders.make_pod("new"), world.cache.snapshot(), _candidates(1)
         )
+
+
+def test_no_victims_go_while_budgets_cannot_be_read() -> None:
+    world, extender, victims = _full(2), _extender(), _candidates(2)
+    pod, objects = builders.make_pod("new"), world.cache.objects
+    objects.unknown = {KIND: "poddisruptionbudgets cannot be read: no right"}
+    assert extender.process_preemption(pod, world.snapshot, victims) == []
+    objects.unknown = {}
+    meta = ObjectMeta(name="b", namespace="default", unread=("spec.selector: want `object`",))
+    objects.put(KIND, PodDisruptionBudget(metadata=meta))
+    assert extender.process_preemption(pod, world.snapshot, victims) == []
+    objects.delete(KIND, "default/b")
+    assert extender.process_preemption(pod, world.snapshot, victims) == list(victims)
