@@ -1,9 +1,10 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
-Seven groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
-the openb trace; an adversary in which no two nodes or pods are alike; groups of pods, which are
-placed all or not at all; pods with claims for devices; and clusters that are hard on a scheduler,
-with ordinary pods in between. Every node is scored.
+Eight groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+the openb trace; a filter by each kind of counter, where six pods are on each node; an adversary in
+which no two nodes or pods are alike; groups of pods, which are placed all or not at all; pods with
+claims for devices; and clusters that are hard on a scheduler, with ordinary pods in between. Every
+node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -20,9 +21,11 @@ import click
 from benchmarks import costly, hostile, large_answers, report
 from benchmarks.bench import choose_workloads
 from benchmarks.core import (
+    COUNTERS,
     Scenario,
     missing_plugins,
     of_adversary,
+    of_counters,
     of_openb,
     of_workload,
     run_scenario,
@@ -35,7 +38,9 @@ from benchmarks.running import json_path, named, output_options
 from benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import Bundle, build_bundle
 
-GROUPS: Final = ("workloads", "sizes", "openb", "adversarial", "gangs", "claims", "hostile")
+GROUPS: Final = (
+    *("workloads", "sizes", "openb", "counters", "adversarial", "gangs", "claims", "hostile"),
+)
 _COLUMNS: Final = (
     "scenario",
     "nodes",
@@ -118,6 +123,9 @@ def scenarios(
         found += [partial(of_workload, WORKLOADS["plain"], size, pods, placed) for size in sizes]
     if "openb" in groups:
         found.append(of_openb)
+    if "counters" in groups:
+        plain = WORKLOADS["plain"]
+        found += [partial(of_counters, name, plain, nodes, pods, 6 * nodes) for name in COUNTERS]
     if "adversarial" in groups:
         found.append(partial(of_adversary, nodes, adversarial_pods))
     return found
@@ -414,7 +422,7 @@ def _run(
     profiler = cProfile.Profile() if profile is not None else None
     result = run_scenario(
         scenario,
-        bundle=bundle,
+        bundle=None if scenario.policies else bundle,
         in_process=in_process,
         around=_profiled(profiler),
         progress=reporter.step,

@@ -7,9 +7,9 @@ what the scheduling loop does between two pods: bring the snapshot up, decide, a
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -41,7 +41,8 @@ class Scenario:
     """A cluster and the pods to decide, in order.
 
     `make_nodes` yields `node_count` manifests, `make_placed` those of pods that are placed already;
-    they are not kept, so that the memory measured is the scheduler's.
+    they are not kept, so that the memory measured is the scheduler's. `policies` are files that
+    decide in addition to the shipped ones.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Scenario:
     objects: Sequence[Manifest] = ()
     needs: frozenset[str] = frozenset()
     make_placed: Callable[[], Iterable[Manifest]] = tuple
+    policies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,39 @@ def _placed(workload: Workload, number: int, nodes: int) -> Manifest:
     manifest["metadata"]["name"] = f"placed-{number:06d}"
     manifest["spec"]["nodeName"] = workload.make_node(number % nodes)["metadata"]["name"]
     return manifest
+
+
+#: One filter by what counts: nothing, pods, what they request, nodes.
+COUNTERS: Final[Mapping[str, str]] = {
+    "no counter": "def counters(pod):\n    return []\n",
+    "count_pods": """
+def counters(pod):
+    return [count_pods(None, [pods_in([], {}, {"team": pod.namespace_labels.get("team", "")})])]
+""",
+    "sum_requests": """
+def counters(pod):
+    team = pod.namespace_labels.get("team", "")
+    return [sum_requests(None, [pods_in([], {}, {"team": team})], "cpu")]
+""",
+    "count_nodes": """
+def counters(pod):
+    return [count_nodes(None, free = {"cpu": 16000})]
+""",
+}
+_COUNTED: Final = """
+def filter(pod, node, counts):
+    return "no" if counts and counts[0].total > 1000000000 else None
+"""
+
+
+def of_counters(title: str, workload: Workload, nodes: int, pods: int, placed: int) -> Scenario:
+    """Pods of *workload*, with a filter by a counter of `COUNTERS`."""
+    plain = of_workload(workload, nodes, pods, placed)
+    policies = {"counted.star": COUNTERS[title] + _COUNTED}
+    team = {"metadata": {"name": "default", "labels": {"team": "red"}}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", **team}
+    title = f"filter by {title}, {placed} placed pods"
+    return replace(plain, name="counters", title=title, objects=[namespace], policies=policies)
 
 
 def of_openb(pods: int = 0) -> Scenario:
@@ -218,12 +253,13 @@ def run_scenario(
 
     Args:
         scenario: See there.
-        bundle: The policies; None for the shipped ones and the default profile.
+        bundle: The policies; None for the shipped ones, those of *scenario* and the default
+            profile.
         in_process: Evaluate without the sandbox.
         around: Entered around the decisions, for a profiler.
         progress: Called with a step's name, what is done of it and how much there is.
     """
-    bundle = bundle if bundle is not None else build_bundle({}, None)
+    bundle = bundle if bundle is not None else build_bundle(scenario.policies, None)
     cache = _cache_of(scenario)
     pods = [read_pod(manifest, number) for number, manifest in enumerate(scenario.pods)]
     evaluator: Evaluator
