@@ -157,7 +157,8 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
             Parameter("namespace_selector", *_LABELS, "None"),
         ),
         result="selector",
-        doc="For *selectors*: the pods that *selector* matches in these namespaces, and in those "
+        doc="For *selectors*: the pods that *selector*, a dict of labels or a `Selector` such as "
+        "`pod.spread_selector`, matches in these namespaces, and in those "
         'whose labels *namespace_selector* matches; `pods_in([], {"app": "web"}, {})` is in all '
         "namespaces.",
     ),

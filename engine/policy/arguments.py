@@ -20,8 +20,8 @@ from engine.model.resources import is_qualified_name
 from engine.model.selectors import field_requirement_problem, requirement_problem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean
-from engine.policy.pod_views import node_affinity_view
 from engine.policy.shipped import snake_case
+from engine.policy.term_views import node_affinity_view
 
 # A declared default that is not a literal: its type is only known when the file runs.
 UNKNOWN: Final = object()

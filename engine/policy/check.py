@@ -84,6 +84,11 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "zone": 'it is a label: `labels.get("topology.kubernetes.io/zone")`',
 }
 
+_TYPES: Final = (
+    "types are `int`, `str`, `list[str]`, `str | None`, `typing.Any` and the like; for a view, "
+    "leave the annotation out"
+)
+
 # To look for a near name takes time for each known name, and thousands of hints are of no use.
 _MOST_HINTS: Final = 100
 _MOST_SHOWN: Final = 200
@@ -414,7 +419,7 @@ class _Checker:
                 hint = "in a test, a failing assertion shows both sides; or use fail()"
                 self._add(node, "policies cannot print", hint)
             elif id(node) in types:
-                self._add(node, f"no type `{name}` is defined", "leave the annotation out")
+                self._add(node, f"no type `{name}` is defined", _TYPES)
             else:
                 self._add(node, f"no `{name}` is defined", self._instead_of(name, known))
 

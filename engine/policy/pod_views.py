@@ -1,7 +1,7 @@
 """What a policy sees of a pod: names, types, documentation, values."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from engine.model.pod import Pod
 from engine.model.quantity import QuantityError, resource_amount
 from engine.model.resources import spec_limits
 from engine.model.selectors import label_keys, selects
+from engine.policy.term_views import Requirement, node_affinity, shown
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
 from engine.policy.volume_views import (
     STORAGE_KINDS,
@@ -25,31 +26,11 @@ from engine.policy.volume_views import (
 )
 
 
-# Pods may have thousands of terms, so records become views without a Python call for each: by the
-# names of their attributes. Names in the order of the alphabet, as those of dicts are written.
-class _Requirement(msgspec.Struct):
-    key: str
-    operator: str
-    values: list[str]
-
-
 class _Selector(
     msgspec.Struct, rename={"match_expressions": "expressions", "match_labels": "labels"}
 ):
-    match_expressions: list[_Requirement]
+    match_expressions: list[Requirement]
     match_labels: dict[str, str]
-
-
-class _NodeTerm(
-    msgspec.Struct, rename={"match_expressions": "expressions", "match_fields": "fields"}
-):
-    match_expressions: list[_Requirement]
-    match_fields: list[_Requirement]
-
-
-class _Preference(msgspec.Struct, rename={"preference": "term"}):
-    preference: _NodeTerm
-    weight: int
 
 
 class _PodTerm(msgspec.Struct, rename={"label_selector": "selector"}):
@@ -82,39 +63,13 @@ class _Spread(msgspec.Struct, rename={"label_selector": "selector"}):
     when_unsatisfiable: str
 
 
-T = TypeVar("T")
-
-
-def _shown(record: Any, form: type[T]) -> T:
-    """*record* in the form in which policies see it."""
-    return msgspec.convert(record, form, from_attributes=True)
-
-
 def _requirements(given: Sequence[Any]) -> list[dict[str, Any]]:
-    plain: list[dict[str, Any]] = msgspec.to_builtins(_shown(given, list[_Requirement]))
+    plain: list[dict[str, Any]] = msgspec.to_builtins(shown(given, list[Requirement]))
     return plain
-
-
-def node_affinity_view(affinity: api.NodeAffinity | None) -> dict[str, Any] | None:
-    """The plain form of a `NodeAffinity` record, for the `addedAffinity` argument."""
-    plain: dict[str, Any] | None = msgspec.to_builtins(_node_affinity(affinity))
-    return plain
-
-
-def _node_affinity(affinity: api.NodeAffinity | None) -> dict[str, Any] | None:
-    if affinity is None:
-        return None
-    required = affinity.required
-    return {
-        "required": None
-        if required is None
-        else _shown(required.node_selector_terms, list[_NodeTerm]),
-        "preferred": _shown(affinity.preferred, list[_Preference]),
-    }
 
 
 def _pod_affinity(affinity: api.PodAffinity | None) -> _PodAffinity | None:
-    return None if affinity is None else _shown(affinity, _PodAffinity)
+    return None if affinity is None else shown(affinity, _PodAffinity)
 
 
 def _affinity(pod: Pod) -> api.Affinity:
@@ -375,7 +330,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "node_affinity": _spec(
         "NodeAffinity?",
         "its node affinity, or None",
-        lambda p: _node_affinity(_affinity(p).node_affinity),
+        lambda p: node_affinity(_affinity(p).node_affinity),
     ),
     "pod_affinity": _spec(
         "PodAffinity?",
@@ -402,7 +357,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "topology_spread_constraints": _spec(
         "list[SpreadConstraint]",
         "how its peers spread",
-        lambda p: _shown(p.manifest.spec.topology_spread_constraints, list[_Spread]),
+        lambda p: shown(p.manifest.spec.topology_spread_constraints, list[_Spread]),
     ),
     "namespace_labels": ViewField(
         "dict[str, str]",

@@ -21,12 +21,15 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse, Disk, PodVolume
 from engine.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from engine.policy.term_views import node_affinity
 
 #: The kinds of objects that say what a claim stands for.
 STORAGE_KINDS: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
 # What names a claim and its volume.
 _NO_NAMES: Final[dict[str, Any]] = {"name": "", "key": "", "volume_name": ""}
+# Many a volume is reached from one node, which says as much as its name.
+_NO_NODES: Final[dict[str, Any]] = {"node_affinity": None}
 
 VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Volume": {
@@ -61,6 +64,11 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "PersistentVolume": {
         "labels": ("dict[str, str]", "its labels"),
+        "node_affinity": (
+            "NodeAffinity?",
+            "from which nodes it is reached (`required`); None: from all, or it is not looked at, "
+            "as in `unnamed_volumes`",
+        ),
     },
     "Disk": {
         "kind": ("str", "the field of the pod's volume: gcePersistentDisk, rbd, ..."),
@@ -104,10 +112,15 @@ def unnamed_volumes_view(pod: Pod, objects: ObjectStore) -> list[dict[str, Any]]
             **volume,
             "name": "",
             "handle": "",
-            "claim": volume["claim"] and {**volume["claim"], **_NO_NAMES},
+            "claim": volume["claim"] and _unnamed(volume["claim"]),
         }
         for volume in volumes_view(pod, objects)
     ]
+
+
+def _unnamed(claim: dict[str, Any]) -> dict[str, Any]:
+    volume = claim["volume"]
+    return {**claim, **_NO_NAMES, "volume": volume and {**volume, **_NO_NODES}}
 
 
 def shared_volumes(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[str]:
@@ -207,5 +220,10 @@ def _claim(use: ClaimUse, objects: ObjectStore) -> dict[str, Any]:
             "binding_mode": storage_class.volume_binding_mode,
         },
         "volume_name": volume_name,
-        "volume": None if volume is None else {"labels": volume.metadata.labels},
+        "volume": None
+        if volume is None
+        else {
+            "labels": volume.metadata.labels,
+            "node_affinity": node_affinity(volume.spec.node_affinity),
+        },
     }

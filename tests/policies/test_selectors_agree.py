@@ -12,10 +12,10 @@ from engine.model.objects import (
     NodeSelectorTerm,
 )
 from engine.model.selectors import matches_node_selector
-from engine.policy.pod_views import node_affinity_view
 from engine.policy.sandbox.modules import Modules
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.shipped import shipped_files
+from engine.policy.term_views import node_affinity_view
 
 _PROBE = """
 load("@std/selectors.star", "matches_any_term")

@@ -297,3 +297,25 @@ def test_a_counter_without_a_list_around_it_is_reported() -> None:
         "counters() returned a counter, want a list of counters, such"
     )
     assert verdict.hint == "a list of one will do: `[count_pods(...)]`"
+
+
+@pytest.mark.parametrize("translates", [True, False])
+def test_texts_name_variables_and_types_are_checked_when_a_function_is_called(
+    translates: bool,
+) -> None:
+    """As the reference says of f-strings and annotations."""
+    text = """
+def _share(part: int, whole: int | None) -> int:
+    return part * 100 // (whole or 1)
+
+def filter(pod, node) -> str | None:
+    share: typing.Any = _share(node.pod_count, node.labels.get("whole"))
+    return f"{share} percent" if share > 100 else None
+"""
+    nodes = {"pod_count": 1, "labels": {}}, {"pod_count": 3, "labels": {}}
+    wrong = {"pod_count": 1, "labels": {"whole": "4"}}
+    evaluator = InProcessEvaluator(program_of(text), translates=translates)
+    ((none, percent, failure),) = evaluator.evaluate([per_node("filter", *nodes, wrong)])
+    assert (none, percent) == (None, ["r", ["300 percent"]])
+    assert isinstance(failure, PolicyFailure)
+    assert "does not match the type annotation `" in failure.message

@@ -1,8 +1,13 @@
 """What policies see of the volumes of pods: alike where only names differ."""
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
+from click.testing import CliRunner
+
 from engine.caching.cache import Cache
+from engine.cli.main import main
 from engine.model.objects import from_plain
 from engine.model.pod import Pod
 from engine.offline.world import OBJECT_KINDS
@@ -65,3 +70,59 @@ def test_claims_for_one_pod_alone_are_in_use_where_one_has_them() -> None:
     cache.add_pod(_using("c0", "c2", name="other", node="n0"))
     found = _seen(cache, _using("c0", "c1", "c2"), "exclusive_claims")
     assert found == {"default/c0": ["n0"]}
+
+
+def test_a_volume_says_from_which_nodes_it_is_reached() -> None:
+    """CSI volumes have their zone there alone. Pods whose volumes are alike stay so."""
+    cache = _cache(
+        volume("v0", zone="x"), volume("v1"), volume("v2", node="n"),
+        claim("c0", volume="v0"), claim("c1", volume="v1"), claim("c2", volume="v2"),
+    )  # fmt: skip
+    pods = [_using(one) for one in ("c0", "c1", "c2")]
+    zone, anywhere, _ = (_seen(cache, pod, "volumes")[0]["claim"]["volume"] for pod in pods)
+    (term,) = msgspec.to_builtins(zone["node_affinity"])["required"]
+    requirement = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["x"]}
+    assert term == {"expressions": [requirement], "fields": []}
+    assert anywhere["node_affinity"] is None
+    first, *others = (_seen(cache, pod, "unnamed_volumes") for pod in pods)
+    assert others == [first, first]
+
+
+def test_a_policy_keeps_a_pod_near_its_volume(tmp_path: Path) -> None:
+    """As the built-in volume binding does, but softly."""
+    files = {
+        "near.star": """
+load("@std/selectors.star", "matches_any_term")
+
+def score(pod, node):
+    reached = [v.claim.volume.node_affinity for v in pod.volumes if v.claim and v.claim.volume]
+    return 100 if all([a == None or matches_any_term(a.required, node) for a in reached]) else 0
+""",
+        "near_test.star": """
+load("@std/testing.star", "asserts", "cluster", "make_node", "make_pod")
+
+def test_near():
+    expression = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "v"},
+        "spec": {"nodeAffinity": affinity},
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"volumeName": "v"},
+    }
+    pod = make_pod() | {}
+    pod["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]
+    nodes = cluster(make_node("a", zone = "a"), make_node("b", zone = "b"), volume, claim)
+    asserts.scores(nodes, pod, {"a": 0, "b": 100})
+""",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(main, ["test", str(tmp_path)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
