@@ -30,6 +30,7 @@ from engine.manifests.errors import (
     undecodable,
     unsupported_media_type,
 )
+from engine.manifests.field_rules import required, wrong
 from engine.manifests.kinds import Kind
 from engine.manifests.schema import read_types, without_nulls
 
@@ -289,9 +290,7 @@ class Api:
             if revision != stored["resourceVersion"]:
                 raise conflict(kind, name)
         elif not kind.unconditional_updates:
-            cause = validation.wrong(
-                "metadata.resourceVersion", 0, "must be specified for an update"
-            )
+            cause = wrong("metadata.resourceVersion", 0, "must be specified for an update")
             error = invalid(kind, name, [cause])
             error.message = error.message.replace(kind.kind, kind.plural, 1)
             raise error
@@ -326,9 +325,7 @@ class Api:
         if metadata.get("name") != name or metadata.get("namespace", namespace) != namespace:
             raise bad_request("the name or namespace of an object cannot be changed by a patch")
         if metadata.get("uid") != stored["uid"]:
-            cause = validation.wrong(
-                "metadata.uid", metadata.get("uid") or "", "field is immutable"
-            )
+            cause = wrong("metadata.uid", metadata.get("uid") or "", "field is immutable")
             raise invalid(kind, name, [cause, cause])
         if metadata.get("resourceVersion") not in (None, "", stored["resourceVersion"]):
             raise conflict(kind, name)
@@ -351,7 +348,7 @@ class Api:
         is_strict: bool,
     ) -> tuple[Version, bool]:
         if not manager:
-            cause = validation.required("fieldManager", "is required for apply patch")
+            cause = required("fieldManager", "is required for apply patch")
             raise invalid_options("PatchOptions", cause)
         if not isinstance(body, dict):
             raise bad_request("error decoding YAML: want an object")
@@ -398,8 +395,12 @@ class Api:
             found = validation.update_problems(kind, manifest, before)
             if found:
                 raise invalid(kind, metadata["name"], found)
-        elif kind is not kinds.PODS:  # a pod's rules look at its specification, which is unchanged
-            self._check(kind, manifest)
+        else:
+            if kind is not kinds.PODS:  # its rules look at its specification, which is unchanged
+                self._check(kind, manifest)
+            found = validation.status_problems(kind, manifest, before)
+            if found:
+                raise invalid(kind, metadata["name"], found)
         return self._commit(kind, old, manifest, dry_run=dry_run)
 
     def _with_status(self, kind: Kind, before: Json, manifest: Json) -> Json:

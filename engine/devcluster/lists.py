@@ -17,8 +17,8 @@ from engine.manifests.errors import (
     invalid_options,
     version_too_large,
 )
+from engine.manifests.field_rules import denied
 from engine.manifests.kinds import Kind
-from engine.manifests.validation import denied
 
 _STALE_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. You can "

@@ -21,8 +21,8 @@ from engine.manifests.errors import (
     invalid,
     too_many_requests,
 )
+from engine.manifests.field_rules import name_problems, required, unsupported, wrong
 from engine.manifests.pod_defaults import qos_class
-from engine.manifests.validation import name_problems, required, unsupported, wrong
 
 Json = dict[str, Any]
 

@@ -42,8 +42,8 @@ from engine.manifests.errors import (
     unauthorized,
     unsupported_media_type,
 )
+from engine.manifests.field_rules import denied
 from engine.manifests.kinds import Kind
-from engine.manifests.validation import denied
 
 Json = dict[str, Any]
 

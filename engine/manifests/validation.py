@@ -7,42 +7,33 @@ what the contract tests list. Defaults have been set before a rule looks.
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
-from engine.manifests import kinds
+from engine.manifests import device_rules, kinds
 from engine.manifests.errors import Cause
+from engine.manifests.field_rules import (
+    DNS_LABEL,
+    LABEL_RULE,
+    NAME_TOO_LONG,
+    Rules,
+    denied,
+    duplicate,
+    label_value_problem,
+    labels,
+    name_problems,
+    node_term,
+    qualified,
+    required,
+    unsupported,
+    wrong,
+)
 from engine.manifests.kinds import Kind
 from engine.manifests.quantities import amount
 
 Json = dict[str, Any]
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d\.\d{6}\d*([Zz]|[+-]\d\d:\d\d)")
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
-    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_TOO_LONG = "must be no more than 253 bytes"
-_LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
-    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
-    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_NAME_PART_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
-    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_LABEL_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
-    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
-    "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
     "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
@@ -56,102 +47,24 @@ _USER_PRIORITY_LIMIT = 1_000_000_000
 _MOST_TEMPLATES = 8
 
 
-def required(field: str, detail: str = "") -> Cause:
-    """The field has to be set."""
-    return Cause(
-        field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value"
-    )
-
-
-def wrong(field: str, value: object, detail: str) -> Cause:
-    """The value breaks a rule."""
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
-
-
-def unsupported(field: str, value: str, supported: tuple[str, ...]) -> Cause:
-    """The value is not one of a closed set."""
-    listed = ", ".join(f'"{item}"' for item in supported)
-    return Cause(
-        field,
-        "FieldValueNotSupported",
-        f'Unsupported value: "{value}": supported values: {listed}',
-    )
-
-
-def denied(field: str, detail: str) -> Cause:
-    """The field may not be set, or not like this."""
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
-
-
-def duplicate(field: str, value: str) -> Cause:
-    """The value occurs twice where it may occur once."""
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {value}")
-
-
-@lru_cache(maxsize=8192)
-def qualified_name_problems(name: str) -> tuple[str, ...]:
-    """What is wrong with a label key, an annotation key or a resource name; empty if nothing."""
-    prefix, slash, short = name.rpartition("/")
-    found = []
-    if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
-        found.append("prefix part " + (_SUBDOMAIN_RULE if prefix else "must be non-empty"))
-    if not short:
-        found.append("name part must be non-empty")
-    elif len(short) > 63:
-        found.append("name part must be no more than 63 bytes")
-    if not _QUALIFIED.fullmatch(short):
-        found.append(_NAME_PART_RULE)
-    return tuple(found)
-
-
-def _qualified(field: str, name: str) -> Iterator[Cause]:
-    for problem in qualified_name_problems(name):
-        yield wrong(field, name, problem)
-
-
-@lru_cache(maxsize=8192)
-def label_value_problem(value: str) -> str | None:
-    """What is wrong with a label value; None if nothing."""
-    if len(value) > 63:
-        return "must be no more than 63 bytes"
-    return _LABEL_VALUE_RULE if value and not _QUALIFIED.fullmatch(value) else None
-
-
-def _labels(field: str, labels: Json) -> Iterator[Cause]:
-    for key, value in labels.items():
-        yield from _qualified(field, key)
-        problem = label_value_problem(value)
-        if problem:
-            yield wrong(field, value, problem)
-
-
-def name_problems(field: str, name: str) -> Iterator[Cause]:
-    """What is wrong with *name*, which has to be a DNS subdomain, as those of nodes are."""
-    if len(name) > 253:
-        yield wrong(field, name, _TOO_LONG)
-    if not _SUBDOMAIN.fullmatch(name):
-        yield wrong(field, name, _SUBDOMAIN_RULE)
-
-
 def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
     """The rules for `metadata` of every kind."""
     name = meta.get("name")
     if not name:
         yield required("metadata.name", "name or generateName is required")
     elif len(name) > 253:
-        yield wrong("metadata.name", name, _TOO_LONG)
+        yield wrong("metadata.name", name, NAME_TOO_LONG)
     elif kind is kinds.NAMESPACES:
-        if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
-            yield wrong("metadata.name", name, _LABEL_RULE)
+        if len(name) > 63 or not DNS_LABEL.fullmatch(name):
+            yield wrong("metadata.name", name, LABEL_RULE)
     elif kind.group == kinds.RBAC:  # `system:kube-scheduler` is a name here
         if "/" in name or "%" in name or name in (".", ".."):
             yield wrong("metadata.name", name, "may not contain '/' or '%'")
     else:
         yield from name_problems("metadata.name", name)
-    yield from _labels("metadata.labels", meta.get("labels") or {})
+    yield from labels("metadata.labels", meta.get("labels") or {})
     for key in meta.get("annotations") or {}:
-        yield from _qualified("metadata.annotations", key.lower())
+        yield from qualified("metadata.annotations", key.lower())
 
 
 # --- pods ----------------------------------------------------------------------------------
@@ -173,7 +86,7 @@ def pod(manifest: Json) -> Iterator[Cause]:
     if policy not in ("Always", "OnFailure", "Never"):
         yield unsupported("spec.restartPolicy", policy or "", ("Always", "OnFailure", "Never"))
     if spec.get("nodeSelector"):
-        yield from _labels("spec.nodeSelector", spec["nodeSelector"])
+        yield from labels("spec.nodeSelector", spec["nodeSelector"])
     for index, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(f"spec.tolerations[{index}]", toleration)
     if spec.get("affinity"):
@@ -189,7 +102,7 @@ def pod(manifest: Json) -> Iterator[Cause]:
         seen: set[str] = set()
         for index, gate in enumerate(gates):
             field, name = f"spec.schedulingGates[{index}].name", gate.get("name") or ""
-            yield from _qualified(field, name)
+            yield from qualified(field, name)
             if name in seen:
                 yield duplicate(field, f'"{name}"')
             seen.add(name)
@@ -199,8 +112,8 @@ def _container(field: str, container: Json, names: set[str]) -> Iterator[Cause]:
     name = container.get("name")
     if not name:
         yield required(f"{field}.name")
-    elif len(name) > 63 or not _DNS_LABEL.fullmatch(name):
-        yield wrong(f"{field}.name", name, _LABEL_RULE)
+    elif len(name) > 63 or not DNS_LABEL.fullmatch(name):
+        yield wrong(f"{field}.name", name, LABEL_RULE)
     elif name in names:
         yield duplicate(f"{field}.name", f'"{name}"')
     else:
@@ -253,7 +166,7 @@ def _resources(field: str, resources: Json, *, pod_level: bool = False) -> Itera
 
 
 def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Cause]:
-    yield from _qualified(field, name)
+    yield from qualified(field, name)
     if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
         yield wrong(field, name, "must be a standard resource type or fully qualified")
         yield wrong(field, name, "must be a standard resource for containers")
@@ -270,7 +183,7 @@ def _toleration(field: str, toleration: Json) -> Iterator[Cause]:
     key = toleration.get("key")
     operator = toleration.get("operator") or "Equal"
     if key:
-        yield from _qualified(f"{field}.key", key)
+        yield from qualified(f"{field}.key", key)
     elif operator != "Exists":
         yield wrong(
             f"{field}.operator",
@@ -320,12 +233,12 @@ def _affinity(field: str, affinity: Json) -> Iterator[Cause]:
         if not terms:
             yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
         for index, term in enumerate(terms or ()):
-            yield from _node_term(f"{path}.nodeSelectorTerms[{index}]", term)
+            yield from node_term(f"{path}.nodeSelectorTerms[{index}]", term)
     soft = nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     for index, preferred in enumerate(soft):
         path = f"{field}.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
         yield from _weight(path, preferred)
-        yield from _node_term(f"{path}.preference", preferred.get("preference") or {})
+        yield from node_term(f"{path}.preference", preferred.get("preference") or {})
     for part in ("podAffinity", "podAntiAffinity"):
         yield from _pod_affinity(f"{field}.{part}", affinity.get(part) or {})
 
@@ -349,38 +262,11 @@ def _weight(field: str, preferred: Json) -> Iterator[Cause]:
         yield wrong(f"{field}.weight", weight, "must be in the range 1-100")
 
 
-def _node_term(field: str, term: Json) -> Iterator[Cause]:
-    for index, expression in enumerate(term.get("matchExpressions") or ()):
-        path = f"{field}.matchExpressions[{index}]"
-        operator = expression.get("operator") or ""
-        values = expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required(
-                    f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
-                )
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                yield denied(
-                    f"{path}.values",
-                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                )
-        elif operator in ("Gt", "Lt"):
-            if len(values) != 1:
-                yield required(
-                    f"{path}.values",
-                    "must be specified single value when `operator` is 'Lt' or 'Gt'",
-                )
-        else:
-            yield wrong(f"{path}.operator", operator, "not a valid selector operator")
-        yield from _qualified(f"{path}.key", expression.get("key") or "")
-
-
 def _pod_term(field: str, term: Json) -> Iterator[Cause]:
     key = term.get("topologyKey") or ""
     if not key:
         yield required(f"{field}.topologyKey", "can not be empty")
-    yield from _qualified(f"{field}.topologyKey", key)
+    yield from qualified(f"{field}.topologyKey", key)
 
 
 # --- other kinds ---------------------------------------------------------------------------
@@ -392,7 +278,7 @@ def node(manifest: Json) -> Iterator[Cause]:
     for index, taint in enumerate((manifest.get("spec") or {}).get("taints") or ()):
         field = f"metadata.taints[{index}]"
         key, effect = taint.get("key") or "", taint.get("effect") or ""
-        yield from _qualified(f"{field}.key", key)
+        yield from qualified(f"{field}.key", key)
         if not effect:
             yield required(f"{field}.effect")
         elif effect not in _EFFECTS:
@@ -478,7 +364,7 @@ def event(manifest: Json, *, is_new: bool) -> Iterator[Cause]:
         if not value:
             yield required(field)
         if field == "reportingController":
-            yield from _qualified(field, value or "")
+            yield from qualified(field, value or "")
         elif len(value or "") > 128:
             yield wrong(field, "", "can have at most 128 characters")
     if manifest.get("type") not in ("Normal", "Warning"):
@@ -507,7 +393,7 @@ def priority_class(manifest: Json) -> Iterator[Cause]:
 def device_taint_rule(manifest: Json) -> Iterator[Cause]:
     """The rules for a DeviceTaintRule: its taint is complete."""
     taint = (manifest.get("spec") or {}).get("taint") or {}
-    yield from _qualified("spec.taint.key", taint.get("key") or "")
+    yield from qualified("spec.taint.key", taint.get("key") or "")
     problem = label_value_problem(taint.get("value") or "")
     if problem:
         yield wrong("spec.taint.value", taint["value"], problem)
@@ -573,6 +459,10 @@ def _union(field: str, given: Json | None, members: tuple[str, ...]) -> Iterator
         yield wrong(field, f"{{{shown}}}", f"must specify exactly one of: {listed}")
 
 
+def _by_table(rules: Rules) -> Callable[[Json], Iterator[Cause]]:
+    return lambda manifest: rules.problems("", manifest)
+
+
 RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.PODS: pod,
     kinds.NODES: node,
@@ -584,6 +474,10 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.ALPHA_POD_GROUPS: pod_group,
     kinds.WORKLOADS: workload,
     kinds.ALPHA_WORKLOADS: workload,
+    kinds.RESOURCE_CLAIMS: _by_table(device_rules.CLAIM),
+    kinds.RESOURCE_CLAIM_TEMPLATES: _by_table(device_rules.TEMPLATE),
+    kinds.RESOURCE_SLICES: _by_table(device_rules.SLICE),
+    kinds.DEVICE_CLASSES: _by_table(device_rules.CLASS),
     kinds.EVENTS: lambda manifest: event(manifest, is_new=False),
     kinds.NEW_EVENTS: lambda manifest: event(manifest, is_new=True),
 }
@@ -609,7 +503,36 @@ def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
         found.append(denied("data", "field is immutable when `immutable` is set"))
     elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
         found += _pod_group_changes(new["spec"], old["spec"])
+    for path in _IMMUTABLE.get(kind, ()):
+        if _value(new, path) != _value(old, path):
+            found.append(wrong(path, "", "field is immutable"))
     return found
+
+
+#: The fields that no update may change.
+_IMMUTABLE: dict[Kind, tuple[str, ...]] = {
+    kinds.RESOURCE_CLAIMS: ("spec",),
+    kinds.RESOURCE_CLAIM_TEMPLATES: ("spec",),
+    kinds.RESOURCE_SLICES: ("spec.driver", "spec.nodeName", "spec.pool.name"),
+}
+
+
+def _value(manifest: Json, path: str) -> Any:
+    value: Any = manifest
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def status_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
+    """What an update of the status may not do."""
+    rules = _STATUS_RULES.get(kind)
+    return list(rules(new, old)) if rules else []
+
+
+_STATUS_RULES: dict[Kind, Callable[[Json, Json], Iterator[Cause]]] = {
+    kinds.RESOURCE_CLAIMS: device_rules.claim_status,
+}
 
 
 def _pod_group_changes(new: Json, old: Json) -> Iterator[Cause]:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.devcluster import DevCluster
 from tests.contract.harness import Api, Breakable
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, serving_groups
 
 SERVERS = ["embedded", "real"]
 
@@ -19,11 +19,17 @@ SERVERS = ["embedded", "real"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         call = getattr(item, "callspec", None)
-        if call and {"api", "breakable"} & call.params.keys() and "real" in call.params.values():
+        if (
+            call
+            and {"api", "breakable", "served"} & call.params.keys()
+            and "real" in call.params.values()
+        ):
             item.add_marker(pytest.mark.slow("starts the real control plane"))
             if "breakable" in call.params:
                 # One worker starts the module's server.
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            if "served" in call.params:
+                item.add_marker(pytest.mark.xdist_group("serves groups"))
 
 
 async def embedded_api(cluster: DevCluster, session: aiohttp.ClientSession) -> Api:
@@ -61,6 +67,20 @@ async def wanted_api(request: pytest.FixtureRequest, plane: str) -> AsyncIterato
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """An API server: the embedded one, or the real one that the run shares."""
     async with wanted_api(request, "control_plane") as api:
+        yield api
+
+
+@pytest.fixture(scope="session")
+def plane_with_groups() -> Iterator[ControlPlane]:
+    """A real API server that serves PodGroups, which is off by default."""
+    with ControlPlane(apiserver_args=serving_groups()) as plane:
+        yield plane
+
+
+@pytest.fixture(params=SERVERS)
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """An API server that has PodGroups."""
+    async with wanted_api(request, "plane_with_groups") as api:
         yield api
 
 

@@ -1,34 +1,14 @@
 """PodGroups: what the scheduler reads of them and writes into their status."""
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
 
-from tests.contract.conftest import wanted_api
 from tests.contract.harness import MERGE, Api, Json, pod, seen
-from tests.controlplane import ControlPlane, serving_groups
 
 # The API server of 1.36 has an older form of them, that of 1.35 none.
 pytestmark = pytest.mark.kubernetes("1.37")
 
 VERSION = "scheduling.k8s.io/v1beta1"
 GANG: Json = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-
-
-@pytest.fixture(scope="module")
-def plane_with_groups() -> Iterator[ControlPlane]:
-    """A real API server that serves PodGroups, which is off by default."""
-    with ControlPlane(apiserver_args=serving_groups()) as plane:
-        yield plane
-
-
-@pytest.fixture(
-    params=["embedded", pytest.param("real", marks=pytest.mark.slow("starts a control plane"))]
-)
-async def served(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """An API server that has PodGroups."""
-    async with wanted_api(request, "plane_with_groups") as api:
-        yield api
 
 
 def groups(api: Api, name: str = "", sub: str = "") -> str:

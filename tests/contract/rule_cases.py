@@ -1,0 +1,703 @@
+"""What the API server refuses, as a table: an object, a change of it, and the answer.
+
+Owns the table and how a case is asked; `test_rules` asks both servers.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.manifests import kinds
+from engine.manifests.kinds import Kind
+from tests.contract.harness import MERGE, Api
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One object that is created, and one change of it if the creation is not what is asked about.
+
+    Attributes:
+        change: A merge patch of the created object, through the subresource *sub* if that is set;
+            or several, the last of which is asked about.
+        want: The status, and of a refusal every field at fault with the reason of its cause.
+    """
+
+    id: str
+    kind: Kind
+    manifest: Json
+    want: str
+    change: Json | tuple[Json, ...] | None = None
+    sub: str = ""
+
+
+async def verdict(api: Api, case: Case) -> str:
+    """The server's answer in the form of `Case.want`."""
+    manifest = {"kind": case.kind.kind, "apiVersion": case.kind.api_version, **case.manifest}
+    name = manifest["metadata"]["name"]
+    if not case.kind.namespaced:
+        name = api.unique(name)
+        manifest["metadata"] = {**manifest["metadata"], "name": name}
+    path = case.kind.path(api.namespace if case.kind.namespaced else "")
+    if case.change is None:
+        return _shown(await api.post(path, manifest, dryRun="All"))
+    changes = case.change if isinstance(case.change, tuple) else (case.change,)
+    await api.make(path, manifest)
+    answer, before = None, None
+    for change in changes:
+        # A change before the last one is not asked about, but it has to be accepted.
+        assert answer is None or answer.status == 200, answer
+        before = (await api.get(f"{path}/{name}")).body
+        target = f"{path}/{name}"
+        if case.sub and not change.keys() <= {"metadata"}:
+            target += f"/{case.sub}"
+        answer = await api.patch(target, change, MERGE)
+    assert answer is not None
+    if case.kind.namespaced:
+        await api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
+        await api.delete(f"{path}/{name}", gracePeriodSeconds=0)
+    # A change that is accepted and lost is as bad as one that is wrongly refused.
+    is_lost = answer.status == 200 and _content(answer.body) == _content(before)
+    return _shown(answer) + (", and unchanged" if is_lost else "")
+
+
+def _content(manifest: Any) -> Json:
+    return {key: value for key, value in manifest.items() if key != "metadata"}
+
+
+def _shown(answer: Any) -> str:
+    if answer.status < 400:
+        return str(answer.status)
+    causes = (answer.body.get("details") or {}).get("causes") or ()
+    found = {f"{one.get('field', '')} {one.get('reason', '')}" for one in causes}
+    found = {_shortened(one) for one in found}
+    return f"{answer.status} {answer.reason}: " + ", ".join(sorted(found))
+
+
+def _shortened(cause: str) -> str:
+    """A cause without the words that say nothing here."""
+    return cause.replace("DuringSchedulingIgnoredDuringExecution", "").replace("FieldValue", "")
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+GPU: Json = {"deviceClassName": "gpu.example.com"}
+
+
+def claim(*requests: Json, **devices: Any) -> Json:
+    return {
+        "metadata": {"name": "a"},
+        "spec": {"devices": {"requests": list(requests), **devices}},
+    }
+
+
+def claim_case(name: str, want: str, *requests: Json, **devices: Any) -> Case:
+    return Case(f"claim: {name}", kinds.RESOURCE_CLAIMS, claim(*requests, **devices), want)
+
+
+def one(**exactly: Any) -> Json:
+    return {"name": "r", "exactly": {**GPU, **exactly}}
+
+
+CLAIM_CASES = [
+    claim_case(
+        "neither way to ask", "422 Invalid: spec.devices.requests[0] Required", {"name": "r"}
+    ),
+    claim_case(
+        "both ways to ask",
+        "422 Invalid: spec.devices.requests[0] Invalid",
+        {"name": "r", "exactly": GPU, "firstAvailable": [{**GPU, "name": "a"}]},
+    ),
+    claim_case("a name twice", "422 Invalid: spec.devices.requests[1] Duplicate", one(), one()),
+    claim_case("no name", "422 Invalid: spec.devices.requests[0].name Invalid", {"exactly": GPU}),
+    claim_case(
+        "a bad name",
+        "422 Invalid: spec.devices.requests[0].name Invalid",
+        {"name": "A_b", "exactly": GPU},
+    ),
+    claim_case(
+        "no class",
+        "422 Invalid: spec.devices.requests[0].exactly.deviceClassName Required",
+        {"name": "r", "exactly": {}},
+    ),
+    claim_case(
+        "a bad class",
+        "422 Invalid: spec.devices.requests[0].exactly.deviceClassName Invalid",
+        {"name": "r", "exactly": {"deviceClassName": "A_b"}},
+    ),
+    claim_case(
+        "all, with a count",
+        "422 Invalid: spec.devices.requests[0].exactly.count Invalid",
+        one(allocationMode="All", count=2),
+    ),
+    claim_case(
+        "a count below one",
+        "422 Invalid: spec.devices.requests[0].exactly.count Invalid",
+        one(count=-1),
+    ),
+    claim_case(
+        "an unknown mode",
+        "422 Invalid: spec.devices.requests[0].exactly.allocationMode NotSupported",
+        one(allocationMode="Some"),
+    ),
+    claim_case(
+        "33 requests",
+        "422 Invalid: spec.devices.requests TooMany",
+        *({"name": f"r{i}", "exactly": GPU} for i in range(33)),
+    ),
+    claim_case(
+        "nine alternatives",
+        "422 Invalid: spec.devices.requests[0].firstAvailable TooMany",
+        {"name": "r", "firstAvailable": [{**GPU, "name": f"a{i}"} for i in range(9)]},
+    ),
+    claim_case(
+        "an alternative twice",
+        "422 Invalid: spec.devices.requests[0].firstAvailable[1] Duplicate",
+        {"name": "r", "firstAvailable": [{**GPU, "name": "a"}, {**GPU, "name": "a"}]},
+    ),
+    claim_case(
+        "an alternative without a class",
+        "422 Invalid: spec.devices.requests[0].firstAvailable[0].deviceClassName Required",
+        {"name": "r", "firstAvailable": [{"name": "a"}]},
+    ),
+    claim_case(
+        "an alternative of all with a count",
+        "422 Invalid: spec.devices.requests[0].firstAvailable[0].count Invalid",
+        {
+            "name": "r",
+            "firstAvailable": [{**GPU, "name": "a", "allocationMode": "All", "count": 2}],
+        },
+    ),
+    claim_case(
+        "a selector of nothing",
+        "422 Invalid: spec.devices.requests[0].exactly.selectors[0].cel Required",
+        one(selectors=[{}]),
+    ),
+    claim_case(
+        "a selector without an expression",
+        "422 Invalid: spec.devices.requests[0].exactly.selectors[0].cel.expression Invalid",
+        one(selectors=[{"cel": {}}]),
+    ),
+    claim_case(
+        "33 selectors",
+        "422 Invalid: spec.devices.requests[0].exactly.selectors TooMany",
+        one(selectors=[{"cel": {"expression": "true"}}] * 33),
+    ),
+    claim_case("a toleration of no operator", "201", one(tolerations=[{"key": "a", "value": "b"}])),
+    claim_case(
+        "a toleration of an unknown operator",
+        "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].operator NotSupported",
+        one(tolerations=[{"key": "a", "operator": "Like"}]),
+    ),
+    claim_case(
+        "a toleration of an unknown effect",
+        "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].effect NotSupported",
+        one(tolerations=[{"key": "a", "effect": "Never", "operator": "Exists"}]),
+    ),
+    claim_case(
+        "a toleration of a value and Exists",
+        "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].value Invalid",
+        one(tolerations=[{"key": "a", "value": "b", "operator": "Exists"}]),
+    ),
+    claim_case(
+        "a toleration of a bad key",
+        "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].key Invalid",
+        one(tolerations=[{"key": "a b", "operator": "Exists"}]),
+    ),
+    claim_case("a toleration without a key", "201", one(tolerations=[{"value": "b"}])),
+    claim_case("17 tolerations", "201", one(tolerations=[{"key": "a", "operator": "Exists"}] * 17)),
+    claim_case(
+        "a constraint of no attribute",
+        "422 Invalid: spec.devices.constraints[0] Required",
+        one(),
+        constraints=[{"requests": ["r"]}],
+    ),
+    claim_case(
+        "a constraint on no domain",
+        "422 Invalid: spec.devices.constraints[0].matchAttribute Invalid",
+        one(),
+        constraints=[{"matchAttribute": "model"}],
+    ),
+    claim_case(
+        "a constraint on an unknown request",
+        "422 Invalid: spec.devices.constraints[0].requests[0] Invalid",
+        one(),
+        constraints=[{"requests": ["x"], "matchAttribute": "a.b/model"}],
+    ),
+    claim_case(
+        "a constraint on a request twice",
+        "422 Invalid: spec.devices.constraints[0].requests[1] Duplicate",
+        one(),
+        constraints=[{"requests": ["r", "r"], "matchAttribute": "a.b/model"}],
+    ),
+    claim_case(
+        "a constraint of both attributes",
+        "201",
+        one(),
+        constraints=[{"distinctAttribute": "a.b/x", "matchAttribute": "a.b/model"}],
+    ),
+    claim_case(
+        "33 constraints",
+        "422 Invalid: spec.devices.constraints TooMany",
+        one(),
+        constraints=[{"matchAttribute": "a.b/model"}] * 33,
+    ),
+    claim_case(
+        "a configuration of nothing",
+        "422 Invalid: spec.devices.config[0].opaque Required",
+        one(),
+        config=[{}],
+    ),
+    claim_case(
+        "a configuration of an unknown request",
+        "422 Invalid: spec.devices.config[0].requests[0] Invalid",
+        one(),
+        config=[{"requests": ["x"], "opaque": {"driver": "a.b", "parameters": {"a": 1}}}],
+    ),
+    claim_case(
+        "a configuration without driver",
+        "422 Invalid: spec.devices.config[0].opaque.driver Required",
+        one(),
+        config=[{"opaque": {"parameters": {"a": 1}}}],
+    ),
+    claim_case(
+        "a configuration without parameters",
+        "422 Invalid: spec.devices.config[0].opaque.parameters Required",
+        one(),
+        config=[{"opaque": {"driver": "a.b"}}],
+    ),
+    claim_case("no requests", "201", *()),
+    claim_case("a capacity of a bad name", "201", one(capacity={"requests": {"a b": "1"}})),
+    Case(
+        "claim: another specification",
+        kinds.RESOURCE_CLAIMS,
+        claim(one()),
+        "422 Invalid: spec Invalid",
+        {"spec": {"devices": {"requests": [one(count=2)]}}},
+    ),
+    Case(
+        "template: neither way to ask",
+        kinds.RESOURCE_CLAIM_TEMPLATES,
+        {"metadata": {"name": "a"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}},
+        "422 Invalid: spec.spec.devices.requests[0] Required",
+    ),
+    Case(
+        "template: another specification",
+        kinds.RESOURCE_CLAIM_TEMPLATES,
+        {"metadata": {"name": "a"}, "spec": {"spec": {"devices": {"requests": [one()]}}}},
+        "422 Invalid: spec Invalid",
+        {"spec": {"spec": {"devices": {"requests": [one(count=2)]}}}},
+    ),
+]
+
+RESULT: Json = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "gpu-0"}
+ALLOCATED: Json = {"allocation": {"devices": {"results": [RESULT]}}}
+
+
+def consumer(name: str = "p", uid: str = "u") -> Json:
+    return {"resource": "pods", "name": name, "uid": uid}
+
+
+def status_case(name: str, want: str, *statuses: Json, finalizers: list[str] | None = None) -> Case:
+    manifest = claim(one())
+    if finalizers:
+        manifest["metadata"]["finalizers"] = finalizers
+    changes = tuple(one if "metadata" in one else {"status": one} for one in statuses)
+    return Case(f"claim status: {name}", kinds.RESOURCE_CLAIMS, manifest, want, changes, "status")
+
+
+STATUS_CASES = [
+    status_case("allocated", "200", ALLOCATED),
+    status_case("allocated and reserved", "200", {**ALLOCATED, "reservedFor": [consumer()]}),
+    status_case(
+        "another allocation",
+        "422 Invalid: status.allocation Invalid",
+        ALLOCATED,
+        {"allocation": {"devices": {"results": [{**RESULT, "device": "gpu-1"}]}}},
+    ),
+    status_case(
+        "reserved without an allocation",
+        "422 Invalid: status.reservedFor Forbidden",
+        {"reservedFor": [consumer()]},
+    ),
+    status_case(
+        "a consumer twice",
+        "422 Invalid: status.reservedFor[1] Duplicate",
+        {**ALLOCATED, "reservedFor": [consumer("p"), consumer("q")]},
+    ),
+    status_case(
+        "257 consumers",
+        "422 Invalid: status.reservedFor TooMany",
+        {**ALLOCATED, "reservedFor": [consumer(uid=f"u{i}") for i in range(257)]},
+    ),
+    status_case(
+        "a consumer without uid",
+        "422 Invalid: status.reservedFor[0].uid Required",
+        {**ALLOCATED, "reservedFor": [{"resource": "pods", "name": "p"}]},
+    ),
+    status_case(
+        "a consumer without name",
+        "422 Invalid: status.reservedFor[0].name Required",
+        {**ALLOCATED, "reservedFor": [{"resource": "pods", "uid": "p"}]},
+    ),
+    status_case(
+        "the allocation goes and the reservation stays",
+        "422 Invalid: status.reservedFor Forbidden",
+        {**ALLOCATED, "reservedFor": [consumer()]},
+        {"allocation": None},
+    ),
+    status_case(
+        "both go",
+        "200",
+        {**ALLOCATED, "reservedFor": [consumer()]},
+        {"allocation": None, "reservedFor": None},
+    ),
+    status_case(
+        "of an unknown request",
+        "422 Invalid: status.allocation.devices.results[0].request Invalid",
+        {"allocation": {"devices": {"results": [{**RESULT, "request": "x"}]}}},
+    ),
+    status_case(
+        "of no pool",
+        "422 Invalid: status.allocation.devices.results[0].pool Required",
+        {"allocation": {"devices": {"results": [{**RESULT, "pool": ""}]}}},
+    ),
+    status_case(
+        "of no driver",
+        "422 Invalid: status.allocation.devices.results[0].driver Required",
+        {"allocation": {"devices": {"results": [{**RESULT, "driver": ""}]}}},
+    ),
+    status_case(
+        "of no device",
+        "422 Invalid: status.allocation.devices.results[0].device Invalid",
+        {"allocation": {"devices": {"results": [{**RESULT, "device": ""}]}}},
+    ),
+    status_case(
+        "of 33 devices",
+        "422 Invalid: status.allocation.devices.results TooMany",
+        {"allocation": {"devices": {"results": [RESULT] * 33}}},
+    ),
+    status_case(
+        "of a node selector without terms",
+        "422 Invalid: status.allocation.nodeSelector.nodeSelectorTerms Required",
+        {
+            "allocation": {
+                "devices": {"results": [RESULT]},
+                "nodeSelector": {"nodeSelectorTerms": []},
+            }
+        },
+    ),
+    status_case(
+        "a device that is not allocated",
+        "422 Invalid: status.devices[0] Invalid",
+        {**ALLOCATED, "devices": [{"driver": "gpu.example.com", "pool": "p", "device": "gpu-7"}]},
+    ),
+]
+
+# --- slices ---------------------------------------------------------------------------------------
+
+POOL: Json = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+
+
+def slices(**spec: Any) -> Json:
+    whole = {
+        "driver": "gpu.example.com",
+        "nodeName": "n",
+        "pool": POOL,
+        "devices": [{"name": "gpu-0"}],
+        **spec,
+    }
+    return {
+        "metadata": {"name": "slice"},
+        "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+def slice_case(name: str, want: str, change: Json | None = None, **spec: Any) -> Case:
+    changed = None if change is None else {"spec": change}
+    return Case(f"slice: {name}", kinds.RESOURCE_SLICES, slices(**spec), want, changed)
+
+
+def device(**fields: Any) -> Json:
+    return {"devices": [{"name": "gpu-0", **fields}]}
+
+
+TERM: Json = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+SLICE_CASES = [
+    slice_case("no nodes", "422 Invalid: spec Required", nodeName=None),
+    slice_case("two sets of nodes", "422 Invalid: spec Invalid", allNodes=True),
+    slice_case("not all nodes", "422 Invalid: spec.allNodes Invalid", allNodes=False),
+    slice_case("a bad node", "422 Invalid: spec.nodeName Invalid", nodeName="A_b"),
+    slice_case(
+        "two terms",
+        "422 Invalid: spec.nodeSelector.nodeSelectorTerms Invalid",
+        nodeName=None,
+        nodeSelector={"nodeSelectorTerms": [TERM, TERM]},
+    ),
+    slice_case(
+        "no terms",
+        "422 Invalid: spec.nodeSelector.nodeSelectorTerms Invalid, "
+        "spec.nodeSelector.nodeSelectorTerms Required",
+        nodeName=None,
+        nodeSelector={"nodeSelectorTerms": []},
+    ),
+    slice_case(
+        "129 devices",
+        "422 Invalid: spec.devices TooMany",
+        devices=[{"name": f"d{i}"} for i in range(129)],
+    ),
+    slice_case(
+        "65 devices with taints",
+        "422 Invalid: spec.devices TooMany",
+        devices=[
+            {"name": f"d{i}", "taints": [{"key": "a", "effect": "NoSchedule"}]} for i in range(65)
+        ],
+    ),
+    slice_case(
+        "a device twice",
+        "422 Invalid: spec.devices[1] Duplicate",
+        devices=[{"name": "d"}, {"name": "d"}],
+    ),
+    slice_case("a device without name", "422 Invalid: spec.devices[0].name Invalid", devices=[{}]),
+    slice_case(
+        "a bad device", "422 Invalid: spec.devices[0].name Invalid", devices=[{"name": "A_b"}]
+    ),
+    slice_case(
+        "no slices in the pool",
+        "422 Invalid: spec.pool.resourceSliceCount Invalid",
+        pool={**POOL, "resourceSliceCount": 0},
+    ),
+    slice_case(
+        "a generation below zero",
+        "422 Invalid: spec.pool.generation Invalid",
+        pool={**POOL, "generation": -1},
+    ),
+    slice_case(
+        "no pool",
+        "422 Invalid: spec.pool.name Required, spec.pool.resourceSliceCount Invalid",
+        pool={},
+    ),
+    slice_case("a bad pool", "422 Invalid: spec.pool.name Invalid", pool={**POOL, "name": "A_b"}),
+    slice_case("a pool of two parts", "201", pool={**POOL, "name": "a/b"}),
+    slice_case("no driver", "422 Invalid: spec.driver Required", driver=""),
+    slice_case("a bad driver", "422 Invalid: spec.driver Invalid", driver="A_b"),
+    slice_case("a long driver", "422 Invalid: spec.driver TooLong", driver="a" * 64),
+    slice_case("another node", "422 Invalid: spec.nodeName Invalid", {"nodeName": "m"}),
+    slice_case(
+        "another pool", "422 Invalid: spec.pool.name Invalid", {"pool": {**POOL, "name": "q"}}
+    ),
+    slice_case("another driver", "422 Invalid: spec.driver Invalid", {"driver": "x.example.com"}),
+    slice_case("a new generation", "200", {"pool": {**POOL, "generation": 2}}),
+    slice_case(
+        "counters and devices",
+        "422 Invalid: spec Invalid",
+        sharedCounters=[{"name": "c", "counters": {"m": {"value": "1"}}}],
+    ),
+    slice_case(
+        "a counter set without counters",
+        "422 Invalid: spec.sharedCounters[0].counters Required",
+        devices=None,
+        sharedCounters=[{"name": "c"}],
+    ),
+    slice_case(
+        "a counter set without name",
+        "422 Invalid: spec.sharedCounters[0].name Required",
+        devices=None,
+        sharedCounters=[{"counters": {"m": {"value": "1"}}}],
+    ),
+    slice_case(
+        "a counter set twice",
+        "422 Invalid: spec.sharedCounters[1] Duplicate",
+        devices=None,
+        sharedCounters=[{"name": "c", "counters": {"m": {"value": "1"}}}] * 2,
+    ),
+    slice_case(
+        "an attribute of no value",
+        "422 Invalid: spec.devices[0].attributes[a] Invalid",
+        **device(attributes={"a": {}}),
+    ),
+    slice_case(
+        "an attribute of two values",
+        "422 Invalid: spec.devices[0].attributes[a] Invalid",
+        **device(attributes={"a": {"int": 1, "bool": True}}),
+    ),
+    slice_case(
+        "an attribute of a bad name",
+        "422 Invalid: spec.devices[0].attributes Invalid",
+        **device(attributes={"a-b": {"int": 1}}),
+    ),
+    slice_case(
+        "an attribute of a bad version",
+        "422 Invalid: spec.devices[0].attributes[a].version Invalid",
+        **device(attributes={"a": {"version": "1.2"}}),
+    ),
+    slice_case(
+        "an attribute of a long text",
+        "422 Invalid: spec.devices[0].attributes[a].string TooLong",
+        **device(attributes={"a": {"string": "x" * 65}}),
+    ),
+    slice_case(
+        "an attribute of a long name",
+        "422 Invalid: spec.devices[0].attributes TooLong",
+        **device(attributes={"a" * 33: {"int": 1}}),
+    ),
+    slice_case(
+        "33 attributes",
+        "422 Invalid: spec.devices[0] Invalid",
+        **device(attributes={f"a{i}": {"int": 1} for i in range(33)}),
+    ),
+    slice_case(
+        "a capacity of a bad name",
+        "422 Invalid: spec.devices[0].capacity Invalid",
+        **device(capacity={"a-b": {"value": "1"}}),
+    ),
+    slice_case(
+        "a policy for a device of one claim",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy Forbidden",
+        **device(capacity={"m": {"value": "4", "requestPolicy": {"default": "1"}}}),
+    ),
+    slice_case(
+        "a policy of two kinds",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy Forbidden",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={
+                "m": {
+                    "value": "4",
+                    "requestPolicy": {
+                        "default": "1",
+                        "validValues": ["1"],
+                        "validRange": {"min": "1"},
+                    },
+                }
+            },
+        ),
+    ),
+    slice_case(
+        "a policy without default",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy.default Required",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={"m": {"value": "4", "requestPolicy": {"validRange": {"min": "1"}}}},
+        ),
+    ),
+    slice_case(
+        "a policy whose default is no value",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy.validValues Invalid",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={
+                "m": {"value": "4", "requestPolicy": {"default": "3", "validValues": ["1", "2"]}}
+            },
+        ),
+    ),
+    slice_case(
+        "a policy beyond the capacity",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy.validRange.max Invalid",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={
+                "m": {
+                    "value": "4",
+                    "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "8"}},
+                }
+            },
+        ),
+    ),
+    slice_case(
+        "a policy of a step that does not fit",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy.validRange.step Invalid",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={
+                "m": {
+                    "value": "8",
+                    "requestPolicy": {"default": "2", "validRange": {"min": "1", "step": "2"}},
+                }
+            },
+        ),
+    ),
+    slice_case(
+        "a taint without effect",
+        "422 Invalid: spec.devices[0].taints[0].effect Required",
+        **device(taints=[{"key": "a"}]),
+    ),
+    slice_case(
+        "a taint of an unknown effect",
+        "422 Invalid: spec.devices[0].taints[0].effect NotSupported",
+        **device(taints=[{"key": "a", "effect": "Never"}]),
+    ),
+    slice_case(
+        "a taint without key",
+        "422 Invalid: spec.devices[0].taints[0].key Invalid",
+        **device(taints=[{"effect": "NoSchedule"}]),
+    ),
+    slice_case(
+        "17 taints",
+        "422 Invalid: spec.devices[0].taints TooMany",
+        **device(taints=[{"key": "a", "effect": "NoSchedule"}] * 17),
+    ),
+    slice_case(
+        "a node per device, not asked for",
+        "422 Invalid: spec.devices[0] Invalid",
+        **device(nodeName="n"),
+    ),
+    slice_case(
+        "a node per device, not there",
+        "422 Invalid: spec.devices[0] Required",
+        nodeName=None,
+        perDeviceNodeSelection=True,
+    ),
+    slice_case(
+        "nodes per device, twice",
+        "422 Invalid: spec.devices[0] Invalid",
+        nodeName=None,
+        perDeviceNodeSelection=True,
+        **device(nodeName="n", allNodes=True),
+    ),
+    slice_case(
+        "counters of no set",
+        "422 Invalid: spec.devices[0].consumesCounters[0].counterSet Required",
+        **device(consumesCounters=[{"counters": {"m": {"value": "1"}}}]),
+    ),
+    slice_case(
+        "counters of a set twice",
+        "422 Invalid: spec.devices[0].consumesCounters[1] Duplicate",
+        **device(consumesCounters=[{"counterSet": "c", "counters": {"m": {"value": "1"}}}] * 2),
+    ),
+    slice_case(
+        "no counters of a set",
+        "422 Invalid: spec.devices[0].consumesCounters[0].counters Required",
+        **device(consumesCounters=[{"counterSet": "c"}]),
+    ),
+    slice_case(
+        "conditions without failures",
+        "422 Invalid: spec.devices[0].bindingFailureConditions Invalid",
+        **device(bindingConditions=["a"]),
+    ),
+    slice_case(
+        "five conditions",
+        "422 Invalid: spec.devices[0].bindingConditions TooMany",
+        **device(bindingConditions=list("abcde"), bindingFailureConditions=["x"]),
+    ),
+    Case(
+        "class: a selector of nothing",
+        kinds.DEVICE_CLASSES,
+        {"metadata": {"name": "c"}, "spec": {"selectors": [{}]}},
+        "422 Invalid: spec.selectors[0].cel Required",
+    ),
+    Case(
+        "class: an extended resource of a bad name",
+        kinds.DEVICE_CLASSES,
+        {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "cpu"}},
+        "422 Invalid: spec.extendedResourceName Invalid",
+    ),
+    Case(
+        "class: a configuration of nothing",
+        kinds.DEVICE_CLASSES,
+        {"metadata": {"name": "c"}, "spec": {"config": [{}]}},
+        "422 Invalid: spec.config[0].opaque Required",
+    ),
+]
+
+CASES: list[Case] = [*CLAIM_CASES, *STATUS_CASES, *SLICE_CASES]
