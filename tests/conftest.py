@@ -89,6 +89,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _no_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed does not depend on where the tests run: readline sets it for processes."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _logging_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test sets up for logging ends with it.
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from engine.cli import terminal
 from engine.cli.file_notes import report_damage
@@ -18,7 +17,8 @@ from engine.cli.policy_option import known_profile, read_bundle
 from engine.cli.policy_paths import config_option
 from engine.cli.policy_sets import read_other
 from engine.cli.progress_bar import progress_bar
-from engine.cli.terminal import escape
+from engine.cli.table import numbers, print_table
+from engine.cli.terminal import escape, say, wide_option
 from engine.language.hooks import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
@@ -116,6 +116,7 @@ class _Share(click.ParamType[float]):
     show_default=True,
     help="How many lines of each hook to print, the hottest first.",
 )
+@wide_option
 @output_option("How to print it.")
 def bench_command(policies: str, other: str | None, **options: Any) -> None:
     """Measure every hook of POLICIES: operations and microseconds, per node, call and pod.
@@ -178,14 +179,14 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
             result["exceeded"] = exceeded
         print_json(result)
     else:
-        console = terminal.console(140)
+        console = terminal.console()
         _print_costs(console, costs, silent)
         if options["shown"]:
             _print_lines(console, costs, options["shown"])
         if other is not None:
             _print_changes(console, found, subjects, str(other))
         for line in exceeded:
-            click.echo(f"exceeded: {line}")
+            terminal.echo(f"exceeded: {line}")
     raise SystemExit(EXCEEDED if exceeded else WITHIN)
 
 
@@ -278,37 +279,37 @@ def _silent(bundle: Bundle, wanted: Callable[[str, str], bool], costs: list[Hook
 
 
 def _print_costs(console: Console, costs: list[HookCost], silent: list[str]) -> None:
-    table = Table()
-    for column in ("policy", "hook"):
-        table.add_column(column, no_wrap=True)
     columns = ("asked / pod", "nodes / call", "operations", "µs", "95 %")
-    for column in (*columns, "operations / call", "µs / call", "µs / pod"):
-        table.add_column(column, justify="right")
+    of_calls = ("operations / call", "µs / call", "µs / pod")
+    rows = []
     before = ""
     for cost in costs:
         name, before = ("" if cost.policy == before else cost.policy), cost.policy
-        table.add_row(
-            escape(name),
-            escape(cost.hook) + (" [red]fails[/red]" if cost.failures else ""),
-            f"{cost.per_pod:.2f}",
-            f"{cost.nodes_per_call:.1f}",
-            f"{cost.operations:.1f}",
-            _short(cost.microseconds.median),
-            f"{_short(cost.microseconds.low)}..{_short(cost.microseconds.high)}",
-            f"{cost.operations_per_call:.0f}",
-            _short(cost.microseconds_per_call),
-            _short(cost.microseconds_per_pod),
+        rows.append(
+            (
+                escape(name),
+                escape(cost.hook) + (" [red]fails[/red]" if cost.failures else ""),
+                f"{cost.per_pod:.2f}",
+                f"{cost.nodes_per_call:.1f}",
+                f"{cost.operations:.1f}",
+                _short(cost.microseconds.median),
+                f"{_short(cost.microseconds.low)}..{_short(cost.microseconds.high)}",
+                f"{cost.operations_per_call:.0f}",
+                _short(cost.microseconds_per_call),
+                _short(cost.microseconds_per_pod),
+            )
         )
+    print_table(console, ["policy", "hook", *numbers(*columns, *of_calls)], rows)
     if costs:
-        console.print(table)
-        console.print("[dim]operations and µs of one evaluation, for one node or for the pod[/dim]")
+        said = "operations and µs of one evaluation, for one node or for the pod"
+        say(console, f"[dim]{said}[/dim]")
     for cost in costs:
         if cost.failures:
             text = f"{cost.policy}.{cost.hook}: {cost.failures} of {cost.evaluations} failed"
-            console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)
+            say(console, f"[red]{escape(text)}[/red]")
     if silent:
         text = f"never called on this input: {', '.join(silent)}"
-        console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
+        say(console, f"[yellow]{escape(text)}[/yellow]")
 
 
 def _short(number: float) -> str:
@@ -334,30 +335,30 @@ def _print_lines(console: Console, costs: list[HookCost], shown: int) -> None:
 def _print_changes(
     console: Console, found: list[Change], subjects: list[Subject], other: str
 ) -> None:
-    console.print(f"\nCompared with {escape(other)}:", soft_wrap=True)
-    table = Table("policy", "hook")
-    for column in ("operations", "operations per pod", "time per pod", "95 %", "verdict"):
-        table.add_column(column, justify="right")
+    say(console, f"\nCompared with {escape(other)}:")
+    columns = ("operations", "operations per pod", "time per pod", "95 %", "verdict")
+    rows = []
     colours = {"slower": "red", "more operations": "red", "same": "dim"}
     for one in found:
         colour = colours.get(one.verdict, "green")
-        table.add_row(
-            escape(one.policy),
-            escape(one.hook),
-            _percent(one.operations),
-            _percent(one.operations_per_pod),
-            f"{one.time.median:+.1%}",
-            f"{one.time.low:+.1%} .. {one.time.high:+.1%}"
-            if one.time.is_sure
-            else "too few rounds",
-            f"[{colour}]{one.verdict}[/{colour}]",
+        span = f"{one.time.low:+.1%} .. {one.time.high:+.1%}"
+        rows.append(
+            (
+                escape(one.policy),
+                escape(one.hook),
+                _percent(one.operations),
+                _percent(one.operations_per_pod),
+                f"{one.time.median:+.1%}",
+                span if one.time.is_sure else "too few rounds",
+                f"[{colour}]{one.verdict}[/{colour}]",
+            )
         )
-    console.print(table)
+    print_table(console, ["policy", "hook", *numbers(*columns)], rows)
     keys = [set(subject.hooks) for subject in subjects]
     for text, only in (("only there", keys[0] - keys[1]), ("only here", keys[1] - keys[0])):
         if only:
             names = ", ".join(sorted(f"{policy}.{hook}" for policy, hook in only))
-            console.print(escape(f"{text}: {names}"), soft_wrap=True)
+            say(console, escape(f"{text}: {names}"))
 
 
 def _percent(ratio: float | None) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.table import Table
 
 from engine.cli import terminal
 from engine.cli.acceptance_check import as_document, as_problem, population_of, rejected_by
@@ -17,7 +16,9 @@ from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
-from engine.cli.terminal import escape
+from engine.cli.progress_bar import working
+from engine.cli.table import print_table
+from engine.cli.terminal import escape, wide_option
 from engine.language.syntax import parse, with_loaded
 from engine.offline.acceptance import RejectedPods
 from engine.offline.policy_files import PolicyFiles
@@ -33,6 +34,7 @@ _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 @click.command("check", short_help="Report every problem of policy files.")
 @command_paths
+@wide_option
 @output_option("How to print the problems.")
 @click.option(
     "--reads",
@@ -118,10 +120,10 @@ def check_command(
         _print_reads(report.hooks)
         _print_costs(report.costs)
         for problem in problems:
-            click.echo(problem_line(problem, report.lints.get(problem)))
+            terminal.echo(problem_line(problem, report.lints.get(problem)))
         for one in report.rejected:
             click.echo(as_document(one), nl=False)
-        click.echo(_summary(report, errors, len(problems) - errors))
+        terminal.echo(_summary(report, errors, len(problems) - errors))
     raise SystemExit(1 if errors else 0)
 
 
@@ -147,6 +149,7 @@ class CheckReport:
     documents: int = 0
 
 
+@working("checking the policies")
 def check_set(
     files: PolicyFiles,
     config: Path | None,
@@ -187,7 +190,7 @@ def check_set(
     report.problems += shown
     if bundle is None and (reads or costs) and not shown:
         others = sorted({one.file for one in found})
-        click.echo(f"reads are not known: {', '.join(others)} cannot run", err=True)
+        terminal.echo(f"reads are not known: {', '.join(others)} cannot run", err=True)
     report.policies += sum(name.endswith(".star") for name in files.selected)
     report.documents += sum(not name.endswith(".star") for name in files.selected)
     return bundle if is_decidable else None
@@ -266,13 +269,16 @@ def _reads(bundle: Bundle, files: PolicyFiles) -> list[HookReuse]:
 def _print_reads(hooks: list[HookReuse]) -> None:
     if not hooks:
         return
-    table = Table("policy", "hook")
-    for column in ("reads of the pod", "of the node, and others", "answers are reused"):
-        table.add_column(column, overflow="fold")  # a truncated name is no help
+    columns = (
+        "policy",
+        "hook",
+        "reads of the pod",
+        "of the node, and others",
+        "answers are reused",
+    )
+    rows = []
     before = ""
     for hook in hooks:
-        if hook.policy != before and before:
-            table.add_section()
         policy, before = ("" if hook.policy == before else hook.policy), hook.policy
         others = [
             *hook.node,
@@ -281,13 +287,13 @@ def _print_reads(hooks: list[HookReuse]) -> None:
             *(f"group.{path}" for path in hook.group),
         ]
         cells = policy, hook.hook, ", ".join(hook.pod) or "-", ", ".join(others) or "-", hook.reuse
-        table.add_row(*map(escape, cells))
-    terminal.console().print(table)
+        rows.append(tuple(map(escape, cells)))
+    print_table(terminal.console(), columns, rows)
 
 
 def _print_costs(costs: list[HookCost]) -> None:
     for one in costs:
-        click.echo(f"{one.policy}.{one.hook}, {one.called}: {one}")
+        terminal.echo(f"{one.policy}.{one.hook}, {one.called}: {one}")
 
 
 def _costs(bundle: Bundle, files: PolicyFiles) -> list[HookCost]:

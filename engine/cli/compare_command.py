@@ -7,6 +7,7 @@ import click
 import msgspec
 import yaml
 
+from engine.cli import terminal
 from engine.cli.file_notes import report_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
@@ -115,12 +116,12 @@ def _shown(found: Equivalence, files: tuple[PolicyFiles, ...]) -> Equivalence:
 
 def _print(found: Equivalence) -> None:
     word = "equivalent" if found.relation == EQUIVALENT else "not equivalent"
-    click.echo(
+    terminal.echo(
         f"{word} on this input: {found.classes} class(es) of {found.pods} pod(s), "
         f"{found.shapes} shape(s) of {found.nodes} node(s)"
     )
     if found.skipped:
-        click.echo(f"{found.skipped} pod(s) are not decided: no profile has their scheduler")
+        terminal.echo(f"{found.skipped} pod(s) are not decided: no profile has their scheduler")
     if found.relation == EQUIVALENT:
         return
     for one, other, holds in (
@@ -128,9 +129,9 @@ def _print(found: Equivalence) -> None:
         ("B", "A", found.second_implies_first),
     ):
         if holds:
-            click.echo(f"{one} implies {other}: everything that {one} rejects, {other} rejects")
+            terminal.echo(f"{one} implies {other}: everything that {one} rejects, {other} rejects")
     for kind, pods in found.differing.items():
-        click.echo(f"  {kind}: differs for {pods} pod(s)")
+        terminal.echo(f"  {kind}: differs for {pods} pod(s)")
     if found.counterexample is not None:
         click.echo(as_yaml(found.counterexample), nl=False)
 

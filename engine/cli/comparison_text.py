@@ -1,23 +1,31 @@
 """Simulating a workload under two sets of policies, and printing how they compare.
 
-Owns the progress bar and the tables. Comparing is `recording.comparison`'s.
+Owns the progress bar and the text. Comparing is `recording.comparison`'s.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
-from rich.table import Table
 
 from engine.cli import terminal
 from engine.cli.file_notes import report_replaced
 from engine.cli.progress_bar import progress_bar
-from engine.cli.terminal import escape
+from engine.cli.table import grouped, numbers, pods_text, print_table, several, stem_of
+from engine.cli.terminal import escape, is_wide, say
 from engine.offline.event_words import in_words
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
-from engine.recording.comparison import Comparison, compare_runs, summed_up
+from engine.recording.comparison import (
+    MOVED,
+    PLACED,
+    REASON,
+    Change,
+    Comparison,
+    compare_runs,
+    summed_up,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -49,27 +57,60 @@ def simulated(before: Bundle, after: Bundle, workload: Workload, count: int) -> 
     return summed_up(runs)
 
 
-def print_comparison(found: Comparison, counted: str, names: tuple[str, str]) -> None:
-    """Print *found*, whose pods are *counted*; *names* are the columns of both sets."""
+def print_comparison(
+    found: Comparison, counted: str, names: tuple[str, str], note: str = ""
+) -> None:
+    """Print *found*, whose pods are *counted*; *names* are the columns of both sets.
+
+    *note* is a sentence about pods that are not among them.
+    """
+    console = terminal.console()
     counts = Counter(change.kind for change in found.changes)
     said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
-    click.echo(f"{found.pods} {counted}: {said}")
-    for change in found.changes[:_SHOWN]:
-        # A failure may have a second line, its hint; the JSON has all of it.
-        was, now = (text.partition("\n")[0] for text in (change.before, change.after))
-        click.echo(f"  {change.pod}: {change.kind}: {was} -> {now}")
-    if len(found.changes) > _SHOWN:
-        click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json has all")
-    console = terminal.console(120)
-    shown = found.changes[:_SHOWN]
-    for line in in_words(*(said for one in shown for said in (one.before, one.after) if said)):
-        console.print(f"  [dim]{escape(line)}[/dim]", soft_wrap=True)
-    table = Table("measure")
-    for column in (*names, "difference", "± (95 %)"):
-        table.add_column(column, justify="right")
-    for name, one in found.metrics.items():
-        margin = "-" if one.margin is None else f"{one.margin:.4g}"
-        table.add_row(
-            escape(name), f"{one.before:.4g}", f"{one.after:.4g}", f"{one.difference:+.4g}", margin
+    say(console, f"{found.pods} {counted}: {said}")
+    if note:
+        say(console, note)
+    groups = grouped(found.changes, _what_changes)
+    shown = groups if is_wide() else groups[:_SHOWN]
+    print_table(console, ("pods", "change", *names), map(_row, shown))
+    if len(groups) > len(shown):
+        say(console, f"and {len(groups) - len(shown):,} more: --wide and --output json have all")
+    texts = (said for (one, *_) in shown for said in (one.before, one.after) if said)
+    for line in in_words(*texts):
+        say(console, f"  [dim]{escape(line)}[/dim]")
+    rows = [
+        (
+            escape(name),
+            _number(one.before),
+            _number(one.after),
+            _number(one.difference, "+"),
+            "-" if one.margin is None else _number(one.margin),
         )
-    console.print(table)
+        for name, one in found.metrics.items()
+        if is_wide() or one.difference or one.margin
+    ]
+    print_table(console, ["measure", *numbers(*names, "difference", "± (95 %)")], rows)
+    if len(rows) < len(found.metrics):
+        say(console, f"[dim]the same with both: {len(found.metrics) - len(rows)} measures[/dim]")
+
+
+def _what_changes(change: Change) -> tuple[str, ...]:
+    """What is the same for the pods of one row: not the nodes, of which each can have its own."""
+    before = change.before if change.kind in (PLACED, REASON) else ""
+    after = change.after if change.kind not in (MOVED, PLACED) else ""
+    return stem_of(change.pod), change.kind, before, after
+
+
+def _row(group: Sequence[Change]) -> tuple[str, ...]:
+    # A failure may have a second line, its hint; the JSON has all of it.
+    before, after = (
+        several(text.partition("\n")[0] for text in texts)
+        for texts in ([one.before for one in group], [one.after for one in group])
+    )
+    pods = pods_text([one.pod for one in group])
+    return escape(pods), group[0].kind, escape(before), escape(after)
+
+
+def _number(value: float, sign: str = "") -> str:
+    """All digits of a whole number, four of another one."""
+    return f"{value:{sign}.0f}" if value == int(value) else f"{value:{sign}.4g}"

@@ -2,22 +2,28 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
+from engine.cli import terminal
+from engine.cli.compared_texts import Side, compare_texts
 from engine.cli.comparison_text import print_comparison, seeds_option, simulated
 from engine.cli.file_notes import report_damage, report_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
+from engine.cli.plan_answer import print_differences, print_measures
 from engine.cli.policy_option import known_profile, read_bundle
 from engine.cli.policy_paths import config_option
+from engine.cli.terminal import wide_option
 from engine.offline.decision_log import Damage, is_log, read_log
 from engine.offline.workload import read_workload
-from engine.policy.bundle import Bundle
 from engine.recording.comparison import Comparison, compare_logs
+from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
+from engine.rollout.plan import NEWLY_GATED, NEWLY_UNGATED
+from engine.rollout.plan import Comparison as PlacedComparison
 from engine.telemetry.logs import configure_logging
 
 WITHIN, EXCEEDED = 0, 1
@@ -59,6 +65,13 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     is_flag=True,
     help="Simulate a recorded log as a workload, instead of deciding each of its decisions again.",
 )
+@click.option(
+    "--placed",
+    "decides_placed",
+    is_flag=True,
+    help="Also decide the pods that have a node at the start, each as if it waited, as `plan` "
+    "does.",
+)
 @config_option()
 @click.option(
     "--profile",
@@ -78,6 +91,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     metavar="N",
     help="Fail if, in any run, more than N additional pods are pending or never got a node.",
 )
+@wide_option
 @output_option("How to print it.")
 def diff_command(before: str, after: str, **options: Any) -> None:
     """Decide the same input with the policies A and with the policies B, and compare.
@@ -85,7 +99,8 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     A and B are directories, files with a ConfigMap, or `builtin`. Reported are the pods that move,
     become pending or placed, never get a node, are evicted and not replaced, or are pending for
     another reason; and the changes of usage, fragmentation and waiting, over several seeds with
-    95 % confidence intervals.
+    95 % confidence intervals. Pods that have a node at the start are decided with --placed only;
+    otherwise the output says how many were not looked at.
 
     \b
     Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage,
@@ -94,28 +109,31 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     \b
     Examples:
       starsched diff ./policies ./policies-new --on cluster.json.gz
+      starsched diff ./policies ./policies-new --on cluster.json.gz --placed --max-moved 2%
       starsched diff builtin ./policies --on nodes.csv --on pods.csv --seeds 10
       starsched diff live.yaml ./policies --on /var/log/starsched --max-moved 2%
     """
     configure_logging(verbosity=-1, log_format="text")
-    bundles = (read_bundle(before, options["config"])[0], read_bundle(after, options["config"])[0])
-    for bundle in bundles:
-        known_profile(bundle, options["profile"])
+    sides = [Side(*read_bundle(one, options["config"])) for one in (before, after)]
+    for side in sides:
+        known_profile(side.bundle, options["profile"])
     with input_errors(options["inputs"]):
-        found = _compare(*bundles, options)
+        found = _compare(sides[0], sides[1], options)
     exceeded = _exceeded(found, options)
     if options["output"] == "json":
         result = {
-            "before": bundles[0].revision,
-            "after": bundles[1].revision,
-            **msgspec.to_builtins(found),
+            "before": sides[0].bundle.revision,
+            "after": sides[1].bundle.revision,
+            **msgspec.to_builtins(found.waiting),
+            "placed": msgspec.to_builtins(found.placed),
+            "not_looked_at": found.not_looked_at,
             "exceeded": exceeded,
         }
         print_json(result)
     else:
-        print_comparison(found, "decisions" if _is_of_log(options) else "pods", ("A", "B"))
+        _print(found, options)
         for line in exceeded:
-            click.echo(f"exceeded: {line}")
+            terminal.echo(f"exceeded: {line}")
     raise SystemExit(EXCEEDED if exceeded else WITHIN)
 
 
@@ -124,7 +142,23 @@ def _is_of_log(options: dict[str, Any]) -> bool:
     return not options["simulate"] and any(is_log(path) for path in options["inputs"])
 
 
-def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparison:
+class _Found(NamedTuple):
+    """What differs of pods that wait, of those that have a node, and how many of these are open."""
+
+    waiting: Comparison
+    placed: PlacedComparison | None = None
+    not_looked_at: int = 0
+
+    @property
+    def pods(self) -> int:
+        return self.waiting.pods + (self.placed.measures.compared_running if self.placed else 0)
+
+    def counted(self, of_waiting: int, *kinds: str) -> int:
+        counts = self.placed.measures.counts if self.placed else {}
+        return of_waiting + sum(counts.get(kind, 0) for kind in kinds)
+
+
+def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
     inputs: tuple[Path, ...] = options["inputs"]
     if _is_of_log(options):
         if len(inputs) > 1 or options["seeds"] > 1 or options["profile"]:
@@ -132,28 +166,51 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
                 "want a recorded log alone, without --seeds and --profile\n"
                 "hint: --simulate takes the log as a workload"
             )
+        if options["decides_placed"]:
+            raise click.UsageError(
+                "want --placed without a recorded log, whose decisions are all decided again"
+            )
         damage = Damage()
-        found = compare_logs(before, after, read_log(inputs[0], damage))
+        found = compare_logs(before.bundle, after.bundle, read_log(inputs[0], damage))
         report_damage(damage)
-        return found
+        return _Found(found)
     workload = read_workload(*inputs)
-    report_workload(workload, before, after)
+    report_workload(workload, before.bundle, after.bundle)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
-    return simulated(before, after, workload, options["seeds"])
+    found = simulated(before.bundle, after.bundle, workload, options["seeds"])
+    if options["decides_placed"]:
+        return _Found(found, compare_texts(workload.cluster, before, after, options["config"]))
+    return _Found(found, not_looked_at=sum(1 for _ in workload.cluster.placed_pods()))
 
 
-def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
+def _print(found: _Found, options: dict[str, Any]) -> None:
+    names = ("A", "B")
+    counted = "decisions" if _is_of_log(options) else "pods that arrive"
+    said = ""
+    if found.not_looked_at:
+        said = f"{found.not_looked_at:,} placed pods were not looked at; --placed decides them, too"
+    print_comparison(found.waiting, counted, names, said)
+    if found.placed is not None:
+        console = terminal.console()
+        print_measures(console, found.placed.measures)
+        print_differences(console, found.placed.differences, names)
+
+
+def _exceeded(found: _Found, options: dict[str, Any]) -> list[str]:
     lines = []
     if options["max_moved"] is not None:
         number, is_part = options["max_moved"]
+        moved = found.counted(found.waiting.moved, MOVED)
         most = number * found.pods / 100 if is_part else number
-        if found.moved > most:
+        if moved > most:
             wanted = f"{number:g}%" if is_part else f"{number:g}"
-            part = 100 * found.moved / found.pods
-            lines.append(f"{found.moved} of {found.pods} move ({part:.1f}%), want at most {wanted}")
+            part = 100 * moved / found.pods
+            lines.append(f"{moved} of {found.pods} move ({part:.1f}%), want at most {wanted}")
     more = options["max_pending_more"]
-    if more is not None and found.pending_more > more:
+    pending = found.counted(found.waiting.pending_more, NEWLY_PENDING, FAILED, NEWLY_GATED)
+    pending -= found.counted(0, NEWLY_PLACED, NEWLY_UNGATED)
+    if more is not None and pending > more:
         what = "are pending" if _is_of_log(options) else "are pending or never got a node"
-        lines.append(f"{found.pending_more} more {what}, want at most {more}")
+        lines.append(f"{pending} more {what}, want at most {more}")
     return lines

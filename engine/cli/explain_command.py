@@ -34,6 +34,8 @@ from engine.cli.policies_in_force import (
 )
 from engine.cli.policy_option import BUILTIN, known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
+from engine.cli.progress_bar import working
+from engine.cli.terminal import wide_option
 from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy
@@ -86,6 +88,7 @@ from engine.telemetry.logs import configure_logging
     show_default=True,
     help="How many feasible nodes to show.",
 )
+@wide_option
 @output_option("How to print it.")
 def explain_command(pod: str | None, filename: Path | None, **options: Any) -> None:
     """Explain what policies decide about POD (`namespace/name`, or `name` if there is only one).
@@ -115,7 +118,8 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         raise click.UsageError("want POD, or a manifest with -f")
     configure_logging(verbosity=-1, log_format="text")
     if pod is not None and _is_about_the_live(filename, options):
-        answer = _of_leader(pod, options)
+        with working("asking the scheduler"):
+            answer = _of_leader(pod, options)
         if answer is not None:
             _print(answer, options)
             raise SystemExit(exit_code(answer))
@@ -133,7 +137,8 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     try:
         with input_errors(given):
             found = _find(cluster, pod, filename)
-            result = _explain(bundle, cluster, found, options)
+            with working("explaining"):
+                result = _explain(bundle, cluster, found, options)
     except KeyError as error:
         raise InputError(str(error.args[0])) from error
     result = msgspec.structs.replace(

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from engine.cli import terminal
-from engine.cli.terminal import escape, escape_lines
+from engine.cli.table import Column, numbers, print_table
+from engine.cli.terminal import escape, escape_lines, say
 from engine.live.answers import NodeGroup, NodeVerdicts, PodAnswer
 
 _EXAMPLES = 3
@@ -17,13 +17,13 @@ _EXAMPLES = 3
 def print_answer(result: PodAnswer, top: int) -> None:
     """Print *result* with at most *top* feasible nodes; in colors on a terminal only."""
     console = terminal.console()
-    _say(console, _headline(result))
+    say(console, _headline(result))
     _reason(console, result)
     for line in dict.fromkeys((*result.why, *result.failures, result.message)):
         if line:
-            _say(console, textwrap.indent(escape_lines(line), "  "))
+            say(console, textwrap.indent(escape_lines(line), "  "))
     for line in result.words:
-        _say(console, f"    [dim]{escape(line)}[/dim]")
+        say(console, f"    [dim]{escape(line)}[/dim]")
     _verdicts(console, result)
     if result.ranking:
         _ranking(console, result, top)
@@ -31,12 +31,7 @@ def print_answer(result: PodAnswer, top: int) -> None:
         _node(console, asked)
     _help(console, result)
     for note in result.notes:
-        _say(console, f"[dim]note: {escape_lines(note)}[/dim]")
-
-
-def _say(console: Console, text: str) -> None:
-    """Print a sentence without wrapping it, so that the output can be searched."""
-    console.print(text, soft_wrap=True)
+        say(console, f"[dim]note: {escape_lines(note)}[/dim]")
 
 
 def _headline(result: PodAnswer) -> str:
@@ -65,43 +60,42 @@ def _reason(console: Console, result: PodAnswer) -> None:
     if not result.reason:
         return
     helps = "" if result.node_helps else " (no further node would help)"
-    _say(console, f"  [bold]{escape(result.reason)}[/bold]{helps}")
+    say(console, f"  [bold]{escape(result.reason)}[/bold]{helps}")
     if result.node_helps and result.node_shape:
-        _say(console, f"  a node helps that offers {escape(result.node_shape)}")
+        say(console, f"  a node helps that offers {escape(result.node_shape)}")
     if result.next_step:
-        _say(console, f"  next: {escape(result.next_step)}")
+        say(console, f"  next: {escape(result.next_step)}")
     row = result.queue
     if row is not None:
         position = "" if row.position is None else f", position {row.position}"
         due = "" if row.next_try_at is None else f", tried again at {row.next_try_at} at the latest"
-        _say(console, f"  waits in: {row.place}{position}, {row.attempts} attempts{due}")
+        say(console, f"  waits in: {row.place}{position}, {row.attempts} attempts{due}")
 
 
 def _verdicts(console: Console, result: PodAnswer) -> None:
     """Which policies reject which nodes; those that reject none share one line."""
-    table = Table("policy", "reason", title="What rejects nodes", title_justify="left")
-    table.add_column("nodes", justify="right")
-    table.add_column("such as")
-    table.add_column("source")
-    rejecting = [policy for policy in result.policies if policy.rejects]
-    for policy in rejecting:
+    rows = []
+    for policy in result.policies:
+        if not policy.rejects:
+            continue
         name = policy.policy
         for group in _by_reason(policy.groups):
             more = ", ..." if group.count > len(group.examples) else ""
-            table.add_row(
-                escape(name),
-                escape(group.reason),
-                str(group.count),
-                escape(", ".join(group.examples)) + more,
-                escape(group.source or "the runtime"),
+            rows.append(
+                (
+                    escape(name),
+                    escape(group.reason),
+                    str(group.count),
+                    escape(", ".join(group.examples)) + more,
+                    escape(group.source or "the runtime"),
+                )
             )
             name = ""
-        table.add_section()
-    if rejecting:
-        console.print(table)
+    columns: list[str | Column] = ["policy", "reason", *numbers("nodes"), "such as", "source"]
+    print_table(console, columns, rows, title="What rejects nodes")
     silent = [one.policy for one in result.policies if not one.rejects and not one.failed]
     if silent:
-        _say(console, f"No objection on any node: {', '.join(silent)}")
+        say(console, f"No objection on any node: {', '.join(silent)}")
 
 
 def _by_reason(groups: Iterable[NodeGroup]) -> Iterable[NodeGroup]:
@@ -126,12 +120,9 @@ def _ranking(console: Console, result: PodAnswer, top: int) -> None:
     title = f"How the {min(top, len(ranking))} best of {result.feasible} feasible nodes score"
     if result.decided_at:
         title = f"Scores as it was decided at {result.decided_at} by revision {result.decided_by}"
-    table = Table("", "node", title=title, title_justify="left")
-    table.add_column("total", justify="right")
     policies = [policy for policy in ranking[0].scores if _says_something(policy, result)]
-    for policy in policies:
-        weight = ranking[0].scores[policy].weight
-        table.add_column(f"{policy}\nx{weight}", justify="right")
+    titles = [f"{policy} x{ranking[0].scores[policy].weight}" for policy in policies]
+    rows = []
     for row in ranking[:top]:
         cells = []
         for policy in policies:
@@ -139,14 +130,14 @@ def _ranking(console: Console, result: PodAnswer, top: int) -> None:
             raw = "-" if score.raw is None else str(score.raw)
             of = "" if raw == str(score.normalized) else f" ({raw})"
             cells.append(f"{score.weighted} = {score.normalized}{of}")
-        table.add_row(str(row.place), escape(row.node), str(row.total), *cells)
-    console.print(table)
+        rows.append((str(row.place), escape(row.node), str(row.total), *cells))
+    print_table(console, ["", "node", *numbers("total", *titles)], rows, title=title)
     same = [policy for policy in ranking[0].scores if policy not in policies]
     if policies:
-        _say(console, "[dim]weighted = normalised (raw, where it differs)[/dim]")
+        say(console, "[dim]weighted = normalised (raw, where it differs)[/dim]")
     if same:
         said = "No score" if result.decided_at else "The same for all feasible nodes"
-        _say(console, f"{said}: {', '.join(same)}")
+        say(console, f"{said}: {', '.join(same)}")
 
 
 def _says_something(policy: str, result: PodAnswer) -> bool:
@@ -162,17 +153,17 @@ def _says_something(policy: str, result: PodAnswer) -> bool:
 def _node(console: Console, asked: NodeVerdicts) -> None:
     if asked.scores is not None:
         place = f"place {asked.scores.place} with {asked.scores.total}"
-        _say(console, f"[bold]{escape(asked.node)}[/bold] is feasible: {place}")
+        say(console, f"[bold]{escape(asked.node)}[/bold] is feasible: {place}")
         for policy, score in asked.scores.scores.items():
-            _say(
+            say(
                 console,
                 f"  {policy}: raw {score.raw}, normalised {score.normalized}, "
                 f"times {score.weight} is {score.weighted}",
             )
         return
-    _say(console, f"[bold]{escape(asked.node)}[/bold] is not feasible:")
+    say(console, f"[bold]{escape(asked.node)}[/bold] is not feasible:")
     for policy, reasons in asked.rejections.items():
-        _say(console, f"  {policy}: {escape(', '.join(reasons))}")
+        say(console, f"  {policy}: {escape(', '.join(reasons))}")
 
 
 def _help(console: Console, result: PodAnswer) -> None:
@@ -182,14 +173,14 @@ def _help(console: Console, result: PodAnswer) -> None:
     if preemption is not None and preemption.victims:
         victims = escape(", ".join(victim.pod for victim in preemption.victims))
         where = escape(preemption.node)
-        _say(console, f"[bold]Preemption[/bold] would evict {victims} on {where}")
+        say(console, f"[bold]Preemption[/bold] would evict {victims} on {where}")
     if result.remedies:
-        _say(console, "[bold]What would help[/bold]")
+        say(console, "[bold]What would help[/bold]")
     for remedy in result.remedies:
         nodes = f"{remedy.nodes} node(s) would fit" if remedy.nodes else "not enough by itself"
-        _say(console, f"  {escape(remedy.policy)}: {escape(remedy.text)} ({nodes})")
+        say(console, f"  {escape(remedy.policy)}: {escape(remedy.text)} ({nodes})")
     waiting = [policy for policy in result.policies if policy.waits_for]
     if waiting:
-        _say(console, "[bold]What the queue waits for[/bold]")
+        say(console, "[bold]What the queue waits for[/bold]")
     for policy in waiting:
-        _say(console, f"  {policy.policy}: {', '.join(policy.waits_for)}")
+        say(console, f"  {policy.policy}: {', '.join(policy.waits_for)}")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-import click
-
+from engine.cli import terminal
 from engine.lib.printable import printable
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
@@ -17,7 +16,7 @@ _SHOWN: Final = 3
 
 def _note(text: str) -> None:
     """One line, whatever names it quotes."""
-    click.echo(printable(text), err=True)
+    terminal.echo(printable(text), err=True)
 
 
 def report_repeated(cluster: Cluster) -> None:

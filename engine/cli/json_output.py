@@ -12,11 +12,11 @@ import msgspec
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def output_option(text: str) -> Callable[[Command], Command]:
-    """Add `--output`, text or JSON, to a command; *text* is its help."""
+def output_option(text: str, *others: str) -> Callable[[Command], Command]:
+    """Add `--output`, text, JSON or one of *others*, to a command; *text* is its help."""
     return click.option(
         "--output",
-        type=click.Choice(["text", "json"]),
+        type=click.Choice(["text", "json", *others]),
         default="text",
         show_default=True,
         help=text,

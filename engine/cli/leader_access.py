@@ -18,6 +18,7 @@ import aiohttp
 import click
 import msgspec
 
+from engine.cli import terminal
 from engine.cli.cluster_option import connect
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, KubeConfigError, NotFound
@@ -250,7 +251,7 @@ def _parsed(received: bytes) -> tuple[int, bytes]:
 
 def say_why_a_copy(error: Exception) -> None:
     """Note on standard error that the leader did not answer."""
-    click.echo(
+    terminal.echo(
         f"note: the scheduler could not be asked ({error}); explained on a copy of the cluster",
         err=True,
     )

@@ -12,6 +12,7 @@ import msgspec
 from engine.cli.check_command import CheckReport, check_set, plain_problem, problem_line
 from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_given
+from engine.cli.compared_texts import Side, compare_texts, decider_of
 from engine.cli.context_namespace import context_namespace
 from engine.cli.explain_command import pod_in
 from engine.cli.fact_reading import FactsAt, read_facts
@@ -29,6 +30,8 @@ from engine.cli.policies_in_force import (
 )
 from engine.cli.policy_option import read_texts
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, config_option, read_config
+from engine.cli.progress_bar import tracked, working
+from engine.cli.terminal import wide_option
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.new_pods import endings_of, new_pods
@@ -37,13 +40,10 @@ from engine.offline.templates import planned_objects
 from engine.offline.what_if import Decider, Scene
 from engine.offline.world import OBJECT_KINDS
 from engine.policy.bundle import Bundle
-from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy_testing.process import run_tests_confined
 from engine.policy_testing.runner import failed
-from engine.rollout.in_force import InForce
-from engine.rollout.plan import Comparison, Planner, Texts, sample
 from engine.rollout.plan_index import PlanIndex, generation_of
 from engine.rollout.trial import digest
 from engine.telemetry.logs import configure_logging
@@ -84,6 +84,7 @@ SAME, DIFFERS, PROBLEMS = 0, 1, 2
     metavar="N",
     help="How many of the pods that wait to decide at most, chosen alike.",
 )
+@wide_option
 @output_option("How to print it.")
 def plan_command(policies: str | None, **options: Any) -> None:
     """Show what POLICIES (a directory, or a file with a ConfigMap) would change in a cluster.
@@ -162,10 +163,12 @@ class _Plan:
         if files is not None:
             check_set(files, self._config, self._report)
             if not self._is_broken():
-                tests = self._test(files)
+                with working("testing"):
+                    tests = self._test(files)
         # 2. What is in force.
-        base = read_in_force(self._where, options["kubeconfig"], options["context"])
-        base_bundle, _, revision, notes = bundle_in_force(base, self._where, self._config)
+        with working("reading the policies in force"):
+            base = read_in_force(self._where, options["kubeconfig"], options["context"])
+        base_bundle, base_files, revision, notes = bundle_in_force(base, self._where, self._config)
         self._notes += notes
         found = PlanAnswer(
             in_force=revision,
@@ -181,7 +184,9 @@ class _Plan:
         cluster = self._read_cluster(base_bundle, candidate)
         try:
             with input_errors(options["filenames"]):
-                found = self._decided(found, cluster, base, base_bundle, candidate, files, stack)
+                found = self._decided(
+                    found, cluster, base_bundle, base_files, candidate, files, stack
+                )
         except KeyError as error:
             raise InputError(str(error.args[0])) from error
         report_missing(cluster)
@@ -262,62 +267,37 @@ class _Plan:
         self,
         found: PlanAnswer,
         cluster: Cluster,
-        base: InForce,
         base_bundle: Bundle,
+        base_files: PolicyFiles,
         candidate: Bundle,
         files: PolicyFiles | None,
         stack: contextlib.ExitStack,
     ) -> PlanAnswer:
         """*found* with the differences, or with the pods of `-f`."""
-        names = {one.scheduler_name for two in (base_bundle, candidate) for one in two.profiles}
         if self._options["filenames"]:
             new = self._new_pods(cluster)
             scene = Scene.of(cluster, candidate, new)
             self._note_unknown(scene)
-            decider = _decider(candidate, scene, stack)
+            decider = decider_of(candidate, scene, stack)
             _require_profiles(decider, new)
             placed = {pod.uid: pod for pod in scene.placed()}
             pairs = [
                 (placed[uid], one) for one in cluster.placed_pods() if (uid := _uid(one)) in placed
             ]
-            answers = tuple(new_pods(decider, new, endings_of(pairs)))
+            answers = tuple(new_pods(decider, new, endings_of(pairs), tracked))
             return msgspec.structs.replace(found, new_pods=answers)
         assert files is not None
-        running = [
-            one
-            for one in cluster.placed_pods()
-            if _is_of(one, names) and not (one.get("metadata") or {}).get("deletionTimestamp")
-        ]
-        waiting = [one for one in cluster.pending_pods() if _is_of(one, names)]
-        chosen = sample(waiting, self._options["most_waiting"])
-        sampled = sample(running, self._options["most_running"])
-        waiting_pods = [cluster.pod_of(one, unplaced=False) for one in chosen]
-        running_pods = [cluster.pod_of(one, unplaced=False) for one in sampled]
-        scene = Scene.of(cluster, candidate, running_pods)
-        self._note_unknown(scene)
-        base_scene = scene
-        if base_bundle.runtime.facts != candidate.runtime.facts:
-            base_scene = Scene.of(cluster, base_bundle, running_pods)
-        before = _decider(base_bundle, base_scene, stack)
-
-        def make(texts: Mapping[str, str], known: Decider) -> Decider | None:
-            bundle, _ = build(PolicyFiles(Path(), texts, frozenset(texts)), self._config)
-            try:
-                return None if bundle is None else _decider(bundle, scene, stack, known)
-            except PolicyErrors:
-                return None
-
-        planner = Planner(before, Texts(base.files, files.texts), make)
-        compared = planner.compare(
-            waiting_pods,
-            running_pods,
-            waiting_count=len(waiting),
-            running_count=len(running),
+        compared = compare_texts(
+            cluster,
+            Side(base_bundle, base_files),
+            Side(candidate, files),
+            self._config,
+            most_waiting=self._options["most_waiting"],
+            most_running=self._options["most_running"],
+            note_unknown=self._note_unknown,
         )
         return msgspec.structs.replace(
-            found,
-            measures=compared.measures,
-            differences=_with_paths(compared, files),
+            found, measures=compared.measures, differences=compared.differences
         )
 
     def _note_unknown(self, scene: Scene) -> None:
@@ -350,14 +330,6 @@ class _Plan:
         return pods
 
 
-def _decider(
-    bundle: Bundle, scene: Scene, stack: contextlib.ExitStack, known: Decider | None = None
-) -> Decider:
-    evaluator = InProcessEvaluator(bundle.program)
-    stack.callback(evaluator.close)
-    return Decider(bundle, evaluator, scene, known)
-
-
 def _require_profiles(decider: Decider, pods: list[Pod]) -> None:
     for pod in pods:
         if not decider.takes(pod):
@@ -386,11 +358,6 @@ def _as_new(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
     }
 
 
-def _is_of(manifest: Mapping[str, Any], names: set[str]) -> bool:
-    spec = manifest.get("spec") or {}
-    return spec.get("schedulerName", "default-scheduler") in names
-
-
 def _uid(manifest: Mapping[str, Any]) -> str:
     return str((manifest.get("metadata") or {}).get("uid") or _key(manifest))
 
@@ -403,16 +370,4 @@ def _key(manifest: Mapping[str, Any]) -> str:
 def _shown(problem: Problem, files: PolicyFiles) -> Problem:
     return Problem(
         files.shown(problem.file), problem.line, problem.column, problem.message, problem.hint
-    )
-
-
-def _with_paths(compared: Comparison, files: PolicyFiles) -> tuple[Any, ...]:
-    """The differences, with the candidate's files as paths that can be opened."""
-
-    def shown(place: str) -> str:
-        module, colon, line = place.rpartition(":")
-        return files.shown(module) + colon + line if colon else place
-
-    return tuple(
-        msgspec.structs.replace(one, place=shown(one.place)) for one in compared.differences
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from engine.cli import terminal
 from engine.cli.input_error import InputError
 from engine.cli.input_path import standard_input
 from engine.cli.policy_paths import (
@@ -114,7 +115,7 @@ def decidable(files: PolicyFiles, config: Path | None) -> Bundle:
     if bundle is None or errors:
         raise InputError("\n".join(str(problem) for problem in errors))
     for warning in problems:
-        click.echo(str(replace(warning, message=f"warning: {warning.message}")), err=True)
+        terminal.echo(str(replace(warning, message=f"warning: {warning.message}")), err=True)
     return bundle
 
 

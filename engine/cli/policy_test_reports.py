@@ -24,7 +24,7 @@ def print_result(result: PolicyTestResult) -> None:
     terminal.echo_styled(verdict, rest, fg=_COLOURS[verdict])
     if result.passed:
         return
-    click.echo(f"      {result.message}")
+    terminal.echo(f"      {result.message}")
     if result.got or result.want:
         click.echo(f"        got   {result.got}")
         click.echo(f"        want  {result.want}")

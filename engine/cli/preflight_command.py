@@ -16,6 +16,7 @@ from engine.cli.endpoint_options import chosen_secure
 from engine.cli.go_flags import GoFlagsCommand
 from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, read_config
+from engine.cli.progress_bar import working
 from engine.cli.run_command import Parts, choose_parts, run_command
 from engine.cli.serving import read_source
 from engine.endpoints.caller_trust import LOOKUP_NAME, LOOKUP_NAMESPACE
@@ -99,7 +100,8 @@ def preflight_command(output: str, **options: Any) -> None:
     """
     configure_logging(verbosity=min(options["verbosity"], -1), log_format="text")
     secure = chosen_secure(options)
-    findings, user = asyncio.run(_check(options, secure))
+    with working("checking"):
+        findings, user = asyncio.run(_check(options, secure))
     missing = [one.right for one in findings if one.state is State.MISSING and one.right]
     rules = granting(missing, user or "NAME-OF-THE-ACCOUNT", RULES_NAME)
     if output == "json":

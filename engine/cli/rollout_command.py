@@ -14,6 +14,7 @@ from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.cli.rollout_control import Change, abort, promote, set_mode, write_control
 from engine.cli.rollout_report import report_command
 from engine.cli.rollout_text import print_rollout
+from engine.cli.terminal import wide_option
 from engine.kube.errors import KubeConfigError
 from engine.lib import event_loop
 from engine.live.answers import RolloutPage
@@ -92,6 +93,7 @@ def _revision(text: str | None) -> str | None:
 @rollout_command.command()
 @cluster_options
 @leader_options
+@wide_option
 @output_option("How to print it.")
 def status(**options: Any) -> None:
     """Print stages, gates and differences of the edit that is rolled out, or was last."""

@@ -20,8 +20,9 @@ from engine.cli.json_output import output_option, print_json
 from engine.cli.leader_access import answer_of, leader_options
 from engine.cli.policy_option import decidable, read_bundle
 from engine.cli.policy_paths import config_option
-from engine.cli.progress_bar import progress_bar
+from engine.cli.progress_bar import working
 from engine.cli.rollout_text import print_rollout
+from engine.cli.terminal import wide_option
 from engine.lib.durations import go_duration
 from engine.live.answers import PoliciesPage, RolloutPage
 from engine.live.moments import at_text
@@ -69,6 +70,7 @@ ASSUMPTIONS: Final = (
 @seeds_option
 @cluster_options
 @leader_options
+@wide_option
 @output_option("How to print it.")
 def report_command(log: Path, **options: Any) -> None:
     """Report on the edit that is rolled out, or was last.
@@ -148,9 +150,7 @@ def _bundle(revision: str, texts: Mapping[str, str], config: Path | None) -> Bun
 
 
 def _read(log: Path, seconds: float) -> RecordedPart:
-    progress = progress_bar()
-    with progress, input_errors([log]):
-        progress.add_task("reading the log", total=None)
+    with working("reading the log"), input_errors([log]):
         return read_last(log, seconds)
 
 
@@ -162,8 +162,8 @@ def _print(
     took = go_duration(round(part.ended - part.began))
     terminal.echo_styled(f"A simulation of the recorded {took}", bold=True)
     began, ended = (at_text(one) for one in (part.began, part.ended))
-    click.echo(f"  from {began} to {ended}, in virtual time, by {' and by '.join(revisions)}")
+    terminal.echo(f"  from {began} to {ended}, in virtual time, by {' and by '.join(revisions)}")
     for one in ASSUMPTIONS:
-        click.echo(f"  {one}")
+        terminal.echo(f"  {one}")
     names = ("A", "B") if is_first else ("in force", "candidate")
     print_comparison(found, "pods", names)

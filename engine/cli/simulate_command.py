@@ -1,12 +1,13 @@
 """`starsched simulate`: a workload in virtual time, decided by the engine itself."""
 
 import csv
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
+import msgspec
 
 from engine.cli import terminal
 from engine.cli.file_notes import report_replaced, report_workload
@@ -17,12 +18,21 @@ from engine.cli.line_chart import line_chart
 from engine.cli.output_file import write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.progress_bar import progress_bar
-from engine.cli.terminal import escape
+from engine.cli.table import Column, grouped, numbers, pods_text, print_table, stem_of
+from engine.cli.terminal import escape, is_wide, say, wide_option
 from engine.lib.printable import printable
 from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
-from engine.offline.simulation_report import Recorder, Report, Step, most_allocatable, report
+from engine.offline.simulation_report import (
+    Placement,
+    Recorder,
+    Report,
+    Step,
+    most_allocatable,
+    placements,
+    report,
+)
 from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -74,7 +84,14 @@ _MOST_NODES: Final = 100_000
     type=click.Path(path_type=Path, dir_okay=False),
     help="Draw usage and waiting pods over time; FILE ends in .svg.",
 )
-@output_option("How to print the result.")
+@click.option(
+    "--placements",
+    "shows_placements",
+    is_flag=True,
+    help="Also print where each pod went, and when, in seconds of virtual time.",
+)
+@wide_option
+@output_option("How to print the result; csv: the placements alone.", "csv")
 def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Schedule the pods of WORKLOAD in virtual time, and report the result.
 
@@ -101,6 +118,8 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
       starsched simulate cluster.json.gz deployment.yaml facts.yaml --nodes +10
       starsched simulate /var/log/starsched --policies ./policies-new --steps use.csv
       starsched simulate nodes.csv pods.csv --config gpu.yaml --profile gpu --chart use.svg
+      starsched simulate cluster.json.gz --placements
+      starsched simulate cluster.json.gz --output csv > placements.csv
       starsched simulate cluster.json.gz --output json | jq .reasons
       kubectl get nodes,pods -A -o yaml | starsched simulate -
     """
@@ -124,10 +143,15 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
             write_steps(options["steps"], recorder.steps)
         if chart is not None:
             write_file(chart, _chart(recorder.steps))
+    placed = placements(simulation)
     if options["output"] == "json":
-        print_json(result.to_plain())
+        print_json({**result.to_plain(), "placements": placed})
+    elif options["output"] == "csv":
+        click.echo(_placements_csv(placed), nl=False)
     else:
         print_report(result)
+        if options["shows_placements"]:
+            print_placements(placed)
     raise SystemExit(1 if result.failed else 3 if result.pending else 0)
 
 
@@ -183,6 +207,36 @@ def write_steps(path: Path, steps: list[Step]) -> None:
     write_file(path, text.getvalue())
 
 
+def _placements_csv(placed: Sequence[Placement]) -> str:
+    text = StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(Placement.__struct_fields__)
+    for one in placed:
+        cells = msgspec.structs.astuple(one)
+        table.writerow([printable(cell) if isinstance(cell, str) else cell for cell in cells])
+    return text.getvalue()
+
+
+def print_placements(placed: Sequence[Placement]) -> None:
+    """Print where each pod went, equal pods of one time and node in one row."""
+    groups = grouped(placed, lambda one: (stem_of(one.pod), *msgspec.structs.astuple(one)[1:]))
+    rows = (
+        (
+            escape(pods_text([one.pod for one in group])),
+            escape(group[0].node or "-"),
+            *(
+                "-" if at is None else f"{at:g} s"
+                for at in (group[0].arrived_at, group[0].placed_at, group[0].gone_at)
+            ),
+            escape(group[0].reason),
+        )
+        for group in groups
+    )
+    times = numbers("arrived at", "placed at", "gone at")
+    columns: list[str | Column] = ["pods", "node", *times, "reason"]
+    print_table(terminal.console(), columns, rows)
+
+
 def _chart(steps: list[Step]) -> str:
     names = [name for name in most_allocatable(steps) if name != "pods"]
     used = {name: [100 * step.share(name) for step in steps] for name in names}
@@ -203,41 +257,42 @@ def print_report(result: Report) -> None:
     gone += f", {result.evicted} evicted and not replaced" if result.evicted else ""
     failed = f" ({result.failed} of failing policies)" if result.failed else ""
     colour = "red" if result.pending else "green"
-    console.print(
+    say(
+        console,
         f"[bold]{result.arrived} pods[/bold]: {result.placed} placed{gone}, "
         f"[{colour}]{result.pending} pending[/{colour}]{failed}; {result.evictions} evictions, "
         f"{result.decisions} decisions in {result.seconds:g} s of virtual time",
-        soft_wrap=True,
     )
-    console.print(
+    say(
+        console,
         f"{result.nodes} nodes, {result.empty_nodes} of them empty; until a node: median "
         f"{result.waits[0]:g} s, 99 % within {result.waits[1]:g} s",
-        soft_wrap=True,
     )
-    table = Table("resource")
-    for column in ("requested", "of", "in the end", "on average", "at most", "fragmented"):
-        table.add_column(column, justify="right")
+    columns = ("requested", "of", "in the end", "on average", "at most", "fragmented")
+    rows, unused = [], []
     for name, use in result.resources.items():
+        if not use.peak and not is_wide():
+            unused.append(name)
+            continue
         amounts = (amount_text(name, a).split(" ")[0] for a in (use.requested, use.allocatable))
         parts = (use.final, use.mean, use.peak, use.fragmentation)
-        table.add_row(escape(name), *amounts, *(f"{100 * part:.2f} %" for part in parts))
-    if result.resources:
-        console.print(table)
-        console.print(
-            "[dim]fragmented: the share of free resources that typical pods cannot use[/dim]"
-        )
+        rows.append((escape(name), *amounts, *(f"{100 * part:.2f} %" for part in parts)))
+    print_table(console, ["resource", *numbers(*columns)], rows)
+    if unused:
+        say(console, f"not requested by any pod: {escape(', '.join(unused))}")
+    if rows:
+        said = "fragmented: the share of free resources that typical pods cannot use"
+        say(console, f"[dim]{said}[/dim]")
     if len(result.groups) > 1:
         least = min(result.groups, key=lambda group: (result.groups[group], group))
-        console.print(
+        say(
+            console,
             f"Fairness over {len(result.groups)} groups (Jain): {result.fairness:.3f}; "
             f"`{escape(least)}` got the least, {100 * result.groups[least]:.1f} % of its requests",
-            soft_wrap=True,
         )
     for reason in result.reasons:
         examples = ", ".join(reason.examples)
-        console.print(
-            f"{reason.pods} pending, such as {escape(examples)}: {escape(reason.reason)}",
-            soft_wrap=True,
-        )
+        text = f"{reason.pods} pending, such as {examples}: {reason.reason}"
+        say(console, escape(text))
     for line in in_words(*(reason.reason for reason in result.reasons)):
-        console.print(f"  [dim]{escape(line)}[/dim]", soft_wrap=True)
+        say(console, f"  [dim]{escape(line)}[/dim]")

@@ -71,7 +71,7 @@ def snapshot_command(
     compress = file.name.endswith(".gz")
     text = snapshot_bytes(items, now_text(), missing, facts, compress=compress)
     for resource, reason in missing.items():
-        click.echo(f"not read: {resource}: {reason}", err=True)
+        terminal.echo(f"not read: {resource}: {reason}", err=True)
     if str(file) == "-":
         terminal.write_data(text)
         return
@@ -88,9 +88,9 @@ def snapshot_command(
         print_json(said)
         return
     shown = ", ".join(f"{number} {kind}" for kind, number in counts.most_common(4))
-    click.echo(f"{file}: {len(items)} objects ({shown}, ...), {len(text):,} bytes", err=True)
+    terminal.echo(f"{file}: {len(items)} objects ({shown}, ...), {len(text):,} bytes", err=True)
     for one in facts:
-        click.echo(f"facts: {one.source}", err=True)
+        terminal.echo(f"facts: {one.source}", err=True)
 
 
 def _write(file: Path, text: bytes) -> None:

@@ -39,6 +39,7 @@ from engine.cli.sweep_reports import (
     write_table,
 )
 from engine.cli.sweep_workers import measure_supervised, portable_measure
+from engine.cli.terminal import wide_option
 from engine.lib.cores import usable_cores
 from engine.lib.deep_json import UNREADABLE
 from engine.offline.cluster_file import ClusterFileError
@@ -52,7 +53,6 @@ _DASK: Final = "dask://"
 _RESULTS: Final = "results.jsonl"
 # What a line of it begins with.
 _BEGIN: Final = b'{"key":"'
-_PIPE_WIDTH: Final = 160
 
 
 @click.command("sweep", short_help="Simulate a grid of arguments and seeds.")
@@ -100,6 +100,7 @@ _PIPE_WIDTH: Final = 160
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Number of processes. Default: one per core."
 )
+@wide_option
 @output_option("How to print the results: means by combination, or every result.")
 def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Simulate WORKLOAD with every combination of the values of `--set`, and every seed.
@@ -183,7 +184,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         }
         print_json(said)
         return
-    console = terminal.console(_PIPE_WIDTH)
+    console = terminal.console()
     print_means(results, console)
     click.echo(f"{directory}: {len(results)} results, {len(missing)} of them new")
 

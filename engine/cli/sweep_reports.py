@@ -4,6 +4,7 @@ Owns the formats of results. The grid of simulations is `offline.sweep`'s.
 """
 
 import csv
+import math
 from collections.abc import Sequence
 from html import escape
 from io import StringIO
@@ -12,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from engine.cli.output_file import naming, replacing
+from engine.cli.table import numbers, print_table
 from engine.cli.terminal import escape as plain
+from engine.cli.terminal import is_wide, say
 from engine.lib.printable import printable
-from engine.offline.sweep import Measured
+from engine.offline.sweep import SAME_WITHIN, Measured
 
 _MOST_COLUMNS: Final = 6
 _NO_PYARROW: Final = "--format parquet: want pyarrow, which is not installed"
@@ -116,7 +118,11 @@ def differing(results: Sequence[Measured]) -> list[str]:
     return [
         name
         for name in dict.fromkeys(name for one in results for name in one.metrics)
-        if len({one.metrics.get(name, 0.0) for one in results}) > 1
+        if not math.isclose(
+            min(one.metrics.get(name, 0.0) for one in results),
+            max(one.metrics.get(name, 0.0) for one in results),
+            rel_tol=SAME_WITHIN,
+        )
     ]
 
 
@@ -139,14 +145,15 @@ def print_means(results: Sequence[Measured], console: Console) -> None:
     if not names:
         console.print("no measure differs")
         return
-    table = Table("arguments")
-    for name in names[:_MOST_COLUMNS]:
-        table.add_column(plain(name), justify="right")
-    for label, group in combinations(results).items():
-        table.add_row(plain(label), *(f"{_mean(group, n):.4g}" for n in names[:_MOST_COLUMNS]))
-    console.print(table)
-    if len(names) > _MOST_COLUMNS:
-        console.print(f"and {len(names) - _MOST_COLUMNS} more measures, in the table and the chart")
+    shown = names if is_wide() else names[:_MOST_COLUMNS]
+    rows = [
+        (plain(label), *(f"{_mean(group, name):.4g}" for name in shown))
+        for label, group in combinations(results).items()
+    ]
+    print_table(console, ["arguments", *numbers(*map(plain, shown))], rows)
+    if len(names) > len(shown):
+        more = len(names) - len(shown)
+        say(console, f"and {more} more measures: --wide, the table and the chart have all")
 
 
 def bar_chart(results: Sequence[Measured]) -> str:

@@ -31,8 +31,8 @@ import click
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from engine.cli.table import numbers, print_table
 from engine.fault_simulation.faults import all_kinds
 from engine.fault_simulation.plans import decode, encode, plan_of, smaller
 from engine.fault_simulation.reached import possible
@@ -217,12 +217,8 @@ def _sum_of(totals: Totals) -> str:
 
 
 def _show(totals: Totals, failed: Outcome | None) -> None:
-    table = Table(title="faults", box=None)
-    table.add_column("kind")
-    table.add_column("times", justify="right")
-    for name, count in sorted(totals.faults.items()):
-        table.add_row(name, str(count))
-    _OUT.print(table)
+    rows = ((name, str(count)) for name, count in sorted(totals.faults.items()))
+    print_table(_OUT, ["fault", *numbers("times")], rows)
     others = ", ".join(f"{count} {name}" for name, count in sorted(totals.counts.items()))
     _OUT.print(f"{_sum_of(totals)}; {totals.cpu_seconds:.0f} s of CPU", highlight=False)
     _OUT.print(others, highlight=False, soft_wrap=True)

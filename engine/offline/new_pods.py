@@ -5,7 +5,7 @@ under which a pod that fits nowhere now could start.
 """
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -14,7 +14,7 @@ import msgspec
 from engine.framework import reasons
 from engine.model.pod import Pod
 from engine.model.times import epoch_seconds
-from engine.offline.what_if import Decider, Outcome, arrival
+from engine.offline.what_if import Decider, Outcome, arrival, untracked
 
 Start: TypeAlias = Literal["now", "after_eviction", "when_pods_end", "unknown"]
 
@@ -64,21 +64,25 @@ class NewPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_pods(
-    decider: Decider, pods: Sequence[Pod], endings: Sequence[Ending] = ()
+    decider: Decider,
+    pods: Sequence[Pod],
+    endings: Sequence[Ending] = (),
+    track: Callable[[Sequence[Pod], str], Iterable[Pod]] = untracked,
 ) -> Iterator[NewPod]:
     """What becomes of *pods*, in the order in which the queue would take them.
 
     One that is placed counts on its node for the next ones, and so does one for which others would
-    be evicted. Raises `KeyError` if no profile has the `schedulerName` of one.
+    be evicted. *track* is passed them, with what is done, and shows the progress. Raises `KeyError`
+    if no profile has the `schedulerName` of one.
     """
     scene = decider.scene
     waiting = decider.queue(scene.pending)
     keys = [decider.sort_key(pod) for pod in waiting]
-    ordered = sorted(enumerate(pods), key=lambda one: (decider.sort_key(one[1]), one[0]))
+    ordered = sorted(pods, key=decider.sort_key)  # stable: equal ones as they are given
     before = 0
-    for _, pod in ordered:
+    for pod in ordered:
         decider.groups.put(pod)
-    for _, pod in ordered:
+    for pod in track(ordered, "deciding"):
         key = decider.sort_key(pod)
         outcome = decider.outcome(pod, scene.snapshot)
         # Pods that wait already are before it if their keys are equal: they came first.

@@ -78,6 +78,28 @@ class Pending(msgspec.Struct, frozen=True):
     examples: tuple[str, ...]
 
 
+class Placement(msgspec.Struct, frozen=True):
+    """Where a pod went, and when; one record for each pod that arrived.
+
+    Times are seconds of virtual time, null for what did not happen.
+
+    Attributes:
+        pod: `namespace/name`.
+        node: The last node that it was on; "" if it got none.
+        arrived_at: When it was created, the last time if it was evicted and created again.
+        placed_at: When it got its node.
+        gone_at: When it ended.
+        reason: Why it has no node; "" if it has one.
+    """
+
+    pod: str
+    node: str
+    arrived_at: float
+    placed_at: float | None
+    gone_at: float | None
+    reason: str
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a simulation.
 
@@ -183,6 +205,21 @@ def _replace(sums: Counter[str], before: Mapping[str, int], now: Mapping[str, in
         sums[name] -= amount
     for name, amount in now.items():
         sums[name] += amount
+
+
+def placements(simulation: Simulation) -> tuple[Placement, ...]:
+    """Where the pods of a finished simulation went, in the order in which they arrived."""
+    return tuple(
+        Placement(
+            life.wants.key,
+            life.node,
+            life.arrived_at,
+            life.placed_at,
+            life.gone_at,
+            life.reason,
+        )
+        for life in sorted(simulation.lives.values(), key=lambda life: life.arrived_at)
+    )
 
 
 def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> Report:

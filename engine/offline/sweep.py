@@ -29,6 +29,10 @@ from engine.policy.file_names import DOCUMENT_SUFFIXES
 from engine.policy.profiles import DEFAULT_PLUGINS
 from engine.policy.shipped import snake_case
 
+#: Measures are sums of floats, in an order that differs: those that are nearer, relative to both,
+#: are the same. It is above the rounding of thousands of terms, and below any digit that is shown.
+SAME_WITHIN: Final = 1e-12
+
 _OPTION: Final = "--set"
 # Where an argument is in a configuration, and what is to be said of it.
 _ARGUMENT: Final = re.compile(r"profiles\[(\d+)\]\.pluginConfig\[(\d+)\]\.args([^:\s]*): ")

@@ -213,6 +213,11 @@ class Decider:
         return sorted(tried, key=lambda pod: (self.sort_key(pod), *arrival(pod)))
 
 
+def untracked(pods: Sequence[Pod], _: str) -> Iterable[Pod]:
+    """*pods*, whose progress is not shown."""
+    return pods
+
+
 def arrival(pod: Pod) -> tuple[str, str]:
     """The order of pods that a queue has no other for: first come, first served."""
     return pod.manifest.metadata.creation_timestamp or "~", pod.key

@@ -14,7 +14,7 @@ import numpy as np
 from engine.offline.decision_log import Line
 from engine.offline.simulation import Life, Simulation
 from engine.offline.simulation_report import Recorder, Report, report
-from engine.offline.sweep import metrics_of
+from engine.offline.sweep import SAME_WITHIN, metrics_of
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -158,7 +158,7 @@ def summed_up(runs: Sequence[tuple[list[Change], Report, Report]]) -> Comparison
 def delta(before: Sequence[float], after: Sequence[float]) -> Delta:
     """The difference of paired measurements."""
     a, b = np.array(before, np.float64), np.array(after, np.float64)
-    difference = b - a
+    difference = np.where(np.isclose(a, b, rtol=SAME_WITHIN, atol=0.0), 0.0, b - a)
     margin = None
     if len(a) > 1:
         margin = float(_student(len(a) - 1) * difference.std(ddof=1) / math.sqrt(len(a)))

@@ -60,6 +60,9 @@ from engine.telemetry.metrics import Metrics
 #: The record of each kind of object that a log may hold, by plural resource name.
 RECORDS: Final[dict[str, Any]] = dict(OBJECT_KINDS.values())
 
+# Members of a verdict that say how it was found, and not what becomes of the pod.
+_EVIDENCE: Final = frozenset({"feasible", "rejectors"})
+
 _Reserved = tuple[tuple[tuple[RuntimePlugin, Any], ...], Pod, str]
 
 
@@ -96,6 +99,11 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     is_same: bool
     changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def different_fate(self) -> tuple[str, ...]:
+        """Those of `changed` that say what becomes of the pod; none if that is the same."""
+        return tuple(member for member in self.changed if member not in _EVIDENCE)
 
 
 class Replayer:

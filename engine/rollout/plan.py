@@ -16,7 +16,7 @@ import msgspec
 from engine.language.syntax import with_loaded
 from engine.model.pod import Pod
 from engine.offline.reason_source import hook_source, reason_source
-from engine.offline.what_if import Decider, Outcome, controller_of
+from engine.offline.what_if import Decider, Outcome, controller_of, untracked
 from engine.policy.bundle import Bundle
 from engine.policy.file_names import STARLARK_SUFFIX
 from engine.rollout.attribution import cause_of, changed_place
@@ -117,8 +117,8 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: tuple[Difference, ...]
 
 
-def sample(manifests: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """At most *most* pods of *manifests*: the same each time, spread over controllers.
+def sample(manifests: Iterable[Mapping[str, Any]], most: int | None) -> list[Mapping[str, Any]]:
+    """At most *most* pods of *manifests*, or all: the same each time, spread over controllers.
 
     One of each controller before a second one of any, so that a class of few pods is seen.
     """
@@ -178,18 +178,28 @@ class Planner:
         *,
         waiting_count: int,
         running_count: int,
+        track: Callable[[Sequence[Any], str], Iterable[Any]] = untracked,
     ) -> Comparison:
         """Decide *waiting* and *running* pods, which are so many of all, under both.
 
+        *track* is passed what is gone through, with what is done to it, and shows the progress.
         The candidate must make a bundle.
         """
         # All by one text and then all by the other: what the unchanged policies said is known then.
         pods = [*waiting, *running]
-        before = {pod.uid: self._before.decide(pod) for pod in pods if self._before.takes(pod)}
+        before = {
+            pod.uid: self._before.decide(pod)
+            for pod in track(pods, "deciding as before")
+            if self._before.takes(pod)
+        }
         candidate = self._make(self._texts.candidate, self._before)
         assert candidate is not None, "a candidate with problems is not compared"
         self._after = candidate
-        after = {pod.uid: candidate.decide(pod) for pod in pods if candidate.takes(pod)}
+        after = {
+            pod.uid: candidate.decide(pod)
+            for pod in track(pods, "deciding by the candidate")
+            if candidate.takes(pod)
+        }
         both = before.keys() & after.keys()
         skipped = len(pods) - len(both)
         found = [
@@ -207,7 +217,7 @@ class Planner:
         found += self._reordered(waiting)
         found.sort(key=lambda one: (KINDS.index(one.kind), one.is_running, one.pod))
         pods_by_key = {pod.key: pod for pod in (*running, *waiting)}
-        caused = self._caused(found, pods_by_key, waiting)
+        caused = self._caused(track(found, "looking for causes"), pods_by_key, waiting)
         return Comparison(
             PlanMeasures(
                 waiting=waiting_count,
@@ -248,7 +258,7 @@ class Planner:
     # --- causes ------------------------------------------------------------------------------
 
     def _caused(
-        self, found: Sequence[Difference], pods: Mapping[str, Pod], waiting: Sequence[Pod]
+        self, found: Iterable[Difference], pods: Mapping[str, Pod], waiting: Sequence[Pod]
     ) -> list[Difference]:
         order_causes: tuple[str, ...] | None = None
         caused = []

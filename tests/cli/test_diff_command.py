@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def diff(*arguments: object) -> Result:
 def test_the_same_policies_do_the_same(snapshot: Path) -> None:
     result = diff("builtin", "builtin", "--on", snapshot, "--max-moved", 0, "--seeds", 3)
     assert result.exit_code == 0, result.output
-    assert "6 pods: no change" in result.output
+    assert "6 pods that arrive: no change" in result.output
 
 
 @pytest.mark.slow("computes for long")
@@ -95,7 +96,7 @@ def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) ->
     none = policies(tmp_path / "none", "n9")
     result = diff("builtin", none, "--on", events, "--max-pending-more", 2)
     assert result.exit_code == 1, result.output
-    assert "3 pods: 3 now gone without a node\n" in result.output
+    assert "3 pods that arrive: 3 now gone without a node\n" in result.output
     assert "exceeded: 3 more are pending or never got a node, want at most 2" in result.output
     answer = json.loads(diff("builtin", none, "--on", events, "--output", "json").stdout)
     assert answer["metrics"]["never got a node"]["difference"] == 3
@@ -155,13 +156,13 @@ def test_a_budget_decides_the_exit_code(
     assert ("exceeded: " in result.output) == (code == 1)
 
 
-def test_a_policy_that_fails_takes_one_line_a_pod(snapshot: Path, tmp_path: Path) -> None:
+def test_pods_with_the_same_failure_take_one_line(snapshot: Path, tmp_path: Path) -> None:
     """The hint came between, so that what was to be compared stood on two lines."""
     broken, both = policies(tmp_path / "broken"), policies(tmp_path / "both", "n1", "n2")
     (broken / "only.star").write_text('def filter(pod, node):\n    return node.labels["zone"]\n')
     lines = diff(broken, both, "--on", snapshot).output.splitlines()
-    assert [line[:25] for line in lines[1:7]] == [f"  default/p{i}: now placed:" for i in range(6)]
-    assert lines[1].endswith(" -> n1") or lines[1].endswith(" -> n2")
+    assert lines[2].startswith("6 x default/p*  now placed  ")
+    assert lines[2].endswith(("n1, n2", "n2, n1"))
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -229,7 +230,7 @@ def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
     result = diff("builtin", one, "--on", log, "--max-moved", 0)
     assert f"{answer['pods']} decisions: " in result.output  # a pod may have several
     assert result.exit_code == 1, result.output
-    assert "n2 -> n1" in result.output
+    assert re.search(r" moved +n2 +n1$", result.output, re.MULTILINE)
     assert diff("builtin", one, "--on", log, "--seeds", 2).exit_code == 2
 
 
@@ -261,3 +262,60 @@ def test_the_margin_is_student_s_over_many_seeds_too(seeds: int, t: float) -> No
     variance = (seeds**2 + seeds) / 12  # of the numbers from 0, by one less than there are
     margin = delta([0.0] * seeds, after).margin
     assert margin == pytest.approx(t * math.sqrt(variance / seeds), rel=3e-4)
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Path:
+    """Two nodes, each with two pods, and a pod that arrives."""
+    path = tmp_path / "busy.json"
+    placed = [pod(f"web-{i}") for i in range(4)]
+    for number, one in enumerate(placed):
+        one["spec"]["nodeName"] = f"n{number % 2 + 1}"
+    items = [node("n1", "16"), node("n2", "16"), *placed, pod("new")]
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    return path
+
+
+def test_placed_pods_that_were_not_looked_at_are_counted(busy: Path, tmp_path: Path) -> None:
+    """It said "no change", and a plan of the same cluster had a third of the pods moved."""
+    one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
+    result = diff(both, one, "--on", busy, "--max-moved", 0)
+    said = "4 placed pods were not looked at; --placed decides them, too\n"
+    assert said in result.output
+    answer = json.loads(diff(both, one, "--on", busy, "--output", "json").stdout)
+    assert (answer["not_looked_at"], answer["placed"]) == (4, None)
+
+
+def test_placed_pods_are_decided_as_if_they_waited(busy: Path, tmp_path: Path) -> None:
+    one, other = policies(tmp_path / "one", "n1"), policies(tmp_path / "other", "n2")
+    result = diff(one, other, "--on", busy, "--placed", "--max-moved", "50%")
+    assert result.exit_code == 1, result.output
+    assert "exceeded: 5 of 5 move (100.0%), want at most 50%" in result.output
+    assert "compared   4 of 4 running as if they waited" in result.output
+    assert "\n4 x default/web-*  n1, n2   moved       n1  n2 " in result.output
+    assert f"{other}/only.star:" in result.output
+    answer = json.loads(diff(one, other, "--on", busy, "--placed", "--output=json").stdout)
+    assert answer["not_looked_at"] == 0
+    assert [found["runs_on"] for found in answer["placed"]["differences"]] == ["n1", "n2"] * 2
+
+
+def test_decisions_of_a_log_have_no_placed_pods(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    record(log)
+    assert diff("builtin", "builtin", "--on", log, "--placed").exit_code == 2
+
+
+def test_noise_of_floats_is_no_difference() -> None:
+    """`diff` printed `fragmented 0.05882 0.05882 -1.388e-17` as the only row that differs."""
+    found = delta([0.1 + 0.2], [0.3])
+    assert found.before != found.after
+    assert found.difference == 0.0
+    assert delta([0.3], [0.3001]).difference == pytest.approx(0.0001)
+
+
+def test_only_measures_that_differ_are_printed(snapshot: Path, tmp_path: Path) -> None:
+    both = policies(tmp_path / "both", "n1", "n2")
+    count = len(json.loads(diff(both, both, "--on", snapshot, "--output=json").stdout)["metrics"])
+    result = diff(both, both, "--on", snapshot)
+    assert result.output.splitlines()[1:] == [f"the same with both: {count} measures"]
+    assert "\nplaced " in diff(both, both, "--on", snapshot, "--wide").output

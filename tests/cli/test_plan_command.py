@@ -188,7 +188,7 @@ async def test_a_plan_says_what_moves_and_its_index_applies_it_once(site: Site) 
         assert one["place"] == f"{site.directory}/best.star:7"
         assert "`best` prefers" in one["why"]
     text = (await site.run("plan", str(site.directory))).output
-    assert "compared   1 of 1 waiting pods, 1 of 1 running ones as if they waited" in text
+    assert "compared   1 of 1 waiting, 1 of 1 running as if they waited" in text
     assert f"starsched apply {site.directory} --index {found['index']}" in text
     assert "\x1b[" not in text
 

@@ -15,8 +15,9 @@ from engine.lib.clock import VirtualClock
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.decision_log import log_files, read_log
+from engine.offline.decision_log import Damage, log_files, read_log
 from engine.offline.workload import Workload, WorkloadError, read_last, read_workload
+from engine.recording.replay import Outcome, Replayer
 from tests.cli.test_diff_command import node, pod, policies
 from tests.recorded import RecordedKernel
 
@@ -431,3 +432,31 @@ def test_everything_before_the_last_part_counts(tmp_path: Path) -> None:
     assert facts.document == {
         "nodes": {"n1": {"heat": {"value": 5, "text": "5", "time": BEGAN + 5}}}
     }
+
+
+def test_another_number_of_feasible_nodes_is_no_difference(log: Path, tmp_path: Path) -> None:
+    """It was listed as one that shows none: `default/p0  n1 -> n1`."""
+    recorded = {one.pod: one.recorded["node"] for one in _outcomes(log)}
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "same.star").write_text(
+        f"_NODES = {json.dumps(recorded)}\n\n"
+        "def filter(pod, node):\n"
+        '    wanted = _NODES.get(pod.namespace + "/" + pod.name, node.name)\n'
+        '    return None if node.name == wanted else "another one"\n'
+    )
+    result = run("replay", log, f"--policies={policies}")
+    assert result.exit_code == 0, result.output
+    alike = f"{len(recorded)} with the same outcome and other feasible nodes"
+    assert f"0 the same, 0 different, {alike}" in result.output
+    answer = json.loads(run("replay", log, f"--policies={policies}", "--output=json").stdout)
+    assert answer["differences"] == []
+    assert [one["changed"] for one in answer["alike"]] == [["feasible"]] * len(recorded)
+
+
+def _outcomes(log: Path) -> list[Outcome]:
+    replayer = Replayer()
+    try:
+        return list(replayer.outcomes(read_log(log, Damage())))
+    finally:
+        replayer.close()

@@ -103,8 +103,8 @@ def test_everything_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         assert line in text
     rows = [" ".join(line.split()) for line in text.splitlines()]
     for row in (
-        f"maxMoved {'█' * 3}{'░' * 17} 3.4% moved, at most 25% pass",
-        f"maxNewlyPending {'█' * 20} 1 newly pending, at most 0 fail",
+        f"maxMoved {'█' * 2}{'░' * 14} pass 3.4% moved, at most 25%",
+        f"maxNewlyPending {'█' * 16} fail 1 newly pending, at most 0",
         "decided 1,300 100%",
         "skipped: busy 90 7%",
         "moved 41 3%",

@@ -38,6 +38,26 @@ def test_what_does_not_fit_is_reported_and_ends_with_3(cluster: str) -> None:
     assert result.output.count(explained) == 1
 
 
+def test_it_says_where_each_pod_went_and_when(cluster: str) -> None:
+    """Neither the text nor the JSON had the name of a node."""
+    found = json.loads(run(cluster, "--output=json").stdout)["placements"]
+    assert [(one["pod"], one["node"], one["placed_at"]) for one in found] == [
+        ("a/p0", "n", 0.0),
+        ("a/p1", "", None),
+        ("a/p2", "", None),
+    ]
+    rows = list(csv.DictReader(run(cluster, "--output=csv").stdout.splitlines()))
+    assert [(row["pod"], row["node"], row["placed_at"]) for row in rows] == [
+        ("a/p0", "n", "0.0"),
+        ("a/p1", "", ""),
+        ("a/p2", "", ""),
+    ]
+    assert "Insufficient cpu" in rows[1]["reason"]
+    lines = run(cluster, "--placements").output.splitlines()
+    assert ["a/p0", "n", "0", "s", "0", "s", "-"] in [line.split() for line in lines]
+    assert any(line.startswith("2 x a/p*") for line in lines)
+
+
 def test_policies_that_fail_end_with_1(cluster: str, tmp_path: Path) -> None:
     """It was 3, as if the pods had no room, where the page says 1."""
     (tmp_path / "p").mkdir()

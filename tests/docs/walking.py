@@ -95,7 +95,7 @@ def reader(kubeconfig: Path, directory: Path, home: Path, *programs: Path) -> It
             "KUBECONFIG": str(kubeconfig),
             "LC_ALL": "C.UTF-8",
             "PYTHONPATH": str(ROOT),
-            "COLUMNS": "160",
+            "COLUMNS": "80",
         },
     )
     with contextlib.closing(one):

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 
 from engine.app import App, Settings
 from engine.binding.event_recorder import REVISION_ANNOTATION
 from engine.cli.main import version
+from engine.cli.table import print_table
 from engine.cli.terminal import escape
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
@@ -205,12 +205,8 @@ class Stage:
 
     def show(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table."""
-        table = Table(title=title, title_justify="left")
-        for column in columns:
-            table.add_column(column)
-        for row in rows:
-            table.add_row(*(escape(str(cell)) for cell in row))
-        self.console.print(table)
+        cells = (tuple(escape(str(cell)) for cell in row) for row in rows)
+        print_table(self.console, columns, cells, title=title)
 
     def show_text(self, title: str, text: str, language: str = "") -> None:
         """Print a text in a box, highlighted if there are colours."""
