@@ -145,7 +145,7 @@ def counters(pod):
 """,
     "count_nodes": """
 def counters(pod):
-    return [count_nodes(None, free = {"cpu": 16000})]
+    return [count_nodes(None, free = {"cpu": 3400})]
 """,
 }
 _COUNTED: Final = """
@@ -158,7 +158,7 @@ def of_counters(title: str, workload: Workload, nodes: int, pods: int, placed: i
     """Pods of *workload*, with a filter by a counter of `COUNTERS`."""
     plain = of_workload(workload, nodes, pods, placed)
     policies = {"counted.star": COUNTERS[title] + _COUNTED}
-    team = {"metadata": {"name": "default", "labels": {"team": "red"}}}
+    team = {"metadata": {"name": objects.NAMESPACE, "labels": {"team": "red"}}}
     namespace = {"apiVersion": "v1", "kind": "Namespace", **team}
     title = f"filter by {title}, {placed} placed pods"
     return replace(plain, name="counters", title=title, objects=[namespace], policies=policies)

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import bench_core, hostile
-from benchmarks.core import of_adversary, of_workload, run_scenario
+from benchmarks.core import COUNTERS, of_adversary, of_counters, of_workload, run_scenario
 from benchmarks.workloads import WORKLOADS
 
 pytestmark = pytest.mark.timeout(120)
@@ -140,3 +140,9 @@ def test_a_file_without_its_format_is_wrong_usage() -> None:
     result = CliRunner().invoke(bench_core.main, ["somewhere.json"])
     assert result.exit_code == 2
     assert "FILE goes with `--output json`, got `somewhere.json`" in result.output
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_filter_by_a_counter_decides_in_addition_to_the_shipped_ones(name: str) -> None:
+    got = run_scenario(of_counters(name, WORKLOADS["plain"], 10, 4, 20), in_process=True)
+    assert (got.placed, got.failed) == (4, 0)

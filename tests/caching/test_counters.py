@@ -252,3 +252,38 @@ def test_a_dry_run_of_pods_that_come_and_go_counts_as_if_they_had(
     changes = PodChanges(0, [pods[name] for name in added], [pods[name] for name in removed])
     row = counters.row(b"web", parts, column, changes)
     assert (row.is_empty, row.here) == (empty, here)
+
+
+def test_a_pod_matters_to_a_count_of_nodes_if_it_takes_what_they_must_have_left() -> None:
+    """Else one trial of an eviction stood for nodes of other zones, where it ends otherwise."""
+    cache = Cache()
+    cache.add_node(make_node("n", zone="a"))
+    counters = Counters()
+    counters.refresh(cache.snapshot())
+    part = {
+        "kind": "nodes",
+        "topology": ZONE,
+        "selector": None,
+        "free": {"cpu": 1000},
+        "among": None,
+        "keys": [],
+        "weight": 1,
+        "up_to": None,
+    }
+    asks, idle = make_pod("asks", node="n", cpu="1"), make_pod("idle", node="n", memory="1Gi")
+    assert counters.topologies(b"free", [part], 0, asks) == {ZONE}
+    assert counters.topologies(b"free", [part], 0, idle) == set()
+    by_pods = [part | {"free": {"pods": 1}}]
+    assert counters.topologies(b"pods", by_pods, 0, idle) == {ZONE}
+
+
+def test_what_one_pod_requests_cannot_overflow_a_sum() -> None:
+    """The creators of pods choose amounts up to 2**63 - 1, and policies weights."""
+    cache = Cache()
+    cache.add_node(make_node("n", zone="a"))
+    for number in range(4):
+        cache.add_pod(make_pod(f"p{number}", node="n", labels={"app": "web"}, memory="7Ei"))
+    counters = Counters()
+    counters.refresh(cache.snapshot())
+    part = _of_app("web") | {"resource": "memory", "weight": 1 << 31}
+    assert counters.column(b"web", [part], np.ones(1, np.bool_)).total == 4 << 47
