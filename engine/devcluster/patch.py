@@ -48,7 +48,12 @@ _RETAIN = "$retainKeys"
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: objects merge, null removes, everything else replaces."""
+    """RFC 7386: objects merge, null removes, everything else replaces.
+
+    Null members within a list that replaces another are dropped, too, as the API server does.
+    """
+    if isinstance(patch, list):
+        return [merge(None, item) for item in patch]
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}

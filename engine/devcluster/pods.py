@@ -10,7 +10,7 @@ disruption budgets come in as manifests, time as text.
 from collections.abc import Iterable
 from typing import Any
 
-from engine.manifests import kinds
+from engine.manifests import kinds, pod_rules
 from engine.manifests.admission import copy_topology_labels
 from engine.manifests.errors import (
     ApiStatus,
@@ -21,8 +21,7 @@ from engine.manifests.errors import (
     invalid,
     too_many_requests,
 )
-from engine.manifests.field_rules import name_problems, required, unsupported, wrong
-from engine.manifests.pod_defaults import qos_class
+from engine.manifests.field_rules import name_problems, required, unsupported
 
 Json = dict[str, Any]
 
@@ -131,17 +130,19 @@ def grace_seconds(pod: Json, asked: int | None) -> int:
 
 
 def resize(pod: Json, wanted: Json) -> Json:
-    """*pod* with the container resources of *wanted*; refuses with 422 if its class changes."""
-    asked = {item.get("name"): item for item in wanted["spec"].get("containers") or ()}
-    containers = [
-        {**item, "resources": asked[item["name"]]["resources"]} if item["name"] in asked else item
-        for item in pod["spec"]["containers"]
-    ]
-    spec = {**pod["spec"], "containers": containers}
-    before, after = qos_class(pod["spec"]), qos_class(spec)
-    if before != after:
-        cause = wrong("spec", before, "Pod QOS Class may not change as a result of resizing")
-        raise invalid(kinds.PODS, pod["metadata"]["name"], [cause])
+    """*pod* with the resources of *wanted*, its containers' and its own; refuses with 422."""
+    found = list(pod_rules.resize(wanted["spec"], pod["spec"]))
+    if found:
+        raise invalid(kinds.PODS, pod["metadata"]["name"], found)
+    spec = dict(pod["spec"])
+    if "resources" in wanted["spec"]:
+        spec["resources"] = wanted["spec"]["resources"]
+    for part in ("initContainers", "containers"):
+        if part in spec:
+            spec[part] = [
+                {**item, "resources": other["resources"]}
+                for item, other in zip(spec[part], wanted["spec"][part], strict=True)
+            ]
     return {**pod, "spec": spec}
 
 

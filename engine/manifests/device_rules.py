@@ -445,16 +445,16 @@ def _version(field: str, value: Any, _: Any) -> Iterator[Cause]:
 
 SLICE: Final = Rules(
     [
-        ("spec", one_of(*_NODES)),
-        ("spec", _slice_nodes),
-        ("spec", _device_nodes),
+        ("spec!", one_of(*_NODES)),
+        ("spec!", _slice_nodes),
+        ("spec!", _device_nodes),
         *_within(
-            "spec",
+            "spec!",
             [
                 ("driver", _driver),
-                ("pool.name", _pool),
-                ("pool.resourceSliceCount", at_least(1)),
-                ("pool.generation", at_least(0)),
+                ("pool!.name", _pool),
+                ("pool!.resourceSliceCount", at_least(1)),
+                ("pool!.generation", at_least(0)),
                 ("nodeName", lambda field, value, _: subdomain(field, value or None, None)),
                 ("nodeSelector", _node_selector),
                 ("allNodes", _only_true),

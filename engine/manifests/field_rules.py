@@ -122,6 +122,11 @@ def name_problems(field: str, name: str) -> Iterator[Cause]:
         yield wrong(field, name, _SUBDOMAIN_RULE)
 
 
+def not_found(field: str, value: str) -> Cause:
+    """The value refers to what is not there."""
+    return Cause(field, "FieldValueNotFound", f'Not found: "{value}"')
+
+
 def too_many(field: str, count: int, most: int) -> Cause:
     """The list has too many entries."""
     shown = f"Too many: {count}: must have at most {most} items"
@@ -133,8 +138,8 @@ def too_long(field: str, most: int) -> Cause:
     return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {most} bytes")
 
 
-def node_term(field: str, term: Json) -> Iterator[Cause]:
-    """What is wrong with one term of a node selector."""
+def node_term(field: str, term: Json, *, is_required: bool = True) -> Iterator[Cause]:
+    """What is wrong with one term of a node selector, which *is_required* or preferred."""
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         path = f"{field}.matchExpressions[{index}]"
         operator = expression.get("operator") or ""
@@ -159,6 +164,54 @@ def node_term(field: str, term: Json) -> Iterator[Cause]:
         else:
             yield wrong(f"{path}.operator", operator, "not a valid selector operator")
         yield from qualified(f"{path}.key", expression.get("key") or "")
+        for at, value in enumerate(values if is_required else ()):
+            problem = label_value_problem(value)
+            if problem:
+                yield wrong(f"{path}.values[{at}]", value, problem)
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        yield from _node_field(f"{field}.matchFields[{index}]", expression)
+
+
+def _node_field(field: str, expression: Json) -> Iterator[Cause]:
+    operator, values = expression.get("operator") or "", expression.get("values") or []
+    if operator not in ("In", "NotIn"):
+        yield wrong(f"{field}.operator", operator, "not a valid selector operator")
+    elif len(values) != 1:
+        yield required(
+            f"{field}.values",
+            "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+        )
+    if expression.get("key") != "metadata.name":
+        shown = "not a valid field selector key"
+        yield wrong(f"{field}.key", expression.get("key") or "", shown)
+        return
+    for index, value in enumerate(values):
+        yield from name_problems(f"{field}.values[{index}]", value)
+
+
+def label_selector(field: str, selector: Json | None) -> Iterator[Cause]:
+    """What is wrong with a label selector of an object."""
+    if selector is None:
+        return
+    yield from labels(f"{field}.matchLabels", selector.get("matchLabels") or {})
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        path = f"{field}.matchExpressions[{index}]"
+        operator, values = expression.get("operator") or "", expression.get("values") or []
+        if operator in ("In", "NotIn"):
+            if not values:
+                shown = "must be specified when `operator` is 'In' or 'NotIn'"
+                yield required(f"{path}.values", shown)
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                shown = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield denied(f"{path}.values", shown)
+        else:
+            yield wrong(f"{path}.operator", operator, "not a valid selector operator")
+        yield from qualified(f"{path}.key", expression.get("key") or "")
+        for at, value in enumerate(values):
+            problem = label_value_problem(value)
+            if problem:
+                yield wrong(f"{path}.values[{at}]", value, problem)
 
 
 def node_terms(field: str, terms: Iterable[Json]) -> Iterator[Cause]:
@@ -267,7 +320,7 @@ class Rules:
     Args:
         rules: Pairs of a path and a check. In a path, `a.b` is a member, `a[]` each entry of a list
             and `a{}` each value of a map. The check of a member runs where the member is absent,
-            too, as long as its holder is there.
+            too, as long as its holder is there, which `a!` always is (it is no pointer in Go).
     """
 
     def __init__(self, rules: Iterable[tuple[str, Check]]) -> None:
@@ -293,5 +346,9 @@ class Rules:
                 for key, item in value.items():
                     yield from part.problems(f"{field}[{key}]", item, value)
             else:
-                inner = f"{field}.{step}" if field else step
-                yield from part.problems(inner, value.get(step), value)
+                name = step.removesuffix("!")
+                inner = f"{field}.{name}" if field else name
+                item = value.get(name)
+                if item is None and step != name:
+                    item = {}
+                yield from part.problems(inner, item, value)

@@ -70,6 +70,9 @@ def set_defaults(spec: Json) -> None:
     for key in ("nodeName", "priorityClassName", "runtimeClassName"):
         if spec.get(key) == "":
             del spec[key]
+    for volume in spec.get("volumes") or ():
+        if not volume.keys() - {"name"}:
+            volume["emptyDir"] = {}
     host_network = bool(spec.get("hostNetwork"))
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
@@ -95,7 +98,7 @@ def _default_pod_resources(spec: Json) -> None:
         summed = _summed(spec, name)
         if summed is not None:
             requests[name] = _text(summed)
-        elif name in limits:
+        elif _is_pod_level(name):
             requests[name] = limits[name]
     if requests:
         resources["requests"] = requests
@@ -105,8 +108,12 @@ def _container_resources(spec: Json) -> Iterator[str]:
     """The resources of containers that pod-level requests are derived from."""
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for name in container["resources"].get("requests") or {}:
-            if name in ("cpu", "memory") or name.startswith("hugepages-"):
+            if _is_pod_level(name):
                 yield name
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
 def summed_amounts(spec: Json, names: Iterable[str], part: str) -> dict[str, str]:

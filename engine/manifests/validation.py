@@ -6,10 +6,9 @@ what the contract tests list. Defaults have been set before a rule looks.
 
 import re
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any
 
-from engine.manifests import device_rules, kinds
+from engine.manifests import device_rules, kinds, pod_rules
 from engine.manifests.errors import Cause
 from engine.manifests.field_rules import (
     DNS_LABEL,
@@ -21,7 +20,6 @@ from engine.manifests.field_rules import (
     label_value_problem,
     labels,
     name_problems,
-    node_term,
     qualified,
     required,
     unsupported,
@@ -65,208 +63,6 @@ def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
     yield from labels("metadata.labels", meta.get("labels") or {})
     for key in meta.get("annotations") or {}:
         yield from qualified("metadata.annotations", key.lower())
-
-
-# --- pods ----------------------------------------------------------------------------------
-
-
-def pod(manifest: Json) -> Iterator[Cause]:
-    """The rules for a pod that a scheduler depends on."""
-    spec = manifest["spec"]
-    containers = spec.get("containers")
-    if not containers:
-        yield required("spec.containers")
-    names: set[str] = set()
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or ()):
-            yield from _container(f"spec.{field}[{index}]", container, names)
-    if "resources" in spec:
-        yield from _resources("spec.resources", spec["resources"], pod_level=True)
-    policy = spec.get("restartPolicy")
-    if policy not in ("Always", "OnFailure", "Never"):
-        yield unsupported("spec.restartPolicy", policy or "", ("Always", "OnFailure", "Never"))
-    if spec.get("nodeSelector"):
-        yield from labels("spec.nodeSelector", spec["nodeSelector"])
-    for index, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(f"spec.tolerations[{index}]", toleration)
-    if spec.get("affinity"):
-        yield from _affinity("spec.affinity", spec["affinity"])
-    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        yield from _spread(f"spec.topologySpreadConstraints[{index}]", constraint)
-    gates = spec.get("schedulingGates")
-    if gates:
-        if spec.get("nodeName"):
-            yield denied(
-                "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
-            )
-        seen: set[str] = set()
-        for index, gate in enumerate(gates):
-            field, name = f"spec.schedulingGates[{index}].name", gate.get("name") or ""
-            yield from qualified(field, name)
-            if name in seen:
-                yield duplicate(field, f'"{name}"')
-            seen.add(name)
-
-
-def _container(field: str, container: Json, names: set[str]) -> Iterator[Cause]:
-    name = container.get("name")
-    if not name:
-        yield required(f"{field}.name")
-    elif len(name) > 63 or not DNS_LABEL.fullmatch(name):
-        yield wrong(f"{field}.name", name, LABEL_RULE)
-    elif name in names:
-        yield duplicate(f"{field}.name", f'"{name}"')
-    else:
-        names.add(name)
-    if not container.get("image"):
-        yield required(f"{field}.image")
-    for index, port in enumerate(container.get("ports") or ()):
-        yield from _port(f"{field}.ports[{index}]", port)
-    if container.get("resources"):
-        yield from _resources(f"{field}.resources", container["resources"])
-
-
-def _port(field: str, port: Json) -> Iterator[Cause]:
-    number = port.get("containerPort")
-    if not number:
-        yield required(f"{field}.containerPort")
-    elif not 0 < number < 65536:
-        yield wrong(f"{field}.containerPort", number, "must be between 1 and 65535, inclusive")
-    host = port.get("hostPort")
-    if host and not 0 < host < 65536:
-        yield wrong(f"{field}.hostPort", host, "must be between 1 and 65535, inclusive")
-    if port.get("protocol") not in ("TCP", "UDP", "SCTP"):
-        yield unsupported(f"{field}.protocol", port.get("protocol") or "", ("SCTP", "TCP", "UDP"))
-
-
-def is_extended(name: str) -> bool:
-    """True for resources that neither Kubernetes defines nor can be overcommitted."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
-
-
-def _resources(field: str, resources: Json, *, pod_level: bool = False) -> Iterator[Cause]:
-    limits = resources.get("limits") or {}
-    requests = resources.get("requests") or {}
-    for part, amounts in (("limits", limits), ("requests", requests)):
-        for name, text in amounts.items():
-            yield from _amount(f"{field}.{part}[{name}]", name, text, pod_level=pod_level)
-    for name, text in requests.items():
-        limit = limits.get(name)
-        if limit is None:
-            if is_extended(name):
-                yield required(
-                    f"{field}.limits", "Limit must be set for non overcommitable resources"
-                )
-        elif is_extended(name) and amount(text) != amount(limit):
-            yield wrong(f"{field}.requests", text, f"must be equal to {name} limit of {limit}")
-        elif amount(text) > amount(limit):
-            yield wrong(
-                f"{field}.requests", text, f"must be less than or equal to {name} limit of {limit}"
-            )
-
-
-def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Cause]:
-    yield from qualified(field, name)
-    if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
-        yield wrong(field, name, "must be a standard resource type or fully qualified")
-        yield wrong(field, name, "must be a standard resource for containers")
-    elif pod_level and name not in ("cpu", "memory") and not name.startswith("hugepages-"):
-        yield unsupported(field, name, ("cpu", "hugepages-", "memory"))
-    value: Fraction = amount(text)
-    if value < 0:
-        yield wrong(field, text, "must be greater than or equal to 0")
-    elif is_extended(name) and value.denominator != 1:
-        yield wrong(field, text, "must be an integer")
-
-
-def _toleration(field: str, toleration: Json) -> Iterator[Cause]:
-    key = toleration.get("key")
-    operator = toleration.get("operator") or "Equal"
-    if key:
-        yield from qualified(f"{field}.key", key)
-    elif operator != "Exists":
-        yield wrong(
-            f"{field}.operator",
-            toleration.get("operator") or "",
-            "operator must be Exists when `key` is empty, which means "
-            '"match all values and all keys"',
-        )
-    if operator not in ("Equal", "Exists"):
-        yield unsupported(f"{field}.operator", operator, ("Equal", "Exists"))
-    elif operator == "Exists" and toleration.get("value"):
-        yield wrong(
-            f"{field}.operator",
-            toleration["value"],
-            "value must be empty when `operator` is 'Exists'",
-        )
-    effect = toleration.get("effect")
-    if effect and effect not in _EFFECTS:
-        yield unsupported(f"{field}.effect", effect, _EFFECTS)
-    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-        yield wrong(
-            f"{field}.effect",
-            effect or "",
-            "effect must be 'NoExecute' when `tolerationSeconds` is set",
-        )
-
-
-def _spread(field: str, constraint: Json) -> Iterator[Cause]:
-    skew = constraint.get("maxSkew") or 0
-    if skew <= 0:
-        yield wrong(f"{field}.maxSkew", skew, "must be greater than zero")
-    if not constraint.get("topologyKey"):
-        yield required(f"{field}.topologyKey", "can not be empty")
-    action = constraint.get("whenUnsatisfiable") or ""
-    if action not in ("DoNotSchedule", "ScheduleAnyway"):
-        yield unsupported(f"{field}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
-    domains = constraint.get("minDomains")
-    if domains is not None and domains <= 0:
-        yield wrong(f"{field}.minDomains", domains, "must be greater than 0")
-
-
-def _affinity(field: str, affinity: Json) -> Iterator[Cause]:
-    nodes = affinity.get("nodeAffinity") or {}
-    hard = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if hard is not None:
-        path = f"{field}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-        terms = hard.get("nodeSelectorTerms")
-        if not terms:
-            yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
-        for index, term in enumerate(terms or ()):
-            yield from node_term(f"{path}.nodeSelectorTerms[{index}]", term)
-    soft = nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-    for index, preferred in enumerate(soft):
-        path = f"{field}.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
-        yield from _weight(path, preferred)
-        yield from node_term(f"{path}.preference", preferred.get("preference") or {})
-    for part in ("podAffinity", "podAntiAffinity"):
-        yield from _pod_affinity(f"{field}.{part}", affinity.get(part) or {})
-
-
-def _pod_affinity(field: str, affinity: Json) -> Iterator[Cause]:
-    hard = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-    for index, term in enumerate(hard):
-        yield from _pod_term(
-            f"{field}.requiredDuringSchedulingIgnoredDuringExecution[{index}]", term
-        )
-    soft = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-    for index, preferred in enumerate(soft):
-        path = f"{field}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
-        yield from _weight(path, preferred)
-        yield from _pod_term(f"{path}.podAffinityTerm", preferred.get("podAffinityTerm") or {})
-
-
-def _weight(field: str, preferred: Json) -> Iterator[Cause]:
-    weight = preferred.get("weight") or 0
-    if not 1 <= weight <= 100:
-        yield wrong(f"{field}.weight", weight, "must be in the range 1-100")
-
-
-def _pod_term(field: str, term: Json) -> Iterator[Cause]:
-    key = term.get("topologyKey") or ""
-    if not key:
-        yield required(f"{field}.topologyKey", "can not be empty")
-    yield from qualified(f"{field}.topologyKey", key)
 
 
 # --- other kinds ---------------------------------------------------------------------------
@@ -464,7 +260,7 @@ def _by_table(rules: Rules) -> Callable[[Json], Iterator[Cause]]:
 
 
 RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
-    kinds.PODS: pod,
+    kinds.PODS: pod_rules.pod,
     kinds.NODES: node,
     kinds.CONFIG_MAPS: config_map,
     kinds.LEASES: lease,
@@ -496,7 +292,7 @@ def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
     """What an update may not change, beyond the rules of the object itself."""
     found: list[Cause] = []
     if kind is kinds.PODS and new["spec"] != old["spec"]:
-        found += _pod_changes(new["spec"], old["spec"])
+        found += pod_rules.changes(new["spec"], old["spec"])
     elif kind is kinds.PRIORITY_CLASSES and new.get("value") != old.get("value"):
         found.append(denied("value", "may not be changed in an update."))
     elif kind is kinds.CONFIG_MAPS and old.get("immutable") and new.get("data") != old.get("data"):
@@ -531,6 +327,7 @@ def status_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
 
 
 _STATUS_RULES: dict[Kind, Callable[[Json, Json], Iterator[Cause]]] = {
+    kinds.PODS: pod_rules.status,
     kinds.RESOURCE_CLAIMS: device_rules.claim_status,
 }
 
@@ -544,65 +341,3 @@ def _pod_group_changes(new: Json, old: Json) -> Iterator[Cause]:
     for field in sorted({*new, *old} - {"schedulingPolicy"}):
         if new.get(field) != old.get(field):
             yield wrong(f"spec.{field}", "", "field is immutable")
-
-
-_POD_IMMUTABLE = (
-    "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
-    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
-    "to 1 if it was previously negative)"
-)
-
-
-def _pod_changes(new: Json, old: Json) -> Iterator[Cause]:
-    gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
-    for index, gate in enumerate(new.get("schedulingGates") or ()):
-        if gate.get("name") not in gates:
-            yield denied(
-                f"spec.schedulingGates[{index}].name",
-                f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
-            )
-            return
-    kept = {_identity(toleration) for toleration in new.get("tolerations") or ()}
-    if any(_identity(toleration) not in kept for toleration in old.get("tolerations") or ()):
-        yield denied(
-            "spec.tolerations",
-            "existing toleration can not be modified except its tolerationSeconds",
-        )
-        return
-    if _settled(new, gated=bool(gates)) != _settled(old, gated=bool(gates)):
-        yield denied("spec", _POD_IMMUTABLE)
-        return
-    if gates:
-        selector = old.get("nodeSelector") or {}
-        if any((new.get("nodeSelector") or {}).get(key) != selector[key] for key in selector):
-            yield wrong(
-                "spec.nodeSelector",
-                "",
-                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-            )
-
-
-def _identity(toleration: Json) -> tuple[str, ...]:
-    """A toleration without its seconds, which may change."""
-    return (
-        toleration.get("key") or "",
-        toleration.get("operator") or "Equal",
-        toleration.get("value") or "",
-        toleration.get("effect") or "",
-    )
-
-
-def _settled(spec: Json, *, gated: bool) -> Json:
-    """The part of a pod's specification that no update may change."""
-    free = {"tolerations", "schedulingGates", "activeDeadlineSeconds"}
-    if gated:
-        free |= {"nodeSelector", "affinity"}
-    kept = {key: value for key, value in spec.items() if key not in free}
-    for field in ("containers", "initContainers"):
-        if field in kept:
-            kept[field] = [
-                {key: value for key, value in item.items() if key != "image"}
-                for item in kept[field]
-            ]
-    return kept

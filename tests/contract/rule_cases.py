@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.manifests import kinds
 from engine.manifests.kinds import Kind
-from tests.contract.harness import MERGE, Api
+from tests.contract.harness import MERGE, Api, pod
 
 Json = dict[str, Any]
 
@@ -478,6 +478,21 @@ SLICE_CASES = [
         pool={},
     ),
     slice_case("a bad pool", "422 Invalid: spec.pool.name Invalid", pool={**POOL, "name": "A_b"}),
+    slice_case(
+        "a pool that is absent",
+        "422 Invalid: spec.pool.name Required, spec.pool.resourceSliceCount Invalid",
+        pool=None,
+    ),
+    Case(
+        "slice: nothing",
+        kinds.RESOURCE_SLICES,
+        {"metadata": {"name": "slice"}},
+        "422 Invalid: spec Required, spec.driver Required, spec.pool.name Required, "
+        "spec.pool.resourceSliceCount Invalid",
+    ),
+    Case("claim: nothing", kinds.RESOURCE_CLAIMS, {"metadata": {"name": "a"}}, "201"),
+    Case("template: nothing", kinds.RESOURCE_CLAIM_TEMPLATES, {"metadata": {"name": "a"}}, "201"),
+    Case("class: nothing", kinds.DEVICE_CLASSES, {"metadata": {"name": "c"}}, "201"),
     slice_case("a pool of two parts", "201", pool={**POOL, "name": "a/b"}),
     slice_case("no driver", "422 Invalid: spec.driver Required", driver=""),
     slice_case("a bad driver", "422 Invalid: spec.driver Invalid", driver="A_b"),
@@ -700,4 +715,501 @@ SLICE_CASES = [
     ),
 ]
 
-CASES: list[Case] = [*CLAIM_CASES, *STATUS_CASES, *SLICE_CASES]
+# --- pods -----------------------------------------------------------------------------------------
+
+
+def pod_case(
+    name: str,
+    want: str,
+    change: Json | tuple[Json, ...] | None = None,
+    *,
+    sub: str = "",
+    labels: Json | None = None,
+    **spec: Any,
+) -> Case:
+    return Case(
+        f"pod: {name}", kinds.PODS, pod("a", spec=spec, labels=labels or {}), want, change, sub
+    )
+
+
+def containers(*resources: Json) -> list[Json]:
+    return [{"name": f"c{i}", "image": "i", "resources": one} for i, one in enumerate(resources)]
+
+
+def spread(**fields: Any) -> Json:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "z",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+        **fields,
+    }
+
+
+def anti(**term: Any) -> Json:
+    term = {"topologyKey": "z", "labelSelector": {"matchLabels": {"app": "x"}}, **term}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def hard(*terms: Json) -> Json:
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}
+        }
+    }
+
+
+SIDECAR: Json = {
+    "name": "s",
+    "image": "i",
+    "restartPolicy": "Always",
+    "resources": {"requests": {"cpu": "1"}},
+}
+MAIN: Json = {"name": "m", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+POD_CASES = [
+    pod_case(
+        "a pod's request below its containers'",
+        "422 Invalid: spec.resources.requests[cpu] Invalid",
+        resources={"requests": {"cpu": "1"}},
+        containers=containers({"requests": {"cpu": "1500m"}}),
+    ),
+    pod_case(
+        "a pod's limit below a container's",
+        "422 Invalid: spec.resources.containers[0][cpu].limits Invalid",
+        resources={"limits": {"cpu": "1"}},
+        containers=containers({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}),
+    ),
+    pod_case(
+        "a pod's claims",
+        "422 Invalid: spec.resources.claims Forbidden, spec.resources.claims[0] NotFound",
+        resources={"claims": [{"name": "a"}]},
+    ),
+    pod_case(
+        "a pod's extended resource",
+        "422 Invalid: spec.resources.limits[example.com/x] NotSupported",
+        resources={"limits": {"example.com/x": "1"}},
+    ),
+    pod_case(
+        "huge pages alone",
+        "422 Invalid: spec.containers[0].resources Forbidden",
+        containers=containers({"limits": {"hugepages-2Mi": "2Mi"}}),
+    ),
+    pod_case(
+        "a huge page and a half",
+        "422 Invalid: spec.containers[0].resources.limits[hugepages-2Mi] Invalid, "
+        "spec.containers[0].resources.requests[hugepages-2Mi] Invalid",
+        containers=containers({"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}),
+    ),
+    pod_case(
+        "huge pages below their limit",
+        "422 Invalid: spec.containers[0].resources.requests Invalid",
+        containers=containers(
+            {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}, "requests": {"hugepages-2Mi": "2Mi"}}
+        ),
+    ),
+    pod_case(
+        "a group of nothing",
+        "422 Invalid: spec.schedulingGroup.podGroupName Invalid",
+        schedulingGroup={},
+    ),
+    pod_case(
+        "a group of a bad name",
+        "422 Invalid: spec.schedulingGroup.podGroupName Invalid",
+        schedulingGroup={"podGroupName": "A_b"},
+    ),
+    pod_case(
+        "a container's claim that the pod has not",
+        "422 Invalid: spec.containers[0].resources.claims[0] NotFound",
+        containers=containers({"claims": [{"name": "x"}]}),
+    ),
+    pod_case(
+        "a container's claim twice",
+        "422 Invalid: spec.containers[0].resources.claims[1] Duplicate",
+        containers=containers({"claims": [{"name": "x"}, {"name": "x"}]}),
+        resourceClaims=[{"name": "x", "resourceClaimName": "c"}],
+    ),
+    pod_case(
+        "a claim from nowhere",
+        "422 Invalid: spec.resourceClaims[0] Invalid",
+        resourceClaims=[{"name": "x"}],
+    ),
+    pod_case(
+        "a claim from two places",
+        "422 Invalid: spec.resourceClaims[0] Invalid",
+        resourceClaims=[{"name": "x", "resourceClaimName": "c", "resourceClaimTemplateName": "c"}],
+    ),
+    pod_case(
+        "a claim without name",
+        "422 Invalid: spec.resourceClaims[0].name Required",
+        resourceClaims=[{"resourceClaimName": "c"}],
+    ),
+    pod_case(
+        "a claim twice",
+        "422 Invalid: spec.resourceClaims[1].name Duplicate",
+        resourceClaims=[
+            {"name": "x", "resourceClaimName": "c"},
+            {"name": "x", "resourceClaimName": "d"},
+        ],
+    ),
+    pod_case(
+        "a claim of a bad name",
+        "422 Invalid: spec.resourceClaims[0].resourceClaimName Invalid",
+        resourceClaims=[{"name": "x", "resourceClaimName": "A_b"}],
+    ),
+    pod_case(
+        "spread by keys without a selector",
+        "422 Invalid: spec.topologySpreadConstraints[0].matchLabelKeys Forbidden",
+        topologySpreadConstraints=[spread(matchLabelKeys=["h"], labelSelector=None)],
+        labels={"h": "1"},
+    ),
+    pod_case(
+        "spread by a key that the selector has",
+        "422 Invalid: spec.topologySpreadConstraints[0][0] Invalid",
+        topologySpreadConstraints=[spread(matchLabelKeys=["app"])],
+        labels={"app": "x"},
+    ),
+    pod_case(
+        "spread by a bad key",
+        "422 Invalid: spec.topologySpreadConstraints[0].matchLabelKeys[0] Invalid",
+        topologySpreadConstraints=[spread(matchLabelKeys=["a b"])],
+    ),
+    pod_case(
+        "domains of soft spread",
+        "422 Invalid: spec.topologySpreadConstraints[0].minDomains Invalid",
+        topologySpreadConstraints=[spread(minDomains=2, whenUnsatisfiable="ScheduleAnyway")],
+    ),
+    pod_case(
+        "the same spread twice",
+        "422 Invalid: spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable} Duplicate",
+        topologySpreadConstraints=[spread(), spread(maxSkew=2)],
+    ),
+    pod_case(
+        "spread of an unknown policy",
+        "422 Invalid: spec.topologySpreadConstraints[0].nodeTaintsPolicy NotSupported",
+        topologySpreadConstraints=[spread(nodeTaintsPolicy="Maybe")],
+    ),
+    pod_case(
+        "spread of a bad selector",
+        "422 Invalid: spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0].values "
+        "Required",
+        topologySpreadConstraints=[
+            spread(labelSelector={"matchExpressions": [{"key": "a", "operator": "In"}]})
+        ],
+    ),
+    pod_case(
+        "affinity by a key that the selector has",
+        "422 Invalid: spec.affinity.podAntiAffinity.required[0][0] Invalid",
+        affinity=anti(matchLabelKeys=["app"]),
+        labels={"app": "x"},
+    ),
+    pod_case(
+        "affinity by a key in both lists",
+        "422 Invalid: spec.affinity.podAntiAffinity.required[0].matchLabelKeys[0] Invalid, "
+        "spec.affinity.podAntiAffinity.required[0][0] Invalid",
+        affinity=anti(matchLabelKeys=["h"], mismatchLabelKeys=["h"]),
+        labels={"h": "x"},
+    ),
+    pod_case(
+        "affinity by keys without a selector",
+        "422 Invalid: spec.affinity.podAntiAffinity.required[0].matchLabelKeys Forbidden",
+        affinity=anti(matchLabelKeys=["h"], labelSelector=None),
+        labels={"h": "x"},
+    ),
+    pod_case(
+        "affinity of a bad selector",
+        "422 Invalid: "
+        "spec.affinity.podAntiAffinity."
+        "required[0].labelSelector.matchExpressions[0].operator Invalid",
+        affinity=anti(labelSelector={"matchExpressions": [{"key": "a", "operator": "Like"}]}),
+    ),
+    pod_case(
+        "affinity of a bad label value",
+        "422 Invalid: spec.affinity.podAntiAffinity.required[0].labelSelector.matchLabels Invalid",
+        affinity=anti(labelSelector={"matchLabels": {"a": "b c"}}),
+    ),
+    pod_case(
+        "affinity of a bad namespace",
+        "422 Invalid: spec.affinity.podAntiAffinity.required[0].namespace Invalid",
+        affinity=anti(namespaces=["A_b"]),
+    ),
+    pod_case(
+        "affinity of a bad namespace selector",
+        "422 Invalid: "
+        "spec.affinity.podAntiAffinity."
+        "required[0].namespaceSelector.matchExpressions[0].values Forbidden",
+        affinity=anti(
+            namespaceSelector={
+                "matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]
+            }
+        ),
+    ),
+    pod_case(
+        "a field of another key",
+        "422 Invalid: "
+        "spec.affinity.nodeAffinity.required.nodeSelectorTerms[0].matchFields[0].key Invalid",
+        affinity=hard({"matchFields": [{"key": "spec.x", "operator": "In", "values": ["a"]}]}),
+    ),
+    pod_case(
+        "a field of two values",
+        "422 Invalid: "
+        "spec.affinity.nodeAffinity.required.nodeSelectorTerms[0].matchFields[0].values Required",
+        affinity=hard(
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]}
+        ),
+    ),
+    pod_case(
+        "a field that exists",
+        "422 Invalid: "
+        "spec.affinity.nodeAffinity.required.nodeSelectorTerms[0].matchFields[0].operator Invalid",
+        affinity=hard({"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}),
+    ),
+    pod_case(
+        "a bad node label value",
+        "422 Invalid: "
+        "spec.affinity.nodeAffinity."
+        "required.nodeSelectorTerms[0].matchExpressions[0].values[0] Invalid",
+        affinity=hard({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]}),
+    ),
+    pod_case(
+        "a node label above a text",
+        "201",
+        affinity=hard({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["b"]}]}),
+    ),
+    pod_case(
+        "another host port on the host's network",
+        "422 Invalid: spec.containers[0].ports[0].hostPort Invalid",
+        hostNetwork=True,
+        containers=[{"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 81}]}],
+    ),
+    pod_case(
+        "a host port twice",
+        "422 Invalid: spec.containers[1].ports[0].hostPort Duplicate",
+        containers=[
+            {"name": n, "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
+            for n in "ab"
+        ],
+    ),
+    pod_case(
+        "a port without number",
+        "422 Invalid: spec.containers[0].ports[0].containerPort Required",
+        containers=[{"name": "c", "image": "i", "ports": [{}]}],
+    ),
+    pod_case("a bad node name", "422 Invalid: spec.nodeName Invalid", nodeName="A_b"),
+    pod_case("a bad scheduler name", "201", schedulerName="A_b"),
+    pod_case(
+        "a toleration of a bad value",
+        "422 Invalid: spec.tolerations[0].operator Invalid",
+        tolerations=[{"key": "a", "value": "b c"}],
+    ),
+    pod_case(
+        "a name twice in both kinds of containers",
+        "422 Invalid: spec.initContainers[0].name Duplicate",
+        initContainers=[{"name": "a", "image": "i"}],
+        containers=[{"name": "a", "image": "i"}],
+    ),
+    pod_case(
+        "a volume twice",
+        "422 Invalid: spec.volumes[1].name Duplicate",
+        volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}],
+    ),
+    pod_case(
+        "a volume of two sources",
+        "422 Invalid: spec.volumes[0].hostPath Forbidden",
+        volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/a"}}],
+    ),
+    pod_case(
+        "a volume of no claim",
+        "422 Invalid: spec.volumes[0].persistentVolumeClaim.claimName Required",
+        volumes=[{"name": "v", "persistentVolumeClaim": {}}],
+    ),
+    pod_case(
+        "a volume without name",
+        "422 Invalid: spec.volumes[0].name Required",
+        volumes=[{"emptyDir": {}}],
+    ),
+    pod_case(
+        "a gate opened and a term added",
+        "422 Invalid: spec.affinity.nodeAffinity.required.nodeSelectorTerms Invalid",
+        {"spec": {"affinity": hard(TERM, TERM)}},
+        schedulingGates=[{"name": "g"}],
+        affinity=hard(TERM),
+    ),
+    pod_case(
+        "a gated pod's term narrowed",
+        "200",
+        {
+            "spec": {
+                "affinity": hard(
+                    {
+                        "matchExpressions": [
+                            *TERM["matchExpressions"],
+                            {"key": "b", "operator": "Exists"},
+                        ]
+                    }
+                )
+            }
+        },
+        schedulingGates=[{"name": "g"}],
+        affinity=hard(TERM),
+    ),
+    pod_case(
+        "a gated pod's term replaced",
+        "422 Invalid: spec.affinity.nodeAffinity.required.nodeSelectorTerms[0] Invalid",
+        {"spec": {"affinity": hard({"matchExpressions": [{"key": "b", "operator": "Exists"}]})}},
+        schedulingGates=[{"name": "g"}],
+        affinity=hard(TERM),
+    ),
+    pod_case(
+        "a gated pod's first term",
+        "200",
+        {"spec": {"affinity": hard(TERM)}},
+        schedulingGates=[{"name": "g"}],
+    ),
+    pod_case(
+        "a gated pod's anti-affinity",
+        "422 Invalid: spec Forbidden",
+        {"spec": {"affinity": anti()}},
+        schedulingGates=[{"name": "g"}],
+    ),
+    pod_case(
+        "nominated to a bad name",
+        "422 Invalid: status.nominatedNodeName Invalid",
+        {"status": {"nominatedNodeName": "Not Valid"}},
+        sub="status",
+    ),
+    pod_case(
+        "another class of service",
+        "422 Invalid: status.qosClass Invalid",
+        {"status": {"qosClass": "Guaranteed"}},
+        sub="status",
+    ),
+    pod_case(
+        "an observed generation below zero",
+        "422 Invalid: status.observedGeneration Invalid",
+        {"status": {"observedGeneration": -1}},
+        sub="status",
+    ),
+    pod_case(
+        "resized: a sidecar",
+        "200",
+        {"spec": {"initContainers": [{**SIDECAR, "resources": {"requests": {"cpu": "2"}}}]}},
+        sub="resize",
+        initContainers=[SIDECAR],
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: the pod's own request",
+        "200",
+        {"spec": {"resources": {"requests": {"cpu": "3"}}}},
+        sub="resize",
+        resources={"requests": {"cpu": "2"}},
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: beyond the pod's request",
+        "422 Invalid: spec.resources.requests[cpu] Invalid",
+        {"spec": {"containers": [{**MAIN, "resources": {"requests": {"cpu": "3"}}}]}},
+        sub="resize",
+        resources={"requests": {"cpu": "2"}},
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: storage",
+        "422 Invalid: spec Forbidden",
+        {
+            "spec": {
+                "containers": [
+                    {**MAIN, "resources": {"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}}}
+                ]
+            }
+        },
+        sub="resize",
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: an extended resource",
+        "422 Invalid: spec Forbidden",
+        {
+            "spec": {
+                "containers": [
+                    {
+                        **MAIN,
+                        "resources": {
+                            "requests": {"cpu": "1", "a.b/c": "1"},
+                            "limits": {"a.b/c": "1"},
+                        },
+                    }
+                ]
+            }
+        },
+        sub="resize",
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: a request taken off",
+        "422 Invalid: spec.containers[0].resources.requests Forbidden",
+        {
+            "spec": {
+                "containers": [{**MAIN, "resources": {"requests": {"memory": "1Gi", "cpu": None}}}]
+            }
+        },
+        sub="resize",
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: an init container",
+        "200",
+        {
+            "spec": {
+                "initContainers": [
+                    {"name": "s", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+                ]
+            }
+        },
+        sub="resize",
+        initContainers=[{"name": "s", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: another image",
+        "200, and unchanged",
+        {"spec": {"containers": [{**MAIN, "image": "j"}]}},
+        sub="resize",
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: another class",
+        "422 Invalid: spec Invalid",
+        {
+            "spec": {
+                "containers": [
+                    {
+                        **MAIN,
+                        "resources": {
+                            "requests": {"cpu": "1", "memory": "1"},
+                            "limits": {"cpu": "1", "memory": "1"},
+                        },
+                    }
+                ]
+            }
+        },
+        sub="resize",
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: a container",
+        "200",
+        {"spec": {"containers": [{**MAIN, "resources": {"requests": {"cpu": "2"}}}]}},
+        sub="resize",
+        containers=[MAIN],
+    ),
+    pod_case(
+        "resized: a container more",
+        "422 Invalid: spec.containers Forbidden",
+        {"spec": {"containers": [MAIN, {"name": "n", "image": "i"}]}},
+        sub="resize",
+        containers=[MAIN],
+    ),
+]
+
+CASES: list[Case] = [*CLAIM_CASES, *STATUS_CASES, *SLICE_CASES, *POD_CASES]

@@ -227,6 +227,13 @@ _NEEDED: Json = {
     "DeviceTaintRule": {"spec": {"taint": {"key": "k", "effect": "NoSchedule"}}},
     "PodGroup": {"spec": {"schedulingPolicy": {"basic": {}}}},
     "Workload": {"spec": {"podGroupTemplates": [{"name": "w", "schedulingPolicy": {"basic": {}}}]}},
+    "ResourceSlice": {
+        "spec": {
+            "driver": "d.example.com",
+            "allNodes": True,
+            "pool": {"name": "p", "resourceSliceCount": 1},
+        }
+    },
 }
 
 
