@@ -259,7 +259,12 @@ def alternatives(node: ast.expr) -> Iterator[ast.expr]:
 
 def may_fall_through(body: list[ast.stmt]) -> bool:
     """True unless every way through *body* plainly ends in a `return` or `fail(...)`."""
-    return not ends(body[-1])
+    return not _is_left(body)
+
+
+def _is_left(body: list[ast.stmt]) -> bool:
+    """True if the end of *body* is never reached, as is plain to see."""
+    return any(map(ends, body))
 
 
 def ends(statement: ast.stmt) -> bool:
@@ -267,11 +272,24 @@ def ends(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Return | ast.Break | ast.Continue):
         return True
     if isinstance(statement, ast.If):
-        return bool(statement.orelse) and ends(statement.body[-1]) and ends(statement.orelse[-1])
+        return bool(statement.orelse) and _is_left(statement.body) and _is_left(statement.orelse)
+    if isinstance(statement, ast.For):
+        jumps = any(isinstance(node, ast.Break | ast.Continue) for node in walk(statement))
+        return _has_elements(statement.iter) and _is_left(statement.body) and not jumps
     called = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(called, ast.Call) or not isinstance(called.func, ast.Name):
         return False
     return called.func.id == "fail"
+
+
+def _has_elements(node: ast.expr) -> bool:
+    """True if *node* is written with an element: `[1, 2]`, `range(3)`."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return any(not isinstance(element, ast.Starred) for element in node.elts)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    is_range = node.func.id == "range" and len(node.args) == 1
+    return is_range and (number_of(node.args[0]) or 0) > 0
 
 
 def struct_fields(tree: ast.Module, name: str) -> dict[str, ast.expr]:

@@ -31,6 +31,8 @@ _DEFAULTS_NANO: Final[Mapping[str, int]] = {
     "cpu": DEFAULT_CPU_MILLIS * 10**6,
     "memory": DEFAULT_MEMORY_BYTES * NANO,
 }
+#: What every pod requests at least a default of.
+NONZERO_RESOURCES: Final = frozenset(_DEFAULTS_NANO)
 _NO_DEFAULTS: Final[Mapping[str, int]] = {}
 
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

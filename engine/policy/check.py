@@ -84,9 +84,10 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "zone": 'it is a label: `labels.get("topology.kubernetes.io/zone")`',
 }
 
-_TYPES: Final = (
-    "types are `int`, `str`, `list[str]`, `str | None`, `typing.Any` and the like; for a view, "
-    "leave the annotation out"
+_TYPES: Final = "types are `int`, `str`, `list[str]`, `str | None`, `typing.Any` and the like"
+_NO_TYPE_OF_VIEWS: Final = (
+    "what hooks see of the API has no type to write: leave the annotation out; editors know "
+    "`pod` and `node` by their names"
 )
 
 # To look for a near name takes time for each known name, and thousands of hints are of no use.
@@ -419,7 +420,9 @@ class _Checker:
                 hint = "in a test, a failing assertion shows both sides; or use fail()"
                 self._add(node, "policies cannot print", hint)
             elif id(node) in types:
-                self._add(node, f"no type `{name}` is defined", _TYPES)
+                is_view = name.lower() in VIEWS or name in RECORDS
+                hint = _NO_TYPE_OF_VIEWS if is_view else _TYPES
+                self._add(node, f"no type `{name}` is defined", hint)
             else:
                 self._add(node, f"no `{name}` is defined", self._instead_of(name, known))
 

@@ -12,7 +12,7 @@ from engine.caching.attachments import (
 )
 from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE
 from engine.model.node_info import NodeInfo
-from engine.model.resources import spec_limits
+from engine.model.resources import NONZERO_RESOURCES, spec_limits
 from engine.policy.device_views import DeviceShares
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, Wanted, manifest_view
 from engine.policy.volume_views import (
@@ -176,6 +176,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         lambda i: i.nonzero_requested,
         "nonzero_requested",
         is_sum=True,
+        keys=NONZERO_RESOURCES,
     ),
     "pod_count": _pods(
         "int", "how many pods are on it", lambda i: i.pod_count, "pods", is_sum=True

@@ -14,7 +14,7 @@ from engine.model.event_kinds import ASSIGNED_POD, FACTS
 from engine.model.fact import Facts, pod_type
 from engine.model.pod import Pod
 from engine.model.quantity import QuantityError, resource_amount
-from engine.model.resources import spec_limits
+from engine.model.resources import NONZERO_RESOURCES, spec_limits
 from engine.model.selectors import label_keys, selects
 from engine.policy.term_views import Requirement, node_affinity, shown
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
@@ -347,6 +347,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "the topology keys of its affinity terms, each once, by their kind as in `count_terms`; "
         "a kind of which it has no terms is there with none",
         _term_topologies,
+        keys=frozenset(TERMS),
     ),
     "meets_own_affinity": ViewField(
         "bool",
@@ -396,11 +397,13 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, int]",
         "cpu and memory with a default per container that names none",
         lambda p: p.nonzero_requests,
+        keys=NONZERO_RESOURCES,
     ),
     "scoring_requests": _spec(
         "dict[str, int]",
         "the requests that NodeResourcesFit scores with: defaults applied per container",
         lambda p: p.scoring_requests,
+        keys=NONZERO_RESOURCES,
     ),
     "containers": _spec(
         "list[Container]", "its containers", lambda p: _containers(p.manifest.spec.containers)

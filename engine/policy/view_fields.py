@@ -100,6 +100,7 @@ class ViewField:
     | `node.images` | `changed_by=(NODE,)` | extracted when any node changes |
     | `node.facts` | `entries=FILLED` | there for each name that a hook asks for, if as None |
     | `node.pod_annotations` | `entries=MADE` | made for the prefix that a hook asks for |
+    | `pod.nonzero_requests` | `keys` | read by these keys without a default |
     | `node.wanted_requested` | `wanted` | cut to what the pod wants |
     | `node.pod_count` | `is_sum` | the same for nodes whose pods hold the same |
     | `pod.uid` | `instead` | a reason for `check --reads` to warn |
@@ -121,6 +122,7 @@ class ViewField:
         shows_labels: The labels of the object can be read in it.
         instead: It differs from object to object; what policies read in its place.
         whole: Of a dict, why few objects have the same as a whole.
+        keys: Of a dict, the keys that every object has.
     """
 
     type: str
@@ -136,6 +138,7 @@ class ViewField:
     shows_labels: bool = False
     instead: str = ""
     whole: str = ""
+    keys: frozenset[str] = frozenset()
 
     @property
     def is_shared(self) -> bool:

@@ -97,7 +97,8 @@ class Answers:
         def ask(changed: Mapping[str, Any]) -> dict[str, Any]:
             decided = self._decide({**request, "cluster": changed, "pod": changed["pod"]})
             if decided["failures"]:
-                raise ValueError(f"failures of the policy: {'; '.join(decided['failures'])}")
+                failures = "; ".join(decided["failures"]).replace("\nhint: ", "; ")
+                raise ValueError(f"the policy fails: {failures}")
             self.on_decided()
             return decided
 

@@ -416,7 +416,7 @@ LABELS = "def score(pod, node):\n    return len(node.labels)\n"
         pytest.param(
             "def filter(pod, node):\n    fail('no')\n",
             "same_for_any_node_order(NODES, make_pod())",
-            "failures of the policy",
+            "the policy fails: x.star:2:",
             "",
             id="failure",
         ),

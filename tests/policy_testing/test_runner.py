@@ -272,12 +272,21 @@ def test_arguments_that_a_policy_does_not_take_are_failures_of_it(args: str, tex
     assert text in result.got
 
 
+def test_a_missing_amount_is_shown_with_a_default_for_it() -> None:
+    policy = 'def filter(pod, node):\n    return "no" if pod.requests["a.b/gpu"] > 1 else None\n'
+    result = _failure(
+        "def test_it():\n    asserts.fits(cluster(make_node()), make_pod())\n", policy
+    )
+    assert "x.star:2" in result.message
+    assert '`.get("a.b/gpu", 0)` for an amount' in result.message
+
+
 def test_a_policy_that_fails_fails_the_test() -> None:
     policy = "def filter(pod, node):\n    return 1 // 0\n"
     test = "def test_it():\n    asserts.fits(cluster(make_node()), make_pod())\n"
     result = _failure(test, policy)
-    assert result.message == "failures of the policy"
-    assert "x.star:2" in result.got
+    assert result.message.startswith("the policy fails: x.star:2:")
+    assert (result.got, result.want) == ("", "")
     (result,) = _run(
         'def test_it():\n    asserts.fails(cluster(make_node()), make_pod(), "filter() failed")\n',
         policy,

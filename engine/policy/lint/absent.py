@@ -1,4 +1,4 @@
-"""Lints about values that are None for some pods or nodes and are used as if they never were.
+"""Lints about values that some pods or nodes lack and that are used as if all had them.
 
 Nothing is said of what the file asks for anywhere else, be it in another hook: a filter may have
 left out the nodes that a score fails on.
@@ -9,15 +9,28 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.language.syntax import assignments, local_names, set_once, shown, text_of, walk, written
+from engine.language.syntax import (
+    assignments,
+    local_names,
+    set_once,
+    shown,
+    text_of,
+    walk,
+    written,
+)
+from engine.language.values import element_type
+from engine.policy.arguments import declaration, plugin_args_calls
 from engine.policy.lint.calls import needing_a_value
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _IN: Final = (ast.In, ast.NotIn)
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-_TEXTS: Final = "dict[str, str]"
+_MANIFEST: Final = "dict[str, any]"
+# What a value that is missing counts as, by its type.
+_DEFAULTS: Final = {"int": "0", "float": "0", "str": '""'}
 _PLAIN: Final = frozenset({"int?", "float?", "str?"})
 
 
@@ -30,6 +43,21 @@ class Needs:
         self.of: Final = {n: _needed(source, f) for n, f in source.functions.items()}
         #: By function, the values of the names that it sets once and only ever needs.
         self.named: Final = {n: _named(f, self.of[n]) for n, f in source.functions.items()}
+
+    @functools.cached_property
+    def arguments(self) -> dict[str, dict[str, str]]:
+        """By name of the struct, its arguments that are dicts, with the type of their values.
+
+        A configuration gives a dict as a whole, so that none of the keys has to be there.
+        """
+        declared = declaration(self.source.text).defaults
+        dicts = {
+            name: "/".join(sorted({type(value).__name__ for value in default.values()})) or "any"
+            for name, default in declared.items()
+            if isinstance(default, dict)
+        }
+        calls = set(plugin_args_calls(self.source.tree))
+        return {name: dicts for name, value in self.source.constants.items() if value in calls}
 
     @functools.cached_property
     def _keys(self) -> dict[str, set[str]]:
@@ -55,7 +83,8 @@ class Needs:
                     fields[id(key)] = of.attr
         found: dict[str, set[str]] = {}
         for node in walk(self.source.tree):
-            if isinstance(node, ast.Constant | ast.Name) and id(node) not in needed:
+            is_key = isinstance(node, ast.Constant | ast.Name | ast.Attribute)
+            if is_key and id(node) not in needed:
                 found.setdefault(ast.dump(node), set()).add(fields.get(id(node), ""))
         return found
 
@@ -64,6 +93,18 @@ class Needs:
         fields = self._keys.get(ast.dump(key), set())
         field = owner.attr if isinstance(owner, ast.Attribute) else ""
         return bool(fields if not field else fields & {"", field})
+
+    @functools.cached_property
+    def asked(self) -> set[str]:
+        """The dict fields that the file asks for a key that is no constant."""
+        return {
+            node.comparators[0].attr
+            for node in walk(self.source.tree)
+            if isinstance(node, ast.Compare)
+            and isinstance(node.ops[0], _IN)
+            and isinstance(node.comparators[0], ast.Attribute)
+            and text_of(node.left) is None
+        }
 
     @functools.cached_property
     def _places(self) -> set[str]:
@@ -139,24 +180,50 @@ def lint_absent(source: PolicySource, needs: Needs, function: ast.FunctionDef) -
 def lint_elements(
     source: PolicySource, needs: Needs, function: ast.FunctionDef
 ) -> Iterator[Finding]:
-    """A label, or what else not all have, that is taken as if it were there: `pod.labels["a"]`."""
+    """A label, an amount, or what else not all have, taken as if it were there: `labels["a"]`."""
     taken = [
         node
         for node in walk(function)
         if isinstance(node, ast.Subscript)
         and isinstance(node.ctx, ast.Load)
         and isinstance(node.value, ast.Attribute)
-        and text_of(node.slice) is not None
+        and (isinstance(node.slice, ast.Name | ast.Attribute) or text_of(node.slice) is not None)
     ]
     first: dict[str, ast.Subscript] = {}
     for node in sorted(taken, key=lambda one: (one.lineno, one.col_offset)):
         first.setdefault(ast.dump(node), node)
     for node in first.values():
         owner, key = node.value, node.slice
-        if source.types.of(owner) == _TEXTS and not _is_asked(needs, function, owner, key):
-            text = f"`{shown(node)}` fails where there is no such key"
-            hint = f'give it a default: `{written(owner)}.get({written(key)}, "")`'
-            yield source.finding("wrong-type", node, text, hint)
+        assert isinstance(owner, ast.Attribute)
+        held = _held(source, needs, owner)
+        if not held or _is_there(source, owner, key) or _is_asked(needs, function, owner, key):
+            continue
+        text = f"`{shown(node)}` fails where there is no such key"
+        hint = f"ask for it before: `{written(key)} in {written(owner)}`"
+        if held in _DEFAULTS:
+            default = f"{written(owner)}.get({written(key)}, {_DEFAULTS[held]})"
+            hint = f"give it a default: `{default}`"
+        yield source.finding("wrong-type", node, text, hint)
+
+
+def _held(source: PolicySource, needs: Needs, owner: ast.Attribute) -> str:
+    """The type of what the dict *owner* holds, "" if it is none of the API or the configuration."""
+    if isinstance(owner.value, ast.Name) and owner.value.id in needs.arguments:
+        return needs.arguments[owner.value.id].get(owner.attr, "")
+    known = source.types.of(owner)
+    return element_type(known) or "" if known.startswith("dict[") else ""
+
+
+def _is_there(source: PolicySource, owner: ast.Attribute, key: ast.expr) -> bool:
+    """Whether every object has *key* in its field *owner*."""
+    of = source.types.of(owner.value)
+    field = VIEWS.get(of.removeprefix("@"), {}).get(owner.attr)
+    if field is None:
+        return False
+    # (What a whole manifest has follows from the API.)
+    is_given = field.fills or field.is_asked or field.type == _MANIFEST
+    constant = source.constants.get(key.id, key) if isinstance(key, ast.Name) else key
+    return is_given or text_of(constant) in field.keys
 
 
 def _may_be_none(source: PolicySource, node: ast.Call) -> bool:
@@ -204,7 +271,7 @@ def _is_asked(needs: Needs, function: ast.FunctionDef, owner: ast.expr, key: ast
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], _IN):
             parts = node.comparators
         elif isinstance(node, ast.For | ast.comprehension):
-            parts = [node.iter]
+            parts = [part for part in walk(node.iter) if isinstance(part, ast.expr)]
         elif isinstance(node, ast.Call):
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -224,9 +291,10 @@ def _is_asked(needs: Needs, function: ast.FunctionDef, owner: ast.expr, key: ast
             return True
     if isinstance(key, ast.Name) and key.id in set(local_names(function)):
         # The caller of a helper may have checked for the key that it passes on.
-        return function.name not in needs.source.hooks and key.id in {
+        is_passed_on = function.name not in needs.source.hooks and key.id in {
             a.arg for a in function.args.args
         }
+        return is_passed_on or (isinstance(owner, ast.Attribute) and owner.attr in needs.asked)
     return needs.is_key_asked(owner, key)
 
 

@@ -12,10 +12,18 @@ from typing import Final
 
 from engine.language.hooks import hook_of
 from engine.language.resolve import bound_to, parameters_of
-from engine.language.syntax import assignments, children, loads_of, parse, shown
+from engine.language.syntax import (
+    assignments,
+    children,
+    loads_of,
+    number_of,
+    parse,
+    shown,
+    walk,
+)
 from engine.language.table import Effect, builtins
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.sandbox.protocol import Files
+from engine.policy.sandbox.protocol import Files, Limits
 
 # What `score_all` is given; not to be confused with a variable of that name.
 _ALL_NODES: Final = "all nodes"
@@ -64,6 +72,47 @@ def lint_cost(source: PolicySource) -> Iterator[Finding]:
                 hint = "ask for counters, or work it out once in `pre_filter` or `pre_score`"
                 yield source.finding("node-loop", function, text, hint)
                 break
+
+
+def lint_long_loops(source: PolicySource) -> Iterator[Finding]:
+    """Loops that run out of steps, whatever is in them."""
+    steps = Limits().steps
+    for node in walk(source.tree):
+        if isinstance(node, ast.For):
+            ways_out = (ast.Break, ast.Return)
+            if any(isinstance(part, ways_out) or _fails(part) for part in walk(node)):
+                continue
+        elif not isinstance(node, ast.comprehension):
+            continue
+        rounds = _rounds(source, node.iter)
+        if rounds > steps:
+            text = f"{rounds:,} rounds take more than the {steps:,} steps that a hook has"
+            yield source.finding("long-loop", node.iter, text)
+
+
+def _rounds(source: PolicySource, node: ast.expr) -> int:
+    """The length of a `range` of constants, 0 if *node* is no such range."""
+    if not isinstance(node, ast.Call) or _called(node) != "range" or node.keywords:
+        return 0
+    ends = [number_of(source.constants.get(_named(end), end)) for end in node.args]
+    whole = [end for end in ends if isinstance(end, int)]
+    if not 1 <= len(whole) == len(ends) <= 3 or (len(whole) == 3 and not whole[2]):
+        return 0
+    numbers = range(*whole)
+    # (The length of a range may be more than `len` can say.)
+    return max(0, -((numbers.start - numbers.stop) // numbers.step))
+
+
+def _fails(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _called(node) == "fail"
+
+
+def _called(node: ast.Call) -> str:
+    return _named(node.func)
+
+
+def _named(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_nodes(name: str) -> bool:

@@ -29,6 +29,7 @@ LINTS: Final[dict[str, str]] = {
     "unreachable": "a statement after a `return`, `continue`, `break` or `fail()`",
     "shadowed-name": "a name that hides a built-in, or a hook of the same file",
     "node-loop": "a loop over nodes for each node: the cost grows with their square",
+    "long-loop": "a loop with more rounds than a hook has steps",
     "score-range": "a score that can leave 0..100 while there is no `normalize`",
     "map-order": "a result that depends on the order of labels or another map of the API",
     "varying-reason": "a reason that is put together: reasons are counted, so want constants",
@@ -92,6 +93,17 @@ class PolicySource:
     def names(self) -> frozenset[str]:
         """The names of its top level: functions, loads and what is set there."""
         return frozenset(name for name, _ in definitions(self.tree))
+
+    @cached_property
+    def constants(self) -> dict[str, ast.expr]:
+        """The expressions that its top level sets, by name."""
+        return {
+            target.id: statement.value
+            for statement in self.tree.body
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
 
     @cached_property
     def types(self) -> FileTypes:

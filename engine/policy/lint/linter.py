@@ -16,7 +16,7 @@ from engine.language.syntax import parse
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.lint.calls import lint_calls
-from engine.policy.lint.cost import lint_cost
+from engine.policy.lint.cost import lint_cost, lint_long_loops
 from engine.policy.lint.finding import LINTS, Finding, PolicySource
 from engine.policy.lint.flow import lint_flow
 from engine.policy.lint.formats import lint_formats
@@ -101,4 +101,5 @@ def _idle(file: str, silence: _Silence) -> Finding:
 _RULES: Final[tuple[Callable[[PolicySource], Iterator[Finding]], ...]] = (
     *(lint_flow, lint_values, lint_formats, lint_calls, lint_scores, lint_returns),
     *(lint_names, lint_given, lint_hooks, lint_inner_hooks, lint_kept, lint_cost),
+    lint_long_loops,
 )

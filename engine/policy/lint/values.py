@@ -5,8 +5,9 @@ import difflib
 from collections.abc import Iterator
 from typing import Final
 
+from engine.language.numbers import parse_int
 from engine.language.starlark import TEXT_METHODS
-from engine.language.syntax import assignments, number_of, shown, text_of, walk
+from engine.language.syntax import assignments, number_of, shown, text_of, walk, written
 from engine.language.typing import kind_of
 from engine.language.values import NONE_TYPE, element_type
 from engine.policy.lint.absent import Needs, lint_absent, lint_elements
@@ -264,10 +265,18 @@ def _default(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
     a, b = _kind(value), _kind(source.types.of(node.args[1]))
     if {a, b} != {"text", "number"}:
         return
-    text = f"`{shown(node)}` is {_a(a)} where there is the key, and else {_a(b)}"
-    key = f"{shown(node.func.value)}.get({shown(node.args[0])})"
-    hint = f"make a number of it: `parse_int({key}, {shown(node.args[1])})`" if a == "text" else ""
+    text = f"`{shown(node.func.value)}` holds {a}s, but the default is {_a(b)}"
+    key = f"{written(node.func.value)}.get({written(node.args[0])}"
+    hint = f"write a number: `{key}, {_number_in(node.args[1])})`"
+    if a == "text":
+        hint = f"make a number of it: `parse_int({key}), {shown(node.args[1])})`"
     yield source.finding("wrong-type", node, text, hint)
+
+
+def _number_in(node: ast.expr) -> int:
+    """The number that a text is meant to be, 0 if it is none."""
+    number: int = parse_int(text_of(node) or "", 0)
+    return number
 
 
 def _unasked(source: PolicySource, needs: Needs, function: ast.FunctionDef) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ _HINTS: Final = (
     ),
     (
         re.compile(r'Key `("[^`]*")` was not found$'),
-        "`.get({0})` is None where there is none",
+        'give it a default: `.get({0}, 0)` for an amount, `.get({0}, "")` for a text',
     ),
     (
         re.compile(r"Object of type `NoneType` has no attribute"),
