@@ -17,11 +17,14 @@ from engine.manifests.field_rules import (
     Rules,
     denied,
     duplicate,
+    is_set,
+    label_selector,
     label_value_problem,
     labels,
     name_problems,
     qualified,
     required,
+    unique,
     unsupported,
     wrong,
 )
@@ -39,6 +42,7 @@ _CONFIG_KEY_RULE = (
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DEVICE_EFFECTS = ("NoExecute", "NoSchedule", "None")
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+_PERCENTAGE = re.compile(r"[0-9]+%")
 _CONFIG_MAP_LIMIT = 1_048_576
 _EVENT_NOTE_LIMIT = 1024
 _USER_PRIORITY_LIMIT = 1_000_000_000
@@ -79,6 +83,9 @@ def node(manifest: Json) -> Iterator[Cause]:
             yield required(f"{field}.effect")
         elif effect not in _EFFECTS:
             yield unsupported(f"{field}.effect", effect, _EFFECTS)
+        problem = label_value_problem(taint.get("value") or "")
+        if problem:
+            yield wrong(f"{field}.value", taint["value"], problem)
         if (key, effect) in seen:
             shown = (
                 f'{{"Key":"{key}","Value":"{taint.get("value") or ""}","Effect":"{effect}",'
@@ -91,6 +98,8 @@ def node(manifest: Json) -> Iterator[Cause]:
         for name, text in (status.get(part) or {}).items():
             if amount(text) < 0:
                 yield wrong(f"status.{part}.{name}", text, "must be greater than or equal to 0")
+            elif pod_rules.is_extended(name) and amount(text).denominator != 1:
+                yield wrong(f"status.{part}.{name}", text, "must be an integer")
 
 
 def config_map(manifest: Json) -> Iterator[Cause]:
@@ -100,13 +109,21 @@ def config_map(manifest: Json) -> Iterator[Cause]:
         for key, text in (manifest.get(part) or {}).items():
             if not _CONFIG_KEY.fullmatch(key):
                 yield wrong(f"{part}[{key}]", key, _CONFIG_KEY_RULE)
-            size += len(text.encode())
+            size += len(text.encode()) if part == "data" else _decoded_size(text)
+    for key in manifest.get("data") or {}:
+        if key in (manifest.get("binaryData") or {}):
+            yield wrong(f"data[{key}]", key, "duplicate of key present in binaryData")
     if size > _CONFIG_MAP_LIMIT:
         yield Cause(
             "[]",
             "FieldValueTooLong",
             f"Too long: may not be more than {_CONFIG_MAP_LIMIT} bytes",
         )
+
+
+def _decoded_size(text: str) -> int:
+    """The bytes that *text* stands for, which is base64."""
+    return len(text) * 3 // 4 - text[-2:].count("=")
 
 
 def lease(manifest: Json) -> Iterator[Cause]:
@@ -184,6 +201,27 @@ def priority_class(manifest: Json) -> Iterator[Cause]:
             "value",
             "maximum allowed value of a user defined priority is " + str(_USER_PRIORITY_LIMIT),
         )
+
+    policy = manifest.get("preemptionPolicy")
+    if policy not in ("Never", "PreemptLowerPriority"):
+        yield unsupported("preemptionPolicy", policy or "", ("Never", "PreemptLowerPriority"))
+
+
+def disruption_budget(manifest: Json) -> Iterator[Cause]:
+    """The rules for a PodDisruptionBudget: one bound, a number or a percentage."""
+    spec = manifest.get("spec") or {}
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        yield wrong("spec", "", "minAvailable and maxUnavailable cannot be both set")
+    for name in ("minAvailable", "maxUnavailable"):
+        bound = spec.get(name)
+        if isinstance(bound, int) and bound < 0:
+            yield wrong(f"spec.{name}", bound, "must be greater than or equal to 0")
+        elif isinstance(bound, str):
+            if not _PERCENTAGE.fullmatch(bound):
+                yield wrong(f"spec.{name}", bound, "a valid percent string must be a number and %")
+            elif int(bound[:-1]) > 100:
+                yield wrong(f"spec.{name}", bound, "must not be greater than 100%")
+    yield from label_selector("spec.selector", spec.get("selector"))
 
 
 def device_taint_rule(manifest: Json) -> Iterator[Cause]:
@@ -265,6 +303,7 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.CONFIG_MAPS: config_map,
     kinds.LEASES: lease,
     kinds.PRIORITY_CLASSES: priority_class,
+    kinds.POD_DISRUPTION_BUDGETS: disruption_budget,
     kinds.DEVICE_TAINT_RULES: device_taint_rule,
     kinds.POD_GROUPS: pod_group,
     kinds.ALPHA_POD_GROUPS: pod_group,
@@ -295,8 +334,10 @@ def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
         found += pod_rules.changes(new["spec"], old["spec"])
     elif kind is kinds.PRIORITY_CLASSES and new.get("value") != old.get("value"):
         found.append(denied("value", "may not be changed in an update."))
-    elif kind is kinds.CONFIG_MAPS and old.get("immutable") and new.get("data") != old.get("data"):
-        found.append(denied("data", "field is immutable when `immutable` is set"))
+    elif kind is kinds.CONFIG_MAPS and old.get("immutable"):
+        shown = "field is immutable when `immutable` is set"
+        fields = ("data", "binaryData", "immutable")
+        found += [denied(one, shown) for one in fields if new.get(one) != old.get(one)]
     elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
         found += _pod_group_changes(new["spec"], old["spec"])
     for path in _IMMUTABLE.get(kind, ()):
@@ -309,6 +350,7 @@ def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
 _IMMUTABLE: dict[Kind, tuple[str, ...]] = {
     kinds.RESOURCE_CLAIMS: ("spec",),
     kinds.RESOURCE_CLAIM_TEMPLATES: ("spec",),
+    kinds.PRIORITY_CLASSES: ("preemptionPolicy",),
     kinds.RESOURCE_SLICES: ("spec.driver", "spec.nodeName", "spec.pool.name"),
 }
 
@@ -326,8 +368,22 @@ def status_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
     return list(rules(new, old)) if rules else []
 
 
+_CONDITIONS = Rules(
+    [
+        ("status.conditions", unique("type")),
+        ("status.conditions[].reason", is_set),
+    ]
+)
+
+
+def _conditions(new: Json, _: Json) -> Iterator[Cause]:
+    return _CONDITIONS.problems("", new)
+
+
 _STATUS_RULES: dict[Kind, Callable[[Json, Json], Iterator[Cause]]] = {
     kinds.PODS: pod_rules.status,
+    kinds.POD_GROUPS: _conditions,
+    kinds.ALPHA_POD_GROUPS: _conditions,
     kinds.RESOURCE_CLAIMS: device_rules.claim_status,
 }
 

@@ -1212,4 +1212,153 @@ POD_CASES = [
     ),
 ]
 
-CASES: list[Case] = [*CLAIM_CASES, *STATUS_CASES, *SLICE_CASES, *POD_CASES]
+# --- other kinds ----------------------------------------------------------------------------------
+
+
+def config(**fields: Any) -> Json:
+    return {"metadata": {"name": "c"}, **fields}
+
+
+BINARY = "AAAA"
+BUDGET: Json = {"selector": {"matchLabels": {"app": "x"}}}
+GROUP: Json = {
+    "metadata": {"name": "g"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
+CONDITION: Json = {
+    "type": "A",
+    "status": "True",
+    "reason": "R",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+def budget(**spec: Any) -> Json:
+    return {"metadata": {"name": "b"}, "spec": {**BUDGET, **spec}}
+
+
+def other(name: str, kind: Kind, want: str, manifest: Json, *change: Json, sub: str = "") -> Case:
+    return Case(f"{kind.kind}: {name}", kind, manifest, want, change or None, sub)
+
+
+OTHER_CASES = [
+    other(
+        "a key twice",
+        kinds.CONFIG_MAPS,
+        "422 Invalid: data[a] Invalid",
+        config(data={"a": "x"}, binaryData={"a": BINARY}),
+    ),
+    other(
+        "mebibyte of both kinds",
+        kinds.CONFIG_MAPS,
+        "201",
+        config(data={"a": "x" * 524287}, binaryData={"b": BINARY * 174762}),
+    ),
+    other(
+        "too much of both kinds",
+        kinds.CONFIG_MAPS,
+        "422 Invalid: [] TooLong",
+        config(data={"a": "x" * 524300}, binaryData={"b": BINARY * 174763}),
+    ),
+    other(
+        "mutable again",
+        kinds.CONFIG_MAPS,
+        "422 Invalid: immutable Forbidden",
+        config(immutable=True),
+        {"immutable": None},
+    ),
+    other(
+        "other data of an immutable one",
+        kinds.CONFIG_MAPS,
+        "422 Invalid: data Forbidden",
+        config(immutable=True, data={"a": "x"}),
+        {"data": {"a": "y"}},
+    ),
+    other(
+        "other binary data of an immutable one",
+        kinds.CONFIG_MAPS,
+        "422 Invalid: binaryData Forbidden",
+        config(immutable=True, binaryData={"a": BINARY}),
+        {"binaryData": {"a": "BBBB"}},
+    ),
+    other(
+        "another policy",
+        kinds.PRIORITY_CLASSES,
+        "422 Invalid: preemptionPolicy Invalid",
+        {"metadata": {"name": "p"}, "value": 1},
+        {"preemptionPolicy": "Never"},
+    ),
+    other(
+        "an unknown policy",
+        kinds.PRIORITY_CLASSES,
+        "422 Invalid: preemptionPolicy NotSupported",
+        {"metadata": {"name": "p"}, "value": 1, "preemptionPolicy": "Maybe"},
+    ),
+    other(
+        "a part of a device",
+        kinds.NODES,
+        "422 Invalid: status.allocatable.example.com/x Invalid",
+        {"metadata": {"name": "n"}},
+        {"status": {"allocatable": {"example.com/x": "1500m"}}},
+        sub="status",
+    ),
+    other(
+        "a taint of a bad value",
+        kinds.NODES,
+        "422 Invalid: metadata.taints[0].value Invalid",
+        {
+            "metadata": {"name": "n"},
+            "spec": {"taints": [{"key": "a", "value": "b c", "effect": "NoSchedule"}]},
+        },
+    ),
+    other(
+        "both bounds",
+        kinds.POD_DISRUPTION_BUDGETS,
+        "422 Invalid: spec Invalid",
+        budget(minAvailable=1, maxUnavailable=1),
+    ),
+    other("no bound", kinds.POD_DISRUPTION_BUDGETS, "201", budget()),
+    other(
+        "a bound below zero",
+        kinds.POD_DISRUPTION_BUDGETS,
+        "422 Invalid: spec.minAvailable Invalid",
+        budget(minAvailable=-1),
+    ),
+    other(
+        "a bound that is no percentage",
+        kinds.POD_DISRUPTION_BUDGETS,
+        "422 Invalid: spec.maxUnavailable Invalid",
+        budget(maxUnavailable="many"),
+    ),
+    other(
+        "a bound above the whole",
+        kinds.POD_DISRUPTION_BUDGETS,
+        "422 Invalid: spec.maxUnavailable Invalid",
+        budget(maxUnavailable="101%"),
+    ),
+    other(
+        "a bad selector",
+        kinds.POD_DISRUPTION_BUDGETS,
+        "422 Invalid: spec.selector.matchExpressions[0].values Required",
+        budget(selector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+    ),
+    other(
+        "a condition without reason",
+        kinds.POD_GROUPS,
+        "422 Invalid: status.conditions[0].reason Required",
+        GROUP,
+        {"status": {"conditions": [{**CONDITION, "reason": ""}]}},
+        sub="status",
+    ),
+    other(
+        "a condition twice",
+        kinds.POD_GROUPS,
+        "422 Invalid: status.conditions[1] Duplicate",
+        GROUP,
+        {"status": {"conditions": [CONDITION, CONDITION]}},
+        sub="status",
+    ),
+]
+
+CASES: list[Case] = [*CLAIM_CASES, *STATUS_CASES, *SLICE_CASES, *POD_CASES, *OTHER_CASES]
