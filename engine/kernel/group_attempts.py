@@ -77,8 +77,8 @@ class _Attempt:
 
     Attributes:
         key: The group.
-        min_count: How many of its pods belong together, at least one.
         members: The pods that are tried, in order.
+        min_count: How many of its pods belong together, at least one.
         scheduled: How many of the group have a node, those from before included.
         remaining: How many are still to be tried.
         held: The placements of this attempt.
@@ -91,10 +91,10 @@ class _Attempt:
     """
 
     key: GroupKey
-    min_count: int
     members: list[QueuedPod]
-    scheduled: int
-    remaining: int
+    min_count: int = 1
+    scheduled: int = 0
+    remaining: int = 0
     held: list[Placement] = field(default_factory=list)
     rejections: dict[str, Rejection] = field(default_factory=dict)
     nominated: dict[str, str] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class GroupAttempts:
         """Try the group of *first*, which was popped, with all its pods that wait in the queue."""
         members = self._take(first, key)
         self._entities.tried(key)
-        attempt = _Attempt(key, 1, members, 0, len(members))
+        attempt = _Attempt(key, members)
         try:
             yield from self._run(attempt, scheduler, started_at)
         except Exception as error:
@@ -188,10 +188,7 @@ class GroupAttempts:
         attempt.members = [one for one in attempt.members if self._is_to_be_tried(one, scheduler)]
         if not attempt.members:
             return
-        state = self._groups.state(attempt.key)
-        attempt.min_count = max(state.min_count, 1)
-        attempt.scheduled = state.placed + state.waiting
-        attempt.remaining = len(attempt.members)
+        self._count(attempt)
         # 2. A node for each, as long as enough can have one.
         if scheduler.has_extenders:
             # Nothing that happens while they are asked may be seen by the next pod only.
@@ -220,6 +217,13 @@ class GroupAttempts:
             self._fail_one(attempt, queued, attempt.rejections[queued.uid], scheduler, started_at)
         # They are tried again at once: now it is about them alone.
         self._queue.activate([queued.uid for queued in left if queued.place is Place.UNSCHEDULABLE])
+
+    def _count(self, attempt: _Attempt) -> None:
+        """Note how many pods the group wants, has, and is going to try."""
+        state = self._groups.state(attempt.key)
+        attempt.min_count = max(state.min_count, 1)
+        attempt.scheduled = state.placed + state.waiting
+        attempt.remaining = len(attempt.members)
 
     def _take(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
         """Pop the other pods of the group; all in the order in which they are tried."""
@@ -400,9 +404,8 @@ class GroupAttempts:
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler
     ) -> tuple[list[Placement], str]:
         """Place the group, release it again: the placements, or why it does not fit."""
-        state = self._groups.state(key)
-        scheduled = state.placed + state.waiting
-        trial = _Attempt(key, max(state.min_count, 1), list(members), scheduled, len(members))
+        trial = _Attempt(key, list(members))
+        self._count(trial)
         for queued in members:
             if trial.is_hopeless or trial.error:
                 break

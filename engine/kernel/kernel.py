@@ -23,6 +23,7 @@ from engine.kernel.group_preemption import GroupPreemption
 from engine.kernel.instructions import (
     Evict,
     Instruction,
+    PodAssumed,
     ReportBound,
     ReportDecision,
     ReportDeleting,
@@ -482,7 +483,12 @@ class Kernel:
                     try:
                         reply = yield question
                     finally:  # asking may fail, and the caller may give up
-                        self._out[:0] = so_far
+                        # What an event said meanwhile of a pod that was held is out already.
+                        self._out[:0] = [
+                            one
+                            for one in so_far
+                            if not isinstance(one, PodAssumed) or self.cache.is_assumed(one.uid)
+                        ]
                     self.time.enter(reply.at)
                     waited += reply.at - asked_at
                     answers.append(reply.answer)

@@ -19,8 +19,10 @@ from engine.kernel.kernel import Kernel
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS, PodGroup
+from engine.scheduling.extenders import unopposed
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import World
+from tests.kernel.test_decide import EXTENDER
 from tests.kernel.test_group_attempts import pod_group
 from tests.profiles import only
 
@@ -111,7 +113,7 @@ class RandomLife(World):
             self.check()
 
     def _carry_out(self, instructions: list[Instruction]) -> list[Instruction]:
-        self.done += instructions
+        self._note(instructions)
         for one in instructions:
             if isinstance(one, Bind):
                 self.bindings.append(one.placement)
@@ -295,6 +297,60 @@ class RandomLife(World):
             fresh.add(pod)
         follow(fresh)
         return fresh
+
+
+class AskingLife(RandomLife):
+    """One whose attempts take as long as an extender does, while other things happen."""
+
+    def __init__(self, seed: int) -> None:
+        files = {**FILES, "config.yaml": FILES["config.yaml"] + EXTENDER}
+        super().__init__(seed, files)
+        self.meanwhile = [
+            self.pod_comes,
+            self.pod_changes,
+            self.pod_goes,
+            self.pod_terminates,
+            self.pod_is_placed_by_others,
+            self.pod_is_replaced,
+            self.node_comes_or_goes,
+            self.group_comes_or_goes,
+            self.binding_ends,
+            self.eviction_ends,
+            *[self.held_pod_goes, self.held_pod_is_placed_by_others] * 3,
+        ]
+
+    def _held(self) -> Pod | None:
+        """One that has a node in the attempt under way."""
+        bound = {placement.pod.uid for placement in self.bindings}
+        return self._any(
+            lambda one: (
+                self.cache.is_assumed(one.uid)
+                and one.uid not in self.permits
+                and one.uid not in bound
+            )
+        )
+
+    def held_pod_goes(self) -> None:
+        held = self._held()
+        if held is not None:
+            self.delete(held.name)
+
+    def held_pod_is_placed_by_others(self) -> None:
+        held = self._held()
+        if held is not None and not held.is_terminating and self.nodes:
+            self.change(held.with_node(self.rng.choice(sorted(self.nodes))))
+
+    def decide(self) -> list[Instruction]:
+        turn = self.begin_decision()
+        try:
+            question = next(turn)
+            while True:
+                if self.rng.random() < 0.6:
+                    self.rng.choice(self.meanwhile)()
+                question = turn.send(unopposed(question))
+        except StopIteration as end:
+            instructions: list[Instruction] = end.value
+            return instructions
 
 
 def follow(world: World) -> None:

@@ -21,7 +21,15 @@ from engine.kernel.events import (
     TimePassed,
     TurnBegan,
 )
-from engine.kernel.instructions import Bind, Evict, Instruction
+from engine.kernel.instructions import (
+    Bind,
+    Evict,
+    Instruction,
+    PodAssumed,
+    PodCounted,
+    PodForgotten,
+    PodUncounted,
+)
 from engine.kernel.kernel import Kernel
 from engine.lib.clock import VirtualClock
 from engine.model.node import Node
@@ -81,6 +89,7 @@ class World:
         self.bindings: list[Placement] = []
         self.done: list[Instruction] = []  # every instruction so far
         self.known: dict[str, Pod] = {}  # by name, as the API server has them
+        self.counted: dict[str, str] = {}  # by uid, the node, as the instructions say
         self.switch()
         self.report(LeadershipAcquired())
 
@@ -90,13 +99,24 @@ class World:
         return self._carry_out(self.kernel.handle(event, self.clock.monotonic()))
 
     def _carry_out(self, instructions: list[Instruction]) -> list[Instruction]:
-        self.done += instructions
+        self._note(instructions)
         for one in instructions:
             if isinstance(one, Bind):
                 self.bindings.append(one.placement)
             elif isinstance(one, Evict):  # no pod is evicted here
                 self.report(PreemptionEnded(one.preemptor, one.preemption.node))
         return instructions
+
+    def _note(self, instructions: list[Instruction]) -> None:
+        self.done += instructions
+        for one in instructions:
+            match one:
+                case PodCounted(pod=pod):
+                    self.counted[pod.uid] = pod.node_name
+                case PodAssumed(uid=uid, node=node):
+                    self.counted[uid] = node
+                case PodUncounted(uid=uid) | PodForgotten(uid=uid, was_assumed=True):
+                    self.counted.pop(uid, None)
 
     def decide(self) -> list[Instruction]:
         """Try the next pod; extenders have no objection."""
@@ -175,6 +195,8 @@ class World:
 
     def check(self) -> None:
         self.kernel.check_invariants()
+        pods = {uid: info.name for info in self.cache.infos() for uid in info.pods}
+        assert self.counted == pods, "instructions and the cache differ in what counts where"
 
     # --- at rest -----------------------------------------------------------------------------
 

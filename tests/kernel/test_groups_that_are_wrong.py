@@ -1,5 +1,6 @@
 """Groups that make no sense, or stop making sense: their pods say so, and no other pod suffers."""
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ import pytest
 from engine.kernel.events import ObjectChanged
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS
+from engine.scheduling.extenders import FilterAnswer
 from tests.builders import make_node, make_pod
-from tests.kernel.small_world import CONFIG, MOST_TURNS, World
+from tests.kernel.small_world import CONFIG, MOST_TURNS, World, member
 from tests.kernel.test_decide import EXTENDER, answer, ask
 from tests.kernel.test_group_attempts import (
     PREEMPTING,
@@ -92,6 +94,59 @@ def test_a_pod_that_leaves_its_group_while_it_is_tried_is_not_placed_with_it() -
     assert gate(world, tried) == TOO_FEW
     assert gate(world, other) == GONE.replace('"g"', '"elsewhere"')
     world.check()
+
+
+@pytest.mark.parametrize("is_node", [True, False], ids=["the node", "the pod"])
+@pytest.mark.parametrize(
+    ("min_count", "want"),
+    [
+        pytest.param(1, {"b"}, id="the others are enough"),
+        pytest.param(2, set(), id="the others are too few"),
+    ],
+)
+def test_a_pod_that_loses_its_node_or_goes_while_others_of_its_group_are_tried(
+    min_count: int, want: set[str], is_node: bool
+) -> None:
+    world = asking()
+    world.add_node(make_node("n2", cpu=4))
+    world.put_object(POD_GROUPS, pod_group(min_count))
+    for name in ("a", "b"):
+        world.add(in_group(name))
+    turn, tried = ask(world)
+    assert tried == "a"
+    assert turn.send(FilterAnswer(("n1",))).pod.name == "b"
+    if is_node:
+        world.delete_node(make_node("n1", cpu=4))
+    else:
+        world.delete("a")
+    with contextlib.suppress(StopIteration):
+        turn.send(FilterAnswer(("n2",)))
+    world.check()
+    assert bound(world) == want
+    assert world.cache.pod_count == len(want)
+    if is_node:
+        # No event has to come: it waits for its backoff alone.
+        assert told(world)["a"] == "node `n1` is gone"
+        assert world.queue.describe("default/a")["queue"] == "backoff"
+    else:
+        assert "a" not in told(world)
+    if not want:
+        assert told(world)["b"] == (
+            "pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
+        )
+
+
+def test_pods_that_say_that_fewer_belong_together_are_tried() -> None:
+    world = grown(4)
+    for name in ("a", "b"):
+        world.add(member(name, "red", 3, 1, 0))
+    rest(world)
+    assert {gate(world, name) for name in ("a", "b")} == {TOO_FEW}
+    for name in ("a", "b"):
+        labels = {"group": "red", "min": "2"}
+        world.change(make_pod(name, uid=world.known[name].uid, cpu=1, labels=labels))
+    rest(world)
+    assert bound(world) == {"a", "b"}
 
 
 def test_a_group_on_its_way_out_is_placed_all_the_same() -> None:

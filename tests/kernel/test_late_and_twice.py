@@ -1,6 +1,7 @@
 """What happens late, twice, or is undone: every part that knows of it follows."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -270,6 +271,10 @@ def test_a_fault_in_an_attempt_leaves_nothing_of_a_group_behind(hook: str) -> No
     world.turns(1)
     world.check()
     assert (world.cache.pod_count, len(world.permits), len(world.bindings)) == (0, 0, 0)
+    failed = [one.rejection for one in world.done if isinstance(one, ReportFailure)]
+    assert [(one.message, one.reason.token) for one in failed] == [
+        ("RuntimeError: broken pipe", "InternalError")
+    ] * 2
     pods, entities = world.kernel.entities.waiting(world.queue)
     assert (sum(pods.values()), sum(entities.values())) == (2, 1)
     assert pods["pending"] == 0
@@ -370,11 +375,19 @@ def test_a_nomination_gives_way_to_what_is_more_important_and_to_nothing_else(
     world.check()
 
 
+@pytest.mark.parametrize("is_whole", [False, True], ids=["a pod", "a whole group"])
 @pytest.mark.parametrize("priority", [5, 6])
-def test_a_group_evicts_what_is_less_important_and_nothing_that_is_equally(priority: int) -> None:
+def test_a_group_evicts_what_is_less_important_and_nothing_that_is_equally(
+    priority: int, is_whole: bool
+) -> None:
     world = grown(2, PREEMPTING)
-    world.add(bound("other", cpu=2, priority=5))
     world.put_object(POD_GROUPS, pod_group(2, priority=priority))
+    if is_whole:
+        mode: dict[str, Any] = {"disruptionMode": {"all": {}}}
+        world.put_object(POD_GROUPS, pod_group(1, "other", priority=5, **mode))
+        world.add(in_group("other", "other", node="n", cpu=2, priority=5))
+    else:
+        world.add(bound("other", cpu=2, priority=5))
     for name in ("a", "b"):
         world.add(in_group(name, priority=priority))
     rest(world)

@@ -101,7 +101,7 @@ def test_all_are_in_their_group_once_it_can_be_said() -> None:
     for pod in many_pods():
         bench.groups.put(pod)
     bench.evaluator.is_slow = False
-    bench.run(75)
+    bench.run(5)  # one that succeeds is enough to ask about all others
     assert bench.members() == 60
     asked = bench.evaluator.asked
     bench.run(60)

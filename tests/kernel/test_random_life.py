@@ -1,5 +1,6 @@
 """Whatever happened: no fault, no wait ends late, a process that starts now sees the same."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from engine.kernel.instructions import Bind, Evict, Instruction, ReportFailure, 
 from engine.kernel.kernel import Kernel
 from engine.model.pod_group import POD_GROUPS
 from tests.builders import make_node
-from tests.kernel.random_life import RandomLife, follow
+from tests.kernel.random_life import AskingLife, RandomLife, follow
 from tests.kernel.small_world import World
 from tests.kernel.test_group_attempts import bound, grown, in_group, pod_group, rest
 from tests.profiles import only
@@ -39,9 +40,12 @@ def seen(world: World) -> tuple[dict[str, Any], ...]:
 
 
 @pytest.mark.parametrize("first", range(0, 5 * LIVES, LIVES))
-def test_a_process_that_starts_now_sees_what_one_sees_that_was_there(first: int) -> None:
+@pytest.mark.parametrize("kind", [RandomLife, AskingLife])
+def test_a_process_that_starts_now_sees_what_one_sees_that_was_there(
+    kind: Callable[[int], RandomLife], first: int
+) -> None:
     for seed in range(first, first + LIVES):
-        life = RandomLife(seed)
+        life = kind(seed)
         life.live(60)
         life.end_what_is_under_way()
         assert seen(life) == seen(life.started_again()), seed

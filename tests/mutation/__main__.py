@@ -39,7 +39,9 @@ def main() -> int:
         "--only", help="the mutants whose name contains this, in place of random ones"
     )
     parser.add_argument("--tests", nargs="+", default=["tests"], help="tests to choose from")
-    parser.add_argument("--most-seconds", type=float, default=60.0, help="of tests for one mutant")
+    parser.add_argument(
+        "--most-seconds", type=float, default=60.0, help="CPU time of the tests for one mutant"
+    )
     options = parser.parse_args()
     explained: dict[str, str] = tomllib.loads(_EXPLAINED.read_text())["mutants"]
     done = 0
@@ -50,7 +52,10 @@ def main() -> int:
         if outcome.fate in ("survived", "not reached"):
             mutant = outcome.mutant
             why = explained.get(mutant.key)
-            print(f"\n{done}/{total} {group}: {outcome.fate} ({outcome.tests} tests)", flush=True)
+            tests = f"{outcome.tests} tests" + f", {outcome.left_out} left out" * (
+                outcome.left_out > 0
+            )
+            print(f"\n{done}/{total} {group}: {outcome.fate} ({tests})", flush=True)
             print(f"  {mutant.path}:{mutant.line} {mutant.function}")
             print(f"  - {mutant.before}\n  + {mutant.after or '(nothing)'}")
             if why:

@@ -10,11 +10,11 @@ import gc
 import json
 import os
 import random
+import resource
 import select
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +29,10 @@ from tests.quick import is_slow
 Fate: TypeAlias = Literal["killed", "timed out", "survived", "not reached"]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-#: A mutant that needs so much more than its tests took before has no end.
+#: A mutant that needs so much more CPU time than its tests took before has no end. One that waits
+#: needs none: it has no end after as many times that, by the clock.
 _SLOWER: Final = 4
-_LEAST_SECONDS: Final = 20.0
+_LEAST_SECONDS: Final = 20
 _SURVIVED, _KILLED = 0, 1
 
 
@@ -42,17 +43,19 @@ class Outcome:
     Attributes:
         mutant: It.
         fate: Whether a test failed, none did, or none reaches the line.
-        tests: How many tests reach the line.
+        tests: How many tests that reach the line were run, up to the first that failed.
+        left_out: How many more reach it, and would have taken too long.
     """
 
     mutant: Mutant
     fate: Fate
     tests: int
+    left_out: int
 
 
 @dataclass
 class Reach:
-    """Which test reaches which line, and how many seconds it takes."""
+    """Which test reaches which line, and how many seconds of CPU time it takes."""
 
     lines: dict[str, dict[int, set[str]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class MutationRun:
         count: Mutants for each group.
         seed: Chooses them.
         only: If given, all whose key contains it, in place of random ones.
-        most_seconds: Of tests for one mutant; what is slower than these is left out.
+        most_seconds: Of CPU time for the tests of one mutant; the slower ones are left out.
         on_outcome: Called with each outcome as it is known, and how many there will be.
     """
 
@@ -86,6 +89,10 @@ class MutationRun:
         on_outcome: Callable[[str, Outcome, int], None],
     ) -> None:
         self._paths = paths
+        # Read once: what is changed in the checkout meanwhile is not what the tests run.
+        self._sources = {
+            path: (_ROOT / path).read_text() for some in paths.values() for path in some
+        }
         self._count = count
         self._seed = seed
         self._only = only
@@ -107,9 +114,10 @@ class MutationRun:
         items = {item.nodeid: item for item in session.items}
         for group, mutants in chosen.items():
             for mutant in mutants:
-                tests = [items[one] for one in self._affordable(reach, reach.of(mutant))]
-                fate = self._fate(mutant, tests, reach)
-                outcome = Outcome(mutant, fate, len(tests))
+                all_tests = reach.of(mutant)
+                tests = [items[one] for one in self._affordable(reach, all_tests)]
+                fate = self._fate(mutant, tests, reach) if all_tests else "not reached"
+                outcome = Outcome(mutant, fate, len(tests), len(all_tests) - len(tests))
                 self.outcomes.setdefault(group, []).append(outcome)
                 self._on_outcome(group, outcome, total)
         return True
@@ -118,7 +126,7 @@ class MutationRun:
         all_of_them = [
             mutant
             for path in self._paths[group]
-            for mutant in mutants_of((_ROOT / path).read_text(), path)
+            for mutant in mutants_of(self._sources[path], path)
         ]
         if self._only is not None:
             return [one for one in all_of_them if self._only in one.key]
@@ -154,17 +162,17 @@ class MutationRun:
     # --- one mutant -----------------------------------------------------------------------------
 
     def _fate(self, mutant: Mutant, tests: Sequence[pytest.Item], reach: Reach) -> Fate:
-        if not tests:
-            return "not reached"
         usual = sum(reach.seconds[item.nodeid] for item in tests)
-        status = _in_child(lambda: _run_with(mutant, tests), max(_LEAST_SECONDS, _SLOWER * usual))
-        if status is None:
+        source = self._sources[mutant.path]
+        status = _in_child(
+            lambda: _run_with(source, mutant, tests), max(_LEAST_SECONDS, int(_SLOWER * usual))
+        )
+        if status in (None, -signal.SIGXCPU):
             return "timed out"
         return "survived" if status == _SURVIVED else "killed"
 
 
-def _run_with(mutant: Mutant, tests: Sequence[pytest.Item]) -> int:
-    source = (_ROOT / mutant.path).read_text()
+def _run_with(source: str, mutant: Mutant, tests: Sequence[pytest.Item]) -> int:
     path = str(_ROOT / mutant.path)
     before = code_of(compile(source, path, "exec"), mutant.function)
     after = code_of(mutated(source, mutant).replace(co_filename=path), mutant.function)
@@ -227,26 +235,38 @@ def _trace(items: Sequence[pytest.Item], paths: Mapping[str, str], to: Path) -> 
     seconds: dict[str, float] = {}
     for index, item in enumerate(items):
         lines.clear()
-        started = time.perf_counter()
+        started = _cpu_seconds()
         sys.settrace(on_call)
         try:
             _run(item, items[index + 1] if index + 1 < len(items) else None, failed)
         finally:
             sys.settrace(None)
-        seconds[item.nodeid] = time.perf_counter() - started
+        seconds[item.nodeid] = _cpu_seconds() - started
         if item.nodeid not in failed.nodeids:
             reached[item.nodeid] = {path: sorted(found) for path, found in lines.items()}
     to.write_text(json.dumps({"lines": reached, "seconds": seconds, "failed": failed.nodeids}))
     return _SURVIVED
 
 
-def _in_child(work: Callable[[], int], most_seconds: float | None) -> int | None:
-    """The status with which a fork of this process ends that does *work*; None if it has no end."""
+def _cpu_seconds() -> float:
+    """What this process and the children that it waited for have used."""
+    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _in_child(work: Callable[[], int], most_seconds: int | None) -> int | None:
+    """The status with which a fork of this process ends that does *work*; None if it has no end.
+
+    Of CPU time it may use *most_seconds*: after these, SIGXCPU ends it.
+    """
     child = os.fork()
     if child == 0:
         status = 70
         try:
             os.setpgid(0, 0)
+            if most_seconds is not None:
+                _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+                resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, hard))
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, 1)
             os.dup2(nothing, 2)
@@ -255,7 +275,7 @@ def _in_child(work: Callable[[], int], most_seconds: float | None) -> int | None
             os._exit(status)
     ends = os.pidfd_open(child)
     try:
-        if not select.select([ends], [], [], most_seconds)[0]:
+        if not select.select([ends], [], [], most_seconds and _SLOWER * most_seconds)[0]:
             return None
     finally:
         os.close(ends)
