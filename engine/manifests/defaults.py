@@ -12,6 +12,7 @@ from engine.manifests.errors import undecodable
 from engine.manifests.kinds import Kind
 from engine.manifests.limit_ranges import set_item_defaults
 from engine.manifests.pod_defaults import canonical_amounts
+from engine.manifests.schema import plain_amounts
 from engine.manifests.validation import micro_time_problem
 
 Json = dict[str, Any]
@@ -128,11 +129,17 @@ def _limit_range(limit_range: Json) -> None:
 
 
 def _resource_claim(claim: Json) -> None:
+    claim.update(plain_amounts(kinds.RESOURCE_CLAIMS, claim))
     _claim_devices(claim.get("spec") or {})
 
 
 def _resource_claim_template(template: Json) -> None:
+    template.update(plain_amounts(kinds.RESOURCE_CLAIM_TEMPLATES, template))
     _claim_devices((template.get("spec") or {}).get("spec") or {})
+
+
+def _resource_slice(resource_slice: Json) -> None:
+    resource_slice.update(plain_amounts(kinds.RESOURCE_SLICES, resource_slice))
 
 
 def _priority_class(priority_class: Json) -> None:
@@ -182,6 +189,7 @@ _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
     kinds.CSI_STORAGE_CAPACITIES: _storage_capacity,
     kinds.RESOURCE_CLAIMS: _resource_claim,
     kinds.RESOURCE_CLAIM_TEMPLATES: _resource_claim_template,
+    kinds.RESOURCE_SLICES: _resource_slice,
     kinds.LIMIT_RANGES: _limit_range,
     kinds.PRIORITY_CLASSES: _priority_class,
     kinds.POD_GROUPS: _pod_group,

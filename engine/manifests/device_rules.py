@@ -163,6 +163,7 @@ def _toleration(field: str, toleration: Any, _: Any) -> Iterator[Cause]:
 _TOLERATIONS: Final[list[tuple[str, Check]]] = [
     ("tolerations[]", _toleration),
     ("tolerations[].key", _key_if_set),
+    ("tolerations[].value", _taint_value),
     ("tolerations[].effect", of(*_EFFECTS)),
 ]
 _ASKED: Final[list[tuple[str, Check]]] = [

@@ -302,7 +302,7 @@ def one_of(*members: str, reason: Callable[[str, str], Cause] = required) -> Che
     listed = ", ".join(f"`{name}`" for name in members)
 
     def check(field: str, value: Any, _: Any) -> Iterator[Cause]:
-        present = [name for name in members if (value or {}).get(name) not in (None, [], False)]
+        present = [name for name in members if (value or {}).get(name) not in (None, [], False, "")]
         if not present:
             yield reason(field, f"exactly one of {listed} is required")
         elif len(present) > 1:
@@ -335,7 +335,10 @@ class Rules:
     def problems(self, field: str, value: Any, holder: Any = None) -> Iterator[Cause]:
         """What is wrong with *value*, which is called *field* in causes."""
         for check in self._checks:
-            yield from check(field, value, holder)
+            for cause in check(field, value, holder):
+                yield cause
+                if cause.reason == "FieldValueTooMany":
+                    return  # a list that is too long is not looked into
         if value is None:
             return
         for step, part in self._parts.items():

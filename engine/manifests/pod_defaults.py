@@ -93,7 +93,7 @@ def _default_pod_resources(spec: Json) -> None:
         return
     requests = dict(resources.get("requests") or {})
     for name in sorted({*_container_resources(spec), *limits}):
-        if name in requests:
+        if name in requests or (name.startswith("hugepages-") and name not in limits):
             continue
         summed = _summed(spec, name)
         if summed is not None:

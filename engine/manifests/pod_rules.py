@@ -89,7 +89,7 @@ def pod(manifest: Json) -> Iterator[Cause]:
             )
         seen: set[str] = set()
         for index, gate in enumerate(gates):
-            field, name = f"spec.schedulingGates[{index}].name", gate.get("name") or ""
+            field, name = f"spec.schedulingGates[{index}]", gate.get("name") or ""
             yield from qualified(field, name)
             if name in seen:
                 yield duplicate(field, f'"{name}"')
@@ -229,10 +229,11 @@ def _resources(
         at, name = f"{field}.claims[{index}]", claim.get("name") or ""
         key = (name, claim.get("request") or "")
         if not name:
-            yield required(f"{at}.name")
-        elif key in seen:
+            yield required(at)
+            continue
+        if key in seen:
             yield duplicate(at, f'"{name}"')
-        elif name not in claims:
+        if name not in claims:
             yield not_found(at, name)
         seen.add(key)
 

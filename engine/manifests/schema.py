@@ -22,6 +22,7 @@ import msgspec
 from engine.manifests.errors import undecodable
 from engine.manifests.field_errors import Steps, shown, written
 from engine.manifests.kinds import Kind
+from engine.manifests.quantities import QuantityRefused, plain
 
 Json = dict[str, Any]
 
@@ -203,6 +204,27 @@ def _without_nulls(value: Any, schema: Json) -> Any:
         for key, item in value.items()
         if item is not None
     }
+
+
+def plain_amounts(kind: Kind, body: Json) -> Json:
+    """*body* with every quantity in canonical text. Refuses malformed ones with 400."""
+    try:
+        found: Json = _plain_amounts(body, _of(kind))
+    except QuantityRefused as error:
+        raise undecodable(kind, str(error)) from error
+    return found
+
+
+def _plain_amounts(value: Any, schema: Json) -> Any:
+    if schema.get("$ref") == _AMOUNT:
+        return plain(value)
+    schema = _resolved(schema)
+    if isinstance(value, list):
+        return [_plain_amounts(item, schema.get("items", {})) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
+    return {key: _plain_amounts(item, members.get(key, others)) for key, item in value.items()}
 
 
 # --- problems --------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ async def verdict(api: Api, case: Case) -> str:
         manifest["metadata"] = {**manifest["metadata"], "name": name}
     path = case.kind.path(api.namespace if case.kind.namespaced else "")
     if case.change is None:
-        return _shown(await api.post(path, manifest, dryRun="All"))
+        return shown(await api.post(path, manifest, dryRun="All"))
     changes = case.change if isinstance(case.change, tuple) else (case.change,)
     await api.make(path, manifest)
     answer, before = None, None
@@ -58,14 +58,15 @@ async def verdict(api: Api, case: Case) -> str:
         await api.delete(f"{path}/{name}", gracePeriodSeconds=0)
     # A change that is accepted and lost is as bad as one that is wrongly refused.
     is_lost = answer.status == 200 and _content(answer.body) == _content(before)
-    return _shown(answer) + (", and unchanged" if is_lost else "")
+    return shown(answer) + (", and unchanged" if is_lost else "")
 
 
 def _content(manifest: Any) -> Json:
     return {key: value for key, value in manifest.items() if key != "metadata"}
 
 
-def _shown(answer: Any) -> str:
+def shown(answer: Any) -> str:
+    """An answer in the form of `Case.want`."""
     if answer.status < 400:
         return str(answer.status)
     causes = (answer.body.get("details") or {}).get("causes") or ()
