@@ -96,7 +96,7 @@ def _attribute_of_all(field: str, value: Any, _: Any) -> Iterator[Cause]:
         yield wrong(field, value, "a fully qualified name must be a domain and a name")
 
 
-def _taint_key(field: str, value: Any, _: Any) -> Iterator[Cause]:
+def _qualified_key(field: str, value: Any, _: Any) -> Iterator[Cause]:
     yield from qualified(field, value or "")
 
 
@@ -360,6 +360,7 @@ def _device_nodes(field: str, spec: Any, _: Any) -> Iterator[Cause]:
         at = f"{field}.devices[{index}]"
         if per_device:
             yield from one_of(*own)(at, device, None)
+            yield from subdomain(f"{at}.nodeName", device.get("nodeName") or None, None)
         elif any(device.get(name) is not None for name in own):
             yield wrong(at, "", "can only be set if `perDeviceNodeSelection` is set to true")
 
@@ -471,7 +472,7 @@ SLICE: Final = Rules(
                 ("devices[].attributes{}.version", _version),
                 ("devices[].capacity", _property_names),
                 ("devices[].taints", at_most(16)),
-                ("devices[].taints[].key", _taint_key),
+                ("devices[].taints[].key", _qualified_key),
                 ("devices[].taints[].value", _taint_value),
                 ("devices[].taints[].effect", is_set),
                 ("devices[].taints[].effect", of(*_EFFECTS)),
@@ -483,7 +484,9 @@ SLICE: Final = Rules(
                 ("devices[].consumesCounters[].counterSet", label_if_set),
                 ("devices[].consumesCounters[].counters", is_set),
                 ("devices[].bindingConditions", at_most(4)),
+                ("devices[].bindingConditions[]", _qualified_key),
                 ("devices[].bindingFailureConditions", at_most(4)),
+                ("devices[].bindingFailureConditions[]", _qualified_key),
                 ("sharedCounters", at_most(8)),
                 ("sharedCounters", unique("name")),
                 ("sharedCounters[].name", is_set),

@@ -108,6 +108,10 @@ def _container(field: str, container: Json, names: set[str], claims: set[str]) -
         names.add(name)
     if not container.get("image"):
         yield required(f"{field}.image")
+    policy = container.get("restartPolicy")
+    if policy is not None and policy not in ("Always", "OnFailure", "Never"):
+        shown = ("Always", "Never", "OnFailure")
+        yield unsupported(f"{field}.restartPolicy", policy, shown)
     for index, port in enumerate(container.get("ports") or ()):
         yield from _port(f"{field}.ports[{index}]", port)
     if container.get("resources"):

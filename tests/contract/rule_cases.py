@@ -1009,6 +1009,11 @@ POD_CASES = [
         containers=[{"name": "a", "image": "i"}],
     ),
     pod_case(
+        "an init container of an unknown policy",
+        "422 Invalid: spec.initContainers[0].restartPolicy NotSupported",
+        initContainers=[{"name": "i", "image": "i", "restartPolicy": "Sometimes"}],
+    ),
+    pod_case(
         "a volume twice",
         "422 Invalid: spec.volumes[1].name Duplicate",
         volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}],
