@@ -113,7 +113,7 @@ class RandomLife(World):
             self.check()
 
     def _carry_out(self, instructions: list[Instruction]) -> list[Instruction]:
-        self._note(instructions)
+        self._follow(instructions)
         for one in instructions:
             if isinstance(one, Bind):
                 self.bindings.append(one.placement)

@@ -99,7 +99,7 @@ class World:
         return self._carry_out(self.kernel.handle(event, self.clock.monotonic()))
 
     def _carry_out(self, instructions: list[Instruction]) -> list[Instruction]:
-        self._note(instructions)
+        self._follow(instructions)
         for one in instructions:
             if isinstance(one, Bind):
                 self.bindings.append(one.placement)
@@ -107,7 +107,7 @@ class World:
                 self.report(PreemptionEnded(one.preemptor, one.preemption.node))
         return instructions
 
-    def _note(self, instructions: list[Instruction]) -> None:
+    def _follow(self, instructions: list[Instruction]) -> None:
         self.done += instructions
         for one in instructions:
             match one:

@@ -149,7 +149,7 @@ def test_a_pod_that_joins_a_group_amid_its_preemption_has_no_more_evicted() -> N
         """The eviction is still under way."""
 
         def _carry_out(self, instructions: list[Instruction]) -> list[Instruction]:
-            self._note(instructions)
+            self._follow(instructions)
             return instructions
 
     world = Evicting(PREEMPTING)
