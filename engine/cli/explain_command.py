@@ -9,10 +9,11 @@ from click.core import ParameterSource
 
 from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import INSTEAD_OF_A_CLUSTER, now_text, read_given
+from engine.cli.dry_run import DryRun, api_errors
 from engine.cli.explain_exit import exit_code
 from engine.cli.explain_text import print_answer
 from engine.cli.fact_reading import FactsAt, read_facts
-from engine.cli.file_notes import report_missing, report_repeated
+from engine.cli.file_notes import admission_note, report_missing, report_repeated
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
@@ -39,8 +40,12 @@ from engine.cli.terminal import wide_option
 from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy
+from engine.manifests.field_errors import Steps
+from engine.offline.admission import NOT_DONE
 from engine.offline.cluster_file import Cluster, named, read_objects
+from engine.offline.given_objects import located, require_types
 from engine.offline.policy_files import PolicyFiles
+from engine.offline.templates import planned_claims, template_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.plan_index import NONE
@@ -102,6 +107,9 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     cannot be asked, a copy of the cluster is explained by the policies in force, which are read
     from their ConfigMap; or by policies that are given. The first line says which were used.
 
+    A manifest with -f is read as the API server would store it. A live one is asked, by a dry run,
+    if you may create pods there; else defaults and admission are applied here, and a note says so.
+
     \b
     Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage, or there
     is no such pod, or policies or files cannot be used, or which are in force cannot be read.
@@ -128,24 +136,28 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
     report_repeated(cluster)
+    dry_run = DryRun(options["kubeconfig"], options["context"])
     if not options["snapshot"]:
+        cluster.ask = dry_run.stored
         where = FactsAt(options["kubeconfig"], options["context"], used.config_map)
         cluster.facts, unread = read_facts(bundle.runtime.facts, where)
         cluster.missing.update(unread)
         cluster.taken_at = now_text()
     given = (*options["snapshot"], *([filename] if filename is not None else []))
     try:
-        with input_errors(given):
+        with input_errors(given), api_errors():
             found = _find(cluster, pod, filename)
             with working("explaining"):
                 result = _explain(bundle, cluster, found, options)
     except KeyError as error:
         raise InputError(str(error.args[0])) from error
+    notes = (*used.notes, *result.notes, dry_run.note, admission_note(cluster))
     result = msgspec.structs.replace(
         _with_paths(result, used.files),
         revision=used.revision,
         policies_from=used.source,
-        notes=(*used.notes, *result.notes),
+        notes=tuple(filter(None, notes)),
+        not_applied=NOT_DONE if cluster.is_written else (),
     )
     _print(result, options)
     report_missing(cluster)
@@ -235,36 +247,55 @@ def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str
     if filename is None:
         assert name is not None
         return cluster.find_pod(name)
-    given = Cluster()
-    for one in read_objects(filename):
-        given.add(pod_in(one))
-    cluster.take_classes(given)
-    named(given.pods)
+    given = read_objects(filename)
+    require_types(given)
+    for one in given:
+        cluster.known.add(one.manifest)
+    pods = []
+    for one in given:
+        pod = pod_in(one.manifest)
+        with located(one, template_path(one.manifest)):
+            if pod is None:
+                cluster.add(cluster.admitted(one.manifest))
+            else:
+                pods.append(cluster.admitted(pod))
+    for pod in named(pods):
+        for claim in planned_claims(pod, cluster.known):
+            cluster.add(cluster.admitted(claim))
     if name is not None:
-        return given.find_pod(name)
-    if len(given.pods) != 1:
-        names = ", ".join(f"`{(p.get('metadata') or {}).get('name')}`" for p in given.pods)
+        return Cluster(pods=pods).find_pod(name)
+    if len(pods) != 1:
+        names = ", ".join(f"`{(p.get('metadata') or {}).get('name')}`" for p in pods)
         wanted = f"want one pod, or its name as POD; got {names or 'none'}"
         raise KeyError(f"{filename}: {wanted}")
-    return given.pods[0]
+    return pods[0]
 
 
-def pod_in(document: dict[str, Any]) -> dict[str, Any]:
+def template_path(manifest: dict[str, Any]) -> Steps:
+    """Where the template of the pods of *manifest* is; empty if it is a pod itself."""
+    spec = manifest.get("spec")
+    if not isinstance(spec, dict):
+        return ()
+    if isinstance(spec.get("jobTemplate"), dict):
+        return ("spec", "jobTemplate", "spec", "template")
+    return ("spec", "template") if isinstance(spec.get("template"), dict) else ()
+
+
+def pod_in(document: dict[str, Any]) -> dict[str, Any] | None:
     """The pod that *document* is, or that it would make: the template of a workload."""
-    spec = document.get("spec")
-    if isinstance(spec, dict) and isinstance(spec.get("jobTemplate"), dict):
-        spec = spec["jobTemplate"].get("spec")
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(template, dict):
+    if document.get("kind", "Pod") == "Pod":
         return document
+    within = document
+    if path := template_path(document):
+        for step in path[:-2]:
+            within = within[str(step)]
+    made = template_of({**within, "kind": document["kind"]})
+    if made is None:
+        return None
     metadata = document.get("metadata") or {}
     of_workload = ("name", "generateName", "namespace")
     kept = {name: metadata[name] for name in of_workload if name in metadata}
-    return {
-        "kind": "Pod",
-        "metadata": {**(template.get("metadata") or {}), **kept},
-        "spec": template.get("spec") or {},
-    }
+    return {**made, "metadata": {**made["metadata"], **kept}}
 
 
 def _explain(

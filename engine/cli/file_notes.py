@@ -5,6 +5,8 @@ from typing import Final
 
 from engine.cli import terminal
 from engine.lib.printable import printable
+from engine.manifests.schema import VERSION
+from engine.offline.admission import NOT_DONE
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
 from engine.offline.known_facts import unknown_sources
@@ -31,9 +33,26 @@ def report_missing(cluster: Cluster) -> None:
         _note(f"not read: {resource}: {reason}")
 
 
+def admission_note(cluster: Cluster) -> str:
+    """How manifests that no cluster has seen were read, and what was not done; empty if none."""
+    if not cluster.is_written:
+        return ""
+    return (
+        f"manifests are read as kube-apiserver {VERSION} would store them, "
+        f"but for {', '.join(NOT_DONE)}"
+    )
+
+
+def report_admission(cluster: Cluster) -> None:
+    """Report what an API server does to new objects and is not done here."""
+    if note := admission_note(cluster):
+        _note(note)
+
+
 def report_workload(workload: Workload, *bundles: Bundle) -> None:
     """Report oddities of a workload, and the parts of it that a simulation ignores."""
     report_repeated(workload.cluster)
+    report_admission(workload.cluster)
     report_damage(workload.damage)
     report_missing(workload.cluster)
     if workload.cluster.skipped:

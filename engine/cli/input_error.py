@@ -12,6 +12,7 @@ import click
 from engine.cli.output_file import real_place
 from engine.offline.cluster_file import ClusterFileError, manifest_files, unpacked
 from engine.offline.decision_log import LogError
+from engine.offline.given_objects import GivenError
 from engine.offline.workload import WorkloadError
 from engine.offline.world import ManifestError
 from engine.policy_testing.fixtures import FixtureError, find_misshapen
@@ -33,7 +34,7 @@ def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
     """Convert errors about *paths*, or about written files, to `InputError`."""
     try:
         yield
-    except (WorkloadError, ClusterFileError, LogError) as error:
+    except (WorkloadError, ClusterFileError, LogError, GivenError) as error:
         raise InputError(str(error)) from error
     except OSError as error:
         raise InputError(reason_of(error)) from error

@@ -51,6 +51,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
         differences: Every one.
         new_pods: Of `-f`, in the order in which they are decided.
         notes: What was left out of account.
+        not_applied: The admission plugins that the pods of `-f` did not pass.
     """
 
     index: str = ""
@@ -63,6 +64,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...] = ()
     new_pods: tuple[NewPod, ...] = ()
     notes: tuple[str, ...] = ()
+    not_applied: tuple[str, ...] = ()
 
 
 def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -> None:

@@ -1,6 +1,7 @@
 """`starsched plan`: what an edit of the policies would change in a cluster."""
 
 import contextlib
+import dataclasses
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +15,10 @@ from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_given
 from engine.cli.compared_texts import Side, compare_texts, decider_of
 from engine.cli.context_namespace import context_namespace
-from engine.cli.explain_command import pod_in
+from engine.cli.dry_run import DryRun, api_errors
+from engine.cli.explain_command import pod_in, template_path
 from engine.cli.fact_reading import FactsAt, read_facts
-from engine.cli.file_notes import report_missing
+from engine.cli.file_notes import admission_note, report_missing
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
@@ -33,12 +35,12 @@ from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, config_option, read
 from engine.cli.progress_bar import tracked, working
 from engine.cli.terminal import wide_option
 from engine.model.pod import Pod
-from engine.offline.cluster_file import Cluster, named, read_objects
+from engine.offline.admission import NOT_DONE
+from engine.offline.cluster_file import Cluster, named, read_objects, take_given
+from engine.offline.given_objects import located
 from engine.offline.new_pods import endings_of, new_pods
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.templates import planned_objects
 from engine.offline.what_if import Decider, Scene
-from engine.offline.world import OBJECT_KINDS
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
@@ -183,13 +185,16 @@ class _Plan:
         # 3. The cluster.
         cluster = self._read_cluster(base_bundle, candidate)
         try:
-            with input_errors(options["filenames"]):
+            with input_errors(options["filenames"]), api_errors():
                 found = self._decided(
                     found, cluster, base_bundle, base_files, candidate, files, stack
                 )
         except KeyError as error:
             raise InputError(str(error.args[0])) from error
         report_missing(cluster)
+        if note := admission_note(cluster):
+            self._notes.append(note)
+            found = msgspec.structs.replace(found, not_applied=NOT_DONE)
         if unread := ", ".join(f"`{one}`" for one in sorted(cluster.unknown_kinds())):
             self._notes.append(
                 f"{unread} not read: pods whose decisions depend on it are not compared"
@@ -309,18 +314,27 @@ class _Plan:
         """The pods of `-f`; others of their names are taken out of *cluster*."""
         options = self._options
         namespace = context_namespace(options["kubeconfig"], options["context"])
-        given = Cluster()
-        for path in options["filenames"]:
-            for item in read_objects(path):
-                made = planned_objects(_as_new(item, namespace))
-                for one in made or [pod_in(_as_new(item, namespace))]:
-                    given.add(one)
-        if not given.pods:
+        given = [
+            dataclasses.replace(one, manifest=_as_new(one.manifest, namespace))
+            for path in options["filenames"]
+            for one in read_objects(path)
+        ]
+        dry_run = DryRun(options["kubeconfig"], options["context"])
+        added = Cluster(known=cluster.known, nodes=[*cluster.nodes], ask=dry_run.stored)
+        take_given(added, given)
+        for one in given:
+            # A CronJob makes jobs, and these pods: one is looked at.
+            if one.manifest.get("kind") == "CronJob" and (pod := pod_in(one.manifest)):
+                with located(one, template_path(one.manifest)):
+                    added.add(added.admitted(pod))
+        if not added.pods:
             wanted = "want pods, or workloads with a pod template"
             raise InputError(f"{', '.join(map(str, options['filenames']))}: {wanted}, found none")
-        cluster.take_classes(given)
-        cluster.objects += [one for one in given.objects if one.get("kind") in OBJECT_KINDS]
-        pods = [cluster.pod_of(one) for one in named(given.pods)]
+        cluster.objects += added.objects
+        cluster.is_written |= added.is_written
+        if dry_run.note:
+            self._notes.append(dry_run.note)
+        pods = [cluster.pod_of(one) for one in named(added.pods)]
         keys = {pod.key for pod in pods}
         there = [one for one in cluster.pods if _key(one) in keys]
         if there:

@@ -267,6 +267,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
             empty if they are of now.
         asked: The nodes that were asked for by name.
         notes: What was left out of account.
+        not_applied: The admission plugins that a manifest which no cluster has seen did not pass.
         failures: What policies failed with.
     """
 
@@ -301,6 +302,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: str = ""
     asked: tuple[NodeVerdicts, ...] = ()
     notes: tuple[str, ...] = ()
+    not_applied: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
 
 

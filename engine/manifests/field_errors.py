@@ -10,7 +10,7 @@ from typing import Any, Final
 Steps = tuple[str | int, ...]
 
 _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?$", re.DOTALL)
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[\"([^\"]*)\"\]|\[(\d+|\.\.\.)\]")
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[\"([^\"]*)\"\]|\[([^\]\"]+)\]")
 _JSON_TYPES: Final = {
     dict: "object", list: "array", str: "str", bool: "bool", int: "int", float: "float",
     type(None): "null",

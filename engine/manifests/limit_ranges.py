@@ -67,7 +67,7 @@ def check_pod(pod: Json, limit_ranges: Iterable[Json]) -> None:
     spec = pod["spec"]
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     for limit_range in limit_ranges:
-        found = []
+        found: list[str] = []
         for item in _items(limit_range, "Container"):
             for container in containers:
                 found += _problems(item, container.get("resources") or {})
@@ -82,7 +82,7 @@ def check_claim(claim: Json, limit_ranges: Iterable[Json]) -> None:
     """Refuse with 403 a claim for less or more storage than its namespace allows."""
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     for limit_range in limit_ranges:
-        found = []
+        found: list[str] = []
         for item in _items(limit_range, "PersistentVolumeClaim"):
             # The limits of a claim mean nothing; its maximum is for the request.
             upper = {key: value for key, value in item.items() if key != "maxLimitRequestRatio"}

@@ -8,8 +8,8 @@ Reading the objects of a live cluster is `cli.cluster_reading`'s.
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,15 +17,17 @@ import msgspec
 
 from engine.caching.cache import Cache
 from engine.facts.collection import FactsDocument
-from engine.manifests.field_errors import describe_error, shown
+from engine.manifests.field_errors import describe_error
 from engine.model import objects as api
 from engine.model.event_kinds import KINDS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
+from engine.offline.admission import KnownObjects, admitted, is_of_cluster
+from engine.offline.given_objects import GivenObject, LineOf, located, require_types
 from engine.offline.known_facts import SECTIONS, show_facts
-from engine.offline.templates import planned_objects
-from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml
+from engine.offline.templates import CLAIMS, planned_claims, planned_objects, template_of
+from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
 from engine.policy.documents import did_you_mean
 from engine.policy.fact_config import FactsConfig
@@ -42,11 +44,8 @@ _WITH_STATUS: Final = ("Node", "Pod", "PodGroup", "object")
 # Versions of the API whose claims and slices have other members than `v1`.
 _OTHER_DEVICES: Final = tuple(f"resource.k8s.io/{one}" for one in ("v1alpha3", "v1beta1"))
 _PREEMPTION_POLICIES: Final = ("Never", "PreemptLowerPriority")
-# Resolved by the API server at admission, so here for manifests that were never applied.
-_SYSTEM_PRIORITIES: Final = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
-}
+# Kinds that admission alone reads.
+_FOR_ADMISSION: Final = ("PriorityClass", "RuntimeClass", "LimitRange", "ResourceClaimTemplate")
 
 # --- redaction -------------------------------------------------------------------------------
 
@@ -154,9 +153,9 @@ class Cluster:
         nodes: Manifests of nodes.
         pods: Manifests of pods, placed and pending ones.
         objects: The other objects that decisions read.
-        priorities: Priority classes: name to value.
-        preemption_policies: Their `preemptionPolicy`, by name; empty if not set.
-        default_class: The priority class of pods that name none; empty if there is none.
+        known: What admission looks up: priority classes, limit ranges, and all others.
+        is_written: Some of the objects have never been in a cluster, and were admitted here.
+        ask: What a live API server would store of a pod; None if it may not be asked.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         missing: What a snapshot could not read, and why.
         facts: The documents of sources of facts, each with the name of its source.
@@ -167,9 +166,9 @@ class Cluster:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     pods: list[dict[str, Any]] = field(default_factory=list)
     objects: list[dict[str, Any]] = field(default_factory=list)
-    priorities: dict[str, int] = field(default_factory=dict)
-    preemption_policies: dict[str, str] = field(default_factory=dict)
-    default_class: str = ""
+    known: KnownObjects = field(default_factory=KnownObjects)
+    is_written: bool = False
+    ask: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     taken_at: str = ""
     missing: dict[str, str] = field(default_factory=dict)
     facts: list[FactsDocument] = field(default_factory=list)
@@ -179,63 +178,45 @@ class Cluster:
     def add(self, manifest: dict[str, Any]) -> None:
         """Add an object. Raises `ManifestError` if it is not an object of the API."""
         _require_shape(manifest)
+        self.known.add(manifest)
         match kind := str(manifest.get("kind", "")):
             case "Node":
                 self.nodes.append(manifest)
             case "Pod":
                 self.pods.append(manifest)
-            case "PriorityClass":
-                name = _meta(manifest, "name")
-                self.priorities[name] = manifest.get("value", 0)
-                self.preemption_policies[name] = manifest.get("preemptionPolicy") or ""
-                if manifest.get("globalDefault"):
-                    self.default_class = name
             case _ if kind in OBJECT_KINDS:
                 self.objects.append(manifest)
-            case _:
+            case _ if kind not in _FOR_ADMISSION:
                 self.skipped[kind or "(no kind)"] += 1
 
-    def take_classes(self, other: "Cluster") -> None:
-        """Add the priority classes of *other*, which replace those of the same name."""
-        self.priorities.update(other.priorities)
-        self.preemption_policies.update(other.preemption_policies)
-        self.default_class = other.default_class or self.default_class
+    def admitted(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """*manifest* as the API server of this cluster would store it.
+
+        One that a cluster has stored is as it is. Raises `ManifestError`.
+        """
+        if self.ask is not None and manifest.get("kind") == "Pod" and not is_of_cluster(manifest):
+            stored = self.ask(manifest)
+            if stored is not None:
+                return stored
+        found = admitted(manifest, self.known)
+        self.is_written |= found is not manifest
+        return found
 
     def pod_of(self, manifest: Manifest, *, unplaced: bool = True) -> Pod:
-        """The pod of *manifest*, with the priority of its class, as if it were on no node.
-
-        Raises `ManifestError`.
-        """
+        """The pod of *manifest*, admitted, as if it were on no node. Raises `ManifestError`."""
         _require_shape(manifest)
-        plain = self._with_priority(manifest)
+        plain = dict(self._settled(manifest))
         if unplaced:
-            plain["spec"].pop("nodeName", None)
+            plain["spec"] = {k: v for k, v in plain["spec"].items() if k != "nodeName"}
             status = dict(plain.get("status") or {})
             plain["status"] = {k: v for k, v in status.items() if k != "nominatedNodeName"}
         return pod_of(plain)
 
-    def _with_priority(self, manifest: Manifest) -> dict[str, Any]:
-        """*manifest* with the fields of its priority class filled in. Raises `ManifestError`."""
-        spec = dict(manifest.get("spec") or {})
-        if spec.get("priority") is None:
-            name = spec.get("priorityClassName") or self.default_class
-            known = {"": 0, **_SYSTEM_PRIORITIES, **self.priorities}
-            key = _meta(manifest, "name")
-            if not isinstance(name, str):
-                wanted = f"want a string, got {shown(name)}"
-                raise ManifestError(f"pod `{key}`: spec.priorityClassName: {wanted}")
-            if name not in known:
-                raise ManifestError(f"pod `{key}`: no PriorityClass `{name}` is known")
-            spec["priority"] = known[name]
-            if name:
-                spec["priorityClassName"] = name
-            if spec.get("preemptionPolicy") is None:
-                spec["preemptionPolicy"] = self.preemption_policies.get(name) or None
-        return {**manifest, "spec": spec}
-
-    def _admitted(self, manifest: Manifest) -> Manifest:
-        """An object as it is kept: a PodGroup, too, has the priority of its class."""
-        return self._with_priority(manifest) if manifest.get("kind") == "PodGroup" else manifest
+    def _settled(self, manifest: Manifest) -> Manifest:
+        """*manifest*, admitted unless it is: admission gives everything a priority."""
+        if (manifest.get("spec") or {}).get("priority") is not None:
+            return manifest
+        return self.admitted({"kind": "Pod", **manifest})
 
     def pending_pods(self) -> Iterator[dict[str, Any]]:
         """The manifests of pending pods that are not being deleted."""
@@ -283,11 +264,11 @@ class Cluster:
         world = World.from_manifests(
             self.nodes,
             (
-                self._with_priority(one)
+                self._settled(one)
                 for one in self.placed_pods()
                 if without is None or not _is_same(one, without)
             ),
-            (self._admitted(one) for one in self.objects),
+            self.objects,
         )
         world.cache.objects.unknown = self.unknown_kinds()
         return world
@@ -395,20 +376,23 @@ def snapshot_bytes(
 # --- reading ---------------------------------------------------------------------------------
 
 
-def read_cluster(*paths: Path) -> Cluster:
+def read_cluster(*paths: Path, known: KnownObjects | None = None) -> Cluster:
     """The objects in *paths*: snapshots, lists, manifests, and directories of those.
 
     A workload that was never applied stands for the pods that its controller would create. Of nodes
     or pods with one name the last one counts, as if the files were applied one after another.
+    Admission looks up what is *known*, too.
 
     Raises `ClusterFileError` for what cannot be read or is empty, and `ManifestError`.
     """
-    cluster, planned = Cluster(), list[dict[str, Any]]()
+    cluster, given = Cluster(), list[GivenObject]()
+    if known is not None:
+        cluster.known.update(known)
     for path in paths:
-        documents = list(read_documents(path))
+        documents = list(_documents(path))
         if not documents:
             raise ClusterFileError(f"{path}: want objects, found none: it is empty")
-        for document in documents:
+        for file, number, document, line_of in documents:
             if document.get("kind") == KIND:
                 cluster.taken_at = cluster.taken_at or str(document.get("takenAt", ""))
                 cluster.missing.update(_member(document, path, "missing", dict[str, str]))
@@ -416,18 +400,42 @@ def read_cluster(*paths: Path) -> Cluster:
             elif document and document.keys() <= SECTIONS:
                 cluster.facts.append(FactsDocument(f"file:{path.absolute()}", document))
                 continue
-            for item in _items(document, path):
-                made = planned_objects(item)
-                if not made or item["kind"] in OBJECT_KINDS:
-                    cluster.add(item)
-                planned += made
-    there = {_key(pod) for pod in cluster.pods}
-    for one in planned:
-        if one["kind"] != "Pod" or _key(one) not in there:
-            cluster.add(one)
+            given += _items(GivenObject(file, number, (), document, line_of))
+    take_given(cluster, given)
     cluster.nodes = last_of_each("Node", cluster.nodes, cluster.repeated)
-    cluster.pods = last_of_each("Pod", named(cluster.pods), cluster.repeated)
+    cluster.pods = last_of_each("Pod", cluster.pods, cluster.repeated)
     return cluster
+
+
+def take_given(cluster: Cluster, given: Sequence[GivenObject]) -> None:
+    """Add the objects of files to *cluster*, admitted, and what controllers would make of them.
+
+    Raises `ManifestError` with every problem of their fields, each with its place.
+    """
+    require_types(given)
+    # Admission of any may look up any other.
+    for one in given:
+        cluster.known.add(one.manifest)
+    for one in given:
+        # What makes pods is not read itself, unless they spread by its selector.
+        if template_of(one.manifest) is None or one.manifest["kind"] in OBJECT_KINDS:
+            with located(one):
+                cluster.add(cluster.admitted(one.manifest))
+    nodes = last_of_each("Node", cluster.nodes, [])
+    planned: list[dict[str, Any]] = []
+    for one in given:
+        with located(one, ("spec", "template")):
+            planned += planned_objects(one.manifest, cluster.admitted, nodes)
+    there = {_key(pod) for pod in cluster.pods}
+    for made in planned:
+        if made["kind"] != "Pod" or _key(made) not in there:
+            cluster.add(made)
+    names = {(one["kind"], _key(one)) for one in cluster.objects if one.get("kind") in CLAIMS}
+    for pod in named(cluster.pods):
+        if not is_of_cluster(pod):
+            for claim in planned_claims(pod, cluster.known):
+                if (claim["kind"], _key(claim)) not in names:
+                    cluster.add(cluster.admitted(claim))
 
 
 def named(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -468,8 +476,14 @@ def last_of_each(
 
 def read_documents(path: Path) -> Iterator[dict[str, Any]]:
     """The documents of a file, or of every file of a directory and those inside it."""
+    return (document for _, _, document, _ in _documents(path))
+
+
+def _documents(path: Path) -> Iterator[tuple[str, int, dict[str, Any], LineOf]]:
+    """The documents of *path*, each with its file, its number there, and the lines of its paths."""
     for file in manifest_files(path):
-        for number, document in enumerate(_parse(unpacked(file), file), 1):
+        raw = unpacked(file)
+        for number, document in enumerate(_parse(raw, file), 1):
             if document is None:
                 continue
             if not isinstance(document, dict):
@@ -480,12 +494,20 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
                 raise ClusterFileError(
                     f"{file}: {KIND}: apiVersion: want `{API_VERSION}`, got `{version}`"
                 )
-            yield document
+            yield str(file), number, document, _line_of(str(file), raw, number)
 
 
-def read_objects(path: Path) -> list[dict[str, Any]]:
+def _line_of(name: str, raw: bytes, number: int) -> LineOf:
+    return lambda path: line_at(decoded(name, raw), number, path)
+
+
+def read_objects(path: Path) -> list[GivenObject]:
     """The objects of the documents of *path*, each item of a list by itself."""
-    return [item for document in read_documents(path) for item in _items(document, path)]
+    return [
+        item
+        for file, number, document, line_of in _documents(path)
+        for item in _items(GivenObject(file, number, (), document, line_of))
+    ]
 
 
 def manifest_files(path: Path) -> list[Path]:
@@ -537,20 +559,18 @@ def _member(document: dict[str, Any], path: Path, name: str, kind: type[T]) -> T
         raise ClusterFileError(f"{path}: {name}: {error}") from error
 
 
-def _items(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+def _items(given: GivenObject) -> Iterator[GivenObject]:
+    document, path = given.manifest, given.file
     kind = str(document.get("kind", ""))
     if kind != KIND and not kind.endswith("List"):
-        yield document
+        yield given
         return
     items = document.get("items")
     if not isinstance(items, list):
         raise ClusterFileError(f"{path}: {kind}: want `items` to be a list")
-    for item in items:
+    for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise ClusterFileError(f"{path}: {kind}: want objects, got {type(item).__name__}")
         if kind not in (KIND, "List"):  # the API leaves out what the list says
             item = {"kind": kind.removesuffix("List"), **item}
-        if str(item.get("kind", "")).endswith("List"):
-            yield from _items(item, path)
-        else:
-            yield item
+        yield from _items(replace(given, path=(*given.path, "items", index), manifest=item))

@@ -20,8 +20,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from engine.lib.json_keys import repeated_key
+from engine.manifests.schema import type_problems
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.offline.admission import is_of_cluster, kind_of
 from engine.offline.cluster_file import Cluster, last_of_each, read_cluster, unpacked
 from engine.offline.decision_log import Damage, LogError, is_log, read_log
 from engine.offline.recorded_workload import RecordedWorkload, recorded_workload
@@ -185,13 +187,13 @@ def read_workload(*paths: Path) -> Workload:
     logs = {path for path in paths if is_log(path)}
     # Manifests are one cluster: a pod of one file may name the priority class of another.
     manifests = [p for p in paths if p not in logs and _form(p) not in (".csv", ".jsonl")]
-    if manifests:
-        cluster = read_cluster(*manifests)
-        _merge(workload.cluster, cluster)
     # Once: a pipe cannot be read again.
     events = {p: _lines(p) for p in paths if p not in logs and _form(p) == ".jsonl"}
     for path, lines in events.items():
         _read_classes(path, lines, workload.cluster)
+    if manifests:
+        cluster = read_cluster(*manifests, known=workload.cluster.known)
+        _merge(workload.cluster, cluster)
     came = False
     rows: _Rows = {}
     deletes: list[_Delete] = []
@@ -231,7 +233,8 @@ def _merge(into: Cluster, more: Cluster) -> None:
     into.nodes += more.nodes
     into.pods += more.placed_pods()
     into.objects += more.objects
-    into.take_classes(more)
+    into.known.update(more.known)
+    into.is_written |= more.is_written
     into.missing.update(more.missing)
     into.facts += more.facts
     into.skipped.update(more.skipped)
@@ -391,8 +394,9 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     if "for" in event and not _is_pod(event.get("add")):
         raise WorkloadError("want `for` together with an `add` of a pod")
     if isinstance(added := event.get("add"), dict):
+        _check_types(added)
         if added.get("kind") == "Node":
-            node = node_of(added)
+            node = node_of(workload.cluster.admitted(added))
             if not node.name:
                 raise WorkloadError("want `metadata.name` in a node, got none")
             workload.changes.append(NodeChange(at, node.name, node))
@@ -418,7 +422,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
             )
         elif at == 0:
             if added.get("kind") != _CLASS:  # known already
-                workload.cluster.add(added)
+                workload.cluster.add(workload.cluster.admitted(added))
         else:
             raise WorkloadError(f"a {added.get('kind')} can only be added at 0")
     elif isinstance(gone := event.get("delete"), str):
@@ -434,6 +438,14 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     else:
         raise WorkloadError("want `add` with a manifest or `delete` with a name")
     return None
+
+
+def _check_types(added: dict[str, Any]) -> None:
+    """Raise `WorkloadError` for fields that the API has not, unless a cluster has stored it."""
+    kind = kind_of(added)
+    wrong = [] if kind is None or is_of_cluster(added) else type_problems(kind, added)
+    if wrong:
+        raise WorkloadError("\n".join(map(str, wrong)))
 
 
 def _restarted(pod: dict[str, Any]) -> dict[str, Any]:
@@ -607,12 +619,14 @@ def table_pod(row: Mapping[str, str]) -> dict[str, Any]:
         "memory": f"{_amount(row, 'memory_mib')}Mi",
     }
     count, milli = _amount(row, "num_gpu"), _amount(row, "gpu_milli")
+    resources = {"requests": requests}
     annotations = {}
     if count:
         if not milli:
             wanted = "want the share of each GPU, in thousandths"
             raise ValueError(f"gpu_milli: {wanted}, got `{row['gpu_milli']}` for {count} GPUs")
         requests[GPU_MILLI] = str(count * milli)
+        resources["limits"] = {GPU_MILLI: requests[GPU_MILLI]}
         annotations = {f"{GPU_PREFIX}count": str(count), GPU_MILLI: str(milli)}
         if models := row.get("gpu_spec"):
             annotations[_GPU_MODEL] = models
@@ -625,5 +639,5 @@ def table_pod(row: Mapping[str, str]) -> dict[str, Any]:
             "labels": labels,
             "annotations": annotations,
         },
-        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
+        "spec": {"containers": [{"name": "main", "resources": resources}]},
     }

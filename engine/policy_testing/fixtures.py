@@ -17,15 +17,16 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from engine.manifests.field_errors import field_error, place_of, shown, written
+from engine.manifests.field_errors import field_error, place_of, shown
 from engine.model.node import Node
 from engine.model.objects import from_plain
 from engine.model.pod import Pod
 from engine.offline.cluster_file import API_VERSION as SNAPSHOT_VERSION
 from engine.offline.cluster_file import KIND as SNAPSHOT
 from engine.offline.cluster_file import Cluster
+from engine.offline.given_objects import GivenError, GivenObject, located, require_types
 from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
-from engine.offline.world import OBJECT_KINDS, ManifestError
+from engine.offline.world import OBJECT_KINDS
 
 MOST_BYTES: Final = 64 << 20
 
@@ -132,26 +133,12 @@ class GivenFiles:
 # --- manifests -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """One object of a file, and where it is."""
+class _Found(GivenObject):
+    """One object of a file; what is wrong with it is an error of the fixture."""
 
-    file: str
-    document: int
-    path: tuple[str | int, ...]
-    manifest: dict[str, Any]
-    line_of: Callable[[tuple[str | int, ...]], int]
-
-    def problem(self, message: str, at: tuple[str | int, ...] = ()) -> FixtureError:
+    def wrong(self, message: str, at: tuple[str | int, ...] = ()) -> FixtureError:
         """*message* about the field *at* of the object."""
-        line = self.line_of((*self.path, *at))
-        place = f"{self.file}:{line}" if line else self.file
-        item = written(self.path)
-        where = f"document {self.document}" + (f", {item}" if item else "")
-        kind, name = self.manifest.get("kind"), _name(self.manifest)
-        what = f", {kind} `{name}`" if kind and name else f", {kind}" if kind else ""
-        at_text = f"{written(at)}: " if at else ""
-        return FixtureError(f"{place}: {where}{what}: {at_text}{message}")
+        return FixtureError(self.problem(message, at))
 
 
 def read_manifests(files: TestFiles, paths: Iterable[str]) -> dict[str, Any]:
@@ -168,6 +155,10 @@ def read_manifests(files: TestFiles, paths: Iterable[str]) -> dict[str, Any]:
                 want = ", ".join(f"`{suffix}`" for suffix in _MANIFESTS)
                 raise FixtureError(f"{name}: want a file that ends in one of {want}")
             every += _objects(name, files.read(name))
+    try:
+        require_types(every)
+    except GivenError as error:
+        raise FixtureError(str(error)) from error
     cluster = Cluster()
     seen: dict[tuple[str, str], _Found] = {}
     others: dict[str, list[dict[str, Any]]] = {}
@@ -182,25 +173,20 @@ def read_manifests(files: TestFiles, paths: Iterable[str]) -> dict[str, Any]:
         first = seen.setdefault((kind, key), found)
         if first is not found:
             line = first.line_of(first.path)
-            raise found.problem(f"the second of this name; the first is {first.file}:{line}")
+            raise found.wrong(f"the second of this name; the first is {first.file}:{line}")
         _check_body(found, kind)
-        cluster.add(manifest)
-        if kind not in ("Node", "Pod"):
-            others.setdefault(kind, []).append(manifest)
-    for manifest in cluster.pods:
-        _set_priority(cluster, manifest, seen["Pod", _name(manifest)])
+        cluster.known.add(manifest)
+    try:
+        for found in every:
+            with located(found):
+                manifest = cluster.admitted(found.manifest)
+            cluster.add(manifest)
+            if manifest["kind"] not in ("Node", "Pod"):
+                others.setdefault(manifest["kind"], []).append(manifest)
+    except GivenError as error:
+        raise FixtureError(str(error)) from error
     read = cluster.objects
     return {"nodes": cluster.nodes, "pods": cluster.pods, "objects": read, "others": others}
-
-
-def _set_priority(cluster: Cluster, manifest: dict[str, Any], found: _Found) -> None:
-    try:
-        priority = cluster.pod_of(manifest).priority
-    except ManifestError as error:
-        at = ("spec", "priorityClassName")
-        name = manifest["spec"].get("priorityClassName")
-        raise found.problem(f"want a PriorityClass of the fixture, got `{name}`", at) from error
-    manifest["spec"]["priority"] = priority
 
 
 def _objects(name: str, raw: bytes) -> Iterator[_Found]:
@@ -220,19 +206,19 @@ def _items(
     """*value* itself, or the objects of the list that it is."""
     if not isinstance(value, dict):
         found = _Found(name, number, path, {}, line_of)
-        raise found.problem(f"want an object, got {shown(value)}")
+        raise found.wrong(f"want an object, got {shown(value)}")
     kind = str(value.get("kind", ""))
     if kind != SNAPSHOT and not kind.endswith("List"):
         yield _Found(name, number, path, value, line_of)
         return
     version = value.get("apiVersion", SNAPSHOT_VERSION)
     if kind == SNAPSHOT and version != SNAPSHOT_VERSION:
-        raise _Found(name, number, path, value, line_of).problem(
+        raise _Found(name, number, path, value, line_of).wrong(
             f"want `{SNAPSHOT_VERSION}`, got {shown(version)}", ("apiVersion",)
         )
     items = value.get("items")
     if not isinstance(items, list):
-        raise _Found(name, number, path, value, line_of).problem(
+        raise _Found(name, number, path, value, line_of).wrong(
             f"want a list, got {shown(items)}", ("items",)
         )
     for index, item in enumerate(items):
@@ -246,20 +232,20 @@ def _check_head(found: _Found) -> None:
     manifest = found.manifest
     kind = manifest.get("kind")
     if not isinstance(kind, str) or not kind:
-        raise found.problem(f"want the kind of the object, got {shown(kind)}", ("kind",))
+        raise found.wrong(f"want the kind of the object, got {shown(kind)}", ("kind",))
     if kind not in _READ_KINDS:
         # Other kinds may be there, but not one that is nearly a kind that decisions read.
         near = difflib.get_close_matches(kind, _READ_KINDS, 1, _MISSPELT)
         if near or kind.lower() in _LOWER:
             meant = _LOWER.get(kind.lower()) or near[0]
-            raise found.problem(f"want a kind, got `{kind}`: did you mean `{meant}`?", ("kind",))
+            raise found.wrong(f"want a kind, got `{kind}`: did you mean `{meant}`?", ("kind",))
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
-        raise found.problem(f"want an object, got {shown(metadata)}", ("metadata",))
+        raise found.wrong(f"want an object, got {shown(metadata)}", ("metadata",))
     for key in ("name", "namespace"):
         value = metadata.get(key)
         if (key == "name" and not value) or (value is not None and not isinstance(value, str)):
-            raise found.problem(f"want a text, got {shown(value)}", ("metadata", key))
+            raise found.wrong(f"want a text, got {shown(value)}", ("metadata", key))
 
 
 def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
@@ -272,7 +258,7 @@ def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
         try:
             for member in ("metadata", "spec", "status") if manifest.get("kind") in _PARTED else ():
                 if not isinstance(value := manifest.get(member) or {}, dict):
-                    raise found.problem(f"want an object, got {shown(value)}", (member,))
+                    raise found.wrong(f"want an object, got {shown(value)}", (member,))
             _shape_problems(found, str(manifest.get("kind") or ""))
         except FixtureError as error:
             return error
@@ -282,11 +268,11 @@ def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
 def _check_body(found: _Found, kind: str) -> None:
     """Raise if a field has a type that the API forbids, or a quantity is malformed."""
     if kind == "Pod" and not isinstance(spec := found.manifest.get("spec"), dict):
-        raise found.problem(f"want an object, got {shown(spec)}", ("spec",))
+        raise found.wrong(f"want an object, got {shown(spec)}", ("spec",))
     for problem in _shape_problems(found, kind):
         path, _, message = problem.partition(": ")
         at = place_of(found.manifest, f".{path}", "")
-        raise found.problem(message, at)
+        raise found.wrong(message, at)
 
 
 def _shape_problems(found: _Found, kind: str) -> Iterable[str]:
@@ -300,12 +286,12 @@ def _shape_problems(found: _Found, kind: str) -> Iterable[str]:
         if kind == "PriorityClass":
             value = manifest.get("value", 0)
             if not isinstance(value, int) or isinstance(value, bool):
-                raise found.problem(f"want an int, got {shown(value)}", ("value",))
+                raise found.wrong(f"want an int, got {shown(value)}", ("value",))
         elif kind in OBJECT_KINDS:
             from_plain(OBJECT_KINDS[kind][1], manifest)
     except msgspec.DecodeError as error:
         at, message = field_error(manifest, str(error))
-        raise found.problem(message, at) from error
+        raise found.wrong(message, at) from error
     return ()
 
 

@@ -105,7 +105,7 @@ BROKEN = [
     ),
     pytest.param(
         ("x.yaml", NODE + POD + "spec:\n  containers: 5\n"),
-        ":8: document 2, Pod `p`: spec.containers: want `array`, got `5` (int)",
+        ":8: document 2, Pod `p`: spec.containers: want an array, got `5` (int)",
         id="shape",
     ),
     pytest.param(
@@ -120,7 +120,7 @@ BROKEN = [
     ),
     pytest.param(
         ("x.yaml", NODE + "kind: PriorityClass\nmetadata: {name: c}\nvalue: x\n"),
-        ":7: document 2, PriorityClass `c`: value: want an int, got `x` (str)",
+        ":7: document 2, PriorityClass `c`: value: want an integer, got `x` (str)",
         id="priority",
     ),
     pytest.param(
@@ -134,12 +134,12 @@ BROKEN = [
     ),
     pytest.param(
         ("x.yaml", NODE + POD + "spec: {priorityClassName: high}\n"),
-        ": pod `p`: no PriorityClass `high` is known",
+        ":7: document 2, Pod `p`: spec.priorityClassName: no PriorityClass with name high",
         id="class",
     ),
     pytest.param(
         ("x.jsonl", '{"at": 0, "add": {"kind": "Pod", "spec": 5}}'),
-        ":1: Pod: spec: want an object, got int",
+        ":1: spec: want an object, got `5` (int)",
         id="event",
     ),
     pytest.param(

@@ -81,13 +81,45 @@ def test_redacting_never_fails_and_twice_is_once(manifest: dict[str, Any]) -> No
 @pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
 def test_a_snapshot_can_be_read_again(tmp_path: Path, name: str) -> None:
     items = [NODE, pod(), pod("q", nodeName="n"), {"kind": "Service", "metadata": {"name": "s"}}]
+    stored = {"uid": "u", "resourceVersion": "1"}
+    items = [{**item, "metadata": {**item["metadata"], **stored}} for item in items]
     text = snapshot_bytes(items, "2026-01-01T00:00:00Z", {"x": "no"}, compress=name.endswith("gz"))
     (tmp_path / name).write_bytes(text)
     got = read_cluster(tmp_path / name)
-    assert (got.nodes, got.pods, len(got.objects)) == ([NODE], items[1:3], 1)
+    assert (got.nodes, got.pods, len(got.objects)) == (items[:1], items[1:3], 1)
     assert (got.taken_at, got.missing) == ("2026-01-01T00:00:00Z", {"x": "no"})
     document = json.loads(gzip.decompress(text) if name.endswith("gz") else text)
     assert (document["apiVersion"], document["kind"]) == ("starsched.dev/v1", "ClusterSnapshot")
+
+
+def test_what_no_cluster_has_seen_is_read_as_a_cluster_would(tmp_path: Path) -> None:
+    """A GPU in the limits alone was not asked for, and the pod went to a node without one."""
+    (tmp_path / "x.yaml").write_text(
+        "kind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: 4}}\n---\n"
+        "kind: LimitRange\nmetadata: {name: l}\n"
+        "spec: {limits: [{type: Container, default: {memory: 1Gi}}]}\n---\n"
+        "kind: Pod\nmetadata: {name: p}\nspec:\n  hostNetwork: true\n  containers:\n"
+        "  - {name: c, ports: [{containerPort: 80}], resources: {limits: {nvidia.com/gpu: 1}}}\n"
+    )
+    cluster = read_cluster(tmp_path / "x.yaml")
+    assert cluster.nodes[0]["status"]["allocatable"] == {"cpu": "4"}
+    [container] = cluster.pods[0]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"nvidia.com/gpu": "1", "memory": "1Gi"}
+    assert container["ports"][0]["hostPort"] == 80
+    assert cluster.is_written
+
+
+def test_all_problems_of_all_files_are_reported_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("kind: Pod\nmetadata: {name: p}\nspec:\n  nodename: x\n")
+    (tmp_path / "b.yaml").write_text("---\nkind: Node\nspec: {taints: [{effect: No}]}\n")
+    with pytest.raises(ManifestError) as error:
+        read_cluster(tmp_path)
+    first, second = str(error.value).splitlines()
+    assert first == (
+        f"{tmp_path}/a.yaml:4: document 1, Pod `p`: spec.nodename: no such field; "
+        "did you mean `nodeName`?"
+    )
+    assert second.startswith(f"{tmp_path}/b.yaml:3: document 1, Node: spec.taints[0].effect: want ")
 
 
 def test_an_empty_cluster_is_a_snapshot_too(tmp_path: Path) -> None:
@@ -109,7 +141,7 @@ def test_lists_documents_and_directories_are_read(tmp_path: Path) -> None:
     got = read_cluster(tmp_path)
     assert [p["metadata"]["name"] for p in got.pods] == ["z", "x", "y"]
     assert got.pods[0]["metadata"]["creationTimestamp"] == "2024-01-02T03:04:05Z"
-    assert got.nodes == [NODE]
+    assert [node["metadata"]["name"] for node in got.nodes] == ["n"]
     assert dict(got.skipped) == {"Secret": 1}
 
 
@@ -137,12 +169,13 @@ def test_a_directory_without_manifests_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_pod_gets_the_priority_of_its_class_and_no_node() -> None:
-    cluster = Cluster(priorities={"high": 7})
+    cluster = Cluster()
+    cluster.add({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7})
     got = cluster.pod_of(pod(priorityClassName="high", nodeName="n"))
     assert (got.priority, got.node_name) == (7, "")
     system = cluster.pod_of(pod(priorityClassName="system-node-critical"))
     assert system.priority == 2_000_001_000
-    with pytest.raises(ManifestError, match="no PriorityClass `low` is known"):
+    with pytest.raises(ManifestError, match="no PriorityClass with name low was found"):
         cluster.pod_of(pod(priorityClassName="low"))
 
 

@@ -546,7 +546,7 @@ def test_what_left_with_its_nodes_was_used_all_the_same(tmp_path: Path) -> None:
     gpus = node("gpus")
     gpus["status"]["allocatable"]["nvidia.com/gpu"] = "4"
     wants = pod("train", "1")
-    wants["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "4"
+    wants["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "4"}
     result = run(
         events(
             tmp_path,
@@ -566,7 +566,7 @@ def test_a_resource_that_no_node_has_any_more_is_not_used_a_thousand_times_over(
 ) -> None:
     """Pods from before ask for it: what they ask for was told as percents."""
     there = pod("old", nodeName="n")
-    there["spec"]["containers"][0]["resources"]["requests"]["example.com/slots"] = "9"
+    there["spec"]["containers"][0]["resources"]["limits"] = {"example.com/slots": "9"}
     (tmp_path / "there.json").write_text(json.dumps({"kind": "List", "items": [node("n"), there]}))
     back = node("n")
     back["status"]["allocatable"]["example.com/slots"] = "9"

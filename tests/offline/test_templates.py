@@ -10,7 +10,7 @@ from engine.offline.cluster_file import read_cluster
 from engine.offline.templates import planned_objects
 from engine.offline.world import ManifestError
 
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},
     "spec": {"schedulerName": "mine", "containers": [{"name": "main"}]},
 }
@@ -51,6 +51,73 @@ def test_a_deployment_has_the_replica_set_that_its_pods_spread_by() -> None:
     replica_set, *pods = planned_objects(workload("Deployment", replicas=2, selector=selector))
     assert (replica_set["kind"], replica_set["spec"]) == ("ReplicaSet", {"selector": selector})
     assert [pod["metadata"]["ownerReferences"][0]["kind"] for pod in pods] == ["ReplicaSet"] * 2
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_that_it_asks_for() -> None:
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    nodes = [
+        {"kind": "Node", "metadata": {"name": "a", "labels": {"disk": "ssd"}}},
+        {"kind": "Node", "metadata": {"name": "b"}},
+        {
+            "kind": "Node",
+            "metadata": {"name": "c", "labels": {"disk": "ssd"}},
+            "spec": {"taints": [taint]},
+        },
+    ]
+    spec = {**TEMPLATE["spec"], "nodeSelector": {"disk": "ssd"}}
+    daemon = workload("DaemonSet", template={**TEMPLATE, "spec": spec})
+    [made] = planned_objects(daemon, nodes=nodes)
+    [term] = made["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    tolerated = {one["key"].partition("/")[2] for one in made["spec"]["tolerations"]}
+    assert tolerated == {
+        "not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure",
+        "unschedulable",
+    }  # fmt: skip
+
+
+CLAIMED = """
+kind: ResourceClaimTemplate
+metadata: {name: gpu}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: d}}]}}}
+---
+kind: StorageClass
+metadata: {name: fast, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: p
+---
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]
+  template:
+    spec:
+      resourceClaims: [{name: g, resourceClaimTemplateName: gpu}]
+      volumes: [{name: tmp, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: slow}}}}]
+"""
+
+
+def test_claims_are_made_from_templates(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(CLAIMED)
+    cluster = read_cluster(tmp_path / "x.yaml")
+    claims = {
+        (one["kind"], one["metadata"]["name"]): one["spec"]
+        for one in cluster.objects
+        if one["kind"].endswith("Claim")
+    }
+    volumes = [(name, kind) for kind, name in claims if kind == "PersistentVolumeClaim"]
+    assert sorted(name for name, _ in volumes) == ["data-db-0", "data-db-1", "db-0-tmp", "db-1-tmp"]
+    assert claims["PersistentVolumeClaim", "data-db-0"]["storageClassName"] == "fast"
+    assert claims["PersistentVolumeClaim", "db-1-tmp"]["storageClassName"] == "slow"
+    first, _ = cluster.pods
+    assert first["status"]["resourceClaimStatuses"] == [
+        {"name": "g", "resourceClaimName": "db-0-g"}
+    ]
+    assert claims["ResourceClaim", "db-0-g"]["devices"]["requests"][0]["exactly"]["count"] == 1
+    mounted = {one["name"]: one for one in first["spec"]["volumes"]}
+    assert mounted["data"]["persistentVolumeClaim"] == {"claimName": "data-db-0"}
 
 
 @pytest.mark.parametrize("wrong", ["many", -1, True, 10**9])

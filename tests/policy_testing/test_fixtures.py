@@ -293,7 +293,7 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
         pytest.param(
             NODE + "---\nkind: Node\nmetadata: {name: b}\nspec:\n  taints:\n  - key: x\n"
             "    effect: 7\n",
-            "f.yaml:9: document 2, Node `b`: spec.taints[0].effect: want `str`, got `7` (int)",
+            "f.yaml:9: document 2, Node `b`: spec.taints[0].effect: want a string, got `7` (int)",
             id="wrong type",
         ),
         pytest.param(

@@ -1,0 +1,99 @@
+"""Asking the API server of a live cluster what it would store of a pod that does not exist yet.
+
+Owns the dry run: nothing is created. Who may not create pods there may not ask either.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from engine.cli.cluster_option import connect
+from engine.kube.errors import ApiError, Forbidden
+from engine.kube.resources import PODS
+from engine.lib import event_loop
+from engine.manifests.schema import Problem
+from engine.offline.admission import Refused
+
+_OPTIONS: Final = {"dryRun": "All", "fieldValidation": "Strict"}
+# What authorization says; admission refuses with the same code.
+_NOT_ALLOWED: Final = "cannot create resource"
+# Whether it is there already makes no difference to what would be stored.
+_OF_THE_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generateName")
+
+
+@contextmanager
+def api_errors() -> Iterator[None]:
+    """Convert errors of the cluster to those of commands."""
+    try:
+        yield
+    except ApiError as error:
+        raise click.ClickException(str(error)) from error
+
+
+class DryRun:
+    """What the API server of a cluster would store of pods.
+
+    Attributes:
+        was_asked: It has answered.
+        refusal: Why it may not be asked; empty if it was not, or may.
+    """
+
+    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
+        self._where = (kubeconfig, context)
+        self.was_asked = False
+        self.refusal = ""
+
+    def stored(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        """*pod* as the API server would store it; None if it may not be asked.
+
+        Raises `Refused` with what it objects to, and `ApiError` if it does not answer.
+        """
+        if self.refusal:
+            return None
+        try:
+            found: dict[str, Any] = event_loop.run(self._ask(pod))
+        except Forbidden as error:
+            if _NOT_ALLOWED not in error.message:
+                raise Refused(pod, [Problem((), error.message)]) from error
+            self.refusal = error.message
+            return None
+        except ApiError as error:
+            if not 400 <= error.status < 500:
+                raise
+            raise Refused(pod, [Problem((), error.message)]) from error
+        self.was_asked = True
+        return found
+
+    async def _ask(self, pod: dict[str, Any]) -> dict[str, Any]:
+        given = pod.get("metadata") or {}
+        # Its name may be taken by the pod that it will replace.
+        metadata = {key: value for key, value in given.items() if key not in _OF_THE_SERVER}
+        prefix = given.get("generateName") or f"{metadata.pop('name', 'pod')}-"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**metadata, "generateName": prefix},
+            "spec": pod.get("spec"),
+        }
+        namespace = metadata.get("namespace") or "default"
+        async with await connect(*self._where) as client:
+            raw = await client.create(PODS, msgspec.json.encode(body), namespace, params=_OPTIONS)
+        stored: dict[str, Any] = msgspec.json.decode(raw)
+        kept = {k: v for k, v in stored["metadata"].items() if k not in _OF_THE_SERVER}
+        named = {key: given[key] for key in ("name", "generateName") if key in given}
+        if "name" not in named:
+            kept.pop("name", None)
+        return {"kind": "Pod", **stored, "metadata": {**kept, **named}}
+
+    @property
+    def note(self) -> str:
+        """How the pods of manifests were read, in one sentence."""
+        if self.was_asked:
+            return "manifests are read as the API server stores them: it was asked by a dry run"
+        if self.refusal:
+            return f"the API server may not be asked by a dry run: {self.refusal}"
+        return ""

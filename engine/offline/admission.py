@@ -1,0 +1,151 @@
+"""Manifests that no cluster has seen yet, as the API server would store them.
+
+Owns which manifests those are, and what is forgiven them: a manifest that is only decided about
+may be a sketch. What the API server does is `engine.manifests`'.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from engine.manifests import admission, defaults, kinds, validation
+from engine.manifests.errors import ApiStatus, Cause
+from engine.manifests.field_errors import Steps, place_of, written
+from engine.manifests.kinds import BY_MANIFEST, KINDS, Kind
+from engine.manifests.schema import Problem, without_nulls
+from engine.offline.world import Manifest, ManifestError
+
+#: What kube-apiserver does to a new object by default and is not done here.
+NOT_DONE: Final = (
+    "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "NamespaceLifecycle", "PodSecurity",
+    "ResourceQuota", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
+)  # fmt: skip
+
+_KINDS: Final = {kind.kind: kind for kind in reversed(KINDS)}
+_SYSTEM_CLASSES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+# No decision reads these: a sketch of a pod may leave them out.
+_FORGIVEN: Final = (".name", ".image", "spec.containers")
+# The fields that refusals of admission are about, by a word in them.
+_FIELDS: Final[dict[str, Steps]] = {
+    "PriorityClass": ("spec", "priorityClassName"),
+    "RuntimeClass": ("spec", "runtimeClassName"),
+}
+_PRIORITY: Final = ("priority", "priorityClassName", "preemptionPolicy")
+
+
+class Refused(ManifestError):
+    """A manifest that the API server would refuse; *problems* has the field of each, if known."""
+
+    def __init__(self, manifest: Manifest, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        metadata = manifest.get("metadata") or {}
+        named = f"{manifest.get('kind') or 'Pod'} `{metadata.get('name') or ''}`"
+        super().__init__("\n".join(f"{named}: {one}" for one in self.problems))
+
+
+class KnownObjects:
+    """The objects that admission looks up, by kind, namespace and name; the last of a name counts.
+
+    The classes that every cluster has are there from the start.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[Kind, dict[tuple[str, str], dict[str, Any]]] = {}
+        for name, value in _SYSTEM_CLASSES.items():
+            self.add({"kind": "PriorityClass", "metadata": {"name": name}, "value": value})
+
+    def add(self, manifest: dict[str, Any]) -> None:
+        """Add an object, if it is of a kind that the API has."""
+        kind = kind_of(manifest)
+        if kind is not None:
+            self._objects.setdefault(kind, {})[self._key(kind, manifest)] = manifest
+
+    def update(self, other: "KnownObjects") -> None:
+        """Add the objects of *other*, which replace those of the same name."""
+        for kind, objects in other._objects.items():
+            self._objects.setdefault(kind, {}).update(objects)
+
+    def find(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any] | None:
+        """The object's manifest, or None."""
+        return self._objects.get(kind, {}).get((namespace, name))
+
+    def every(self, kind: Kind) -> Iterable[dict[str, Any]]:
+        """Every object of a kind."""
+        return self._objects.get(kind, {}).values()
+
+    @staticmethod
+    def _key(kind: Kind, manifest: Manifest) -> tuple[str, str]:
+        metadata = manifest.get("metadata") or {}
+        namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
+        return str(namespace), str(metadata.get("name") or "")
+
+
+def kind_of(manifest: Manifest) -> Kind | None:
+    """The kind of the API that *manifest* is of; one without `apiVersion` is of the usual one."""
+    name, version = manifest.get("kind"), manifest.get("apiVersion")
+    if not isinstance(name, str):
+        return None
+    return _KINDS.get(name) if version is None else BY_MANIFEST.get((str(version), name))
+
+
+def is_of_cluster(manifest: Manifest) -> bool:
+    """True if an API server has stored *manifest*: it is not admitted a second time."""
+    metadata = manifest.get("metadata")
+    return isinstance(metadata, Mapping) and bool(
+        metadata.get("uid") and metadata.get("resourceVersion")
+    )
+
+
+def admitted(manifest: dict[str, Any], known: KnownObjects) -> dict[str, Any]:
+    """*manifest* as the API server would store it, with the status that it has.
+
+    A priority that a pod has already stays. Raises `Refused`.
+    """
+    kind = kind_of(manifest)
+    if kind is None or is_of_cluster(manifest):
+        return manifest
+    found: dict[str, Any] = without_nulls(kind, msgspec.json.decode(msgspec.json.encode(manifest)))
+    metadata = found.setdefault("metadata", {})
+    if kind is kinds.RESOURCE_CLAIMS:
+        # Devices are taken by a claim's uid, which is the API server's to give.
+        metadata.setdefault("uid", f"{metadata.get('namespace') or 'default'}/{metadata['name']}")
+    own = _own_priority(kind, found)
+    try:
+        defaults.set_defaults(kind, found)
+        admission.admit(kind, found, known)
+    except ApiStatus as error:
+        # Which object it is about is said anyway.
+        why = error.message.partition(" is forbidden: ")[2] or error.message
+        at = next((path for word, path in _FIELDS.items() if word in why), ())
+        raise Refused(manifest, [Problem(at, why)]) from error
+    if own:
+        found["spec"].update(own)
+    causes = [cause for cause in validation.problems(kind, found) if not _is_forgiven(cause)]
+    if causes:
+        raise Refused(manifest, [Problem(*_placed(found, cause)) for cause in causes])
+    return found
+
+
+def _own_priority(kind: Kind, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The priority that *manifest* has, taken out of it; empty if admission has to find it."""
+    spec = manifest.get("spec")
+    if kind not in (kinds.PODS, kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS) or not spec:
+        return {}
+    if spec.get("priority") is None:
+        return {}
+    return {name: spec.pop(name) for name in _PRIORITY if name in spec}
+
+
+def _is_forgiven(cause: Cause) -> bool:
+    return cause.reason == "FieldValueRequired" and cause.field.endswith(_FORGIVEN)
+
+
+def _placed(manifest: Manifest, cause: Cause) -> tuple[Steps, str]:
+    """Where in *manifest* the field of *cause* is, and what is wrong with it."""
+    at = place_of(manifest, f".{cause.field}", "")
+    rest = cause.field.removeprefix(written(at))
+    return at, cause.message if not rest else f"{cause.field}: {cause.message}"
