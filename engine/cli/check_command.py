@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
 from engine.cli import terminal
-from engine.cli.acceptance_check import as_document, as_problem, population_of, rejected_by
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
@@ -20,14 +19,17 @@ from engine.cli.progress_bar import working
 from engine.cli.table import print_table
 from engine.cli.terminal import escape, wide_option
 from engine.language.syntax import parse, with_loaded
-from engine.offline.acceptance import RejectedPods
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.lint.cost import HookCost, hook_cost
 from engine.policy.lint.fixes import without_unused_loads
 from engine.policy.lint.linter import lint_files
-from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
+
+# What only an option needs is imported where it is used: editors check a file on each save.
+if TYPE_CHECKING:
+    from engine.offline.acceptance import RejectedPods
+    from engine.policy.reuse import HookReuse
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
@@ -96,7 +98,11 @@ def check_command(
     if never_rejects_everything != bool(inputs):
         raise click.UsageError("want --never-rejects-everything and --on together, got one of them")
     # 1. Load: each directory is one set of files.
-    population = population_of(inputs) if inputs else None
+    population = None
+    if inputs:
+        from engine.cli.acceptance_check import as_document, as_problem, population_of, rejected_by
+
+        population = population_of(inputs)
     sets = read_paths(paths)
     if fix:
         sets = _fixed(sets)
@@ -142,9 +148,9 @@ class CheckReport:
 
     problems: list[Problem] = field(default_factory=list)
     lints: dict[Problem, str] = field(default_factory=dict)
-    hooks: list[HookReuse] = field(default_factory=list)
+    hooks: "list[HookReuse]" = field(default_factory=list)
     costs: list[HookCost] = field(default_factory=list)
-    rejected: list[RejectedPods] = field(default_factory=list)
+    rejected: "list[RejectedPods]" = field(default_factory=list)
     policies: int = 0
     documents: int = 0
 
@@ -168,6 +174,8 @@ def check_set(
         found += load_problems(bundle, files)
         is_decidable = all(problem.severity != "error" for problem in found)
         if reads:
+            from engine.policy.reuse import reuse_problems
+
             hooks = _reads(bundle, files)
             report.hooks += hooks
             modules = {name: policy.module for name, policy in bundle.policies.items()}
@@ -177,7 +185,7 @@ def check_set(
             report.costs += _costs(bundle, files)
     # What a file seems to mean is not worth a warning as long as it cannot run.
     broken = {problem.file for problem in found if problem.severity == "error"}
-    for finding in lint_files(files.texts):
+    for finding in lint_files(files.texts, files.selected | set(_loaded(files))):
         problem = replace(finding.problem, file=files.shown(finding.problem.file))
         if problem.file not in broken:
             report.lints[problem] = finding.lint
@@ -256,8 +264,10 @@ def _invalid_keys(files: PolicyFiles) -> Iterator[Problem]:
             yield Problem(files.shown(name), 0, 0, message, hint, "warning")
 
 
-def _reads(bundle: Bundle, files: PolicyFiles) -> list[HookReuse]:
+def _reads(bundle: Bundle, files: PolicyFiles) -> "list[HookReuse]":
     """What the hooks of the named files read, in the order of their policies."""
+    from engine.policy.reuse import hook_reuse
+
     return [
         hook_reuse(policy.name, hook, policy.hooks[hook])
         for policy in bundle.policies.values()
@@ -266,7 +276,7 @@ def _reads(bundle: Bundle, files: PolicyFiles) -> list[HookReuse]:
     ]
 
 
-def _print_reads(hooks: list[HookReuse]) -> None:
+def _print_reads(hooks: "list[HookReuse]") -> None:
     if not hooks:
         return
     columns = (
@@ -312,8 +322,7 @@ def _fixed(sets: list[PolicyFiles]) -> list[PolicyFiles]:
     for files in sets:
         texts = dict(files.texts)
         for file in sorted(files.selected):
-            found = [f for f in lint_files(files.texts) if f.problem.file == file]
-            text = without_unused_loads(texts[file], found)
+            text = without_unused_loads(texts[file], lint_files(files.texts, [file]))
             if text != texts[file]:
                 path = files.directory / file
                 is_dos = b"\r\n" in path.read_bytes()

@@ -10,12 +10,6 @@ from pathlib import Path
 import click
 
 from engine.cli.output_file import real_place
-from engine.offline.cluster_file import ClusterFileError, manifest_files, unpacked
-from engine.offline.decision_log import LogError
-from engine.offline.given_objects import GivenError
-from engine.offline.workload import WorkloadError
-from engine.offline.world import ManifestError
-from engine.policy_testing.fixtures import FixtureError, find_misshapen
 
 
 class InputError(click.ClickException):
@@ -34,12 +28,21 @@ def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
     """Convert errors about *paths*, or about written files, to `InputError`."""
     try:
         yield
-    except (WorkloadError, ClusterFileError, LogError, GivenError) as error:
-        raise InputError(str(error)) from error
     except OSError as error:
         raise InputError(reason_of(error)) from error
-    except ManifestError as error:
-        raise InputError(_with_place(error, list(paths))) from error
+    except ValueError as error:
+        # Imported where there is an error: what reads clusters is large.
+        from engine.offline.cluster_file import ClusterFileError
+        from engine.offline.decision_log import LogError
+        from engine.offline.given_objects import GivenError
+        from engine.offline.workload import WorkloadError
+        from engine.offline.world import ManifestError
+
+        if isinstance(error, WorkloadError | ClusterFileError | LogError | GivenError):
+            raise InputError(str(error)) from error
+        if isinstance(error, ManifestError):
+            raise InputError(_with_place(error, list(paths))) from error
+        raise
 
 
 def reason_of(error: OSError) -> str:
@@ -66,8 +69,11 @@ def require_places(*paths: Path | None) -> None:
         files.add(place)
 
 
-def _with_place(error: ManifestError, paths: list[Path]) -> str:
+def _with_place(error: ValueError, paths: list[Path]) -> str:
     """What is wrong with a manifest, with the file and line where one of *paths* has the like."""
+    from engine.offline.cluster_file import ClusterFileError, manifest_files, unpacked
+    from engine.policy_testing.fixtures import FixtureError, find_misshapen
+
     for path in paths:
         try:
             for file in manifest_files(path):

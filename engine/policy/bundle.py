@@ -17,7 +17,7 @@ from engine.framework.extender import Extender
 from engine.framework.profile import Profile
 from engine.language.effects import ALL
 from engine.language.summaries import COUNT
-from engine.language.syntax import docstring, loads_of, parse
+from engine.language.syntax import docstring, loads_of, parse, with_loaded
 from engine.model.event_kinds import NODE
 from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
@@ -33,6 +33,7 @@ from engine.policy.file_names import (
     TEST_SUFFIX,
     is_document,
 )
+from engine.policy.hook_signatures import hook_signatures
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.rollout_config import profile_problems
 from engine.policy.shipped import (
@@ -56,6 +57,7 @@ class Policy:
         name: How a configuration names it: the plugin (`NodeName`), or the file's stem.
         module: Its path among the files.
         hooks: What each hook reads, by hook.
+        parameters: The names of its parameters, by hook.
         defaults: The arguments that it declares. A default that is computed is
             `arguments.UNKNOWN`.
         doc: Its docstring.
@@ -65,6 +67,7 @@ class Policy:
     name: str
     module: str
     hooks: Mapping[str, Reads]
+    parameters: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, Any]
     doc: str
     is_builtin: bool
@@ -169,7 +172,8 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     problems += [_unloaded(policy) for policy in _idle(files, policies)]
     if configuration is not None or runtime.facts.sources:
         file = "" if configuration is None else configuration.file
-        problems += _facts_of_no_source(resolved, policies, runtime.facts, file)
+        read_facts = {n: p for n, p in policies.items() if _may_read_facts(files, p.module)}
+        problems += _facts_of_no_source(resolved, read_facts, runtime.facts, file)
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         raise PolicyErrors(errors)
@@ -260,8 +264,37 @@ def policy_name(file: str) -> str:
 @functools.cache
 def _builtin_policy(name: str, module: str) -> Policy:
     # Shipped files load shipped files only, so nothing that a user writes can change this.
-    files = shipped_files()
-    return _policy(name, module, files[module], analyse(files, module), is_builtin=True)
+    text = shipped_files()[module]
+    hooks = _ShippedHooks(module, tuple(hook_signatures(text)))
+    return _policy(name, module, text, hooks, is_builtin=True)
+
+
+class _ShippedHooks(Mapping[str, Reads]):
+    """What the hooks of a shipped file read, analysed when it is first asked for.
+
+    The names alone, which is all that is asked of most of them when a file is checked, are known
+    without that.
+    """
+
+    def __init__(self, module: str, names: tuple[str, ...]) -> None:
+        self._module: Final = module
+        self._names: Final = names
+
+    @functools.cached_property
+    def _reads(self) -> dict[str, Reads]:
+        return analyse(shipped_files(), self._module)
+
+    def __getitem__(self, hook: str) -> Reads:
+        return self._reads[hook]
+
+    def __contains__(self, hook: object) -> bool:
+        return hook in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _policy(
@@ -270,7 +303,8 @@ def _policy(
     return Policy(
         name=name,
         module=module,
-        hooks=MappingProxyType(dict(reads)),
+        hooks=MappingProxyType(reads),
+        parameters={hook: one.params for hook, one in hook_signatures(text).items()},
         defaults=MappingProxyType(dict(declaration(text).defaults)),
         doc=docstring(text),
         is_builtin=is_builtin,
@@ -303,6 +337,12 @@ def _unloaded(policy: Policy) -> Problem:
     )
 
 
+def _may_read_facts(files: Files, module: str) -> bool:
+    """False if no text that *module* is made of names a field of facts."""
+    texts = [files[file] for file in with_loaded(files, [module])]
+    return any(field in text for text in texts for field in FACT_FIELDS)
+
+
 def _facts_of_no_source(
     resolved: Profiles, policies: Mapping[str, Policy], facts: FactsConfig, configured_in: str
 ) -> Iterator[Problem]:
@@ -311,7 +351,7 @@ def _facts_of_no_source(
     Not reported for a policy that has a source for one of its facts: the others may be optional.
     """
     used = {e.policy for p in resolved.profiles for point in p.points.values() for e in point}
-    for policy in (policies[name] for name in sorted(used)):
+    for policy in (policies[name] for name in sorted(used & policies.keys())):
         paths = {p for reads in policy.hooks.values() for view in VIEWS for p in reads.of(view)}
         parts = [path.removesuffix("]").partition("[") for path in paths]
         names = sorted({fact for field, _, fact in parts if field in FACT_FIELDS and fact})

@@ -104,6 +104,11 @@ class PolicyFile(Protocol):
         ...
 
     @property
+    def parameters(self) -> Mapping[str, tuple[str, ...]]:
+        """The parameters of its hooks."""
+        ...
+
+    @property
     def defaults(self) -> Mapping[str, Any]:
         """The arguments that it declares."""
         ...
@@ -213,7 +218,7 @@ class _Builder:
 
     def _needs_state(self, name: str) -> bool:
         policy = self._policies[name]
-        return policy.is_builtin and "state" in policy.hooks["filter"].params
+        return policy.is_builtin and "state" in policy.parameters["filter"]
 
     def _hooks_of_the_users(self, name: str) -> str:
         policy = self._policies.get(name)

@@ -117,7 +117,10 @@ class PolicySource:
         return frozenset(
             load.name
             for file, text in self.files.items()
-            if "load(" in text and file != self.file and (tree := parse(text)) is not None
+            if "load(" in text
+            and own in text
+            and file != self.file
+            and (tree := parse(text)) is not None
             for load in loads_of(tree)
             if load.module.rpartition("/")[2] == own
         )
