@@ -6,6 +6,7 @@ the server's diagnostics about Python are dropped, as are completions and edits 
 not have. All other messages are passed unchanged.
 """
 
+import builtins
 import contextlib
 import re
 import subprocess
@@ -16,6 +17,7 @@ from typing import IO, Any, BinaryIO, Final
 
 import msgspec
 
+from engine.language.prelude import known_names
 from engine.offline.typed_text import typed
 
 _FULL_TEXT: Final = 1
@@ -30,6 +32,8 @@ _FOR_PYTHON: Final = (
     "executeCommandProvider",
 )
 _KEYWORD: Final = 14  # a kind of completion
+_NAMES: Final = (3, 7)  # the kinds of functions and classes; methods are of another one
+_OF_PYTHON: Final = frozenset(vars(builtins)) - known_names()
 _KEYWORDS: Final = re.compile(
     "and|break|continue|def|elif|else|for|if|in|lambda|not|or|pass|return|True|False|None"
 )
@@ -141,6 +145,8 @@ def _is_for_python(item: Message) -> bool:
     label = str(item["label"])
     if item.get("kind") == _KEYWORD:
         return _KEYWORDS.fullmatch(label) is None
+    if item.get("kind") in _NAMES and label in _OF_PYTHON:
+        return True
     return bool(item.get("additionalTextEdits")) or (label[:2] == label[-2:] == "__")
 
 
