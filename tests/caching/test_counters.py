@@ -250,7 +250,9 @@ def test_a_dry_run_of_pods_that_come_and_go_counts_as_if_they_had(
     parts = [_of_app("web")]
     column = counters.column(b"web", parts, np.ones(1, np.bool_))
     changes = PodChanges(0, [pods[name] for name in added], [pods[name] for name in removed])
-    row = counters.row(b"web", parts, column, changes)
+    info = cache.node_info("node")
+    assert info is not None
+    row = counters.row(b"web", parts, column, changes, info)
     assert (row.is_empty, row.here) == (empty, here)
 
 

@@ -421,13 +421,19 @@ def test_a_dry_run_counts_as_if_the_pods_had_come_and_gone(seed: int) -> None:
         there = list(info.pods.values())
         removed = rng.sample(there, rng.randint(0, len(there)))
         added = [_pod(rng, f"new-{i}", info.name) for i in range(rng.randrange(3))]
+        after = info
+        for pod in removed:
+            after = after.without_pod(pod.uid)
+        for pod in added:
+            after = after.with_pod(pod)
         pods_on = history.pods_on()
         pods_on[info.name] = [pod for pod in there if pod not in removed] + added
         for key, columns in history.ask(snapshot):
             parts, mask = history.asked[key], history.masks[key]
             want = Count.of(parts, snapshot.infos, pods_on, mask, history.teams)
             for counters, column in zip(history.counters, columns, strict=True):
-                row = counters.row(key, parts, column, PodChanges(slot, added, removed))
+                changes = PodChanges(slot, added, removed)
+                row = counters.row(key, parts, column, changes, after)
                 want.check(row)
                 assert row.here == want.here[slot]
                 for pod in (*added, *there):
