@@ -125,7 +125,8 @@ class _Counter:
         # those may be many, each with a label of its own.
         self._is_of_terms = all(part["kind"] == "terms" for part in of_pods)
         self._of_terms: dict[tuple[str, bytes], Sequence[Contribution]] = {}
-        self.keys: tuple[str, ...] = tuple(dict.fromkeys(k for p in parts for k in p["keys"]))
+        keys = parts[0]["keys"] if len(parts) == 1 else (k for p in parts for k in p["keys"])
+        self.keys: tuple[str, ...] = tuple(keys)
         terms = sum(part["own"].count() for part in parts if "own" in part)
         #: How many terms of an incoming pod it holds, if that is what makes it large.
         self.many_terms = terms if terms > _MANY_TERMS else 0

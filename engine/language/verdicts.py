@@ -320,21 +320,28 @@ def _check_counters(v, functions):
     if _are_counters([v]) and type(v) == "dict":
         text = "counters() returned a counter, want " + want
         return {"k": "type", "m": text, "h": "a list of one will do: `[count_pods(...)]`"}
-    by_hook = v if type(v) == "dict" else {"filter": v, "score": v}
-    for hook, counters in by_hook.items():
+    # Counters of one pod mostly ask for the same label keys, as many as the pod has: a list of them
+    # is in the answer once, and its place in the counters.
+    found, keys = {}, []
+    for hook, counters in (v if type(v) == "dict" else {"filter": v, "score": v}).items():
         if hook not in ("filter", "score"):
             return _wrong("counters", v, 'a dict with the keys "filter" and "score"')
         if not _are_counters(counters):
             return _wrong("counters", v, want)
+        found[hook] = []
         for counter in counters:
+            parts = []
             for part in counter if type(counter) == "list" else [counter]:
                 name = part["among"]
-                if name == None or name in functions:
-                    continue
-                known = ", ".join(functions) or "a function among_x(pod, node) of this file"
-                text = "counters() returned a counter with `among = %s`, want %s"
-                return {"k": "type", "m": text % (repr(name), known), "h": ""}
-    return {"by_hook": by_hook}
+                if name != None and name not in functions:
+                    known = ", ".join(functions) or "a function among_x(pod, node) of this file"
+                    text = "counters() returned a counter with `among = %s`, want %s"
+                    return {"k": "type", "m": text % (repr(name), known), "h": ""}
+                if not keys or keys[-1] != part["keys"]:
+                    keys.append(part["keys"])
+                parts.append(part | {"keys": len(keys) - 1})
+            found[hook].append(parts)
+    return {"by_hook": found | {"keys": keys}}
 
 _COUNTERS = {
     "pods": {

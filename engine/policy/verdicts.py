@@ -9,8 +9,9 @@ are dropped first, and dead node projections are compacted away.
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,19 +39,25 @@ SCORE_NONE: Final = NO_SCORE
 _INHERITED_PART: Final = 4
 
 
-#: Bytes of a question, or of what is kept of a pod, that are too many to be kept for others: few
-#: pods are as large, and they would leave nothing to the others. Creators of pods decide about it.
+#: Bytes of a question and its answer, or of what is kept of a pod, that are too many to be kept for
+#: others: few pods are as large, and they would leave nothing to the others. Creators of pods
+#: decide about it.
 LARGE: Final = 256 << 10
-# Of the tables of such questions: a decision needs some of them more than once.
-_MOST_LARGE_BYTES: Final = 8 << 20
+# Of such questions, by kind: a decision needs some of them more than once.
+_MOST_LARGE_BYTES: Final = 2 << 20
 
 # Bytes of all tables together.
 _CAPACITY_BYTES: Final = 64 << 20
-# Questions whose answers are kept of those about a pod alone, and their bytes.
+# Questions whose answers are kept of those about a pod alone, and their bytes; the same of those
+# about a pod and one node.
 _MOST_SINGLES: Final = 16_384
-_MOST_SINGLE_BYTES: Final = 16 << 20
+_MOST_SINGLE_BYTES: Final = 8 << 20
+# A decoded answer takes up to so many times the bytes of its text.
+_DECODED: Final = 16
 
 Question = TypeVar("Question", bound=tuple[object, ...])
+
+_encode = msgspec.json.encode
 
 
 class Reasons:
@@ -137,6 +144,40 @@ class Table:
         self.epoch = epoch
 
 
+class _Answers(Generic[Question]):
+    """Answers by question, those used last; of those to large questions, or large, only some.
+
+    `bytes`: what the questions and their answers take.
+    """
+
+    def __init__(self) -> None:
+        self.known: OrderedDict[Question, Any] = OrderedDict()
+        self.bytes = 0
+        self._large: dict[Question, int] = {}
+        self._large_bytes = 0
+
+    def put(self, question: Question, answer: Any) -> None:
+        """Keep the *answer* to a question that has none."""
+        self.known[question] = answer
+        size = _size_of(question, answer)
+        self.bytes += size
+        if size > LARGE:
+            self._large[question] = size
+            self._large_bytes += size
+
+    def evict(self) -> None:
+        """Forget what is too much; the newest stays."""
+        while self._large_bytes > _MOST_LARGE_BYTES and len(self._large) > 1:
+            self._forget(next(iter(self._large)))
+        known = self.known
+        while len(known) > _MOST_SINGLES or (self.bytes > _MOST_SINGLE_BYTES and len(known) > 1):
+            self._forget(next(iter(known)))
+
+    def _forget(self, question: Question) -> None:
+        self.bytes -= _size_of(question, self.known.pop(question))
+        self._large_bytes -= self._large.pop(question, 0)
+
+
 class VerdictMemo:
     """All tables of one bundle revision, with the batch that fills what they miss.
 
@@ -156,10 +197,8 @@ class VerdictMemo:
         self._tables: OrderedDict[tuple[int, str, bytes, bytes, int], Table] = OrderedDict()
         self._large: dict[tuple[int, str, bytes, bytes, int], Table] = {}  # of large questions
         self._bytes = 0
-        self._singles: OrderedDict[tuple[int, str, bytes, bytes], Any] = OrderedDict()
-        self._node_singles: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
-        #: Of the questions of both.
-        self.single_bytes = 0
+        self._singles = _Answers[tuple[int, str, bytes, bytes]]()
+        self._node_singles = _Answers[tuple[int, str, bytes, bytes, bytes]]()
         self._codes: dict[tuple[str, ...], int] = {}
         self.asked = 0  # entries evaluated
         self.round_trips = 0
@@ -181,14 +220,12 @@ class VerdictMemo:
         """
         self.reasons = other.reasons.copy()
         self._codes = other._codes.copy()
-        for question, verdict in reusable_entries(other._singles, instances):
+        for question, verdict in reusable_entries(other._singles.known, instances):
             if not isinstance(verdict, PolicyFailure):
-                self._singles[question] = verdict
-                self.single_bytes += _size_of(question)
-        for asked, verdict in reusable_entries(other._node_singles, instances):
+                self._singles.put(question, verdict)
+        for asked, verdict in reusable_entries(other._node_singles.known, instances):
             if not isinstance(verdict, PolicyFailure):
-                self._node_singles[asked] = verdict
-                self.single_bytes += _size_of(asked)
+                self._node_singles.put(asked, verdict)
         # The tables that were used last, up to a part of what there may be.
         kept: list[tuple[tuple[int, str, bytes, bytes, int], Table]] = []
         for (instance, hook, pod, extra, place), table in reversed(other._tables.items()):
@@ -212,11 +249,12 @@ class VerdictMemo:
     def single(self, instance: int, hook: str, pod: bytes, extra: bytes = b"{}") -> Any:
         """The verdict of a per-pod hook, or a `PolicyFailure`."""
         question = (instance, hook, pod, extra)
-        if question not in self._singles:
+        known = self._singles.known
+        if question not in known:
             return self.singles([question])[0]
-        self._singles.move_to_end(question)
+        known.move_to_end(question)
         self.answered += 1
-        return self._singles[question]
+        return known[question]
 
     def singles(self, questions: Sequence[tuple[int, str, bytes, bytes]]) -> list[Any]:
         """The verdicts of per-pod hooks, those not known in one round trip."""
@@ -232,10 +270,11 @@ class VerdictMemo:
 
     def _asked_singles(
         self,
-        known: OrderedDict[Question, Any],
+        kept: _Answers[Question],
         questions: Sequence[Question],
         call_of: Callable[[Question], Call],
     ) -> list[Any]:
+        known = kept.known
         missing = [q for q in dict.fromkeys(questions) if q not in known]
         fresh: dict[Question, Any] = {}
         if missing:
@@ -243,8 +282,7 @@ class VerdictMemo:
             for question, answer in zip(missing, answers, strict=True):
                 verdict = fresh[question] = answer[0]
                 if not (isinstance(verdict, PolicyFailure) and verdict.is_transient):
-                    known[question] = verdict
-                    self.single_bytes += _size_of(question)
+                    kept.put(question, verdict)
         result = []
         for question in questions:
             if question in fresh:
@@ -252,10 +290,8 @@ class VerdictMemo:
             else:
                 known.move_to_end(question)
                 result.append(known[question])
-        while len(known) > _MOST_SINGLES or (
-            self.single_bytes > _MOST_SINGLE_BYTES and len(known) > 1
-        ):
-            self.single_bytes -= _size_of(known.popitem(last=False)[0])
+        if fresh:
+            kept.evict()
         self.answered += len(questions)
         return result
 
@@ -393,6 +429,11 @@ class VerdictMemo:
         """Bytes of all tables together, with what they answer."""
         return self._bytes
 
+    @property
+    def single_bytes(self) -> int:
+        """Bytes of what is kept besides tables: questions and their answers."""
+        return self._singles.bytes + self._node_singles.bytes
+
 
 def _text_size(table: Table) -> int:
     return len(table.pod) + len(table.extra)
@@ -412,5 +453,6 @@ def _each_once(ids: NDArray[np.intp], size: int) -> NDArray[np.intp]:
     return ids
 
 
-def _size_of(question: tuple[object, ...]) -> int:
-    return sum(len(part) for part in question if type(part) is bytes)
+def _size_of(question: tuple[object, ...], answer: Any) -> int:
+    asked = sum(len(part) for part in question if type(part) is bytes)
+    return asked + _DECODED * len(_encode(answer))

@@ -525,22 +525,28 @@ class PodClassifier:
             plain.reads_count,
         )
 
-    def _specs(self, enabled: EnabledPolicy, hook: str, pod: Pod, snapshot: Snapshot) -> Any:
-        """What the policy wants counted for *hook*, or a `PolicyFailure`."""
+    def _specs(
+        self, enabled: EnabledPolicy, hook: str, pod: Pod, snapshot: Snapshot
+    ) -> list[list[dict[str, Any]]] | PolicyFailure:
+        """The parts of each counter that the policy wants for *hook*."""
         if "counters" not in self._bundle.policies[enabled.policy].hooks:
             return []
-        specs = self.ask(enabled, "counters", pod, snapshot)
-        return specs.get(hook) or [] if isinstance(specs, dict) else specs
+        answer = self.ask(enabled, "counters", pod, snapshot)
+        if isinstance(answer, PolicyFailure):
+            return answer
+        keys = [tuple(each) for each in answer["keys"]]
+        return [
+            [part | {"keys": keys[part["keys"]]} for part in spec] for spec in answer.get(hook, ())
+        ]
 
     def _counter(
         self,
         enabled: EnabledPolicy,
-        spec: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        parts: Sequence[dict[str, Any]],
         pod: Pod,
         snapshot: Snapshot,
         state: bytes | None,
     ) -> CounterUse:
-        parts = [dict(part) for part in ([spec] if isinstance(spec, Mapping) else spec)]
         eligible: EligibleNodes | None = None
         own: list[dict[str, Any]] = []
         for part in parts:
@@ -557,7 +563,9 @@ class PodClassifier:
                 eligible = EligibleNodes(enabled, name, use.column, use.pod, use.extra)
         # Counters over the same pods but other nodes must not share their sums.
         which = "" if eligible is None else f"{enabled.instance} {eligible.hook} "
-        key = which.encode() + (eligible.pod if eligible is not None else b"") + _encode(parts)
+        text = which.encode() + (eligible.pod if eligible is not None else b"") + _encode(parts)
+        # Pods decide how long that is, and counters outlive them.
+        key = hashlib.blake2b(text, digest_size=16).digest()
         for part in own:
             part["own"] = own_terms(pod)
         return CounterUse(key, parts, eligible)

@@ -19,9 +19,8 @@ _PODS: Final = 10
 _MORE: Final = {
     "much-anti-affinity": 1.4,
     "tolerations": 1.4,
-    "node-terms": 1.55,
-    "equal-node-terms": 1.55,
-    "spreading": 2.7,
+    "node-terms": 1.4,
+    "equal-node-terms": 1.4,
 }
 
 
