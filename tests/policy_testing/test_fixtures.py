@@ -300,7 +300,7 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
             "kind: List\nitems:\n- kind: Node\n  metadata:\n    name: a\n    labels:\n"
             "      zone: z1\n      size: 5\n",
             "f.yaml:8: document 1, items[0], Node `a`: metadata.labels.size: "
-            "want `str`, got `5` (int)",
+            "want a string, got `5` (int)",
             id="label that is no text",
         ),
         pytest.param(
@@ -343,7 +343,7 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
         pytest.param(
             "kind: Pod\nmetadata: {name: p}\nspec:\n  priorityClassName: high\n",
             "f.yaml:4: document 1, Pod `default/p`: spec.priorityClassName: "
-            "want a PriorityClass of the fixture, got `high`",
+            "no PriorityClass with name high was found",
             id="priority class",
         ),
         pytest.param(
@@ -361,8 +361,8 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
         pytest.param("kind: Node\n  metadata: {\n", "f.yaml:2:11: want YAML: ", id="no YAML"),
         pytest.param(
             "kind: PersistentVolumeClaim\nmetadata: {name: c}\nspec:\n  accessModes: 4\n",
-            "f.yaml:4: document 1, PersistentVolumeClaim `default/c`: spec.accessModes: "
-            "want `array`, got `4` (int)",
+            "f.yaml:4: document 1, PersistentVolumeClaim `c`: spec.accessModes: "
+            "want an array, got `4` (int)",
             id="claim",
         ),
     ],
