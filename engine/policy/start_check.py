@@ -127,6 +127,10 @@ class _AnyPolicy:
         return dict.fromkeys(self.hook_names)
 
     @property
+    def parameters(self) -> Mapping[str, tuple[str, ...]]:
+        return dict.fromkeys(self.hook_names, ())
+
+    @property
     def defaults(self) -> Mapping[str, Any]:
         return _AnyArguments()
 

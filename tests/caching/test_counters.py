@@ -262,7 +262,7 @@ def test_a_pod_matters_to_a_count_of_nodes_if_it_takes_what_they_must_have_left(
     cache.add_node(make_node("n", zone="a"))
     counters = Counters()
     counters.refresh(cache.snapshot())
-    part = {
+    part: dict[str, Any] = {
         "kind": "nodes",
         "topology": ZONE,
         "selector": None,
