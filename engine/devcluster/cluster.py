@@ -276,6 +276,14 @@ class DevCluster:
         )
         return version.manifest
 
+    def store_as_is(self, resource: str, manifest: Json) -> None:
+        """Store an object unchecked, as an API server with other types may have left it."""
+        kind = self._kind(resource)
+        metadata = manifest["metadata"]
+        namespace = f"{metadata.get('namespace') or 'default'}/" if kind.namespaced else ""
+        stored = {**manifest, "metadata": {**metadata}}
+        self.store.write(kind.storage, f"{namespace}{metadata['name']}", stored)
+
     def delete(
         self, resource: str, name: str, namespace: str = "", *, grace: int | None = None
     ) -> None:

@@ -389,6 +389,10 @@ async def troubles(world: World, app: App) -> None:
     (old,) = [one for one in app.informers if one.resource.plural == "csistoragecapacities"]
     old.currency.known_at -= HOUR
     await world.until_firing("StarschedWatchStale")
+    # A budget, of a namespace without pods, as an API server with other types might have it.
+    odd = {"metadata": {"name": "odd", "namespace": "empty"}, "status": {"disruptionsAllowed": "a"}}
+    cluster.store_as_is("poddisruptionbudgets", {"apiVersion": "policy/v1", **odd})
+    await world.until_firing("StarschedObjectNotReadable")
     refused = cluster.faults.fail(403, verb="create", resource="pods/binding", times=None)
     unwritten = cluster.faults.fail(403, verb="create", resource="events*", times=None)
     world.pods("refused", 10)
