@@ -207,7 +207,8 @@ class Cluster:
         _require_shape(manifest)
         plain = dict(self._settled(manifest))
         if unplaced:
-            plain["spec"] = {k: v for k, v in plain["spec"].items() if k != "nodeName"}
+            spec = plain.get("spec") or {}
+            plain["spec"] = {k: v for k, v in spec.items() if k != "nodeName"}
             status = dict(plain.get("status") or {})
             plain["status"] = {k: v for k, v in status.items() if k != "nominatedNodeName"}
         return pod_of(plain)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from engine.lib.printable import printable
 from engine.manifests.field_errors import Steps, written
 from engine.manifests.schema import type_problems
 from engine.offline.admission import Refused, is_of_cluster, kind_of
@@ -39,7 +40,7 @@ class GivenObject:
         kind, name = self.manifest.get("kind"), name_of(self.manifest)
         what = f", {kind} `{name}`" if kind and name else f", {kind}" if kind else ""
         at_text = f"{written(at)}: " if at else ""
-        return f"{place}: {where}{what}: {at_text}{message}"
+        return printable(f"{place}: {where}{what}: {at_text}{message}")
 
 
 def name_of(manifest: Any) -> str:

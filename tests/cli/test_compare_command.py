@@ -43,14 +43,14 @@ def test_equivalent_policies_exit_with_0_and_say_of_what(snapshot: Path, tmp_pat
     result = compare(lax, other, "--on", snapshot)
     assert result.exit_code == 0, result.output
     want = "equivalent on this input: 4 class(es) of 4 pod(s), 1 shape(s) of 2 node(s)\n"
-    assert result.output == want
+    assert result.stdout == want
 
 
 def test_the_counterexample_is_yaml_with_what_each_set_says(snapshot: Path, tmp_path: Path) -> None:
     lax, strict = policies(tmp_path / "a", LAX), policies(tmp_path / "b", STRICT)
     result = compare(lax, strict, "--on", snapshot)
     assert result.exit_code == 1, result.output
-    assert result.output.startswith("not equivalent on this input: 2 class(es) of 4 pod(s)")
+    assert result.stdout.startswith("not equivalent on this input: 2 class(es) of 4 pod(s)")
     assert "A implies B: everything that A rejects, B rejects\n" in result.output
     assert "B implies A" not in result.output
     assert "# A accepts `n1`\n" in result.output

@@ -88,9 +88,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"def filter(pod, node):\n    return {{{text}: 1}}\ndef score(pod, node): fail({text})\n"
     )
     room = {"cpu": "2", "memory": "4Gi", "pods": "10", f"x/{HOSTILE}": "1"}
-    pods = [{"name": name, "namespace": "default"} for name in ("web", "gated", HOSTILE_NAME)]
+    # Of a cluster, so that names that no API server takes are not refused.
+    known = {"uid": "1", "resourceVersion": "1"}
+    names = ("web", "gated", HOSTILE_NAME)
+    pods = [{"name": name, "namespace": "default", **known, "uid": name} for name in names]
     items: list[dict[str, Any]] = [
-        {"kind": "Node", "metadata": {"name": HOSTILE}, "status": {"allocatable": room}},
+        {"kind": "Node", "metadata": {"name": HOSTILE, **known}, "status": {"allocatable": room}},
         *(
             {
                 "kind": "Pod",

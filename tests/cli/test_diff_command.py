@@ -160,7 +160,7 @@ def test_pods_with_the_same_failure_take_one_line(snapshot: Path, tmp_path: Path
     """The hint came between, so that what was to be compared stood on two lines."""
     broken, both = policies(tmp_path / "broken"), policies(tmp_path / "both", "n1", "n2")
     (broken / "only.star").write_text('def filter(pod, node):\n    return node.labels["zone"]\n')
-    lines = diff(broken, both, "--on", snapshot).output.splitlines()
+    lines = diff(broken, both, "--on", snapshot).stdout.splitlines()
     assert lines[2].startswith("6 x default/p*  now placed  ")
     assert lines[2].endswith(("n1, n2", "n2, n1"))
 
@@ -317,5 +317,5 @@ def test_only_measures_that_differ_are_printed(snapshot: Path, tmp_path: Path) -
     both = policies(tmp_path / "both", "n1", "n2")
     count = len(json.loads(diff(both, both, "--on", snapshot, "--output=json").stdout)["metrics"])
     result = diff(both, both, "--on", snapshot)
-    assert result.output.splitlines()[1:] == [f"the same with both: {count} measures"]
+    assert result.stdout.splitlines()[1:] == [f"the same with both: {count} measures"]
     assert "\nplaced " in diff(both, both, "--on", snapshot, "--wide").output

@@ -429,7 +429,7 @@ def test_a_hook_that_fails_names_the_line(make: Make) -> None:
             "_SEEN.append(1)", "cannot be changed: change a copy, `list(...)`", id="frozen"
         ),
         pytest.param("_COUNT += 1", "that assigns `_COUNT` has a `_COUNT` of its own", id="local"),
-        pytest.param('x = pod.labels["app"]', '`.get("app")` is None where there is', id="no key"),
+        pytest.param('x = pod.labels["app"]', '`.get("app", "")` for a text', id="no key"),
         pytest.param(
             "x = pod.owner.kind", "the value is None here: ask for that before", id="None"
         ),

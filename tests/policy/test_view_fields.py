@@ -16,7 +16,7 @@ _ENGINE: Final = Path(engine.__file__).parent
 # Where the fields are defined.
 _TABLES: Final = {"pod_views.py", "node_views.py", "views.py"}
 # What makes and reads the API's own objects, whose fields have some of the same names.
-_OF_MANIFESTS: Final = ("devcluster/", "fault_simulation/", "cli/demo/")
+_OF_MANIFESTS: Final = ("devcluster/", "manifests/", "fault_simulation/", "cli/demo/")
 # The same in files that also work on views.
 _FIELDS_OF_MANIFESTS: Final = {
     ("cli/simulate_command.py", frozenset({"requested", "allocatable"})),  # columns of a table

@@ -169,11 +169,13 @@ def test_a_claim_is_waited_for_that_the_pods_own_volume_asks_for() -> None:
             id="class without a mode",
         ),
         pytest.param(
-            [claim(size="a lot"), LOCAL], "want a quantity, got `a lot`", id="size is no quantity"
+            [claim(size="a lot"), LOCAL],
+            "persistentvolumeclaim default/data: requests.storage: want a quantity, got `a lot`",
+            id="size is no quantity",
         ),
         pytest.param(
             [claim(selector={"matchLabels": {"!": "x"}}), LOCAL],
-            "key `!`: want [prefix/]name",
+            "persistentvolumeclaim default/data: selector: key `!`: want [prefix/]name",
             id="selector makes no sense",
         ),
     ],
