@@ -47,7 +47,11 @@ class Problem(NamedTuple):
 
 
 @cache
-def _document() -> Json:
+def read_document() -> Json:
+    """The OpenAPI document, read from its file the first time.
+
+    Who may open no file later calls this first.
+    """
     found: Json = msgspec.json.decode(gzip.decompress(DOCUMENT.read_bytes()))
     return found
 
@@ -55,7 +59,7 @@ def _document() -> Json:
 @cache
 def _schema(name: str) -> Json:
     """A schema of the document; references in it are not resolved."""
-    found: Json = _document()["schemas"][name]
+    found: Json = read_document()["schemas"][name]
     return found
 
 
@@ -65,7 +69,7 @@ def _resolved(schema: Json) -> Json:
 
 
 def _of(kind: Kind) -> Json:
-    return _schema(_document()["kinds"][f"{kind.api_version} {kind.kind}"])
+    return _schema(read_document()["kinds"][f"{kind.api_version} {kind.kind}"])
 
 
 # --- types -----------------------------------------------------------------------------------
@@ -130,7 +134,9 @@ def _plain_type(schema: Json, *, with_enums: bool) -> Any:
 
 @cache
 def _type_of(kind: Kind, *, with_enums: bool) -> Any:
-    return _record(_document()["kinds"][f"{kind.api_version} {kind.kind}"], with_enums=with_enums)
+    return _record(
+        read_document()["kinds"][f"{kind.api_version} {kind.kind}"], with_enums=with_enums
+    )
 
 
 def read_types(kind: Kind, body: Json, *, is_strict: bool = False) -> Json:
