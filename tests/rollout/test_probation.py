@@ -216,7 +216,7 @@ async def test_pods_of_one_namespace_do_not_roll_back_what_others_are_placed_by(
         b.world.rejected = wave(2)
         b.offer(later)
         await b.until_in_force(later)
-        await eventually(lambda: "of namespace `default` alone" in b.events[-1])
+        await eventually(lambda: "of namespace `default` alone" in b.events[-1], seconds=60)
         assert b.events[-1].startswith(f"PolicyAccepted: revision {b.revision} is in force")
         assert f"6 pods wait that revision {revision_of(with_filter(ANY))}" in b.events[-1]
         assert b.kinds[-1] == "Warning"
@@ -227,7 +227,7 @@ async def test_pods_of_one_namespace_do_not_roll_back_what_others_are_placed_by(
         before = len(b.events)
         await b.seconds(20)
         b.world.rejected = []
-        await eventually(lambda: b.losses("pending") == 0)
+        await eventually(lambda: b.losses("pending") == 0, seconds=60)
         await b.seconds(60)
         assert len(b.events) == before
         assert b.revision == revision_of(later)
