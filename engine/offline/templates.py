@@ -12,10 +12,9 @@ import msgspec
 
 from engine.manifests import kinds
 from engine.manifests.field_errors import shown
-from engine.model.objects import Taint, Toleration
-from engine.model.selectors import matches_node_selector
 from engine.offline.admission import KnownObjects
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
+from engine.queueing.hints.nodes import has_untolerated_taint, matches_own_affinity
 
 #: Kinds of what is made for pods from templates in them.
 CLAIMS: Final = ("PersistentVolumeClaim", "ResourceClaim")
@@ -57,7 +56,8 @@ def planned_objects(
     fields are shared. Raises `ManifestError` for a malformed number of pods.
     """
     kind, metadata = str(manifest.get("kind", "")), _object(manifest.get("metadata"))
-    if kind not in _COUNTS or metadata.get("uid") or template_of(manifest) is None:
+    template = template_of(manifest)
+    if kind not in _COUNTS or metadata.get("uid") or template is None:
         return []
     spec = _object(manifest.get("spec"))
     name = str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-."))
@@ -74,8 +74,6 @@ def planned_objects(
     count = 1 if is_daemon else _count(f"{kind} `{name}`", _COUNTS[kind], spec)
     if not count:
         return made
-    template = template_of(manifest)
-    assert template is not None
     model = admit({**template, "metadata": {**template["metadata"], **within, "name": f"{name}-0"}})
     wanted = _daemon_nodes(model, nodes) if is_daemon else []
     count = len(wanted) if is_daemon else count
@@ -112,7 +110,7 @@ def template_of(manifest: Manifest) -> dict[str, Any] | None:
     metadata, pod_spec = dict(_object(template.get("metadata"))), dict(pod_spec)
     match manifest.get("kind"):
         case "Deployment":
-            # Revisions are told apart by it, as by `matchLabelKeys`.
+            # It distinguishes revisions: `matchLabelKeys` names it.
             digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()
             metadata["labels"] = {
                 **_object(metadata.get("labels")), "pod-template-hash": digest[:10],
@@ -134,28 +132,12 @@ def _daemon_nodes(model: Manifest, nodes: Iterable[Manifest]) -> list[str]:
     Source:
         NodeShouldRunDaemonPod.
     """
-    spec = pod_of(model).manifest.spec
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required if affinity else None
+    pod = pod_of(model)
     return [
         node.name
         for node in map(node_of, nodes)
-        if spec.node_selector.items() <= node.labels.items()
-        and matches_node_selector(required, node.labels, node.name)
-        and all(
-            taint.effect == "PreferNoSchedule"
-            or any(_tolerates(one, taint) for one in spec.tolerations)
-            for taint in node.taints
-        )
+        if matches_own_affinity(pod, node) and not has_untolerated_taint(node, pod)
     ]
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    return (
-        toleration.effect in ("", None, taint.effect)
-        and toleration.key in ("", None, taint.key)
-        and (toleration.operator == "Exists" or (toleration.value or "") == (taint.value or ""))
-    )
 
 
 def _on_node(affinity: Any, node: str) -> dict[str, Any]:
