@@ -141,35 +141,40 @@ def too_long(field: str, most: int) -> Cause:
 def node_term(field: str, term: Json, *, is_required: bool = True) -> Iterator[Cause]:
     """What is wrong with one term of a node selector, which *is_required* or preferred."""
     for index, expression in enumerate(term.get("matchExpressions") or ()):
-        path = f"{field}.matchExpressions[{index}]"
-        operator = expression.get("operator") or ""
-        values = expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required(
-                    f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
-                )
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                yield denied(
-                    f"{path}.values",
-                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                )
-        elif operator in ("Gt", "Lt"):
-            if len(values) != 1:
-                yield required(
-                    f"{path}.values",
-                    "must be specified single value when `operator` is 'Lt' or 'Gt'",
-                )
-        else:
-            yield wrong(f"{path}.operator", operator, "not a valid selector operator")
-        yield from qualified(f"{path}.key", expression.get("key") or "")
-        for at, value in enumerate(values if is_required else ()):
-            problem = label_value_problem(value)
-            if problem:
-                yield wrong(f"{path}.values[{at}]", value, problem)
+        yield from _requirement(
+            f"{field}.matchExpressions[{index}]",
+            expression,
+            of_node=True,
+            looks_at_values=is_required,
+        )
     for index, expression in enumerate(term.get("matchFields") or ()):
         yield from _node_field(f"{field}.matchFields[{index}]", expression)
+
+
+def _requirement(
+    path: str, expression: Json, *, of_node: bool = False, looks_at_values: bool = True
+) -> Iterator[Cause]:
+    """What is wrong with a requirement for a label, of an object or *of_node*."""
+    operator, values = expression.get("operator") or "", expression.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            shown = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield required(f"{path}.values", shown)
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            shown = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield denied(f"{path}.values", shown)
+    elif of_node and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            shown = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            yield required(f"{path}.values", shown)
+    else:
+        yield wrong(f"{path}.operator", operator, "not a valid selector operator")
+    yield from qualified(f"{path}.key", expression.get("key") or "")
+    for at, value in enumerate(values if looks_at_values else ()):
+        problem = label_value_problem(value)
+        if problem:
+            yield wrong(f"{path}.values[{at}]", value, problem)
 
 
 def _node_field(field: str, expression: Json) -> Iterator[Cause]:
@@ -195,23 +200,7 @@ def label_selector(field: str, selector: Json | None) -> Iterator[Cause]:
         return
     yield from labels(f"{field}.matchLabels", selector.get("matchLabels") or {})
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        path = f"{field}.matchExpressions[{index}]"
-        operator, values = expression.get("operator") or "", expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                shown = "must be specified when `operator` is 'In' or 'NotIn'"
-                yield required(f"{path}.values", shown)
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                shown = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield denied(f"{path}.values", shown)
-        else:
-            yield wrong(f"{path}.operator", operator, "not a valid selector operator")
-        yield from qualified(f"{path}.key", expression.get("key") or "")
-        for at, value in enumerate(values):
-            problem = label_value_problem(value)
-            if problem:
-                yield wrong(f"{path}.values[{at}]", value, problem)
+        yield from _requirement(f"{field}.matchExpressions[{index}]", expression)
 
 
 def node_terms(field: str, terms: Iterable[Json]) -> Iterator[Cause]:

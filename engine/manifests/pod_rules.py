@@ -150,21 +150,27 @@ def _host_ports(
 _CLAIM_SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
 
 
+def _own_name(at: str, item: Json, names: set[str]) -> Iterator[Cause]:
+    """What is wrong with the name of *item*, which none of *names* is; it becomes one of them."""
+    name = item.get("name")
+    if not name:
+        yield required(f"{at}.name")
+    elif name in names:
+        yield duplicate(f"{at}.name", f'"{name}"')
+    else:
+        yield from dns_label(f"{at}.name", name, item)
+        names.add(name)
+
+
 def _claims(field: str, claims: list[Json]) -> Iterator[Cause]:
     names: set[str] = set()
     for index, claim in enumerate(claims):
-        at, name = f"{field}[{index}]", claim.get("name")
-        if not name:
-            yield required(f"{at}.name")
-        elif name in names:
-            yield duplicate(f"{at}.name", f'"{name}"')
-        else:
-            yield from dns_label(f"{at}.name", name, claim)
-            names.add(name)
+        at = f"{field}[{index}]"
+        yield from _own_name(at, claim, names)
         sources = [one for one in _CLAIM_SOURCES if claim.get(one) is not None]
         if len(sources) != 1:
             shown = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield wrong(at, name or "", shown)
+            yield wrong(at, claim.get("name") or "", shown)
         for source in sources:
             yield from name_problems(f"{at}.{source}", claim[source])
 
@@ -182,14 +188,8 @@ _VOLUME_SOURCES = (
 def _volumes(field: str, volumes: list[Json]) -> Iterator[Cause]:
     names: set[str] = set()
     for index, volume in enumerate(volumes):
-        at, name = f"{field}[{index}]", volume.get("name")
-        if not name:
-            yield required(f"{at}.name")
-        elif name in names:
-            yield duplicate(f"{at}.name", f'"{name}"')
-        else:
-            yield from dns_label(f"{at}.name", name, volume)
-            names.add(name)
+        at = f"{field}[{index}]"
+        yield from _own_name(at, volume, names)
         sources = [one for one in _VOLUME_SOURCES if volume.get(one) is not None]
         for source in sources[1:]:
             yield denied(f"{at}.{source}", "may not specify more than 1 volume type")
