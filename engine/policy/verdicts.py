@@ -153,16 +153,17 @@ class _Answers(Generic[Question]):
     def __init__(self) -> None:
         self.known: OrderedDict[Question, Any] = OrderedDict()
         self.bytes = 0
-        self._large: dict[Question, int] = {}
+        self._sizes: dict[Question, int] = {}
+        self._large: dict[Question, None] = {}
         self._large_bytes = 0
 
     def put(self, question: Question, answer: Any) -> None:
         """Keep the *answer* to a question that has none."""
         self.known[question] = answer
-        size = _size_of(question, answer)
+        size = self._sizes[question] = _size_of(question, answer)
         self.bytes += size
         if size > LARGE:
-            self._large[question] = size
+            self._large[question] = None
             self._large_bytes += size
 
     def evict(self) -> None:
@@ -174,8 +175,12 @@ class _Answers(Generic[Question]):
             self._forget(next(iter(known)))
 
     def _forget(self, question: Question) -> None:
-        self.bytes -= _size_of(question, self.known.pop(question))
-        self._large_bytes -= self._large.pop(question, 0)
+        del self.known[question]
+        size = self._sizes.pop(question)
+        self.bytes -= size
+        if size > LARGE:
+            del self._large[question]
+            self._large_bytes -= size
 
 
 class VerdictMemo:
