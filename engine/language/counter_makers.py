@@ -261,9 +261,9 @@ def count_pods(
         terminating = False,
         up_to = None):
     """A counter of placed pods that all of *selectors* match, by value of the label *topology*."""
-    given = {"among": among, "keys": keys, "weight": weight, "terminating": terminating}
-    given |= {"topology": topology, "up_to": up_to, "resource": None}
-    return _of_pods("count_pods", selectors, labels, namespaces, given)
+    common = _common("count_pods", topology, among, keys, weight, up_to)
+    pods = _of_pods("count_pods", selectors, labels, namespaces, terminating)
+    return common | pods | {"resource": None}
 
 def sum_requests(
         topology,
@@ -279,25 +279,29 @@ def sum_requests(
     """A counter of what those pods request of *resource*."""
     if type(resource) != "string" or not resource:
         fail("sum_requests() wants the name of a resource as resource, got " + repr(resource))
-    given = {"among": among, "keys": keys, "weight": weight, "terminating": terminating}
-    given |= {"topology": topology, "up_to": up_to, "resource": resource}
-    return _of_pods("sum_requests", selectors, labels, namespaces, given)
+    common = _common("sum_requests", topology, among, keys, weight, up_to)
+    pods = _of_pods("sum_requests", selectors, labels, namespaces, terminating)
+    return common | pods | {"resource": resource}
 
-def _check_given(given, function):
-    topology, among = given["topology"], given["among"]
+def _common(function, topology, among, keys, weight, up_to):
     if topology != None and type(topology) != "string":
         fail("%s() wants a label key or None as topology, got %s" % (function, repr(topology)))
     if among != None and type(among) != "string":
         fail('%s() wants the name of a function as among, such as "among_x", got %s' %
              (function, repr(among)))
-    _check_texts(given["keys"], function, "keys")
-    _check_amounts(given["weight"], given["up_to"], function)
+    _check_texts(keys, function, "keys")
+    _check_amounts(weight, up_to, function)
+    return {
+        "topology": topology,
+        "among": among,
+        "keys": list(keys),
+        "weight": weight,
+        "up_to": up_to,
+    }
 
-def _of_pods(function, selectors, labels, namespaces, given):
-    _check_given(given, function)
-    if type(given["terminating"]) != "bool":
-        fail("%s() wants a terminating that is a bool, got %s" %
-             (function, repr(given["terminating"])))
+def _of_pods(function, selectors, labels, namespaces, terminating):
+    if type(terminating) != "bool":
+        fail("%s() wants a terminating that is a bool, got %s" % (function, repr(terminating)))
     terms = list(selectors or [])
     for term in terms:
         if type(term) != "dict" or sorted(term) != ["namespace_selector", "namespaces", "selector"]:
@@ -313,12 +317,11 @@ def _of_pods(function, selectors, labels, namespaces, given):
         fail(function + "() wants labels with namespaces, {} for all of their pods")
     elif selectors == None:
         fail(function + "() wants labels and namespaces, or selectors made by pods_in(...)")
-    return given | {"kind": "pods", "terms": terms, "keys": list(given["keys"])}
+    return {"kind": "pods", "terms": terms, "terminating": terminating}
 
 def count_nodes(topology, labels = None, free = {}, among = None, weight = 1, up_to = None):
     """A counter of nodes with *labels* and at least the amounts *free*."""
-    given = {"topology": topology, "among": among, "keys": [], "weight": weight, "up_to": up_to}
-    _check_given(given, "count_nodes")
+    common = _common("count_nodes", topology, among, [], weight, up_to)
     if type(free) != "dict":
         fail("count_nodes() wants a dict of amounts by resource as free, got " + repr(free))
     for name, amount in free.items():
@@ -327,7 +330,7 @@ def count_nodes(topology, labels = None, free = {}, among = None, weight = 1, up
             fail("count_nodes() wants free amounts that are ints of at least 0, got " +
                  repr({name: amount}))
     selector = _plain_selector(labels, "count_nodes")
-    return given | {"kind": "nodes", "selector": selector, "free": dict(free)}
+    return common | {"kind": "nodes", "selector": selector, "free": dict(free)}
 
 _TERMS = (
     "required_affinity",
