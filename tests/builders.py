@@ -18,6 +18,13 @@ _uids = itertools.count(1)
 Quantity = str | int | float
 
 
+def of_cluster(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """*manifest* as an API server has stored it, so that commands do not admit it again."""
+    metadata = manifest["metadata"]
+    known = {"uid": f"uid-{metadata['name']}", "resourceVersion": "1"}
+    return {**manifest, "metadata": {**known, **metadata}}
+
+
 def _plain_port(port: int | str | Mapping[str, Any]) -> dict[str, Any]:
     """A host port: `8080`, `"53/UDP"`, or the API's fields."""
     if isinstance(port, Mapping):
