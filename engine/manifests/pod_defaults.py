@@ -44,7 +44,8 @@ def _default_resources(resources: Json) -> None:
         if resources.get(part):
             resources[part] = canonical_amounts(kinds.PODS, resources[part])
     if resources.get("limits"):
-        resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+        requests = {**resources["limits"], **(resources.get("requests") or {})}
+        resources["requests"] = dict(sorted(requests.items()))
 
 
 def _default_container(container: Json, *, host_network: bool) -> None:

@@ -27,7 +27,7 @@ log = structlog.get_logger(component="rollout")
 STOP_ANNOTATION: Final = "starsched.dev/rollout"
 STOP: Final = "stop"
 #: What a source without files means.
-NO_FILES: Final = "there are no policies in it, so the built-in ones decide"
+NO_FILES: Final = "there are no policies in it: the built-in ones decide, if any"
 #: Names the revision that may take away what it takes away.
 MEANT_ANNOTATION: Final = "starsched.dev/accept-losses"
 

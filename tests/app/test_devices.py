@@ -179,7 +179,8 @@ async def test_nobody_waits_for_the_devices_of_a_pod_that_wants_no_node_any_more
     """What was waited for, ten minutes at most, was for nobody, and kept the device from others."""
     async with DevCluster() as cluster:
         cluster.create(device_class(), node("a"))
-        cluster.create(resource_slice("a", {"name": "g0", "bindingConditions": ["Attached"]}))
+        conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+        cluster.create(resource_slice("a", {"name": "g0", **conditions}))
         make_claim(cluster, "c")
         async with scheduler(cluster) as app:
             cluster.create(manifest("p", "c"))

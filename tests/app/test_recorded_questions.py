@@ -156,6 +156,17 @@ def _make_admissible(cluster: DevCluster, spec: Json) -> None:
         for name, amount in (resources.get("requests") or {}).items():
             if name not in _OF_THE_NODE:
                 resources.setdefault("limits", {})[name] = amount
+    # A port that is asked for twice is wanted no more than once.
+    taken = set()
+    for container in spec["containers"]:
+        ports = []
+        for port in container.get("ports") or ():
+            key = port.get("hostIP", ""), port.get("hostPort"), port.get("protocol", "TCP")
+            if key not in taken or not port.get("hostPort"):
+                ports.append(port)
+            taken.add(key)
+        if ports:
+            container["ports"] = ports
 
 
 def _class_of(cluster: DevCluster, name: str, given: Json) -> str:

@@ -145,7 +145,7 @@ async def test_the_edit_and_its_simulated_hour_are_one_report(app: App, log: Pat
     assert header.index("in force") < header.index("candidate")
     # Which log it is, the scheduler says.
     assert app.decision_log is not None
-    assert f"\n  starsched rollout report --log {app.decision_log.directory}  # simulates" in said
+    assert f"\n  starsched rollout report --log {app.decision_log.directory}" in said
     answer = json.loads((await asked(app, "--log", log, "--output=json")).stdout)
     assert answer["rollout"]["candidate"] == answer["simulation"]["after"] == status.candidate
     assert answer["simulation"]["before"] == status.base

@@ -198,7 +198,7 @@ async def test_an_extender_without_a_say_is_reported(tmp_path: Path) -> None:
             write(folder, {"prefer.star": PREFER})
             await eventually(lambda: running.app.rollout.describe()["active"]["files"] != [])
     reported = [line["event"] for line in logs if line["log_level"] == "warning"]
-    assert reported == ["No policy filters or scores"]
+    assert reported == ["The source is empty", "No policy filters or scores"]
 
 
 async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:

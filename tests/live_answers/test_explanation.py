@@ -56,8 +56,8 @@ def node(name: str, cpu: int = 4, **more: Any) -> dict[str, Any]:
 
 
 def pod(name: str = "p", cpu: str = "1", gpus: int = 0, **spec: Any) -> dict[str, Any]:
-    requests = {"cpu": cpu, **({GPU: f"{gpus}"} if gpus else {})}
-    container = {"name": "c", "resources": {"requests": requests}}
+    limits = {GPU: f"{gpus}"} if gpus else {}
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu, **limits}, "limits": limits}}
     return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
 

@@ -108,5 +108,5 @@ def test_terms_of_affinity_over_one_topology_are_counted_once() -> None:
     ((found,),) = InProcessEvaluator(bundle.program).evaluate([call])
     assert not isinstance(found, PolicyFailure), found
     *close, _unwanted = found["filter"]
-    assert [counter["topology"] for counter in close] == ["zone", "host"]
-    assert {counter["of"] for counter in close} == {"required_affinity"}
+    assert [part["topology"] for (part,) in close] == ["zone", "host"]
+    assert {part["of"] for (part,) in close} == {"required_affinity"}

@@ -149,7 +149,7 @@ def filter(pod, node):
 
 def with_filter(text: str, fallback: str = "") -> dict[str, str]:
     texts = staged_files("First.", "")
-    texts["runtime.yaml"] += f"fallback: {{window: 1m{fallback}}}\n"
+    texts["runtime.yaml"] += f"fallback: {{window: 1h{fallback}}}\n"
     return texts | {"p.star": f'"""Filters."""\n{text}', "config.yaml": PROFILE}
 
 

@@ -29,8 +29,8 @@ ELECTION: Final = (
     PlantedFault(
         "standby takes a valid lease",
         "engine/leader_election.py",
-        "expires_at = self._seen_at + (lease.spec.lease_duration_seconds or 0)",
-        "expires_at = self._seen_at + self.settings.retry_period / 2",
+        "return self._seen_at + (seen.spec.lease_duration_seconds or 0)",
+        "return self._seen_at + self.settings.retry_period / 2",
         "Standbys take the lease from a leader that is alive.",
     ),
     PlantedFault(
