@@ -144,8 +144,9 @@ fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=
 lock: ## write the lock files from pyproject.toml (UPGRADE=1 moves every version)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
 
-docs: setup ## write the pages of the commands (docs/commands) from their --help
+docs: setup ## write the pages of the commands (docs/commands) from their --help, and the cookbook from its policies
 	@$(BIN)/python tools/command_pages.py
+	@$(BIN)/python tools/cookbook_page.py
 
 monitoring: setup ## write dashboards and the PrometheusRule (deploy/monitoring) from their sources
 	@$(BIN)/python tools/monitoring.py

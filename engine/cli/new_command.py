@@ -2,31 +2,43 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from engine.cli import terminal
 from engine.cli.input_error import input_errors
 from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
+from engine.cli.table import print_table
 from engine.offline.scaffold import EITHER, HOOKS, new_policy
 from engine.policy.documents import did_you_mean
 from engine.policy.profiles import RUNTIME_PLUGINS
-from engine.policy.shipped import KUBERNETES, shipped_files, snake_case
+from engine.policy.shipped import KUBERNETES, recipes, shipped_files, snake_case
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LONGEST = 63
+_DEFAULT_HOOKS = "filter,score"
 
 
 @click.command("new", short_help="Write a new policy and its test.")
-@click.argument("name")
+@click.argument("name", required=False, default="")
 @click.option(
     "--hooks",
-    default="filter,score",
-    show_default=True,
+    default="",
+    show_default=_DEFAULT_HOOKS,
     metavar="HOOK,...",
     help=f"Hooks to start with: some of {', '.join(HOOKS)}.",
 )
+@click.option(
+    "--from",
+    "recipe",
+    default="",
+    metavar="RECIPE",
+    help="Start from this policy of the cookbook; NAME is its name unless given.",
+)
+@click.option("--list", "is_list", is_flag=True, help="List the policies of the cookbook.")
 @click.option(
     "--to",
     "directory",
@@ -34,21 +46,70 @@ _LONGEST = 63
     default=Path(),
     help="Write the files there instead of here.",
 )
-@output_option("How to print what was written.")
-def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
+@output_option("How to print what was written, or the list.")
+def new_command(
+    name: str, hooks: str, recipe: str, is_list: bool, directory: Path, output: str
+) -> None:
     """Write the policy NAME.star and its test NAME_test.star, which pass check and test.
 
     NAME is in snake_case; it is what a profile calls the policy. Existing files are left alone.
+    The cookbook has policies that many ask for, with their tests: `--list` lists them, `--from`
+    writes one.
 
     \b
-    Exit codes: 0 written, 2 wrong usage, or a file exists.
+    Exit codes: 0 written or listed, 2 wrong usage, or a file exists.
 
     \b
     Examples:
       starsched new avoid_old_kernels
       starsched new cheaper_first --hooks score,normalize --to policies/
+      starsched new --list
+      starsched new --from team_quota --to policies/
       starsched new keep_apart --output json | jq -r '.written[]'
     """
+    if is_list:
+        if name or hooks or recipe:
+            raise click.UsageError("--list: want nothing else, it writes no policy")
+        _list_recipes(output)
+        return
+    if recipe and hooks:
+        raise click.UsageError("--from: want no --hooks, a recipe has its own")
+    if not name and not recipe:
+        raise click.UsageError("want a NAME, or --from with a policy of the cookbook")
+    found = _recipe(recipe) if recipe else ""
+    stem = _checked_name(name or found)
+    texts = _texts_from(found, stem) if found else new_policy(stem, _wanted_hooks(hooks))
+    _write(dict(zip((f"{stem}.star", f"{stem}_test.star"), texts, strict=True)), directory, output)
+
+
+def _list_recipes(output: str) -> None:
+    rows = {name: recipe.does for name, recipe in recipes().items()}
+    if output == "json":
+        print_json({"recipes": [{"name": name, "does": does} for name, does in rows.items()]})
+        return
+    print_table(terminal.console(), ["recipe", "what it does"], rows.items())
+
+
+def _recipe(given: str) -> str:
+    """The name of the recipe *given*, which may be written with hyphens."""
+    name = given.removesuffix(".star").replace("-", "_")
+    if name not in recipes():
+        hint = did_you_mean(name, recipes()) or f"want one of {', '.join(recipes())}"
+        raise click.UsageError(f"--from: the cookbook has no `{given}`\nhint: {hint}")
+    return name
+
+
+def _texts_from(recipe: str, stem: str) -> tuple[str, str]:
+    """Policy and test of *recipe*, by the name *stem*."""
+    found = recipes()[recipe]
+    text, test = (
+        text.replace(f"{recipe}.star", f"{stem}.star") for text in (found.text, found.test)
+    )
+    return text, test
+
+
+def _checked_name(name: str) -> str:
+    """*name* without its suffix; one that no policy can have is a wrong usage."""
     stem = name.removesuffix(".star")
     if not _NAME.fullmatch(stem) or len(stem) > _LONGEST:
         message = f"name `{name}`: want at most {_LONGEST} small letters, digits and `_` between"
@@ -62,7 +123,11 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     if stem in parts:
         message = f"name `{name}`: a file of this name goes by `{parts[stem]}` in profiles"
         raise click.UsageError(f"{message}, a part of the runtime\nhint: take another name")
-    wanted = [hook.strip() for hook in hooks.split(",") if hook.strip()]
+    return stem
+
+
+def _wanted_hooks(hooks: str) -> list[str]:
+    wanted = [hook.strip() for hook in (hooks or _DEFAULT_HOOKS).split(",") if hook.strip()]
     for hook in wanted:
         if hook not in HOOKS:
             hint = did_you_mean(hook, HOOKS) or "docs/policies.md has all hooks"
@@ -74,7 +139,11 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
         raise click.UsageError(f"--hooks: `{alone}` stands for {said}: want one or the other")
     if not wanted:
         raise click.UsageError("--hooks: want at least one hook")
-    texts = dict(zip((f"{stem}.star", f"{stem}_test.star"), new_policy(stem, wanted), strict=True))
+    return wanted
+
+
+def _write(texts: Mapping[str, str], directory: Path, output: str) -> None:
+    """Write the policy and its test, the first and the second of *texts*, and say so."""
     for file in texts:
         if (directory / file).exists():
             raise click.UsageError(f"{directory / file}: already exists")
@@ -88,7 +157,7 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
         return
     for path in written:
         click.echo(f"wrote {path}")
-    path = shlex.quote(f"{directory / stem}.star")
+    path = shlex.quote(written[0])
     click.echo(
         f"next:  starsched check {path}    # what is wrong\n"
         f"       starsched test {path}     # its tests\n"

@@ -7,11 +7,13 @@ a plugin is named: `node_resources_fit` for `NodeResourcesFit`.
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import engine
+from engine.language.syntax import docstring
 
 KUBERNETES: Final = "@kubernetes/"
 
@@ -36,11 +38,25 @@ PACKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _ROOT: Final = Path(engine.__file__).parents[1] / "policies"
-# Examples for users to start from; nothing may load from them.
-_NOT_LOADABLE: Final = frozenset({"examples"})
+_COOKBOOK: Final = "cookbook"
+# Policies for users to start from; nothing may load from them.
+_NOT_LOADABLE: Final = frozenset({"examples", _COOKBOOK})
 
 # Where a word begins: `QOSSort` has two.
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A policy of the cookbook: its text and that of its test."""
+
+    text: str
+    test: str
+
+    @property
+    def does(self) -> str:
+        """What it does, in a sentence: the first paragraph of its docstring."""
+        return " ".join(docstring(self.text).partition("\n\n")[0].split())
 
 
 @functools.cache
@@ -51,6 +67,17 @@ def shipped_files() -> Mapping[str, str]:
         if path.parent.name not in _NOT_LOADABLE:
             files[f"@{path.parent.name}/{path.name}"] = path.read_text(encoding="utf-8")
     return MappingProxyType(files)
+
+
+@functools.cache
+def recipes() -> Mapping[str, Recipe]:
+    """The policies of the cookbook, by name."""
+    found = {}
+    for test in sorted((_ROOT / _COOKBOOK).glob("*_test.star")):
+        name = test.name.removesuffix("_test.star")
+        text = test.with_name(f"{name}.star").read_text(encoding="utf-8")
+        found[name] = Recipe(text, test.read_text(encoding="utf-8"))
+    return MappingProxyType(found)
 
 
 def pack_modules() -> dict[str, str]:

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "explain-nowhere": "explain render-0 --snapshot cluster.yaml --policies before",
     "explain-placed": "explain web-7d4b8c6f5-b9h2m --snapshot cluster.yaml --policies after "
     "--top 3",
+    "new-list": "new --list",
     "plan": "plan after --kubeconfig kubeconfig",
     "plan-new-pods": "plan -f replicas.yaml --kubeconfig kubeconfig",
     "plan-wide": "plan after --kubeconfig kubeconfig --wide",

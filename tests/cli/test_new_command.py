@@ -12,6 +12,7 @@ from engine.cli.main import main
 from engine.language.hooks import HOOKS as EVERY_HOOK
 from engine.offline.scaffold import EITHER, HOOKS
 from engine.policy.formatting import formatted
+from engine.policy.shipped import recipes
 
 
 def starsched(*arguments: object) -> tuple[int, str]:
@@ -100,6 +101,49 @@ def test_names_are_checked(tmp_path: Path, name: str, want: str) -> None:
     assert code == 2
     assert want in output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_is_written_with_its_test_by_its_own_name(tmp_path: Path) -> None:
+    code, output = starsched("new", "--from", "team-quota", "--to", tmp_path)
+    assert code == 0, output
+    assert (tmp_path / "team_quota.star").read_text() == recipes()["team_quota"].text
+    assert (tmp_path / "team_quota_test.star").read_text() == recipes()["team_quota"].test
+
+
+@pytest.mark.budget(4, "checks and tests a policy")
+def test_a_recipe_by_another_name_passes_its_check_and_its_tests(tmp_path: Path) -> None:
+    code, output = starsched("new", "mine", "--from", "pods_per_node", "--to", tmp_path)
+    assert code == 0, output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.star", "mine_test.star"]
+    assert "pods_per_node" not in (tmp_path / "mine_test.star").read_text()
+    code, output = starsched("check", tmp_path, "--strict")
+    assert code == 0, output
+    code, output = starsched("test", tmp_path)
+    assert code == 0, output
+
+
+def test_programs_read_which_recipes_there_are() -> None:
+    code, output = starsched("new", "--list", "--output", "json")
+    listed = {row["name"]: row["does"] for row in json.loads(output)["recipes"]}
+    assert (code, listed.keys()) == (0, recipes().keys())
+    assert all(does.endswith(".") for does in listed.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["--from", "team_quotas"], "has no `team_quotas`\nhint: did you mean `team_quota`?"),
+        (["--from", "zzz"], "hint: want one of ageing, "),
+        (["--from", "ageing", "--hooks", "score"], "--from: want no --hooks"),
+        (["--list", "mine"], "--list: want nothing else"),
+        (["mine", "--from", "ageing", "--to", "{here}"], "already exists"),
+        ([], "want a NAME, or --from with a policy of the cookbook"),
+    ],
+)
+def test_a_wrong_usage_says_what_is_wanted(tmp_path: Path, arguments: list[str], want: str) -> None:
+    (tmp_path / "mine.star").write_text("# mine\n")
+    code, output = starsched("new", *(a.format(here=tmp_path) for a in arguments))
+    assert (code, want in output) == (2, True), output
 
 
 def test_a_hook_that_there_is_no_text_for_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from engine.policy_testing.runner import describe, discover, run_tests
 from tests.builders import make_pod
 
 POLICIES = Path(__file__).parents[2] / "policies"
-FOLDERS = ("kubernetes", "examples", *PACKS)
+FOLDERS = ("kubernetes", "examples", "cookbook", *PACKS)
 FILES = sorted(path for path in POLICIES.glob("*/*.star") if path.parent.name in FOLDERS)
 SHIPPED = [path for path in FILES if not path.name.endswith("_test.star")]
 
