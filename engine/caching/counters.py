@@ -152,7 +152,6 @@ class _Counter:
         """A counter of its own that has counted the same; *columns* are the copy's topologies."""
         made = copy.copy(self)
         made._matched, made._left_out = self._matched.copy(), self._left_out.copy()
-        made._found = None
         made._of_terms = self._of_terms.copy()
         made._nodes = [_NodeCount(one.test, one.counted.copy()) for one in self._nodes]
         made._topologies = {

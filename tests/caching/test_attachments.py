@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from engine.caching.attachments import attachment_of, is_for_in_tree_plugin
+from engine.caching.attachments import (
+    attachment_of,
+    csi_drivers,
+    is_for_in_tree_plugin,
+    must_be_installed,
+    volume_limits,
+)
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.model.csi_migration import Attachment
@@ -21,20 +27,24 @@ def _put(cache: Cache, plain: Json) -> None:
     cache.objects.put(plural, obj)
 
 
-def _attachment(node: str, name: str) -> Json:
-    source = {"persistentVolumeName": name}
+def _attachment(node: str, volume_name: str, name: str = "a") -> Json:
+    source = {"persistentVolumeName": volume_name}
     spec = {"attacher": DRIVER, "nodeName": node, "source": source}
-    return {"kind": "VolumeAttachment", "metadata": {"name": "a"}, "spec": spec}
+    return {"kind": "VolumeAttachment", "metadata": {"name": name}, "spec": spec}
 
 
 def _cluster() -> Cache:
-    """Nodes `a`, `b` and `c`; a pod on `a` uses the claim `data`, which has the volume `disk`."""
+    """Nodes `a`, `b` and `c`; a pod on `a` uses the claim `data`, which has the volume `disk`.
+
+    The volume `attached` is attached to `b`.
+    """
     cache = Cache()
     for name in "abc":
         cache.add_node(make_node(name))
     cache.add_pod(make_pod("p", volumes=uses("data"), node="a"))
-    for plain in (claim(volume="disk"), volume(), storage_class("local")):
-        _put(cache, plain)
+    plain = (claim(volume="disk"), volume(), storage_class("local"), volume("attached"))
+    for one in (*plain, _attachment("b", "attached", "of-b")):
+        _put(cache, one)
     cache.snapshot()
     return cache
 
@@ -52,6 +62,8 @@ def _cluster() -> Cache:
             id="a volume in use",
         ),
         pytest.param(volume(phase="Released"), set(), id="the phase of a volume"),
+        pytest.param(volume(labels={"zone": "a"}), {"a"}, id="a label of a volume"),
+        pytest.param(volume("attached", storage_class="x"), {"b"}, id="an attached volume"),
         pytest.param(volume("unused"), set(), id="a volume that nobody uses"),
         pytest.param(_attachment("c", "disk"), {"c"}, id="an attachment"),
         pytest.param(storage_class("local", provisioner="p"), {"a"}, id="a class"),
@@ -131,6 +143,30 @@ def test_a_disk_is_shared_until_its_last_pod_is_gone() -> None:
     cache.check_invariants()
 
 
+def test_a_disk_may_be_shared_by_any_claim_of_its_volume() -> None:
+    """A pod that names the disk itself meets those that claim a volume of it, and other claims."""
+    cache = _cluster()
+    (named,) = make_pod(volumes=_cloud_disk("vol-1")).volumes
+    assert isinstance(named.use, Disk)
+    attachment, by_claim = named.use.attachment, ClaimUse("default/elsewhere")
+    assert attachment is not None
+    users, source = cache.snapshot().volume_users, {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+
+    def shared() -> tuple[bool, ...]:
+        both = named.use, by_claim
+        return tuple(users.may_share(use, attachment, cache.objects) for use in both)
+
+    assert shared() == (False, False)
+    _put(cache, volume("local", source={"local": {"path": "/vol-1"}}))
+    assert shared() == (False, False)
+    _put(cache, volume("one", source=source))
+    assert shared() == (True, False)
+    _put(cache, volume("two", source=source))
+    assert shared() == (True, True)
+    cache.objects.delete("persistentvolumes", "one")
+    assert shared() == (True, False)
+
+
 @pytest.mark.parametrize(
     ("objects", "owner", "counts", "in_tree"),
     [
@@ -192,6 +228,29 @@ def test_what_the_claim_of_a_pod_counts_as(
     found = attachment_of(use, cache.objects)
     assert found == (None if counts is None else Attachment(*counts))
     assert found is None or is_for_in_tree_plugin(use, cache.objects) is in_tree
+
+
+def test_what_drivers_say_of_a_node_and_of_themselves() -> None:
+    """A node of which nothing is known yet is not one without drivers."""
+    cache = Cache()
+    _put(
+        cache, csi_node("n", limits={"z.example.com": 3, "a.example.com": None, "o.example.com": 0})
+    )
+    _put(cache, csi_node("none"))
+    limits = {"n": {"z.example.com": 3, "o.example.com": 0}, "none": {}, "unknown": {}}
+    drivers = {
+        "n": ["a.example.com", "o.example.com", "z.example.com"],
+        "none": [],
+        "unknown": None,
+    }
+    for name in limits:
+        assert volume_limits(name, cache.objects) == limits[name]
+        assert csi_drivers(name, cache.objects) == drivers[name]
+    for name, says in (("must", True), ("may", False), ("silent", None)):
+        spec = {} if says is None else {"preventPodSchedulingIfMissing": says}
+        _put(cache, {"kind": "CSIDriver", "metadata": {"name": name}, "spec": spec})
+        assert must_be_installed(name, cache.objects) is (says is True)
+    assert not must_be_installed("unknown", cache.objects)
 
 
 # --- the store's part --------------------------------------------------------------------------

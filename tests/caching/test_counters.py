@@ -289,3 +289,45 @@ def test_what_one_pod_requests_cannot_overflow_a_sum() -> None:
     counters.refresh(cache.snapshot())
     part = _of_app("web") | {"resource": "memory", "weight": 1 << 31}
     assert counters.column(b"web", [part], np.ones(1, np.bool_)).total == 4 << 47
+
+
+def test_a_dry_run_compares_no_selector_with_pods_of_which_the_outcome_is_known(
+    looked_at: list[Mapping[str, str]],
+) -> None:
+    """Of all victims on all nodes, most are none that a counter counts."""
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    labels = {"counted": {"app": "web", "tier": "x"}, "left-out": {"app": "web"}, "other": {}}
+    pods = [make_pod(name, node="node", labels=found) for name, found in labels.items()]
+    for pod in pods:
+        cache.add_pod(pod)
+    part = _of_app("web")
+    part["terms"][0]["selector"]["labels"]["tier"] = "x"
+    counters = Counters()
+    counters.refresh(cache.snapshot())
+    assert counters.column(b"web", [part], np.ones(1, np.bool_)).total == 1
+    looked_at.clear()
+    assert [counters.topologies(b"web", [part], 0, pod) for pod in pods] == [{ZONE}, set(), set()]
+    assert not looked_at
+
+
+@pytest.mark.parametrize("what", ["labels", "terms", "requests"])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_kind_is_large_by_its_labels_its_terms_or_its_requests(what: str, many: bool) -> None:
+    """What the creators of pods choose the number of."""
+    cache, counters = Cache(), Counters()
+    cache.add_node(make_node("node"))
+    names = [f"x-{number}" for number in range(70 if many else 7)]
+    words: dict[str, Any] = {
+        "labels": {"labels": dict.fromkeys(names, "x")},
+        "terms": {"affinity": _away_from(names)},
+        "requests": {"requests": {f"example.com/{name}": 1 for name in names}},
+    }
+    pod = make_pod("p", node="node", **words[what])
+    cache.add_pod(pod)
+    counters.refresh(cache.snapshot())
+    cache.remove_pod(pod)
+    counters.refresh(cache.snapshot())
+    assert len(counters._kinds.kinds) == (not many)
+    named = counters.term_labels(make_pod(labels={"app": "web"}))
+    assert named == ({"app": "web"} if what == "terms" and not many else {})

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from engine.caching.cache import Cache
 from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
+from engine.caching.kind_index import term_keys
 from engine.caching.own_terms import own_terms
 from engine.caching.snapshot import Snapshot
 from engine.model.node_info import NodeInfo
@@ -32,6 +33,7 @@ _SELECTORS: list[dict[str, Any]] = [
     {"matchLabels": {"app": "db", "tier": "x"}},
     {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
 ]
+_UNREADABLE = {"labels": {}, "expressions": [{"key": "app", "operator": "Like", "values": []}]}
 
 
 # --- what is drawn ---------------------------------------------------------------------------
@@ -70,17 +72,26 @@ def _pod(rng: random.Random, name: str, node: str = "") -> Pod:
         labels=labels,
         terminating=rng.random() < 0.15,
         affinity=affinity or None,
+        cpu=rng.choice([None, "500m", "2"]),
     )
 
 
 def _part(rng: random.Random) -> dict[str, Any]:
     part: dict[str, Any] = {
-        "kind": rng.choice(["pods", "pods", "terms", "matches"]),
+        "kind": rng.choice(["pods", "pods", "terms", "matches", "nodes"]),
         "keys": rng.choice([[], [], ["rack"], ["rack", ZONE]]),
         "weight": rng.choice([1, 1, -2]),
         "among": None,
     }
+    if part["kind"] == "nodes":
+        part["topology"] = rng.choice([ZONE, "rack", None])
+        of_rack = {"labels": {"rack": "r"}, "expressions": []}
+        part["selector"] = rng.choice([None, of_rack, of_rack, _UNREADABLE])
+        part["free"] = rng.choice([{}, {"cpu": 3000}, {"pods": 109}, {"cpu": 500, "pods": 108}])
+        return part
     if part["kind"] == "pods":
+        if rng.random() < 0.3:
+            part["resource"] = "cpu"
         part["terminating"] = rng.random() < 0.5
         part["topology"] = rng.choice([ZONE, ZONE, "rack", None])
         part["terms"] = [
@@ -94,10 +105,14 @@ def _part(rng: random.Random) -> dict[str, Any]:
             }
             for selector in rng.sample(_SELECTORS, rng.choice([1, 1, 2]))
         ]
+        if rng.random() < 0.1:
+            part["terms"][0][rng.choice(["selector", "namespace_selector"])] = _UNREADABLE
         return part
     sorts = ["required_affinity", "required_anti_affinity", "preferred_affinity"]
     part["of"] = rng.choice([*sorts, "preferred_anti_affinity"])
     incoming = _pod(rng, "incoming")
+    while part["kind"] == "matches" and not _terms(incoming.manifest.spec.affinity, part["of"]):
+        incoming = _pod(rng, "incoming")
     if part["kind"] == "terms":
         part["pod"] = {"namespace": incoming.namespace, "labels": dict(incoming.labels)}
     else:
@@ -152,15 +167,18 @@ def _counted(
         for term in part["terms"]:
             wanted = term["namespace_selector"]
             if pod.namespace not in term["namespaces"] and (
-                wanted is None or wanted["labels"]["team"] != teams[pod.namespace]
+                wanted in (None, _UNREADABLE) or wanted["labels"]["team"] != teams[pod.namespace]
             ):
+                return []
+            if term["selector"] is _UNREADABLE:
                 return []
             labels, expressions = term["selector"]["labels"], term["selector"]["expressions"]
             if any(pod.labels.get(key) != value for key, value in labels.items()):
                 return []
             if any(one["key"] not in pod.labels for one in expressions):
                 return []
-        return [(part["topology"], part["weight"])]
+        amount = pod.requests.get("cpu", 0) if "resource" in part else 1
+        return [(part["topology"], part["weight"] * amount)] if amount else []
     weights: Counter[str | None] = Counter()
     if part["kind"] == "terms":
         about = part["pod"]["namespace"], part["pod"]["labels"]
@@ -186,6 +204,24 @@ def _counted(
     return [(key, part["weight"] * weight) for key, weight in weights.items()]
 
 
+def _counts(part: dict[str, Any], info: NodeInfo, pods: Sequence[Pod]) -> bool:
+    """Whether *part* counts the node with these pods."""
+    assert info.node is not None
+    selector, free = part["selector"], part["free"]
+    if selector is _UNREADABLE or (selector and info.node.labels.get("rack") != "r"):
+        return False
+    left = {"cpu": 4000 - sum(pod.requests.get("cpu", 0) for pod in pods), "pods": 110 - len(pods)}
+    return all(left[resource] >= least for resource, least in free.items())
+
+
+def _where(part: dict[str, Any], pod: Pod, teams: Mapping[str, str]) -> list[str | None]:
+    """The topologies in which *part* may count something else with *pod* than without it."""
+    if part["kind"] != "nodes":
+        return [key for key, _ in _counted(part, pod, teams)]
+    free = part["free"]
+    return [part["topology"]] if "pods" in free or ("cpu" in free and pod.requests) else []
+
+
 @dataclass
 class Count:
     """What a counter is to answer; `here` by slot."""
@@ -208,7 +244,7 @@ class Count:
         first = parts[0]
         keys = {key for part in parts for key in part["keys"]}
         is_single = len(parts) == 1 and (
-            first["kind"] == "pods" or (first["kind"] == "matches" and first["topology"])
+            first["kind"] in ("pods", "nodes") or (first["kind"] == "matches" and first["topology"])
         )
         up_to = first.get("up_to")
 
@@ -232,14 +268,19 @@ class Count:
             counts = is_inside(info) and (eligible is None or bool(eligible[slot]))
             if is_single and counts and (name := domain(info, first["topology"])) is not None:
                 registered.add(name)
-            for pod in pods_on.get(info.name, ()):
-                for part in parts:
-                    for key, weight in _counted(part, pod, teams):
-                        name = domain(info, key)
-                        if name is not None:
-                            found += 1
-                            if counts:
-                                sums[key, name] += weight
+            pods = pods_on.get(info.name, ())
+            weighed: list[tuple[str | None, int]] = []
+            for part in parts:
+                if part["kind"] != "nodes":
+                    weighed += (one for pod in pods for one in _counted(part, pod, teams))
+                elif _counts(part, info, pods):
+                    weighed.append((part["topology"], part["weight"]))
+            for key, weight in weighed:
+                name = domain(info, key)
+                if name is not None:
+                    found += 1
+                    if counts:
+                        sums[key, name] += weight
         here = []
         for info in infos:
             if info is None:
@@ -326,9 +367,22 @@ class History:
             self.teams[namespace] = rng.choice("ab")
             self._label(namespace)
         elif what == 13:
+            self._start_over()
+        elif what == 14:
             copy = Counters()
             copy.reuse_from(self.counters[0], rng.choice([2, 64]))
             self.counters[1:] = [copy]
+
+    def _start_over(self) -> None:
+        """Another cache, which knows the same of fewer nodes: the counters go on with that one."""
+        nodes = [info.node for info in self.cache.infos() if info.node is not None]
+        self.cache = Cache()
+        for namespace in _TEAMS:
+            self._label(namespace)
+        for node in self.rng.sample(nodes, max(0, len(nodes) - self.rng.randrange(2))):
+            self.cache.add_node(node)
+        for pod in self.pods.values():
+            self.cache.add_pod(pod)
 
     def pods_on(self) -> dict[str, list[Pod]]:
         found: dict[str, list[Pod]] = {}
@@ -370,6 +424,29 @@ class History:
                 assert not any(want.here[slot] == OUTSIDE for slot in slots)
             yield key, columns
 
+    def refresh(self) -> Snapshot:
+        snapshot = self.cache.snapshot()
+        named = self.rng.choice([frozenset[str](), frozenset({"app"}), frozenset({"pod"})])
+        own = {"app": "web", "tier": "x", "pod": "p"}
+        pod = make_pod("p", labels=own)
+        affinities = (other.manifest.spec.affinity for other in self.pods_shown())
+        asked = named.union(*(term_keys(one) for one in affinities if one is not None))
+        for counters in self.counters:
+            counters.refresh(snapshot, named)
+            found = counters.term_labels(pod)
+            assert {key: own[key] for key in asked & own.keys()}.items() <= found.items()
+            assert found.items() <= own.items()
+            assert "pod" in named or "pod" not in found
+        return snapshot
+
+    def pods_shown(self) -> list[Pod]:
+        """Those of nodes that are there."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if (info := self.cache.node_info(pod.node_name)) and info.node
+        ]
+
     def follow(self, key: bytes, column: CounterColumn) -> None:
         """What is said to have moved, and no more, leads from the counts before to those of now."""
         counts = column.counts_by_slot
@@ -395,9 +472,7 @@ def test_counters_say_what_a_plain_count_says(seed: int, bounds: dict[str, int])
     history = History(seed, Counters(**bounds))
     for step in range(60):
         history.step(is_calm=step % 20 > 10)
-        snapshot = history.cache.snapshot()
-        for counters in history.counters:
-            counters.refresh(snapshot)
+        snapshot = history.refresh()
         for key, columns in history.ask(snapshot):
             history.follow(key, columns[0])
     assert history.moves or bounds
@@ -409,9 +484,7 @@ def test_a_dry_run_counts_as_if_the_pods_had_come_and_gone(seed: int) -> None:
     rng = history.rng
     for _ in range(30):
         history.step()
-        snapshot = history.cache.snapshot()
-        for counters in history.counters:
-            counters.refresh(snapshot)
+        snapshot = history.refresh()
         slots = [slot for slot, info in enumerate(snapshot.infos) if info is not None]
         if not slots:
             continue
@@ -437,5 +510,5 @@ def test_a_dry_run_counts_as_if_the_pods_had_come_and_gone(seed: int) -> None:
                 want.check(row)
                 assert row.here == want.here[slot]
                 for pod in (*added, *there):
-                    where = {k for part in parts for k, _ in _counted(part, pod, history.teams)}
+                    where = {k for part in parts for k in _where(part, pod, history.teams)}
                     assert counters.topologies(key, parts, slot, pod) == where

@@ -15,6 +15,7 @@ from engine.caching.kind_index import TermIndex, TermKeys, term_keys
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKinds
 from engine.model.csi_migration import Attachment
+from engine.model.fact import NO_FACTS, Fact, NodeFacts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.objects import ConfigMap, ManagedMeta, from_plain
@@ -37,7 +38,10 @@ def _pod(rng: random.Random, name: str, node: str) -> Pod:
     ]
     labels = {"app": rng.choice("xy")}
     uid = f"{name}-{rng.randint(0, 1)}"
-    return make_pod(name, uid=uid, cpu=1, volumes=volumes, labels=labels, node=node or None)
+    ports = rng.sample([80, 443], rng.randint(0, 2))
+    return make_pod(
+        name, uid=uid, cpu=1, volumes=volumes, labels=labels, node=node or None, ports=ports
+    )
 
 
 class History:
@@ -49,13 +53,16 @@ class History:
         self.nodes: dict[str, Node] = {}
         self.placed: dict[str, Pod] = {}  # by name, as the API server has them
         self.assumed: dict[str, Pod] = {}
+        self.facts: dict[str, NodeFacts] = {}
 
     def step(self) -> None:
         rng, cache = self.rng, self.cache
         name, node = rng.choice("pqrst"), rng.choice(_NODES)
-        match rng.randrange(8):
+        match rng.randrange(10):
             case 0:
-                self.nodes[node] = make_node(node, labels={"v": rng.choice("12")})
+                images = dict.fromkeys(rng.sample("xyz", rng.randint(0, 2)), 1)
+                labels = {"v": rng.choice("12")}
+                self.nodes[node] = make_node(node, labels=labels, images=images)
                 cache.add_node(self.nodes[node])
             case 1:
                 self.nodes.pop(node, None)
@@ -93,6 +100,16 @@ class History:
                     if rng.random() < 0.5:
                         cache.snapshot()
                     cache.add_pod(_pod(rng, "trial", node))
+            case 8:
+                pod = make_pod(name, node=node, uid=f"{name}-0", phase="Succeeded")
+                for pods in (self.placed, self.assumed):
+                    if name in pods and pods[name].uid == pod.uid:
+                        del pods[name]
+                cache.add_pod(pod)
+            case 9:
+                facts = NodeFacts({"load": Fact(rng.randint(0, 1), "")}, {})
+                self.facts[node] = rng.choice([facts, NO_FACTS])
+                cache.set_node_facts(node, self.facts[node])
 
     def users(self) -> VolumeUsers:
         """The volume users of what is there, counted from nothing."""
@@ -139,6 +156,44 @@ def test_users_of_volumes_are_those_of_what_is_there(seed: int) -> None:
             copies.append((users.copy(), want))
     for copy, want in copies:  # a copy goes its own way
         assert _seen(copy, history.cache.objects) == want
+
+
+@pytest.mark.parametrize("seed", _HISTORIES)
+def test_the_snapshot_shows_what_is_there_and_names_what_has_changed(seed: int) -> None:
+    history = History(seed)
+    cache = history.cache
+    mirror: list[NodeInfo | None] = []
+    seen = nodes = images_seen = counted_seen = 0
+    images: dict[str, int] = {}
+    counted: dict[str, Pod] = {}
+    for step in range(200):
+        history.step()
+        pods = {pod.uid: pod for pod in (*history.placed.values(), *history.assumed.values())}
+        if pods != counted:
+            assert cache.pods_generation > counted_seen
+        counted, counted_seen = pods, cache.pods_generation
+        assert cache.node_count == len(history.nodes)
+        if step % 2:
+            continue
+        snapshot = cache.snapshot()
+        cache.check_invariants()
+        assert snapshot.slot_of.keys() == history.nodes.keys()
+        for name, node in history.nodes.items():
+            info = snapshot.info(name)
+            assert info is not None
+            assert info.node is node
+            assert info.pods == {uid: pod for uid, pod in pods.items() if pod.node_name == name}
+            assert info.facts == cache.facts_of_node(name) == history.facts.get(name, NO_FACTS)
+        assert cache.node_facts() == {k: v for k, v in history.facts.items() if v != NO_FACTS}
+        found = dict(snapshot.image_nodes)
+        if (found, snapshot.node_count) != (images, nodes):
+            assert snapshot.image_generation > images_seen
+        images, nodes, images_seen = found, snapshot.node_count, snapshot.image_generation
+        mirror += [None] * (len(snapshot.infos) - len(mirror))
+        for slot in snapshot.changed_since(seen) or ():
+            mirror[slot] = snapshot.infos[slot]
+        seen = snapshot.generation
+        assert all(one is other for one, other in zip(mirror, snapshot.infos, strict=True))
 
 
 @pytest.mark.parametrize("seed", _HISTORIES)
@@ -206,8 +261,8 @@ def test_what_is_gone_is_kept_in_no_part_of_the_cache() -> None:
 # --- the store -----------------------------------------------------------------------------
 
 
-def _text(name: str, group: str | None, namespace: str) -> ConfigMap:
-    meta = ManagedMeta(name=name, namespace=namespace)
+def _text(name: str, group: str | None, namespace: str, *unread: str) -> ConfigMap:
+    meta = ManagedMeta(name=name, namespace=namespace, unread=unread)
     return ConfigMap(meta, {} if group is None else {"group": group})
 
 
@@ -216,7 +271,7 @@ def _group(obj: ConfigMap) -> str | None:
 
 
 def _shown(store: ObjectStore) -> list[Any]:
-    found: list[Any] = [dict(store.unknown)]
+    found: list[Any] = [dict(store.unknown), dict(store.unread)]
     for kind in ("configmaps", "secrets"):
         found += [store.list(kind), store.count(kind), store.generation(kind)]
         found += [store.list(kind, namespace) for namespace in ("one", "two", "none")]
@@ -237,7 +292,8 @@ def test_a_frozen_store_stays_as_it_was_and_shares_what_is_equal(seed: int) -> N
         key = f"{namespace}/{name}"
         match rng.randrange(5):
             case 0 | 1:
-                obj = _text(name, rng.choice(("x", "y", None)), namespace)
+                unread = rng.choice(((), (), ("data: want an object",)))
+                obj = _text(name, rng.choice(("x", "y", None)), namespace, *unread)
                 known[kind, key] = obj
                 store.put(kind, obj)
             case 2:
@@ -253,6 +309,12 @@ def test_a_frozen_store_stays_as_it_was_and_shares_what_is_equal(seed: int) -> N
                 if before is not None and before.generation(kind) == copy.generation(kind):
                     assert copy.list(kind) == before.list(kind)
                 frozen.append((copy, _shown(store)))
+        assert store.unread == {key: o for key, o in known.items() if o.metadata.unread}
+        with store.noting() as noted:
+            with store.noting() as inside:
+                assert store.get(kind, key) is known.get((kind, key))
+            assert inside == {of: o for of, o in store.unread.items() if of == (kind, key)}
+            assert not noted
         for kind in ("configmaps", "secrets"):
             mine = {key: obj for (of, key), obj in known.items() if of == kind}
             assert {

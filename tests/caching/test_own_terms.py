@@ -3,6 +3,8 @@
 import random
 from typing import Any
 
+import msgspec
+
 from engine.caching.objects import ObjectStore
 from engine.caching.own_terms import NO_TERMS, own_terms
 from engine.model.objects import Namespace, ObjectMeta, PodAffinityTerm
@@ -121,3 +123,19 @@ def test_pods_with_equal_terms_have_equal_names_for_them() -> None:
     assert names[0] == names[2] != names[1]
     assert own_terms(make_pod("a")) is NO_TERMS
     assert own_terms(make_pod("a", affinity={"podAffinity": {}})).name == b""
+
+
+def test_terms_are_read_once_for_one_pod_and_again_for_another_namespace() -> None:
+    """The terms that name no namespace mean the pod's: two pods of one template may share them."""
+    near = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": [near]}
+    red = make_pod("a", "red", affinity={"podAffinity": rules})
+    meta = msgspec.structs.replace(red.manifest.metadata, namespace="blue")
+    blue = Pod(msgspec.structs.replace(red.manifest, metadata=meta))
+    assert blue.manifest.spec.affinity is red.manifest.spec.affinity
+    for pod, other in ((red, blue), (blue, red)):
+        found = own_terms(pod)
+        assert own_terms(pod) is found
+        where = {"app": "web"}, ObjectStore()
+        assert found.matching("required_affinity", pod.namespace, *where) == [("zone", 1)]
+        assert found.matching("required_affinity", other.namespace, *where) == []
