@@ -72,7 +72,9 @@ def test_label_keys_that_pods_made_up_are_let_go() -> None:
     assert taken < 1 << 20
 
 
-def test_no_more_label_keys_are_followed_than_counters_in_use_ask_for() -> None:
+@pytest.mark.parametrize("keys", [60, 1])
+def test_no_more_topologies_are_followed_than_counters_in_use_ask_for(keys: int) -> None:
+    """Each counter has its own counts of a topology, which cost memory for every node."""
     cache = Cache()
     cache.add_node(make_node("node", zone="a"))
     counters, present = Counters(capacity=50, most_held=8), np.ones(1, np.bool_)
@@ -81,7 +83,8 @@ def test_no_more_label_keys_are_followed_than_counters_in_use_ask_for() -> None:
             counters.refresh(cache.snapshot())
             assert len(counters._columns) <= 2 * 8 + 4
             assert len(counters._counters) <= 2 * 8 + 4
-        counters.column(f"{number}".encode(), [_of_app("web", f"key-{number}")], present)
+        part = _of_app("web", f"key-{number % keys}")
+        counters.column(f"{number}".encode(), [part], present)
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ _SELECTORS: list[dict[str, Any]] = [
     {"matchLabels": {"app": "db", "tier": "x"}},
     {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
 ]
+_GPU = "example.com/gpu"
 _UNREADABLE = {"labels": {}, "expressions": [{"key": "app", "operator": "Like", "values": []}]}
 
 
@@ -87,7 +88,8 @@ def _part(rng: random.Random) -> dict[str, Any]:
         part["topology"] = rng.choice([ZONE, "rack", None])
         of_rack = {"labels": {"rack": "r"}, "expressions": []}
         part["selector"] = rng.choice([None, of_rack, of_rack, _UNREADABLE])
-        part["free"] = rng.choice([{}, {"cpu": 3000}, {"pods": 109}, {"cpu": 500, "pods": 108}])
+        left = [{}, {"cpu": 3000}, {"pods": 109}, {"cpu": 500, "pods": 108}, {_GPU: 1}]
+        part["free"] = rng.choice(left)
         return part
     if part["kind"] == "pods":
         if rng.random() < 0.3:
@@ -210,7 +212,9 @@ def _counts(part: dict[str, Any], info: NodeInfo, pods: Sequence[Pod]) -> bool:
     selector, free = part["selector"], part["free"]
     if selector is _UNREADABLE or (selector and info.node.labels.get("rack") != "r"):
         return False
-    left = {"cpu": 4000 - sum(pod.requests.get("cpu", 0) for pod in pods), "pods": 110 - len(pods)}
+    cpu = sum(pod.requests.get("cpu", 0) for pod in pods)
+    gpus = info.node.allocatable.get(_GPU, 0)
+    left = {"cpu": 4000 - cpu, "pods": 110 - len(pods), _GPU: gpus}
     return all(left[resource] >= least for resource, least in free.items())
 
 
@@ -345,7 +349,8 @@ class History:
     def _add_node(self, name: str) -> None:
         labels = {"rack": self.rng.choice("rs")} if self.rng.random() < 0.6 else {}
         zone = self.rng.choice(["a", "b", None])
-        self.cache.add_node(make_node(name, zone=zone, labels=labels))
+        gpus = {_GPU: 1} if self.rng.random() < 0.5 else {}
+        self.cache.add_node(make_node(name, zone=zone, labels=labels, allocatable=gpus))
 
     def step(self, *, is_calm: bool = False) -> None:
         """Change something; if it *is_calm*, a pod."""

@@ -11,6 +11,7 @@ import pytest
 from engine.caching.attachments import VolumeUsers, other_attached_volumes, volumes_in_use
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.caching.counter_answers import Members
+from engine.caching.counters import Counters
 from engine.caching.kind_index import TermIndex, TermKeys, term_keys
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKinds
@@ -227,8 +228,7 @@ def _sizes(part: object, path: str, seen: set[int]) -> Iterator[tuple[str, int]]
 
 def test_what_is_gone_is_kept_in_no_part_of_the_cache() -> None:
     """Nodes, pods, claims and disks of every name that ever was would stay for ever."""
-    history = History(0)
-    cache = history.cache
+    cache, counters = Cache(), Counters()
     found = []
     for run in range(3):
         for index in range(5):
@@ -236,13 +236,19 @@ def test_what_is_gone_is_kept_in_no_part_of_the_cache() -> None:
             disk = {"name": "d", "awsElasticBlockStore": {"volumeID": f"d-{run}"}}
             volumes = [*uses(f"c-{run}"), disk]
             name = f"p-{run}-{index}"
-            pod = make_pod(name, cpu=1, node=f"n-{run}-{index}", volumes=volumes)
+            # Many, so that nothing is kept in case that another pod of that kind comes.
+            labels = {f"l-{run}-{number}": "x" for number in range(70)} | {"run": f"{run}"}
+            term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "zone"}
+            rules = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+            words: dict[str, Any] = {"labels": labels, "affinity": {"podAffinity": rules}}
+            pod = make_pod(name, cpu=1, node=f"n-{run}-{index}", volumes=volumes, **words)
             cache.add_pod(pod)
             cache.assume(make_pod(f"a-{run}-{index}", volumes=volumes), f"n-{run}-{index}")
         for group in ("x", f"x-{run}", "x"):
-            cache.objects.put("configmaps", _text(f"o-{run}", group, "team"))
+            cache.objects.put("configmaps", _text(f"o-{run}", group, f"team-{run}"))
             cache.objects.indexed("configmaps", _group, "x")
-        cache.snapshot()
+        counters.refresh(cache.snapshot())
+        counters._kinds.having(("run", f"{run}"))
         for uid in [uid for info in list(cache.infos()) for uid in info.pods]:
             if not cache.forget(uid):
                 known = cache.get_pod(uid)
@@ -250,10 +256,11 @@ def test_what_is_gone_is_kept_in_no_part_of_the_cache() -> None:
                 cache.remove_pod(known)
         for name in [info.name for info in cache.infos()]:
             cache.remove_node(name)
-        cache.objects.delete("configmaps", f"team/o-{run}")
-        cache.snapshot()
+        cache.objects.delete("configmaps", f"team-{run}/o-{run}")
+        counters.refresh(cache.snapshot())
         cache.check_invariants()
-        found.append(dict(_sizes(cache, "cache", set())))
+        kinds = _sizes(counters._kinds, "kinds", set())
+        found.append({**dict(_sizes(cache, "cache", set())), **dict(kinds)})
     assert found[1] == found[2]
     assert found[2]["cache._pods"] == found[2]["cache._infos"] == 0
 

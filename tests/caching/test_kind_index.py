@@ -1,6 +1,7 @@
 """What the indexes find is no less than what counters count, whatever comes and goes."""
 
 import random
+import sys
 from typing import Any
 
 from engine.caching.counter_parts import candidates_of, matcher_of
@@ -8,8 +9,9 @@ from engine.caching.kind_index import LabelIndex, TermIndex
 from engine.caching.objects import ObjectStore
 from engine.caching.own_terms import own_terms
 from engine.caching.pod_kinds import PodKinds
+from engine.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from engine.model.pod import Pod
-from tests.builders import make_pod
+from tests.builders import ZONE, make_pod
 
 VALUES = ("a", "b", "c")
 OPERATORS: list[dict[str, Any]] = [
@@ -123,3 +125,22 @@ def test_kinds_with_terms_are_found_by_what_the_terms_ask_for() -> None:
     index.remove(7)  # has no terms
     assert index.matching({"app": "a"}) == {2}
     assert copied.matching({"app": "a"}) == {0, 2}
+
+
+def test_the_memory_of_terms_that_are_gone_is_given_back() -> None:
+    """A dict that was large once would take megabytes for ever."""
+    index, many = TermIndex(), 16_000
+    for kind in range(many):
+        key = f"key-{kind}"
+        selector = LabelSelector({key: "x"})
+        index.add(kind, Affinity(pod_affinity=PodAffinity((PodAffinityTerm(ZONE, selector),))))
+    dicts = index._kinds, index.keys._count
+    assert all(sys.getsizeof(one) > 20 * many for one in dicts)
+    for kind in range(2, many):
+        index.remove(kind)
+    left = index._kinds, index.keys._count
+    assert [list(one) for one in left] == [[("key-0", "x"), ("key-1", "x")], ["key-0", "key-1"]]
+    assert all(sys.getsizeof(one) < 20 * many for one in left)
+    index.remove(1)
+    assert index._kinds is left[0], "it was copied, small as it is"
+    assert index.keys._count is left[1], "it was copied, small as it is"

@@ -12,6 +12,7 @@ from engine.model.pod import Pod
 from engine.model.selectors import selects
 from tests.builders import make_pod
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 KINDS = (
     "required_affinity",
     "required_anti_affinity",
@@ -123,6 +124,16 @@ def test_pods_with_equal_terms_have_equal_names_for_them() -> None:
     assert names[0] == names[2] != names[1]
     assert own_terms(make_pod("a")) is NO_TERMS
     assert own_terms(make_pod("a", affinity={"podAffinity": {}})).name == b""
+
+
+def test_memory_is_charged_by_the_term() -> None:
+    """Their creators choose how many there are."""
+    near = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
+    of_one, of_ten = (
+        own_terms(make_pod(affinity={"podAffinity": {_REQUIRED: [near] * count}}))
+        for count in (1, 10)
+    )
+    assert 10 * of_one.nbytes == of_ten.nbytes > 0
 
 
 def test_terms_are_read_once_for_one_pod_and_again_for_another_namespace() -> None:

@@ -18,8 +18,11 @@ def _churn(cache: Cache, kinds: PodKinds, rounds: int, each: int) -> list[int]:
         for pod in before:
             cache.remove_pod(pod)
         before = pods
+        position = kinds.position
         kinds.refresh(cache.snapshot())
         known.append(len(kinds.kinds))
+        changes = kinds.changes_since(position)
+        assert changes is None or {kind for kind, _, _ in changes} <= kinds.kinds.keys()
     return known
 
 

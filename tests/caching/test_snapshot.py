@@ -113,6 +113,8 @@ def test_the_image_generation_grows_with_images_and_with_the_number_of_nodes_onl
     cache.add_node(make_node("a", images={"x": 1}))
     generation = cache.snapshot().image_generation
     cache.add_node(make_node("a", cpu="8", images={"x": 1}))
+    assert cache.snapshot().image_generation == generation
+    cache.add_node(make_node("a", images={"x": 2}))
     cache.add_pod(make_pod(node="a"))
     assert cache.snapshot().image_generation == generation
     cache.add_node(make_node("a", images={"x": 1, "y": 1}))

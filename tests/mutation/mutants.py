@@ -123,6 +123,8 @@ def _changes(parent: ast.AST, node: ast.AST) -> Iterator[_Change]:
         yield from _losses(parent, node)
     if (before := _text(node)) is not None and (changed := _changed_text(node)) is not None:
         yield node, node.lineno, before, changed, None  # type: ignore[attr-defined]  # an expr
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return  # the number in it, one larger, would be one that is smaller
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "args") and not isinstance(
             node, ast.Call
@@ -178,6 +180,8 @@ def _change(node: ast.AST) -> bool:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             # Twice negated is the truth of it.
             node.operand = ast.UnaryOp(ast.Not(), operand)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number) as operand):
+            operand.value = number - 1
         case ast.Constant(value=bool() as value):
             node.value = not value
         case ast.Constant(value=int() as number):

@@ -24,6 +24,7 @@ def changes(body: str) -> set[tuple[str, str]]:
         pytest.param("return a or b", {("a or b", "a and b")}, id="one condition in place of two"),
         pytest.param("return not a", {("not a", "not not a")}, id="a condition the other way"),
         pytest.param("return a + b", {("a + b", "a - b")}, id="a sum"),
+        pytest.param("return a[-1]", {("-1", "-0")}, id="a number that is one larger"),
         pytest.param("return True", {("True", "False")}, id="a truth"),
         pytest.param("a.x()", {("a.x()", "")}, id="an undo that is missing"),
         pytest.param("self.x = a", {("self.x = a", "")}, id="a fact that is not noted"),
