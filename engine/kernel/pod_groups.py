@@ -33,6 +33,10 @@ NOT_SERVED: Final = (
     "the API server does not serve PodGroups of `scheduling.k8s.io` (`v1beta1`, `v1alpha3`, "
     "`v1alpha2`), or does not let this scheduler list them"
 )
+# How pods count in the state of their group.
+PENDING: Final = "pending"
+WAITING: Final = "waiting"
+PLACED: Final = "placed"
 
 
 class GroupKey(NamedTuple):
@@ -367,13 +371,23 @@ class PodGroups:
 
     def waiting_in(self, key: GroupKey) -> list[str]:
         """The uids of a group's pods that wait in permit, in the order they were first seen."""
-        return [uid for uid in self._members.get(key, ()) if uid in self._waiting]
+        return self._members_that(key, WAITING)
 
     def pending_in(self, key: GroupKey) -> list[str]:
         """The uids of a group's pods that want a node and have none, in the same order."""
-        return [
-            uid for uid, pod in self._members.get(key, {}).items() if self._is_pending(uid, pod)
-        ]
+        return self._members_that(key, PENDING)
+
+    def _members_that(self, key: GroupKey, are: str) -> list[str]:
+        members = self._members.get(key, {})
+        return [uid for uid, pod in members.items() if self._counts_as(uid, pod) == are]
+
+    def _counts_as(self, uid: str, pod: Pod) -> str:
+        """As which number of its group's state the pod counts; "" if it counts as none."""
+        if uid in self._waiting:
+            return WAITING
+        if pod.node_name or self._cache.get_pod(uid) is not None:
+            return PLACED
+        return "" if pod.is_terminating else PENDING
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
         """Where the group of *pod* stands as *enabled* sees it; None: it is in none."""
@@ -416,15 +430,12 @@ class PodGroups:
 
     def _count(self, key: GroupKey) -> PodGroupState:
         wanted = self._wanted_of(key)
-        pending = waiting = placed = 0
+        counts = dict.fromkeys((PENDING, WAITING, PLACED, ""), 0)
         for uid, pod in self._members.get(key, {}).items():
-            if uid in self._waiting:
-                waiting += 1
-            elif pod.node_name or self._cache.get_pod(uid) is not None:
-                placed += 1
-            elif not pod.is_terminating:
-                pending += 1
-        return replace(wanted, pending=pending, waiting=waiting, placed=placed)
+            counts[self._counts_as(uid, pod)] += 1
+        return replace(
+            wanted, pending=counts[PENDING], waiting=counts[WAITING], placed=counts[PLACED]
+        )
 
     def _wanted_of(self, key: GroupKey) -> PodGroupState:
         wanted = self._wanted.get(key)
@@ -450,14 +461,6 @@ class PodGroups:
             yield
         finally:
             self._held = None
-
-    def _is_pending(self, uid: str, pod: Pod) -> bool:
-        return (
-            not pod.node_name
-            and uid not in self._waiting
-            and not pod.is_terminating
-            and self._cache.get_pod(uid) is None
-        )
 
     def _said(self, enabled: EnabledPolicy, pod: Pod) -> Any:
         if self._scheduler is None:

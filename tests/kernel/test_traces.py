@@ -53,6 +53,14 @@ def test_the_end_of_a_wait_is_measured_as_what_it_was() -> None:
     assert (waits(world, "Success"), waits(world, "Unschedulable")) == ((1, 10.0), (1, 60.0))
 
 
+def test_a_wait_that_new_policies_end_was_in_vain() -> None:
+    world = grown(World(PAIRS))
+    decided(world, labelled("a", "g"))
+    world.wait(10.0)
+    world.switch()
+    assert (waits(world, "Success"), waits(world, "Unschedulable")) == ((0, 0.0), (1, 10.0))
+
+
 def test_a_fault_while_permits_are_asked_leaves_no_pod_waiting() -> None:
     """The pod would have kept its capacity until its time was up, though it is tried again."""
     world = grown(World(patient()))
