@@ -2,29 +2,30 @@
 
 Owns a store of objects with resourceVersions (`store`), the API's verbs (`api`, with `patch` and
 `pods`), its HTTP interface (`server`, `watches`, `lists`, `tables`, `discovery`), faults to inject
-(`faults`), and what kubelets and controllers would do (`fleet`). What becomes of a manifest on its
-way into the store, and which kinds there are, is in `engine.manifests`. It has no users.
+(`faults`), and what kubelets (`fleet`) and controllers (`controllers`) would do. What becomes of a
+manifest on its way into the store, and which kinds there are, is in `engine.manifests`. It has no
+users.
 
 One suite of contract tests runs against it and against the real API server: what it answers is
 right by that suite, not by inspection. Begin with `cluster`, the API of tests, then `api`.
 """
 
 from engine.devcluster.cluster import DevCluster
+from engine.devcluster.controllers import Controllers
 from engine.devcluster.faults import Fault, Faults
 from engine.devcluster.fleet import (
     Kubelets,
-    NamespaceController,
     example_cluster,
     make_node,
     make_pod,
 )
 
 __all__ = [
+    "Controllers",
     "DevCluster",
     "Fault",
     "Faults",
     "Kubelets",
-    "NamespaceController",
     "example_cluster",
     "make_node",
     "make_pod",

@@ -17,8 +17,10 @@ import yaml
 
 from engine.devcluster.access import Access
 from engine.devcluster.api import Api
+from engine.devcluster.companion import Companion
+from engine.devcluster.controllers import Controllers
 from engine.devcluster.faults import Faults
-from engine.devcluster.fleet import Kubelets, NamespaceController
+from engine.devcluster.fleet import Kubelets
 from engine.devcluster.front_end import FrontEnd
 from engine.devcluster.kinds import BY_MANIFEST, KINDS
 from engine.devcluster.store import Backup, Store
@@ -71,7 +73,7 @@ class DevCluster:
         self._options: Any = {"token": token, "bookmark_interval": bookmark_interval}
         self._first = FrontEnd(self.api, self.faults, self.access, port=port, **self._options)
         self.front_ends = [self._first]
-        self._companions: list[Kubelets | NamespaceController] = []
+        self._companions: list[Companion] = []
 
     # --- life cycle ------------------------------------------------------------------------
 
@@ -151,12 +153,12 @@ class DevCluster:
         self._companions.append(kubelets)
         return kubelets
 
-    def start_namespace_controller(self) -> NamespaceController:
-        """Finish the deletion of namespaces until `stop`."""
-        controller = NamespaceController(self.api)
-        controller.start()
-        self._companions.append(controller)
-        return controller
+    def start_controllers(self) -> Controllers:
+        """Play kube-controller-manager until `stop`; see `Controllers` for what it does of it."""
+        controllers = Controllers(self.api)
+        controllers.start()
+        self._companions.append(controllers)
+        return controllers
 
     # --- faults ----------------------------------------------------------------------------
 

@@ -1,99 +1,19 @@
-"""Simulated components of a cluster: kubelets, the namespace controller; and makers of objects.
+"""The kubelets of an embedded cluster, and makers of the example cluster's objects."""
 
-Owns the companions that an embedded cluster may be given, and the makers of the example cluster.
-The companions act on the API directly, one iteration of the event loop after the change.
-"""
-
-import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.devcluster.api import Api
-from engine.devcluster.kinds import KINDS
-from engine.devcluster.store import Change, Version
+from engine.devcluster.companion import Companion
+from engine.devcluster.store import Version
 from engine.manifests import kinds
-from engine.manifests.errors import ApiStatus
 from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
 
 
-class _Companion:
-    """A task that reacts to the changes of one table, each some time after it happened."""
-
-    _kind: Kind
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._table = api.store.table(self._kind.storage)
-        self._due: list[Callable[[], None]] = []
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._timers: set[asyncio.TimerHandle] = set()
-
-    def start(self) -> None:
-        """Begin with what is there already."""
-        _Companion.look_again(self)
-        self._table.subscribers.append(self)
-        self._task = asyncio.create_task(self._run(), name=type(self).__name__)
-
-    async def stop(self) -> None:
-        """Stop; reactions that are still due do not happen."""
-        if self in self._table.subscribers:
-            self._table.subscribers.remove(self)
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    def offer(self, change: Change) -> None:
-        """Take note of *change*."""
-        if change.new is not None:
-            self.consider(change.new)
-
-    def consider(self, version: Version) -> None:
-        """Decide what to do about *version*, and when."""
-        raise NotImplementedError
-
-    def look_again(self) -> None:
-        """Look at everything again: changes were missed, as after a restore from a backup."""
-        for version in tuple(self._table.objects.values()):
-            self.consider(version)
-
-    def _after(self, seconds: float, act: Callable[[], None]) -> None:
-        if seconds <= 0:
-            self._due.append(act)
-            self._wake.set()
-            return
-        timer: asyncio.TimerHandle
-
-        def ring() -> None:
-            self._timers.discard(timer)
-            self._due.append(act)
-            self._wake.set()
-
-        timer = asyncio.get_running_loop().call_later(seconds, ring)
-        self._timers.add(timer)
-
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            due, self._due = self._due, []
-            for count, act in enumerate(due, 1):
-                try:
-                    act()
-                except ApiStatus:
-                    continue  # changed or gone meanwhile: a later change will come up again
-                if count % 100 == 0:
-                    await asyncio.sleep(0)
-
-
-class Kubelets(_Companion):
+class Kubelets(Companion):
     """The kubelets of every node: bound pods run, and terminating ones end.
 
     A pod whose node does not exist stays as it is.
@@ -104,7 +24,7 @@ class Kubelets(_Companion):
         run_seconds: How long a pod runs until it has Succeeded; None forever.
     """
 
-    _kind = kinds.PODS
+    _kinds = (kinds.PODS,)
 
     def __init__(
         self,
@@ -119,7 +39,7 @@ class Kubelets(_Companion):
         self._stop_delay = stop_delay
         self._run_seconds = run_seconds
 
-    def consider(self, version: Version) -> None:
+    def consider(self, kind: Kind, version: Version) -> None:
         """Run a pod that was bound, end one that is terminating."""
         pod = version.manifest
         metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
@@ -129,9 +49,9 @@ class Kubelets(_Companion):
         if metadata.get("deletionTimestamp"):
             grace = metadata.get("deletionGracePeriodSeconds") or 0
             if grace or not metadata.get("finalizers"):
-                self._after(min(self._stop_delay, grace), lambda: self._end(key, uid))
+                self._after(min(self._stop_delay, grace), self._end, key, uid)
         elif status.get("phase") == "Pending":
-            self._after(self._start_delay, lambda: self._run_pod(key, uid))
+            self._after(self._start_delay, self._run_pod, key, uid)
 
     def _current(self, key: str, uid: str) -> Json | None:
         version = self._api.store.get(kinds.PODS.storage, key)
@@ -156,12 +76,12 @@ class Kubelets(_Companion):
         seconds = self._run_seconds(pod) if self._run_seconds else None
         if seconds is not None:
             uid = pod["metadata"]["uid"]
-            self._after(max(seconds, 1e-9), lambda: self._finish(key, uid))
+            self._after(max(seconds, 1e-9), self._finish, key, uid)
 
     def look_again(self) -> None:
         """Do so; pods that run may have ended already, in the time that is forgotten."""
         super().look_again()
-        for version in tuple(self._table.objects.values()):
+        for version in tuple(self._api.store.table(kinds.PODS.storage).objects.values()):
             if (version.manifest.get("status") or {}).get("phase") == "Running":
                 self._finish_later(version.manifest, version.key)
 
@@ -222,33 +142,6 @@ def running_status(pod: Json, now: str) -> Json:
             for container in pod["spec"]["containers"]
         ],
     }
-
-
-class NamespaceController(_Companion):
-    """Empties namespaces that are being deleted, and removes their finalizers."""
-
-    _kind = kinds.NAMESPACES
-
-    def consider(self, version: Version) -> None:
-        """Empty a terminating namespace."""
-        metadata = version.manifest["metadata"]
-        if metadata.get("deletionTimestamp"):
-            self._after(0.0, lambda: self._empty(metadata["name"]))
-
-    def _empty(self, namespace: str) -> None:
-        left = 0
-        for kind in KINDS:
-            if not kind.namespaced:
-                continue
-            table = self._api.store.table(kind.storage)
-            for version in table.at(self._api.store.revision).scan(f"{namespace}/"):
-                _, gone = self._api.delete(kind, namespace, version.manifest["metadata"]["name"])
-                left += not gone
-        if left:
-            # Pods end when their grace is over, others when their finalizers are removed.
-            self._after(0.5, lambda: self._empty(namespace))
-            return
-        self._api.finalize(namespace, {"spec": {"finalizers": []}})
 
 
 # --- object makers -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The companions: kubelets and the namespace controller."""
+"""The kubelets of an embedded cluster."""
 
 from typing import Any
 
@@ -115,33 +115,3 @@ async def test_stopped_kubelets_do_nothing_more(cluster: DevCluster) -> None:
     cluster.bind("a", "n1")
     await idle()
     assert phase(cluster, "a") == "Pending"
-
-
-async def test_a_deleted_namespace_is_emptied_and_goes(cluster: DevCluster) -> None:
-    cluster.start_namespace_controller()
-    cluster.create(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
-        make_pod("a", namespace="shop"),
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "policies", "namespace": "shop"},
-        },
-        make_pod("elsewhere"),
-    )
-    cluster.delete("namespaces", "shop")
-    await eventually(lambda: cluster.get("namespaces", "shop") is None)
-    assert cluster.list("pods", "shop") == []
-    assert cluster.list("configmaps", "shop") == []
-    assert len(cluster.list("pods")) == 1
-
-
-async def test_a_namespace_waits_for_its_pods_to_end(cluster: DevCluster) -> None:
-    cluster.start_namespace_controller()
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-    cluster.create(make_pod("a", namespace="shop", nodeName="n1"))
-    cluster.delete("namespaces", "shop")
-    await idle()
-    assert cluster.get("namespaces", "shop") is not None
-    cluster.delete("pods", "a", "shop", grace=0)
-    await eventually(lambda: cluster.get("namespaces", "shop") is None)

@@ -16,6 +16,11 @@ from tests.docs.walking import Shell, reader, shows, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+# All that a reader makes, and the labels of nodes.
+_STATE = (
+    "kubectl get namespaces,pods,configmaps,leases,deployments,replicasets,jobs -A -o name; "
+    "kubectl get nodes -o jsonpath='{.items[*].metadata.labels}'"
+)
 WALK = TUTORIAL.partition("\n## Write it\n")[2]
 
 
@@ -59,7 +64,12 @@ def test_the_commands_of_the_tutorial_work_on_the_cluster_of_the_demo(tmp_path: 
     What is shown has other nodes, with taints of their own.
     """
     with _demo() as kubeconfig, _shell(kubeconfig, tmp_path) as shell:
+        before, _ = shell.run(_STATE)
         assert walk(WALK, shell, tmp_path / "tutorial", is_compared=False) >= 20
+        # Cleaned up: what went on counting were the pods of a namespace that nothing emptied.
+        shell.run("kubectl wait namespace tutorial --for=delete --timeout=60s")
+        after, _ = shell.run(_STATE)
+        assert after == before
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,7 @@ async def stage_of(scenario: Scenario, console: Console) -> AsyncIterator[Stage]
     async with DevCluster(seed=_SEED) as cluster:
         cluster.create(_namespace(), *scenario.objects(), _config_map(scenario.policies))
         cluster.start_kubelets()
+        cluster.start_controllers()
         async with ApiClient(Endpoint(server=cluster.url)) as client:
             app = App(
                 client,
