@@ -80,7 +80,7 @@ class Attempts:
         """Count *pod* on *node*; returns the copy that counts. Raises `AlreadyAssumed`."""
         namesake = self._cache.uid_of(pod.key)
         assumed = self._cache.assume(pod, node)
-        if namesake is not None and namesake != pod.uid:
+        if namesake is not None:  # another pod: this one would have been refused
             self._out.append(PodUncounted(namesake))
         self._out.append(PodAssumed(pod.uid, node, pod.added_annotations))
         return assumed

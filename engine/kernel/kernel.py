@@ -588,7 +588,7 @@ class Kernel:
             self.queue.done(queued.uid)
             return
         if isinstance(placement, Rejection):
-            self.queue.move(ASSIGNED_POD_DELETE, queued.pod.with_node(node), None)
+            # Not an event: no pod was rejected for the capacity while it was held.
             self._fail(queued, placement, decision.revision, started_at)
             return
         # The nomination has served its purpose.

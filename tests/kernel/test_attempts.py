@@ -1,14 +1,19 @@
 """An attempt holds a node with all that it needs there, or nothing; a name belongs to one pod."""
 
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
 import pytest
 
 from engine.framework.status import Code, Status
+from engine.kernel.events import RevisionSwitched
 from engine.kernel.instructions import PodUncounted
 from engine.model.pod import Pod
+from engine.scheduling.decision import Explanation
+from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Placement, Rejection
+from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_pod
 from tests.kernel.small_world import World
 from tests.kernel.test_group_attempts import bound, grown, rest
@@ -61,6 +66,42 @@ def test_nothing_is_held_where_one_plugin_refuses(code: Code, is_error: bool) ->
     assert (held, world.cache.pod_count) == ([], 0)
     assert got.is_error == is_error
     assert "no disk" in got.message
+
+
+class Reserving(Scheduler):
+    """One whose decisions all have a plugin reserve."""
+
+    def __init__(self, world: World, plugin: Holder) -> None:
+        super().__init__(world.bundle, world.evaluator)
+        self._plugin: Any = plugin
+
+    def steps(self, *given: Any, **words: Any) -> Generator[Question, Answer, Explanation]:
+        found = yield from super().steps(*given, **words)
+        decision = msgspec.structs.replace(found.decision, reserves=[(self._plugin, None)])
+        return msgspec.structs.replace(found, decision=decision)
+
+
+@pytest.mark.parametrize(
+    ("code", "queue"), [(Code.UNSCHEDULABLE, "unschedulable"), (Code.ERROR, "backoff")]
+)
+def test_a_pod_that_a_plugin_refuses_has_no_pod_tried_again_by_what_it_gives_back(
+    code: Code, queue: str
+) -> None:
+    """Not itself either: no decision was made while it held the node."""
+    world = grown(4)
+    world.add(bound("other", cpu=2))
+    world.add(make_pod("large", cpu=3))
+    rest(world)
+    world.report(RevisionSwitched(Reserving(world, Holder("p", [], Status(code, ("no",), "p")))))
+    world.turns(1)
+    world.add(make_pod("a", cpu=1))
+    world.turns(1)
+    world.check()
+    assert world.cache.pod_count == 1
+    assert [world.queue.describe(f"default/{name}")["queue"] for name in ("large", "a")] == [
+        "unschedulable",
+        queue,
+    ]
 
 
 @pytest.mark.parametrize("node", [None, "n"], ids=["is assumed", "is seen on a node"])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.kernel.events import Stopped, TurnBegan, WaitingPodPreempted
-from engine.kernel.instructions import ReportFailure, ReportWaiting
+from engine.kernel.instructions import ReportFailure, ReportGroupReleased, ReportWaiting
 from engine.model.pod import Pod
 from engine.scheduling.placement import Placement
 from tests.builders import make_node, make_pod
@@ -297,6 +297,8 @@ def test_one_whose_time_is_up_takes_its_group_along() -> None:
     world.wait(60.0)
     assert (len(world.permits), world.cache.pod_count) == (0, 0)
     assert waits(world, "Unschedulable") == (3, 180.0)
+    released = [one for one in world.done if isinstance(one, ReportGroupReleased)]
+    assert released == [ReportGroupReleased("default/g", "default-scheduler", 2)]
     # They are tried again by themselves, together.
     world.wait(2.0)
     assert not world.turns(MOST_TURNS)
