@@ -1,8 +1,10 @@
 """What happens late, twice, or is undone: every part that knows of it follows."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.kernel.deciders import Canary
@@ -23,9 +25,14 @@ from engine.kernel.events import (
     WaitingPodPreempted,
 )
 from engine.kernel.instructions import ReportDecision, ReportFailure, ReportFault, ReportNomination
+from engine.kernel.kernel import Kernel
+from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.throttle import LARGE_POD_BYTES
 from engine.scheduling.scheduling_cycle import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, pod_manifest
 from tests.kernel.small_world import CONFIG, GANGS, MOST_TURNS, World, _loaded, member
 from tests.kernel.test_canary import NEVER
 from tests.kernel.test_decide import EXTENDER, answer
@@ -531,3 +538,35 @@ def test_a_canary_takes_back_from_permit_what_it_decides_and_nothing_else() -> N
     world.turns(MOST_TURNS)
     assert [one.pod.name for one in world.bindings] == ["moves"]
     world.check()
+
+
+class _Slow(InProcessEvaluator):
+    """Takes three seconds for whatever it is asked, by the kernel's stopwatch."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle.program)
+        self.elapsed = 0.0
+
+    def evaluate(self, calls: Sequence[Any]) -> Any:
+        self.elapsed += 3.0
+        return super().evaluate(calls)
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_large_pods_that_take_long_hold_up_those_of_their_namespace_alone(is_large: bool) -> None:
+    """Their creators choose how large they are; a policy that is slow for any pod is no fault."""
+    bundle, _ = _loaded(tuple(sorted(GANGS.items())))
+    slow = _Slow(bundle)
+    world = World(make_kernel=functools.partial(Kernel, stopwatch=lambda: slow.elapsed))
+    world.add_node(make_node("n", cpu=8))
+    world.report(RevisionSwitched(Scheduler(bundle, slow)))
+    annotations = {"x": "y" * LARGE_POD_BYTES} if is_large else {}
+    for name, namespace in (("a", "theirs"), ("b", "theirs"), ("c", "ours")):
+        plain = pod_manifest(name, namespace, cpu=1, annotations=annotations)
+        world.add(Pod.from_raw(msgspec.json.encode(plain)))
+    world.turns(MOST_TURNS)
+    placed = sorted(one.pod.namespace for one in world.bindings)
+    assert placed == ["ours", *["theirs"] * (1 if is_large else 2)]
+    world.wait(60.0)
+    world.turns(MOST_TURNS)
+    assert {one.pod.name for one in world.bindings} == {"a", "b", "c"}

@@ -126,3 +126,14 @@ def test_a_gate_that_answers_again_is_asked_no_more() -> None:
     world.change(make_pod("web", cpu=99, uid=pod.uid, resource_version="2"))
     world.wait(60.0)
     assert not world.kernel.throttle
+
+
+def test_gates_are_measured_by_what_they_say() -> None:
+    gates = 'def pre_enqueue(pod):\n    return "held" if "held" in pod.labels else None\n'
+    world = World({"mine.star": gates})
+    for name, labels in (("a", {}), ("b", {"held": "yes"}), ("c", {})):
+        world.add(make_pod(name, labels=labels))
+    name = "scheduler_framework_extension_point_duration_seconds_count"
+    labels = {"extension_point": "PreEnqueue", "profile": "default-scheduler"}
+    for status, count in (("Success", 2.0), ("Unschedulable", 1.0)):
+        assert world.registry.get_sample_value(name, {**labels, "status": status}) == count
