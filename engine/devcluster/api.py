@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -53,6 +53,10 @@ _KEPT_METADATA = (
 )
 _SERVER_METADATA = (*_KEPT_METADATA, "selfLink", "managedFields")
 _PERMANENT = ("default", "kube-system", "kube-public")
+#: By which finalizer a garbage collector is asked for what a `propagationPolicy` says.
+PROPAGATION: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+# Those whose dependents outlive them if a deletion does not say otherwise.
+_ORPHANING: Final = frozenset({kinds.JOBS, kinds.REPLICATION_CONTROLLERS})
 
 
 class Api:
@@ -470,10 +474,12 @@ class Api:
         """Delete the object. Returns its last state, and True if it is gone already.
 
         Args:
-            options: A `DeleteOptions` object: `gracePeriodSeconds`, `preconditions`.
+            options: A `DeleteOptions` object: `gracePeriodSeconds`, `preconditions`,
+                `propagationPolicy`.
 
         A pod that runs on a node gets its grace period; whatever plays the kubelet deletes it
-        again with grace 0. An object with finalizers stays until they are removed.
+        again with grace 0. An object with finalizers stays until they are removed, such as that by
+        which a garbage collector is asked to orphan what belongs to the object.
         """
         options = options or {}
         old = self.get(kind, namespace, name)
@@ -489,11 +495,14 @@ class Api:
             if shorter is None or dry_run:
                 return old, False
             return self.store.write(kind.storage, old.key, shorter), False
-        finalizers = metadata.get("finalizers")
+        finalizers = _finalizers(kind, metadata, options.get("propagationPolicy"))
         if dry_run:
             return old, not grace and not finalizers
         if grace or finalizers or kind is kinds.PODS:
             manifest = self._terminating(kind, old.manifest, grace)
+            if finalizers != (metadata.get("finalizers") or []):
+                changed = {**manifest["metadata"], "finalizers": finalizers}
+                manifest = {**manifest, "metadata": changed}
             if manifest != old.manifest:
                 old = self.store.write(kind.storage, old.key, manifest)
             if grace or finalizers:
@@ -658,6 +667,17 @@ _PATCHES: dict[str, Callable[[Json, Any], Json]] = {
 
 def _key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
+
+
+def _finalizers(kind: Kind, metadata: Json, policy: str | None) -> list[str]:
+    """The finalizers of an object that is deleted with *policy*, or as its kind has it."""
+    there: list[str] = metadata.get("finalizers") or []
+    if policy is None and not any(one in there for one in PROPAGATION.values()):
+        policy = "Orphan" if kind in _ORPHANING else None
+    elif policy is None:
+        return there
+    asked = [PROPAGATION[policy]] if policy in PROPAGATION else []
+    return [one for one in there if one not in PROPAGATION.values()] + asked
 
 
 def _specification(manifest: Json) -> Json:

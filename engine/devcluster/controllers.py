@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.devcluster.api import PROPAGATION
 from engine.devcluster.companion import Companion
 from engine.devcluster.kinds import BY_MANIFEST, KINDS
 from engine.devcluster.store import Version
@@ -32,6 +33,7 @@ _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
 # How objects are deleted: what belongs to them follows by itself.
 _BACKGROUND: Final = {"propagationPolicy": "Background"}
+_FOREGROUND: Final = PROPAGATION["Foreground"]
 
 
 class Controllers(Companion):
@@ -42,9 +44,10 @@ class Controllers(Companion):
     def consider(self, kind: Kind, version: Version) -> None:
         """Bring about what the object wants, and what its owners want of it."""
         self._sync_soon(kind, version.key)
-        owners = _owners(version.manifest)
-        if owners:
+        if _owners(version.manifest):
             self._after(0, self._collect, kind, version.key)
+        if _wanted_of_dependents(version.manifest):
+            self._after(0, self._release, kind, version.key)
         self._sync_owners(version.manifest)
 
     def consider_gone(self, kind: Kind, version: Version) -> None:
@@ -57,7 +60,9 @@ class Controllers(Companion):
     def _sync_owners(self, manifest: Json) -> None:
         for owner in _owners(manifest):
             if kind := _kind_of(owner):
-                self._sync_soon(kind, _owner_key(kind, owner, manifest))
+                key = _owner_key(kind, owner, manifest)
+                self._sync_soon(kind, key)
+                self._after(0, self._release, kind, key)
 
     def _sync_soon(self, kind: Kind, key: str) -> None:
         if kind in _SYNCS:
@@ -87,10 +92,8 @@ class Controllers(Companion):
     # --- garbage ---------------------------------------------------------------------------
 
     def _collect_all(self) -> None:
-        for kind in self._kinds:
-            for version in tuple(self._api.store.table(kind.storage).objects.values()):
-                if _owners(version.manifest):
-                    self._after(0, self._collect, kind, version.key)
+        for kind, version in self._all_owned():
+            self._after(0, self._collect, kind, version.key)
 
     def _collect(self, kind: Kind, key: str) -> None:
         """Delete an object whose owners are all gone."""
@@ -99,6 +102,32 @@ class Controllers(Companion):
             return
         if not any(self._is_there(owner, version.manifest) for owner in _owners(version.manifest)):
             self._delete(kind, version.manifest)
+
+    def _release(self, kind: Kind, key: str) -> None:
+        """Orphan what belongs to an object that is being deleted, or delete it first: as asked."""
+        version = self._api.store.get(kind.storage, key)
+        wanted = "" if version is None else _wanted_of_dependents(version.manifest)
+        if version is None or not wanted:
+            return
+        uid = version.manifest["metadata"]["uid"]
+        dependents = [
+            (of, one.manifest)
+            for of, one in self._all_owned()
+            if any(owner["uid"] == uid for owner in _owners(one.manifest))
+        ]
+        for of, one in dependents:
+            if wanted == _FOREGROUND:
+                self._delete(of, one)
+                continue
+            left = [owner for owner in _owners(one) if owner["uid"] != uid]
+            metadata = {**one["metadata"], "ownerReferences": left}
+            if not left:
+                del metadata["ownerReferences"]
+            self._write(of, {**one, "metadata": metadata})
+        if wanted != _FOREGROUND or not dependents:
+            metadata = version.manifest["metadata"]
+            kept = [one for one in metadata["finalizers"] if one != wanted]
+            self._write(kind, {**version.manifest, "metadata": {**metadata, "finalizers": kept}})
 
     def _is_there(self, owner: Json, manifest: Json) -> bool:
         kind = _kind_of(owner)
@@ -122,9 +151,7 @@ class Controllers(Companion):
             wanted = spec["replicas"] if one["metadata"]["name"] == current else 0
             if one["spec"]["replicas"] != wanted:
                 resized = {**one, "spec": {**one["spec"], "replicas": wanted}}
-                self._api.update(
-                    kinds.REPLICA_SETS, metadata["namespace"], one["metadata"]["name"], resized
-                )
+                self._write(kinds.REPLICA_SETS, resized)
         if current not in [one["metadata"]["name"] for one in owned]:
             hashed = {_HASH: digest}
             labels = {**(template["metadata"].get("labels") or {}), **hashed}
@@ -221,6 +248,15 @@ class Controllers(Companion):
         table = self._api.store.table(kind.storage)
         return table.at(self._api.store.revision).scan(f"{namespace}/")
 
+    def _all_owned(self) -> list[tuple[Kind, Version]]:
+        """Every object that has owners, with its kind."""
+        return [
+            (kind, version)
+            for kind in self._kinds
+            for version in self._api.store.table(kind.storage).objects.values()
+            if _owners(version.manifest)
+        ]
+
     def _owned(self, kind: Kind, owner: Json) -> list[Json]:
         """The objects of *kind* of which *owner* is the controller."""
         uid, namespace = owner["metadata"]["uid"], owner["metadata"]["namespace"]
@@ -261,6 +297,10 @@ class Controllers(Companion):
         )
         return is_gone
 
+    def _write(self, kind: Kind, manifest: Json) -> None:
+        metadata = manifest["metadata"]
+        self._api.update(kind, metadata.get("namespace", ""), metadata["name"], manifest)
+
     def _report(self, kind: Kind, manifest: Json, status: Json) -> None:
         """Write a status; one that says nothing new is not written."""
         metadata = manifest["metadata"]
@@ -281,6 +321,13 @@ _SYNCS: Final[dict[Kind, Callable[[Controllers, Json], None]]] = {
 
 def _owners(manifest: Json) -> list[Json]:
     return manifest["metadata"].get("ownerReferences") or []
+
+
+def _wanted_of_dependents(manifest: Json) -> str:
+    """The finalizer for a garbage collector of an object that is being deleted, or ""."""
+    metadata = manifest["metadata"]
+    there = (metadata.get("finalizers") or ()) if metadata.get("deletionTimestamp") else ()
+    return next((one for one in PROPAGATION.values() if one in there), "")
 
 
 def _kind_of(owner: Json) -> Kind | None:

@@ -648,6 +648,8 @@ def _delete_options(kind: Kind, query: dict[str, str], body: bytes, content_type
         raise bad_request("want a DeleteOptions object")
     if "gracePeriodSeconds" in query:
         options["gracePeriodSeconds"] = _integer(query, "gracePeriodSeconds")
+    if "propagationPolicy" in query:
+        options["propagationPolicy"] = query["propagationPolicy"]
     return options
 
 

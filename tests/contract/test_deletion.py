@@ -2,7 +2,9 @@
 
 from datetime import datetime
 
-from tests.contract.harness import MERGE, Api, pod, seen
+import pytest
+
+from tests.contract.harness import MERGE, Api, Json, pod, seen
 
 
 def seconds_between(earlier: str, later: str) -> float:
@@ -194,3 +196,46 @@ async def test_a_terminating_namespace_takes_nothing_new(api: Api) -> None:
 async def test_the_default_namespace_stays(api: Api) -> None:
     answer = await api.delete("/api/v1/namespaces/default")
     assert (answer.status, answer.reason) == (403, "Forbidden")
+
+
+@pytest.mark.parametrize(
+    ("plural", "sent", "want"),
+    [
+        pytest.param("replicasets", {}, None, id="a ReplicaSet goes"),
+        pytest.param("replicasets", {"propagationPolicy": "Background"}, None, id="background"),
+        pytest.param("replicasets", {"propagationPolicy": "Orphan"}, ["orphan"], id="orphan"),
+        pytest.param(
+            "replicasets",
+            {"propagationPolicy": "Foreground"},
+            ["foregroundDeletion"],
+            id="foreground",
+        ),
+        pytest.param("jobs", {}, ["orphan"], id="a Job orphans its pods"),
+        pytest.param("jobs", {"propagationPolicy": "Background"}, None, id="a Job goes"),
+    ],
+)
+@pytest.mark.parametrize("by_query", [False, True])
+async def test_a_finalizer_says_what_becomes_of_dependents(
+    api: Api, plural: str, sent: Json, want: list[str] | None, by_query: bool
+) -> None:
+    """Whether there is a garbage collector that removes it or not."""
+    inner: Json = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec: Json = {"template": inner}
+    if plural == "jobs":
+        inner["spec"]["restartPolicy"] = "Never"
+    else:
+        inner["metadata"] = {"labels": {"app": "web"}}
+        spec["selector"] = {"matchLabels": {"app": "web"}}
+    group = "batch/v1" if plural == "jobs" else "apps/v1"
+    await api.make(api.path(plural, group=group), {"metadata": {"name": "a"}, "spec": spec})
+    path = api.path(plural, "a", group=group)
+    answer = await (api.delete(path, **sent) if by_query else api.delete(path, sent))
+    assert answer.status == 200
+    left = await api.get(path)
+    if want is None:
+        assert left.status == 404
+        return
+    assert left.body["metadata"]["finalizers"] == want
+    assert "deletionTimestamp" in left.body["metadata"]
+    await api.patch(path, {"metadata": {"finalizers": None}}, MERGE)
+    assert (await api.get(path)).status == 404

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.manifests.kinds import REPLICA_SETS
 from tests.waiting import eventually, idle
 
 Json = dict[str, Any]
@@ -135,6 +136,29 @@ async def test_an_owner_of_the_same_name_is_another_one(cluster: DevCluster) -> 
     cluster.delete("configmaps", "owner")
     cluster.create(a_config_map("owner"), a_config_map("child", owner=owner))
     await eventually(lambda: cluster.get("configmaps", "child") is None)
+
+
+async def test_what_belongs_to_an_owner_can_be_kept(cluster: DevCluster) -> None:
+    cluster.create(a_workload("ReplicaSet", replicas=2))
+    await eventually(lambda: len(cluster.list("pods")) == 2)
+    cluster.api.delete(REPLICA_SETS, "default", "web", {"propagationPolicy": "Orphan"})
+    await eventually(lambda: cluster.get("replicasets", "web") is None)
+    await idle()
+    pods = cluster.list("pods")
+    assert [pod["metadata"].get("ownerReferences") for pod in pods] == [None, None]
+
+
+async def test_an_owner_can_wait_until_what_belongs_to_it_is_gone(cluster: DevCluster) -> None:
+    cluster.create(a_workload("ReplicaSet", replicas=1))
+    await eventually(lambda: len(cluster.list("pods")) == 1)
+    cluster.bind(cluster.list("pods")[0]["metadata"]["name"], "n1")
+    cluster.api.delete(REPLICA_SETS, "default", "web", {"propagationPolicy": "Foreground"})
+    await eventually(lambda: "deletionTimestamp" in cluster.list("pods")[0]["metadata"])
+    await idle()
+    assert cluster.get("replicasets", "web")
+    cluster.delete("pods", cluster.list("pods")[0]["metadata"]["name"], grace=0)
+    await eventually(lambda: cluster.get("replicasets", "web") is None)
+    assert cluster.list("pods") == []
 
 
 async def test_an_owner_of_a_kind_that_is_not_served_is_not_gone(cluster: DevCluster) -> None:
