@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from engine.caching.attachments import CLAIMS, VOLUMES
 from engine.caching.cache import Cache
 from engine.kernel.group_sparing import Sparing, Unit
+from engine.model.objects import from_plain
 from engine.model.pod import Pod
+from engine.model.storage import PersistentVolume, PersistentVolumeClaim
 from engine.queueing.nominator import Nominator
 from engine.queueing.queued_pod import QueuedPod
 from engine.scheduling.disruption_budgets import Budgets
@@ -16,11 +19,13 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 from tests.profiles import default_bundle, default_evaluator
 from tests.properties.test_dry_run_beside_reality import pod_terms
+from tests.storage_builders import claim, uses, volume
 
 #: n0 and n2 are in zone a, n1 and n3 in zone b.
 NODES = [make_node(f"n{number}", cpu=3, zone="ab"[number % 2]) for number in range(4)]
 APART = {"affinity": pod_terms(ZONE, "podAntiAffinity")}
 TOGETHER = {"affinity": pod_terms(ZONE, "podAffinity"), "labels": {"app": "web"}}
+OF_ONE_POD = {"volumes": uses("data")}
 WEB = {"labels": {"app": "web"}}
 
 
@@ -48,6 +53,9 @@ def spared(
 ) -> tuple[Asked, list[str]]:
     """Who is asked, and who has to go, where *members*, *units* and *placed* are on these nodes."""
     cache, scheduler = Cache(), Asked()
+    of_one_pod = claim(volume="disk", modes=["ReadWriteOncePod"])
+    cache.objects.put(CLAIMS, from_plain(PersistentVolumeClaim, of_one_pod))
+    cache.objects.put(VOLUMES, from_plain(PersistentVolume, volume()))
     for each in NODES:
         cache.add_node(each)
     for number, (node, words) in enumerate(placed):
@@ -108,6 +116,13 @@ EVERYWHERE: list[tuple[str, dict[str, Any]]] = [(f"n{number}", {}) for number in
             id="members that are there for each other",
         ),
         pytest.param(EVERYWHERE, ("gone", {}), [], ["m0", "m1", "m2", "m3"], id="on no node"),
+        pytest.param(
+            [("n0", OF_ONE_POD), ("n1", {})],
+            ("n1", {}),
+            [],
+            ["m0", "m1"],
+            id="a member whose claim may be in use anywhere",
+        ),
     ],
 )
 def test_the_members_are_asked_that_a_pod_may_matter_to(
@@ -128,6 +143,7 @@ def test_the_members_are_asked_that_a_pod_may_matter_to(
         pytest.param(
             EVERYWHERE, {"affinity": pod_terms(HOSTNAME, "podAffinity")}, 0, id="with terms"
         ),
+        pytest.param([("n0", OF_ONE_POD)], {}, 2, id="that may matter to any member"),
     ],
 )
 def test_it_is_looked_around_once_for_units_that_change_nothing_for_members(
