@@ -35,14 +35,21 @@ async def _nothing() -> None:
 
 
 class Devices(DynamicResources):
-    """Gives up the claim of a pod whose state says so."""
+    """Gives up the claim of a pod whose state says so: at once, or by an action."""
 
     def post_filter(
         self, state: Any, pod: Pod, rejected: Mapping[str, Status], snapshot: Snapshot
     ) -> PostFilterResult | None:
-        return (
-            PostFilterResult("deallocation of ResourceClaim completed", _nothing) if state else None
-        )
+        if not state:
+            return None
+        said = "deallocation of ResourceClaim completed"
+        return PostFilterResult(said, None if state == "at once" else _nothing)
+
+
+class Volumes(Devices):
+    """A plugin that the profile does not ask about groups."""
+
+    name = "Volumes"
 
 
 class Preemption:
@@ -56,18 +63,23 @@ class Preemption:
 
 
 def ask_all(
-    outcome: Outcome, states: Mapping[str, bool], files: dict[str, str] = BOTH
+    outcome: Outcome,
+    states: Mapping[str, bool | str],
+    files: dict[str, str] = BOTH,
+    *,
+    plugin_type: type[Devices] = Devices,
+    registry: CollectorRegistry | None = None,
 ) -> tuple[Outcome, list[Instruction]]:
     world = World(files)
     out: list[Instruction] = []
     filters = GroupPostFilters(
         cache=world.cache,
         preemption=Preemption(outcome),  # type: ignore[arg-type]  # all that is asked
-        metrics=Metrics(CollectorRegistry()),
+        metrics=Metrics(registry or CollectorRegistry()),
         time=VirtualClock(),
         out=out,
     )
-    plugin = Devices(world.cache.objects)
+    plugin = plugin_type(world.cache.objects)
     members = [QueuedPod(in_group(name), (), timestamp=0.0, sequence=0) for name in states]
     known = {one.uid: [(plugin, states[one.pod.name])] for one in members}
     return filters.run(KEY, members, known, world.scheduler, lambda: ([], "")), out
@@ -77,6 +89,38 @@ def test_each_pod_gives_up_what_it_would_give_up_alone() -> None:
     outcome, out = ask_all(Outcome("no"), {"a": True, "b": False, "c": True})
     assert [one.pod.name for one in out if isinstance(one, RunAction)] == ["a", "c"]
     assert (outcome.message, outcome.nodes) == (f"{RELEASED}, no", None)
+
+
+def test_what_a_plugin_does_at_once_is_no_action_and_said_all_the_same() -> None:
+    outcome, out = ask_all(Outcome("no"), {"a": "at once", "b": False})
+    assert (outcome.message, out) == (f"{RELEASED}, no", [])
+
+
+def test_a_plugin_that_the_profile_does_not_ask_does_nothing() -> None:
+    outcome, out = ask_all(Outcome("no"), {"a": True}, plugin_type=Volumes)
+    assert (outcome.message, out) == ("no", [])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (Outcome("found", {"a": "n"}, is_final=True), "Success"),
+        (Outcome("none", is_final=True), "UnschedulableAndUnresolvable"),
+        (Outcome("none"), "Unschedulable"),
+    ],
+    ids=["victims", "none for sure", "none"],
+)
+def test_it_is_measured_as_what_it_was(outcome: Outcome, status: str) -> None:
+    registry = CollectorRegistry()
+    ask_all(outcome, {"a": False}, registry=registry)
+    counted = {
+        sample.labels["status"]: sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "scheduler_framework_extension_point_duration_seconds_count"
+        and sample.labels["extension_point"] == "PodGroupPostFilter"
+    }
+    assert counted == {status: 1.0}
 
 
 def test_a_group_without_claims_hears_nothing_of_them() -> None:

@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -12,6 +12,7 @@ from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS, PodGroup
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.places import Gate
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.kernel.test_group_attempts import pod_group
@@ -73,11 +74,13 @@ class History:
         self.held: set[str] = set()  # counted in the cache before the API server shows it
         self.objects: dict[str, PodGroup] = {}
         self.are_served = True
+        self.gates: dict[GroupKey, dict[str, Gate]] = {}  # by uid, those that keep a group out
         self.begin()
 
     def begin(self) -> None:
         """Policies come into force."""
         self.has_begun = True
+        self.gates.clear()
         self.scheduler = Scheduler(_bundle(), InProcessEvaluator(_bundle().program))
         self.groups.use(self.scheduler, lambda: list(self.pods.values()))
 
@@ -103,10 +106,11 @@ class History:
         rng, groups = self.rng, self.groups
         self.has_begun = False
         name = rng.choice("abcdef")
-        match rng.randrange(10):
+        match rng.randrange(12):
             case 0 | 1 | 2 | 3:
                 pod = self.pods[name] = self._pod(name)
                 groups.put(pod)
+                self._open_gates(name, [] if pod.node_name else self.keys_of(pod))
                 if pod.node_name:
                     self.held.discard(name)
                     self.cache.add_pod(pod)
@@ -119,6 +123,7 @@ class History:
                 elif self.cache.get_pod(name) is not None:
                     self.cache.remove_pod(make_pod(name, uid=name))
                 assert set(groups.remove(name)) == set(want)
+                self._open_gates(name)
                 assert groups.remove(name) == ()
             case 5 if name in self.pods and self.cache.get_pod(name) is None:
                 self.cache.assume(self.pods[name], "n")
@@ -144,6 +149,26 @@ class History:
                 groups.set_served(self.are_served)
             case 9 if rng.random() < 0.2:
                 self.begin()
+            case 10 | 11 if name in self.pods:
+                self._ask_gate(self.pods[name])
+
+    def _open_gates(self, name: str, but: Collection[GroupKey] = ()) -> None:
+        for key in self.gates.keys() - set(but):
+            self.gates[key].pop(name, None)
+
+    def _ask_gate(self, pod: Pod) -> None:
+        """A gate of one pod keeps its group out, unless its policy looks at groups itself."""
+        own = self.rng.choice([None, Gate("gates", "held", "Held"), Gate("teams", "few", "Few")])
+        want = own
+        for key in self.keys_of(pod):
+            if self.policy_of(key) == "teams":
+                gates = self.gates.setdefault(key, {})
+                if own is not None and own[0] == "gates" and not pod.is_terminating:
+                    gates[pod.uid] = own
+                else:
+                    gates.pop(pod.uid, None)
+                    want = own or next(iter(gates.values()), None)
+        assert self.groups.gate_of(pod, own) == want
 
     def _stop_waiting(self, name: str) -> None:
         if name in self.waiting:
@@ -193,6 +218,7 @@ class History:
                 if self.policy_of(key) == "teams"
                 else None,
                 id(self.objects.get(key.name)),
+                bool(self.gates.get(key)),
                 self.are_served,
             )
             for key, pods in self.members().items()
@@ -267,7 +293,7 @@ def test_groups_are_what_their_pods_and_objects_say_now(seed: int) -> None:
                     assert changes[key] is is_other, "in more than who has a node, or not"
                     found += 1
         before, where = now, places
-    assert found > 40
+    assert found > 30
     for name in list(history.pods):
         history.groups.remove(name)
     history.groups.take_changes()
