@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from engine.cli import terminal
+from engine.cli.console import escape, make_console, say
 from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.json_output import output_option, print_json
@@ -18,7 +19,7 @@ from engine.cli.policy_paths import config_option
 from engine.cli.policy_sets import read_other
 from engine.cli.progress_bar import progress_bar
 from engine.cli.table import numbers, print_table
-from engine.cli.terminal import escape, say, wide_option
+from engine.cli.terminal import wide_option
 from engine.language.hooks import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
@@ -179,7 +180,7 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
             result["exceeded"] = exceeded
         print_json(result)
     else:
-        console = terminal.console()
+        console = make_console()
         _print_costs(console, costs, silent)
         if options["shown"]:
             _print_lines(console, costs, options["shown"])

@@ -15,9 +15,8 @@ from engine.cli.input_path import InputPath
 from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
-from engine.cli.progress_bar import working
-from engine.cli.table import print_table
-from engine.cli.terminal import escape, wide_option
+from engine.cli.terminal import wide_option
+from engine.cli.working import working
 from engine.language.syntax import parse, with_loaded
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
@@ -279,6 +278,9 @@ def _reads(bundle: Bundle, files: PolicyFiles) -> "list[HookReuse]":
 def _print_reads(hooks: "list[HookReuse]") -> None:
     if not hooks:
         return
+    from engine.cli.console import escape, make_console
+    from engine.cli.table import print_table
+
     columns = (
         "policy",
         "hook",
@@ -298,7 +300,7 @@ def _print_reads(hooks: "list[HookReuse]") -> None:
         ]
         cells = policy, hook.hook, ", ".join(hook.pod) or "-", ", ".join(others) or "-", hook.reuse
         rows.append(tuple(map(escape, cells)))
-    print_table(terminal.console(), columns, rows)
+    print_table(make_console(), columns, rows)
 
 
 def _print_costs(costs: list[HookCost]) -> None:

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from engine.cli import terminal
+from engine.cli.console import escape, make_console, say
 from engine.cli.file_notes import report_replaced
 from engine.cli.progress_bar import progress_bar
 from engine.cli.table import grouped, numbers, pods_text, print_table, several, stem_of
-from engine.cli.terminal import escape, is_wide, say
+from engine.cli.terminal import is_wide
 from engine.offline.event_words import in_words
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
@@ -64,7 +64,7 @@ def print_comparison(
 
     *note* is a sentence about pods that are not among them.
     """
-    console = terminal.console()
+    console = make_console()
     counts = Counter(change.kind for change in found.changes)
     said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
     say(console, f"{found.pods} {counted}: {said}")

@@ -10,6 +10,7 @@ import msgspec
 from engine.cli import terminal
 from engine.cli.compared_texts import Side, compare_texts
 from engine.cli.comparison_text import print_comparison, seeds_option, simulated
+from engine.cli.console import make_console
 from engine.cli.file_notes import report_damage, report_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
@@ -192,7 +193,7 @@ def _print(found: _Found, options: dict[str, Any]) -> None:
         said = f"{found.not_looked_at:,} placed pods were not looked at; --placed decides them, too"
     print_comparison(found.waiting, counted, names, said)
     if found.placed is not None:
-        console = terminal.console()
+        console = make_console()
         print_measures(console, found.placed.measures)
         print_differences(console, found.placed.differences, names)
 

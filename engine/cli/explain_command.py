@@ -35,8 +35,8 @@ from engine.cli.policies_in_force import (
 )
 from engine.cli.policy_option import BUILTIN, known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
-from engine.cli.progress_bar import working
 from engine.cli.terminal import wide_option
+from engine.cli.working import working
 from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy

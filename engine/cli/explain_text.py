@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import msgspec
 from rich.console import Console
 
-from engine.cli import terminal
+from engine.cli.console import escape, escape_lines, make_console, say
 from engine.cli.table import Column, numbers, print_table
-from engine.cli.terminal import escape, escape_lines, say
 from engine.live.answers import NodeGroup, NodeVerdicts, PodAnswer
 
 _EXAMPLES = 3
@@ -16,7 +15,7 @@ _EXAMPLES = 3
 
 def print_answer(result: PodAnswer, top: int) -> None:
     """Print *result* with at most *top* feasible nodes; in colors on a terminal only."""
-    console = terminal.console()
+    console = make_console()
     say(console, _headline(result))
     _reason(console, result)
     for line in dict.fromkeys((*result.why, *result.failures, result.message)):

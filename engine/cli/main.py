@@ -7,9 +7,9 @@ commands do not pay for the scheduler's libraries.
 import gc
 import importlib
 import sys
-from importlib import metadata
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 from click.exceptions import NoSuchCommand
@@ -17,6 +17,8 @@ from click.exceptions import NoSuchCommand
 from engine.cli.standard_output import GuardedGroup
 from engine.cli.supervisor import INTERRUPTED, supervise
 from engine.lib import garbage
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -148,12 +150,16 @@ class _LazyGroup(GuardedGroup):
             kwargs.update(args=["run", *sys.argv[1:]], prog_name=KUBE_SCHEDULER)
         if _SUPERVISED.intersection((*sys.argv[1:2], " ".join(sys.argv[1:3]))):
             supervise()
+        if not _is_server():
             gc.set_threshold(*garbage.UNTIL_THE_END)
-        return super().__call__(*args, **kwargs)
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            # The interpreter would look through every object for garbage before it exits.
+            gc.freeze()
 
     def fault_code(self) -> int:
-        is_server = Path(sys.argv[0]).name == KUBE_SCHEDULER or _SERVERS.intersection(sys.argv[1:2])
-        return 1 if is_server else super().fault_code()
+        return 1 if _is_server() else super().fault_code()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Ctrl-C has an exit code of its own; 1 is a finding of the command."""
@@ -188,19 +194,44 @@ class _LazyGroup(GuardedGroup):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
+def _is_server() -> bool:
+    return Path(sys.argv[0]).name == KUBE_SCHEDULER or not _SERVERS.isdisjoint(sys.argv[1:2])
+
+
 def version() -> str:
     """The installed version, or that of a checkout."""
+    # A library of mail among others: nothing else that a quick command uses needs it.
+    from importlib import metadata
+
     try:
         return metadata.version("starsched")
     except metadata.PackageNotFoundError:
         return "0.0.0 (not installed)"
 
 
+def version_option(function: Command) -> Command:
+    """Add `--version` to a command."""
+
+    def show(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            click.echo(f"starsched {version()}")
+            context.exit()
+
+    return click.option(
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=show,
+        help="Show the version and exit.",
+    )(function)
+
+
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(version(), "--version", prog_name="starsched", message="%(prog)s %(version)s")
+@version_option
 def main() -> None:
     """A Kubernetes scheduler whose decisions are Starlark policy files.
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
-from engine.cli import terminal
+from engine.cli.console import escape, escape_lines, make_console, say
 from engine.cli.table import grouped, numbers, pods_text, print_table, several, stem_of
-from engine.cli.terminal import escape, escape_lines, is_wide, say
+from engine.cli.terminal import is_wide
 from engine.offline.new_pods import NewPod
 from engine.offline.what_if import Outcome
 from engine.rollout.plan import OTHER_ORDER, Difference, PlanMeasures
@@ -69,7 +69,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -> None:
     """Print *answer*, with its *problems* as lines; in colors on a terminal only."""
-    console = terminal.console()
+    console = make_console()
     say(console, f"in force   {answer.in_force}")
     if answer.candidate:
         changed = ", ".join(answer.changed) or "the same texts"

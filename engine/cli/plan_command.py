@@ -32,8 +32,9 @@ from engine.cli.policies_in_force import (
 )
 from engine.cli.policy_option import read_texts
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, config_option, read_config
-from engine.cli.progress_bar import tracked, working
+from engine.cli.progress_bar import tracked
 from engine.cli.terminal import wide_option
+from engine.cli.working import working
 from engine.model.pod import Pod
 from engine.offline.admission import NOT_DONE
 from engine.offline.cluster_file import Cluster, named, read_objects, take_given

@@ -13,7 +13,7 @@ from engine.offline.text_places import TextError, read_text
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.evaluator import InProcessEvaluator, Limits
 from engine.policy.file_names import STARLARK_SUFFIX, is_document
 from engine.policy.sandbox.process import SandboxEvaluator
 
@@ -93,9 +93,17 @@ def load_problems(bundle: Bundle, files: PolicyFiles) -> list[Problem]:
     All files but the shipped ones are loaded in a sandbox, which ends work that the interpreter
     does not count: the text of a list that doubles forty times takes hours and all memory.
     """
+    program, policies = bundle.program, bundle.policies
+    if program.limits == Limits():  # within these, what ships loads with its own arguments
+        program = replace(
+            program,
+            instances=tuple(
+                one for one in program.instances if one.args or not policies[one.policy].is_builtin
+            ),
+        )
     is_shipped = not any(name.endswith(STARLARK_SUFFIX) for name in files.texts)
     try:
-        (InProcessEvaluator if is_shipped else SandboxEvaluator)(bundle.program).close()
+        (InProcessEvaluator if is_shipped else SandboxEvaluator)(program).close()
     except PolicyErrors as error:
         return [_shown(problem, files) for problem in error.problems]
     return []

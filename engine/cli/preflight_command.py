@@ -16,9 +16,9 @@ from engine.cli.endpoint_options import chosen_secure
 from engine.cli.go_flags import GoFlagsCommand
 from engine.cli.json_output import output_option, print_json
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, read_config
-from engine.cli.progress_bar import working
 from engine.cli.run_command import Parts, choose_parts, run_command
 from engine.cli.serving import read_source
+from engine.cli.working import working
 from engine.endpoints.caller_trust import LOOKUP_NAME, LOOKUP_NAMESPACE
 from engine.endpoints.server import SecureSettings
 from engine.framework.extender import Extender

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from engine.cli import terminal
+from engine.cli.console import make_console
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def progress_bar(unit: str = "") -> Progress:
 
 
 @contextlib.contextmanager
-def working(description: str) -> Iterator[None]:
+def moving_bar(description: str) -> Iterator[None]:
     """A bar that moves during the block, of which no part can be counted."""
     with _progress([BarColumn()]) as progress:
         progress.add_task(description, total=None)
@@ -67,7 +67,7 @@ def _progress(columns: Iterable[ProgressColumn]) -> Progress:
         TextColumn("{task.description}"),
         *columns,
         TimeElapsedColumn(),
-        console=terminal.console(None, is_error=True),
+        console=make_console(None, is_error=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from engine.cli import terminal
+from engine.cli.console import escape, escape_lines, make_console, say
 from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.json_output import output_option, print_json
@@ -16,7 +16,7 @@ from engine.cli.policy_option import read_bundle
 from engine.cli.policy_paths import config_option
 from engine.cli.progress_bar import progress_bar
 from engine.cli.table import grouped, pods_text, print_table, several, stem_of
-from engine.cli.terminal import escape, escape_lines, is_wide, say, wide_option
+from engine.cli.terminal import is_wide, wide_option
 from engine.offline.decision_log import Damage, read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.entries import Entry
@@ -108,7 +108,7 @@ def watched(replayer: Replayer, log: Path, damage: Damage) -> Iterator[Outcome]:
 
 
 def _print(replayer: Replayer, by: str, same: int, alike: int, differences: list[Outcome]) -> None:
-    console = terminal.console()
+    console = make_console()
     counts = f"{same} the same, {len(differences)} different"
     if alike:
         counts += f", {alike} with the same outcome and other feasible nodes"

@@ -20,9 +20,9 @@ from engine.cli.json_output import output_option, print_json
 from engine.cli.leader_access import answer_of, leader_options
 from engine.cli.policy_option import decidable, read_bundle
 from engine.cli.policy_paths import config_option
-from engine.cli.progress_bar import working
 from engine.cli.rollout_text import print_rollout
 from engine.cli.terminal import wide_option
+from engine.cli.working import working
 from engine.lib.durations import go_duration
 from engine.live.answers import PoliciesPage, RolloutPage
 from engine.live.moments import at_text

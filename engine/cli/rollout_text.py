@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
-from engine.cli import terminal
+from engine.cli.console import escape, escape_lines, make_console, say
 from engine.cli.table import Column, numbers, print_table
-from engine.cli.terminal import escape, escape_lines, is_wide, say
+from engine.cli.terminal import is_wide
 from engine.live.answers import RolloutPage
 from engine.live.rollout_page import stage_text
 from engine.page.rollout_view import ExampleView, RolloutView, Row, rollout_view
@@ -26,7 +26,7 @@ _SIGNS = {
 
 def print_rollout(page: RolloutPage) -> None:
     """Print *page*; in colours on a terminal only."""
-    console = terminal.console()
+    console = make_console()
     view = rollout_view(page)
     say(console, f"[bold]{escape(page.headline)}[/bold]")
     if page.shadowed:

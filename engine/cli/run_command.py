@@ -35,7 +35,7 @@ from engine.cli.go_flags import (
     unused_flags,
 )
 from engine.cli.lease_options import chosen_lease, lease_options
-from engine.cli.main import KUBE_SCHEDULER, version
+from engine.cli.main import KUBE_SCHEDULER, version, version_option
 from engine.cli.policy_paths import config_option, read_config
 from engine.cli.serving import (
     choose_control,
@@ -193,7 +193,7 @@ _GC_PATIENCE: Final = 120.0
     help="A TracingConfiguration (apiserver.config.k8s.io/v1): trace pods by it. Read once.",
 )
 @logging_options("-1 only warnings, 0 one line per outcome, 4 every step")
-@click.version_option(version(), "--version", message="starsched %(version)s")
+@version_option
 @click.pass_context
 def run_command(ctx: click.Context, /, **options: Any) -> None:
     """Schedule the pods of a cluster with the policies of a directory or a ConfigMap.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from engine.cli import terminal
+from engine.cli.console import escape, make_console, say
 from engine.cli.file_notes import report_replaced, report_workload
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import workload_argument
@@ -19,7 +19,7 @@ from engine.cli.output_file import write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.progress_bar import progress_bar
 from engine.cli.table import Column, grouped, numbers, pods_text, print_table, stem_of
-from engine.cli.terminal import escape, is_wide, say, wide_option
+from engine.cli.terminal import is_wide, wide_option
 from engine.lib.printable import printable
 from engine.offline.admission import NOT_DONE
 from engine.offline.event_words import in_words
@@ -236,7 +236,7 @@ def print_placements(placed: Sequence[Placement]) -> None:
     )
     times = numbers("arrived at", "placed at", "gone at")
     columns: list[str | Column] = ["pods", "node", *times, "reason"]
-    print_table(terminal.console(), columns, rows)
+    print_table(make_console(), columns, rows)
 
 
 def _chart(steps: list[Step]) -> str:
@@ -253,7 +253,7 @@ def _chart(steps: list[Step]) -> str:
 
 def print_report(result: Report) -> None:
     """Print *result* for people."""
-    console = terminal.console()
+    console = make_console()
     gone = f", {result.completed} completed" if result.completed else ""
     gone += f", {result.given_up} never got a node" if result.given_up else ""
     gone += f", {result.evicted} evicted and not replaced" if result.evicted else ""

@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from engine.cli import terminal
+from engine.cli.console import make_console
 from engine.cli.file_notes import report_workload
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import kept_copy, workload_argument
@@ -184,7 +184,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         }
         print_json(said)
         return
-    console = terminal.console()
+    console = make_console()
     print_means(results, console)
     click.echo(f"{directory}: {len(results)} results, {len(missing)} of them new")
 

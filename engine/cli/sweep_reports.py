@@ -14,10 +14,11 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
+from engine.cli.console import escape as plain
+from engine.cli.console import say
 from engine.cli.output_file import naming, replacing
 from engine.cli.table import numbers, print_table
-from engine.cli.terminal import escape as plain
-from engine.cli.terminal import is_wide, say
+from engine.cli.terminal import is_wide
 from engine.lib.printable import printable
 from engine.offline.sweep import SAME_WITHIN, Measured
 

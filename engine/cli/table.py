@@ -14,7 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from engine.cli.terminal import is_wide, table_width, wrapped
+from engine.cli.console import table_width, wrapped
+from engine.cli.terminal import is_wide
 
 T = TypeVar("T")
 

@@ -37,17 +37,27 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
     As `ast.iter_child_nodes`, several times as fast: operators and contexts are left out.
     """
-    for name in node._fields:
+    for name in _HOLDING[type(node)]:
         value = getattr(node, name, None)
         if type(value) is list:
             for item in value:
                 if isinstance(item, ast.AST):
                     yield item
-        elif isinstance(value, ast.AST) and not isinstance(value, _MARKS):
+        elif isinstance(value, ast.AST):
             yield value
 
 
-_MARKS: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
+# Fields that hold text, numbers, operators or contexts, whatever node they are of.
+_PLAIN: Final = frozenset(
+    {"arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "level", "module"}
+    | {"op", "simple", "type_comment"}
+)
+#: The other fields, by the type of node. All nodes are walked often, and most of them are leaves.
+_HOLDING: Final = {
+    kind: tuple(name for name in kind._fields if name not in _PLAIN and kind is not ast.Constant)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:

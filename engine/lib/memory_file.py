@@ -1,7 +1,6 @@
 """Anonymous files in memory, which need no writable directory."""
 
 import os
-import tempfile
 from typing import IO
 
 
@@ -12,4 +11,6 @@ def memory_file(name: str) -> IO[bytes]:
     """
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create(name), "w+b")
+    import tempfile  # for these platforms alone
+
     return tempfile.TemporaryFile()

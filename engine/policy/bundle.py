@@ -8,16 +8,16 @@ all are reported together. Whether the policies decide well is for tests and tri
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from engine.framework.extender import Extender
 from engine.framework.profile import Profile
 from engine.language.effects import ALL
 from engine.language.summaries import COUNT
-from engine.language.syntax import docstring, loads_of, parse, with_loaded
+from engine.language.syntax import loads_of, parse, with_loaded
 from engine.model.event_kinds import NODE
 from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
@@ -33,7 +33,7 @@ from engine.policy.file_names import (
     TEST_SUFFIX,
     is_document,
 )
-from engine.policy.hook_signatures import hook_signatures
+from engine.policy.hook_signatures import hook_signatures, shipped_signatures
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.rollout_config import profile_problems
 from engine.policy.shipped import (
@@ -44,6 +44,8 @@ from engine.policy.shipped import (
 )
 from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import FACT_FIELDS, VIEWS
+
+T = TypeVar("T")
 
 _RESOURCES_POLICY: Final = "NodeResourcesFit"
 _IGNORED: Final = "ignored_resources"
@@ -60,7 +62,6 @@ class Policy:
         parameters: The names of its parameters, by hook.
         defaults: The arguments that it declares. A default that is computed is
             `arguments.UNKNOWN`.
-        doc: Its docstring.
         is_builtin: True if it ships with the runtime and the user has not replaced it.
     """
 
@@ -69,7 +70,6 @@ class Policy:
     hooks: Mapping[str, Reads]
     parameters: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, Any]
-    doc: str
     is_builtin: bool
 
     @property
@@ -265,30 +265,42 @@ def policy_name(file: str) -> str:
 def _builtin_policy(name: str, module: str) -> Policy:
     # Shipped files load shipped files only, so nothing that a user writes can change this.
     text = shipped_files()[module]
-    hooks = _ShippedHooks(module, tuple(hook_signatures(text)))
-    return _policy(name, module, text, hooks, is_builtin=True)
+    signatures = shipped_signatures(text)
+    return Policy(
+        name=name,
+        module=module,
+        hooks=_OfShipped(lambda: analyse(shipped_files(), module), tuple(signatures)),
+        parameters={hook: one.params for hook, one in signatures.items()},
+        defaults=_OfShipped(lambda: declaration(text).defaults),
+        is_builtin=True,
+    )
 
 
-class _ShippedHooks(Mapping[str, Reads]):
-    """What the hooks of a shipped file read, analysed when it is first asked for.
+class _OfShipped(Mapping[str, T]):
+    """What *make* finds in a shipped file, when it is first asked for more than the known *names*.
 
-    The names alone, which is all that is asked of most of them when a file is checked, are known
-    without that.
+    A file is checked on each save; the check asks most of the shipped ones for nothing else.
     """
 
-    def __init__(self, module: str, names: tuple[str, ...]) -> None:
-        self._module: Final = module
-        self._names: Final = names
+    def __init__(
+        self, make: Callable[[], Mapping[str, T]], names: Collection[str] | None = None
+    ) -> None:
+        self._make: Final = make
+        self._known: Final = names
 
     @functools.cached_property
-    def _reads(self) -> dict[str, Reads]:
-        return analyse(shipped_files(), self._module)
+    def _made(self) -> Mapping[str, T]:
+        return self._make()
 
-    def __getitem__(self, hook: str) -> Reads:
-        return self._reads[hook]
+    @property
+    def _names(self) -> Collection[str]:
+        return self._made if self._known is None else self._known
 
-    def __contains__(self, hook: object) -> bool:
-        return hook in self._names
+    def __getitem__(self, name: str) -> T:
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -297,17 +309,14 @@ class _ShippedHooks(Mapping[str, Reads]):
         return len(self._names)
 
 
-def _policy(
-    name: str, module: str, text: str, reads: Mapping[str, Reads], *, is_builtin: bool = False
-) -> Policy:
+def _policy(name: str, module: str, text: str, reads: Mapping[str, Reads]) -> Policy:
     return Policy(
         name=name,
         module=module,
         hooks=MappingProxyType(reads),
         parameters={hook: one.params for hook, one in hook_signatures(text).items()},
         defaults=MappingProxyType(dict(declaration(text).defaults)),
-        doc=docstring(text),
-        is_builtin=is_builtin,
+        is_builtin=False,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from engine.framework.extender import DEFAULT_TIMEOUT, Extender, ExtenderTls
-from engine.lib.certificates import are_certificates, key_problem
 from engine.model.resources import is_extended_resource
 from engine.policy.documents import Field, Object
 
@@ -123,6 +122,9 @@ def _data(members: Object, name: str) -> bytes:
 
 def _check_data(members: Object, tls: ExtenderTls) -> None:
     """Refuse data that kube-scheduler would not start with; files may come later."""
+    # Imported for the few configurations that have an extender with TLS: it loads OpenSSL.
+    from engine.lib.certificates import are_certificates, key_problem
+
     if tls.ca_data and not are_certificates(tls.ca_data):
         members["caData"].wrong(_CERTIFICATES)
     if not ((tls.cert_data or tls.cert_file) and (tls.key_data or tls.key_file)):

@@ -237,7 +237,7 @@ class _Builder:
         added = [
             policy
             for _, policy in sorted(self._policies.items())
-            if policy.hooks and policy.name not in DEFAULT_PLUGINS and not policy.is_builtin
+            if policy.name not in DEFAULT_PLUGINS and not policy.is_builtin and policy.hooks
         ]
         place = nowhere("profiles[0]", report)
         sorters = [policy.name for policy in added if "queue_key" in policy.hooks]

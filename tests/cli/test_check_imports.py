@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Final
 
 _LARGE: Final = (
+    "email",
     "google.protobuf",
     "numpy",
+    "rich",
+    "ssl",
     "structlog",
     "asyncio",
     "engine.scheduling",

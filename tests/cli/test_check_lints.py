@@ -143,3 +143,15 @@ def test_a_profile_is_checked_alone_whatever_lies_next_to_it(tmp_path: Path) -> 
     code, output = check(profile)
     assert code == 1
     assert f"{tmp_path}/mine.star:1" in output
+
+
+def test_what_ships_is_loaded_with_the_arguments_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "mine.star").write_text("def filter(pod, node):\n    return None\n")
+    (tmp_path / "profile.yaml").write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
+        "- plugins: {multiPoint: {enabled: [{name: mine}, {name: GpuBestFit}]}}\n"
+        "  pluginConfig: [{name: GpuBestFit, args: {mostCpu: 0}}]\n"
+    )
+    code, output = check(tmp_path)
+    assert code == 1
+    assert "@gpu/gpu_best_fit.star:14: most_cpu: want a number above 0, got 0" in output

@@ -9,9 +9,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from engine.cli import progress_bar
-from engine.cli.progress_bar import tracked, working
+from engine.cli.console import make_console, say
+from engine.cli.progress_bar import tracked
 from engine.cli.table import Column, grouped, numbers, pods_text, print_table, several, stem_of
-from engine.cli.terminal import console, say, wide_option
+from engine.cli.terminal import wide_option
+from engine.cli.working import working
 
 PLACE = "policies/a-long-directory/rack_spread.star:118"
 WHY = "`rack_spread` rejects node-a1: the rack has its share of the pods of this owner already"
@@ -84,7 +86,7 @@ def test_wide_prints_each_row_by_itself_in_one_line() -> None:
     def command() -> None:
         pods = ("default/ml-a", "default/ml-b")
         rows = [(pods_text(group), "1", PLACE, WHY) for group in grouped(pods, stem_of)]
-        print_table(console(), COLUMNS, rows)
+        print_table(make_console(), COLUMNS, rows)
 
     narrow = CliRunner(env={"COLUMNS": "80"}).invoke(command).output
     wide = CliRunner(env={"COLUMNS": "80"}).invoke(command, ["--wide"]).output
@@ -97,12 +99,12 @@ def test_a_sentence_is_wrapped_at_words_on_a_terminal_and_whole_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    say(console(), f"  next: {WHY}")
+    say(make_console(), f"  next: {WHY}")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
     assert " ".join(" ".join(lines).split()) == f"next: {WHY}"
     monkeypatch.delenv("COLUMNS")
-    say(console(), f"  next: {WHY}")
+    say(make_console(), f"  next: {WHY}")
     assert capsys.readouterr().out == f"  next: {WHY}\n"
 
 

@@ -10,6 +10,7 @@ from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.hook_signatures import hook_signatures, shipped_signatures
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS
 from engine.policy.shipped import shipped_files, snake_case
 
@@ -64,7 +65,7 @@ def test_a_file_name_that_cannot_be(files: dict[str, str], want: str) -> None:
 def test_a_policy_says_what_it_is() -> None:
     text = '"""Keeps pods off."""\nargs = plugin_args(n = 3)\n' + FILTER
     policy = build_bundle({"mine.star": text}).policies["mine"]
-    assert (policy.name, policy.module, policy.doc) == ("mine", "mine.star", "Keeps pods off.")
+    assert (policy.name, policy.module) == ("mine", "mine.star")
     assert policy.defaults == {"n": 3}
     assert policy.hooks["filter"].node == {"unschedulable"}
 
@@ -196,3 +197,8 @@ def test_every_shipped_policy_has_a_plugins_name() -> None:
     for path in shipped_files():
         if path.startswith("@kubernetes/") and not path.endswith("_test.star"):
             assert path.removeprefix("@kubernetes/").removesuffix(".star") in stems
+
+
+def test_hooks_of_shipped_files_are_read_from_their_text_as_they_are_parsed() -> None:
+    for module, text in shipped_files().items():
+        assert shipped_signatures(text) == hook_signatures(text), module

@@ -15,7 +15,7 @@ from typing import Final
 import click
 from rich.console import Console
 
-from engine.cli import terminal
+from engine.cli.console import make_console
 from engine.cli.demo.scenarios import SCENARIOS
 from engine.cli.demo.stage import (
     CONFIG_MAP,
@@ -71,7 +71,7 @@ Examples:
 def demo_command(scenario: str, keep: bool, output: str) -> None:
     """Run a story."""
     stream = sys.stderr if output == "json" else sys.stdout
-    console = terminal.console(_PIPE_WIDTH, file=stream)
+    console = make_console(_PIPE_WIDTH, file=stream)
     # The log would talk over the story; it is one file away.
     with tempfile.TemporaryDirectory(prefix="starsched-demo-") as directory:
         log_file = Path(directory) / "scheduler.log"

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from engine.app import App, Settings
 from engine.binding.event_recorder import REVISION_ANNOTATION
+from engine.cli.console import escape
 from engine.cli.main import version
 from engine.cli.table import print_table
-from engine.cli.terminal import escape
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
