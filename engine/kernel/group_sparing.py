@@ -121,13 +121,13 @@ class Sparing:
         for node, pod in placed:
             self._cache.assume(pod, node)
         together = self._seen()
-        if alone is None or together is None:
-            self._is_wide = True
-        else:
-            self._is_wide = alone.decided_by != together.decided_by or any(
-                self._reached([one], together) != {one[0]} for one in placed
-            )
-            self._outlook = alone
+        self._outlook = alone
+        self._is_wide = (
+            alone is None
+            or together is None
+            or alone.decided_by != together.decided_by
+            or any(self._reached([one], together) != {one[0]} for one in placed)
+        )
         for _, pod in placed:
             self._cache.forget(pod.uid)
 

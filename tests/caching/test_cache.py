@@ -1,5 +1,6 @@
 """The cache: what counts where, in whatever order the events come."""
 
+import msgspec
 import pytest
 
 from engine.caching.cache import AlreadyAssumed, Cache
@@ -203,3 +204,16 @@ def test_what_a_trial_did_is_seen_inside_it_and_not_after(cache: Cache) -> None:
     assert (cpu_on(cache, "n1"), cpu_on(cache, "n2")) == (1000, 0)
     assert cache.get_pod("u") is placed
     assert not cache.is_assumed("v")
+
+
+def test_a_trial_without_a_pod_that_cannot_be_read_leaves_it_unread(cache: Cache) -> None:
+    """Else it would be decided afterwards as if all was known of its node."""
+    placed = pod(node="n1")
+    meta = msgspec.structs.replace(placed.manifest.metadata, unread=("spec: want an object",))
+    cache.add_pod(unread := Pod(msgspec.structs.replace(placed.manifest, metadata=meta)))
+    key = "pods", unread.uid
+    with cache.trial():
+        assert key in cache.objects.unread
+        cache.remove_pod(unread)
+        assert key not in cache.objects.unread
+    assert key in cache.objects.unread

@@ -10,6 +10,7 @@ import pytest
 from engine.caching import counter_parts, own_terms
 from engine.caching.cache import Cache
 from engine.caching.counters import Counters, PodChanges
+from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
 from tests.builders import ZONE, make_node, make_pod
 
@@ -334,3 +335,42 @@ def test_a_kind_is_large_by_its_labels_its_terms_or_its_requests(what: str, many
     assert len(counters._kinds.kinds) == (not many)
     named = counters.term_labels(make_pod(labels={"app": "web"}))
     assert named == ({"app": "web"} if what == "terms" and not many else {})
+
+
+_OF_TEAM = {"labels": {"team": "a"}, "expressions": []}
+_BY_TEAM: dict[str, Any] = {
+    "labelSelector": {"matchLabels": {"app": "web"}},
+    "topologyKey": ZONE,
+    "namespaceSelector": {"matchLabels": {"team": "a"}},
+}
+_APART = {
+    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_BY_TEAM]},
+}
+
+
+@pytest.mark.parametrize("kind", ["pods", "terms", "matches"])
+def test_who_is_selected_by_namespace_follows_the_labels_of_namespaces(kind: str) -> None:
+    """Each look at a selector is kept, until a namespace changes."""
+    cache, counters = Cache(), Counters()
+    cache.add_node(make_node("node", zone="a"))
+    words: dict[str, Any] = {"labels": {"app": "web"}}
+    cache.add_pod(make_pod("p", "red", node="node", affinity=_APART, **words))
+    of_pods = _of_app("web")
+    of_pods["terms"][0] |= {"namespaces": [], "namespace_selector": _OF_TEAM}
+    incoming = make_pod("q", "red", affinity=_APART, **words)
+    part = {
+        "pods": of_pods,
+        "matches": _of_own(incoming),
+        "terms": {
+            "kind": "terms",
+            "of": "required_anti_affinity",
+            "weight": 1,
+            "pod": {"namespace": "red", "labels": {"app": "web"}},
+            "keys": [],
+        },
+    }[kind]
+    for team, want in (("a", 1), ("b", 0), ("a", 1)):
+        meta = ObjectMeta(name="red", labels={"team": team})
+        cache.objects.put("namespaces", Namespace(meta))
+        counters.refresh(cache.snapshot())
+        assert counters.column(b"x", [part], np.ones(1, np.bool_)).total == want

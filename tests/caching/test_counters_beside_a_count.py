@@ -337,6 +337,7 @@ class History:
         self.asked = {f"{i}".encode(): _parts(self.rng) for i in range(12)}
         self.masks: dict[bytes, NDArray[np.bool_] | None] = {}
         self.seen: dict[bytes, tuple[CounterColumn, Any, NDArray[np.int64]]] = {}
+        self.sums: dict[bytes, list[NDArray[np.int64]]] = {}
         self.moves = 0
         self.is_calm = False
         for node in _NODES[:4]:
@@ -458,6 +459,15 @@ class History:
         if key in self.seen:
             before, positions, want = self.seen[key]
             moved = column.moved_since(positions)
+            if moved is not None and column.shown(100) == 100:
+                # By domain, whichever nodes are in it by now.
+                sums = {place: one.copy() for place, one in enumerate(self.sums[key])}
+                for topology, domain, amount in moved:
+                    sums[topology][domain] += amount
+                now = enumerate(column._sums)
+                assert {place: one.tolist() for place, one in now} == {
+                    place: one.tolist() for place, one in sums.items()
+                }
             if column.layout is before.layout:
                 assert moved is not None
                 inside = want != OUTSIDE
@@ -468,6 +478,7 @@ class History:
                     self.moves += 1
                 assert counts.tolist() == want.tolist()
         self.seen[key] = column, column.positions, counts.copy()
+        self.sums[key] = [one.copy() for one in column._sums]
 
 
 @pytest.mark.parametrize("bounds", [{}, {"capacity": 4, "most_held": 3}], ids=["all", "few"])

@@ -1,12 +1,13 @@
 """The pytest plug-in that runs the tests of each mutant in a process of its own.
 
-All tests are collected once. A first child runs them all and notes which lines of the chosen
-files each reaches; then there is one child for each mutant: it puts the changed code into the
-function and runs the tests that reach the line, the quickest first, until one fails.
+All tests are collected once. A first child runs them all and notes which lines with a mutant each
+reaches; then there is one child for each mutant: it puts the changed code into the function and
+runs the tests that reach the line, the quickest first, until one fails.
 """
 
 import contextlib
 import gc
+import itertools
 import json
 import os
 import random
@@ -109,7 +110,7 @@ class MutationRun:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         chosen = {group: self._chosen(group) for group in self._paths}
-        reach = self._reach(session)
+        reach = self._reach(session, itertools.chain(*chosen.values()))
         total = sum(map(len, chosen.values()))
         items = {item.nodeid: item for item in session.items}
         for group, mutants in chosen.items():
@@ -143,11 +144,13 @@ class MutationRun:
 
     # --- which test reaches which line ----------------------------------------------------------
 
-    def _reach(self, session: pytest.Session) -> Reach:
-        paths = {str(_ROOT / path): path for group in self._paths.values() for path in group}
+    def _reach(self, session: pytest.Session, mutants: Iterable[Mutant]) -> Reach:
+        wanted: dict[str, set[int]] = {}
+        for mutant in mutants:
+            wanted.setdefault(mutant.path, set()).add(mutant.line)
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder) / "reach"
-            status = _in_child(lambda: _trace(session.items, paths, found), None)
+            status = _in_child(lambda: _trace(session.items, wanted, found), None)
             if status != _SURVIVED:
                 raise pytest.UsageError(f"the tests could not be traced: status {status}")
             noted = json.loads(found.read_text())
@@ -218,23 +221,38 @@ def _run(item: pytest.Item, following: pytest.Item | None, failed: _Failures) ->
         plugins.unregister(failed)
 
 
-def _trace(items: Sequence[pytest.Item], paths: Mapping[str, str], to: Path) -> int:
-    """Run *items* and write which lines of *paths* each reaches."""
+def _trace(items: Sequence[pytest.Item], wanted: Mapping[str, set[int]], to: Path) -> int:
+    """Run *items* and write which of the lines *wanted*, by file, each reaches.
+
+    A function is traced until each of its lines that are wanted was reached: most are not at all.
+    """
+    by_file = {str(_ROOT / path): (path, numbers) for path, numbers in wanted.items()}
     lines: dict[str, set[int]] = {}
+    left: dict[int, set[int]] = {}  # by identity of the code, which is cheaper than its hash
 
     def on_line(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line":
-            lines.setdefault(paths[frame.f_code.co_filename], set()).add(frame.f_lineno)
+        if event == "line" and frame.f_lineno in (unseen := left[id(frame.f_code)]):
+            unseen.discard(frame.f_lineno)
+            lines.setdefault(by_file[frame.f_code.co_filename][0], set()).add(frame.f_lineno)
+            frame.f_trace_lines = bool(unseen)
         return on_line
 
     def on_call(frame: FrameType, _: str, __: Any) -> Any:
-        return on_line if frame.f_code.co_filename in paths else None
+        code = frame.f_code
+        if code.co_filename not in by_file:
+            return None
+        unseen = left.get(id(code))
+        if unseen is None:
+            _, numbers = by_file[code.co_filename]
+            unseen = left[id(code)] = {line for _, _, line in code.co_lines() if line in numbers}
+        return on_line if unseen else None
 
     failed = _Failures()
     reached: dict[str, dict[str, list[int]]] = {}
     seconds: dict[str, float] = {}
     for index, item in enumerate(items):
         lines.clear()
+        left.clear()
         started = _cpu_seconds()
         sys.settrace(on_call)
         try:
