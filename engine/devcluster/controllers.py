@@ -131,8 +131,10 @@ class Controllers(Companion):
 
     def _is_there(self, owner: Json, manifest: Json) -> bool:
         kind = _kind_of(owner)
-        if kind is None:
-            return True  # of a kind that is not served: nothing says that it is gone
+        # Nothing says that an owner is gone which is of a kind that is not served, or which would
+        # be in a namespace where what belongs to it is in none.
+        if kind is None or (kind.namespaced and not manifest["metadata"].get("namespace")):
+            return True
         version = self._api.store.get(kind.storage, _owner_key(kind, owner, manifest))
         return version is not None and version.manifest["metadata"]["uid"] == owner["uid"]
 

@@ -161,13 +161,16 @@ async def test_an_owner_can_wait_until_what_belongs_to_it_is_gone(cluster: DevCl
     assert cluster.list("pods") == []
 
 
-async def test_an_owner_of_a_kind_that_is_not_served_is_not_gone(cluster: DevCluster) -> None:
+async def test_an_owner_that_cannot_be_looked_up_is_not_gone(cluster: DevCluster) -> None:
     child = a_config_map("child")
     owner = {"apiVersion": "example.com/v1", "kind": "Train", "name": "x", "uid": "1"}
     child["metadata"]["ownerReferences"] = [owner]
-    cluster.create(child)
+    node = make_node("n1")
+    node["metadata"]["ownerReferences"] = [{**owner, "apiVersion": "v1", "kind": "ConfigMap"}]
+    cluster.create(child, node)
     await idle()
     assert cluster.get("configmaps", "child")
+    assert cluster.get("nodes", "n1")
 
 
 # --- workloads -----------------------------------------------------------------------------
