@@ -108,7 +108,8 @@ def label_value_problem(value: str) -> str | None:
 def labels(field: str, found: Json) -> Iterator[Cause]:
     """What is wrong with labels at *field*."""
     for key, value in found.items():
-        yield from qualified(field, key)
+        if qualified_name_problems(key):
+            yield from qualified(field, key)
         problem = label_value_problem(value)
         if problem:
             yield wrong(field, value, problem)

@@ -5,6 +5,7 @@ Owns what a scheduler depends on; rules of probes, security contexts and the lik
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 
 from engine.manifests.errors import Cause
 from engine.manifests.field_rules import (
@@ -210,7 +211,8 @@ def _resources(
     requests = resources.get("requests") or {}
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, text in amounts.items():
-            yield from _amount(f"{field}.{part}[{name}]", name, text, pod_level=pod_level)
+            if not _is_sound(name, text, pod_level=pod_level):
+                yield from _amount(f"{field}.{part}[{name}]", name, text, pod_level=pod_level)
     for name, text in requests.items():
         limit = limits.get(name)
         if limit is None:
@@ -220,7 +222,7 @@ def _resources(
                 )
         elif _is_exact(name) and amount(text) != amount(limit):
             yield wrong(f"{field}.requests", text, f"must be equal to {name} limit of {limit}")
-        elif amount(text) > amount(limit):
+        elif text != limit and amount(text) > amount(limit):
             yield wrong(
                 f"{field}.requests", text, f"must be less than or equal to {name} limit of {limit}"
             )
@@ -270,6 +272,12 @@ def _pod_resources(field: str, resources: Json, spec: Json) -> Iterator[Cause]:
             if name in limits and amount(text) > amount(limits[name]):
                 shown = f"must be less than or equal to pod limits of {limits[name]}"
                 yield wrong(f"{field}.containers[{index}][{name}].limits", text, shown)
+
+
+# Pods are alike, and the amounts of most of them are a few texts.
+@lru_cache(maxsize=8192)
+def _is_sound(name: str, text: str, *, pod_level: bool) -> bool:
+    return not any(_amount("", name, text, pod_level=pod_level))
 
 
 def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Cause]:

@@ -23,7 +23,7 @@ from engine.model.event_kinds import KINDS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
-from engine.offline.admission import KnownObjects, admitted, is_of_cluster
+from engine.offline.admission import AlikePods, KnownObjects, admitted, is_of_cluster
 from engine.offline.given_objects import GivenObject, LineOf, located, require_types
 from engine.offline.known_facts import SECTIONS, show_facts
 from engine.offline.templates import CLAIMS, planned_claims, planned_objects, template_of
@@ -307,7 +307,7 @@ def _require_shape(manifest: Manifest) -> None:
     """Raise `ManifestError` unless the members of *manifest* that are read undecoded are sound."""
     kind = str(manifest.get("kind") or "object")
     for member in ("metadata", "spec", "status") if kind in _WITH_STATUS else ("metadata",):
-        if not isinstance(value := manifest.get(member) or {}, Mapping):
+        if not isinstance(value := manifest.get(member) or {}, (dict, Mapping)):
             got = type(value).__name__
             raise ManifestError(f"{kind}: {member}: want an object, got {got}")
     name = _meta(manifest, "name")
@@ -414,14 +414,22 @@ def take_given(cluster: Cluster, given: Sequence[GivenObject]) -> None:
     Raises `ManifestError` with every problem of their fields, each with its place.
     """
     require_types(given)
-    # Admission of any may look up any other.
+    # 1. Admission of any may look up any other.
     for one in given:
         cluster.known.add(one.manifest)
+    # 2. Pods come last: what their admission looks up is then as it stays.
     for one in given:
         # What makes pods is not read itself, unless they spread by its selector.
-        if template_of(one.manifest) is None or one.manifest["kind"] in OBJECT_KINDS:
+        kind = one.manifest.get("kind")
+        if kind != "Pod" and (template_of(one.manifest) is None or kind in OBJECT_KINDS):
             with located(one):
                 cluster.add(cluster.admitted(one.manifest))
+    admit = cluster.admitted if cluster.ask else AlikePods(cluster.admitted).admitted
+    for one in given:
+        if one.manifest.get("kind") == "Pod":
+            with located(one):
+                cluster.add(admit(one.manifest))
+    # 3. What controllers would make.
     nodes = last_of_each("Node", cluster.nodes, [])
     planned: list[dict[str, Any]] = []
     for one in given:

@@ -164,6 +164,8 @@ def planned_claims(pod: dict[str, Any], known: KnownObjects) -> Iterator[dict[st
     They are those of its generic ephemeral volumes, and of its `resourceClaimTemplateName`s.
     """
     metadata, spec = _object(pod.get("metadata")), _object(pod.get("spec"))
+    if not (spec.get("volumes") or spec.get("resourceClaims")):
+        return
     namespace, name = str(metadata.get("namespace") or "default"), metadata.get("name")
     uid = metadata.get("uid") or f"{namespace}/{name}"
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}

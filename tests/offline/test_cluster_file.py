@@ -27,6 +27,29 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"name": name, "namespace": "a"}, "spec": spec}
 
 
+def test_pods_that_differ_in_their_names_alone_are_each_read_as_if_alone(tmp_path: Path) -> None:
+    ranges = {
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "a"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2000m"}}]},
+    }
+    pods = [pod(name, containers=[{"name": "c", "image": "i"}]) for name in ("p", "q", "r")]
+    pods[2]["metadata"]["labels"] = {"app": "r"}
+    file = tmp_path / "a.json"
+
+    def read(*objects: dict[str, Any]) -> list[dict[str, Any]]:
+        file.write_text(json.dumps({"kind": "List", "items": objects}))
+        return read_cluster(file).pods
+
+    got = read(*pods, ranges)
+    assert got == [one for each in pods for one in read(each, ranges)]
+    # Each is an object of its own.
+    got[0]["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
+    assert got[1]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2"}
+    with pytest.raises(ManifestError, match=r"metadata\.name"):
+        read(*pods, pod("Not_a_name", **pods[0]["spec"]))
+
+
 def test_the_configuration_of_containers_is_left_out() -> None:
     reported = {
         "env": [{"name": "PASSWORD", "value": "hunter2"}],
