@@ -71,13 +71,13 @@ def test_nothing_is_held_where_one_plugin_refuses(code: Code, is_error: bool) ->
 class Reserving(Scheduler):
     """One whose decisions all have a plugin reserve."""
 
-    def __init__(self, world: World, plugin: Holder) -> None:
+    def __init__(self, world: World, plugin: Any, state: Any = None) -> None:
         super().__init__(world.bundle, world.evaluator)
-        self._plugin: Any = plugin
+        self._reserves = [(plugin, state)]
 
     def steps(self, *given: Any, **words: Any) -> Generator[Question, Answer, Explanation]:
         found = yield from super().steps(*given, **words)
-        decision = msgspec.structs.replace(found.decision, reserves=[(self._plugin, None)])
+        decision = msgspec.structs.replace(found.decision, reserves=self._reserves)
         return msgspec.structs.replace(found, decision=decision)
 
 

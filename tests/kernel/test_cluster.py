@@ -114,6 +114,25 @@ def test_a_pod_that_is_bound_leaves_the_queue(bench: Bench) -> None:
     bench.check()
 
 
+@pytest.mark.parametrize("placed_before", [False, True])
+@pytest.mark.parametrize("end", ["is on a node", "is gone", "is another pod"])
+def test_what_was_reported_of_a_pod_is_dropped_when_it_waits_no_more(
+    bench: Bench, placed_before: bool, end: str
+) -> None:
+    before = web(node="node-1") if placed_before else web()
+    bench.add(before)
+    bench.done.clear()
+    if end == "is gone":
+        bench.delete(before)
+    elif end == "is another pod":
+        bench.change(before, make_pod("web", uid="u2"))
+    else:
+        bench.change(before, web(node="node-1", resource_version="2"))
+    forgotten = [one.uid for one in bench.done if isinstance(one, ForgetReports)]
+    is_news = not (placed_before and end == "is on a node")
+    assert forgotten == (["u1"] if is_news else [])
+
+
 def test_a_pod_bound_between_two_lists_is_seen_as_bound(bench: Bench) -> None:
     bench.add(web())
     bench.delete(web())

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.status import Status
+from engine.kernel.events import RevisionSwitched
 from engine.kernel.group_post_filters import GroupPostFilters
 from engine.kernel.group_preemption import Outcome
 from engine.kernel.instructions import Evict, Instruction, RunAction
@@ -21,6 +22,7 @@ from engine.scheduling.runtime_plugin import PostFilterResult
 from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import World
+from tests.kernel.test_attempts import Reserving
 from tests.kernel.test_decide import EXTENDER, answer, ask
 from tests.kernel.test_group_attempts import PREEMPTING, in_group, pod_group
 from tests.profiles import only
@@ -139,6 +141,19 @@ def test_a_profile_can_be_without_either() -> None:
     none = {"config.yaml": only("NodeResourcesFit")}
     outcome, out = ask_all(Outcome("no"), {"a": True}, none)
     assert (outcome, out) == (Outcome(""), [])
+
+
+def test_plugins_are_asked_with_what_they_found_of_each_pod_that_was_tried() -> None:
+    world = World({"config.yaml": only("NodeResourcesFit", "DynamicResources", "GangScheduling")})
+    world.add_node(make_node("n", cpu=1))
+    plugin = Devices(world.cache.objects)
+    world.report(RevisionSwitched(Reserving(world, plugin, "found")))
+    world.put_object(POD_GROUPS, pod_group(2))
+    for name in ("a", "b"):
+        world.add(in_group(name, cpu=2))
+    world.turns(1)
+    # The second was not tried: the first was one too few already.
+    assert [one.pod.name for one in world.done if isinstance(one, RunAction)] == ["a"]
 
 
 def test_extenders_are_not_asked_about_victims_of_a_group() -> None:

@@ -154,6 +154,11 @@ def test_it_is_looked_around_once_for_units_that_change_nothing_for_members(
     assert not victims
 
 
+def test_it_is_not_looked_around_again_after_a_pod_that_is_on_no_node() -> None:
+    scheduler, victims = spared(EVERYWHERE, [("gone", {}), ("n1", {}), ("n2", {})])
+    assert (scheduler.looks, victims) == (2, [])
+
+
 def test_it_is_looked_around_again_when_a_pod_came_back_that_is_the_first_of_its_kind() -> None:
     """The first may matter to any member; those after it to the members of their zones alone."""
     members: list[tuple[str, dict[str, Any]]] = [("n0", {}), ("n1", APART), ("n2", {})]

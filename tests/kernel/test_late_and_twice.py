@@ -217,6 +217,21 @@ def test_a_binding_that_fails_wakes_what_found_no_room() -> None:
     assert len(world.bindings) == 1
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_binding_that_fails_is_an_error_in_the_words_of_what_refused_it(
+    is_reported: bool,
+) -> None:
+    """And no verdict of the policies: the pod is tried again after its backoff."""
+    world = grown(2)
+    world.add(pod := make_pod("a", cpu=2))
+    rest(world)
+    world.report(BindingFailed(world.bindings.pop(), "refused", is_reported))
+    (failed,) = [one.rejection for one in world.done if isinstance(one, ReportFailure)]
+    assert (failed.message, failed.is_error, failed.is_reported) == ("refused", True, is_reported)
+    assert (failed.rejectors, failed.reason.token) == (frozenset(), "BindingFailed")
+    assert world.queue.describe(pod.key)["queue"] == "backoff"
+
+
 def test_a_binding_that_was_given_up_holds_no_room() -> None:
     world = grown(2)
     world.add(make_pod("a", cpu=2))

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from engine.kernel.events import RevisionSwitched
-from engine.kernel.instructions import ReportFailure
+from engine.kernel.instructions import ReportFailure, ReportGate
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
@@ -137,3 +139,13 @@ def test_gates_are_measured_by_what_they_say() -> None:
     labels = {"extension_point": "PreEnqueue", "profile": "default-scheduler"}
     for status, count in (("Success", 2.0), ("Unschedulable", 1.0)):
         assert world.registry.get_sample_value(name, {**labels, "status": status}) == count
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_pod_is_kept_out_by_a_policy_that_fails_and_that_is_reported(fails: bool) -> None:
+    body = 'fail("held")' if fails else '"held"'
+    world = World({"mine.star": f"def pre_enqueue(pod):\n    return {body}\n"})
+    world.add(make_pod("a"))
+    (report,) = [one for one in world.done if isinstance(one, ReportGate)]
+    assert "held" in report.reason
+    assert report.has_failed is fails
