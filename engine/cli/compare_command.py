@@ -1,6 +1,5 @@
 """`starsched compare`: if two sets of policies are equivalent on a snapshot."""
 
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -19,7 +18,7 @@ from engine.offline.counterexample import Counterexample
 from engine.offline.equivalence import EQUIVALENT, Equivalence, compare
 from engine.offline.policy_files import PolicyFiles
 from engine.offline.population import PolicySet, Population
-from engine.offline.workload import read_workload
+from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle
 from engine.telemetry.logs import configure_logging
 
@@ -71,21 +70,21 @@ def compare_command(before: str, after: str, **options: Any) -> None:
     for bundle in bundles:
         known_profile(bundle, options["profile"])
     with input_errors(options["inputs"]):
-        found = _shown(_compare(bundles, options), files)
+        workload = read_workload(*options["inputs"])
+        found = _shown(_compare(bundles, workload, options["profile"]), files)
     if options["output"] == "json":
         revisions = {"before": bundles[0].revision, "after": bundles[1].revision}
-        print_json({**revisions, **msgspec.to_builtins(found)})
+        not_applied = workload.cluster.not_applied
+        print_json({**revisions, **msgspec.to_builtins(found), "not_applied": not_applied})
     else:
         _print(found)
     raise SystemExit(SAME if found.relation == EQUIVALENT else OTHERWISE)
 
 
-def _compare(bundles: tuple[Bundle, ...], options: dict[str, Any]) -> Equivalence:
-    inputs: tuple[Path, ...] = options["inputs"]
-    workload = read_workload(*inputs)
+def _compare(bundles: tuple[Bundle, ...], workload: Workload, profile: str | None) -> Equivalence:
     report_workload(workload, *bundles)
-    if options["profile"]:
-        workload = workload.decided_as(options["profile"])
+    if profile:
+        workload = workload.decided_as(profile)
     population = Population.of(workload)
     with PolicySet(bundles[0]) as first, PolicySet(bundles[1]) as second, progress_bar() as bar:
         task = bar.add_task("classes of pods", total=None)

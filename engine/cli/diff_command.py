@@ -128,6 +128,7 @@ def diff_command(before: str, after: str, **options: Any) -> None:
             **msgspec.to_builtins(found.waiting),
             "placed": msgspec.to_builtins(found.placed),
             "not_looked_at": found.not_looked_at,
+            "not_applied": found.not_applied,
             "exceeded": exceeded,
         }
         print_json(result)
@@ -144,11 +145,15 @@ def _is_of_log(options: dict[str, Any]) -> bool:
 
 
 class _Found(NamedTuple):
-    """What differs of pods that wait, of those that have a node, and how many of these are open."""
+    """What differs of pods that wait, of those that have a node, and how many of these are open.
+
+    And the admission plugins that the pods did not pass.
+    """
 
     waiting: Comparison
     placed: PlacedComparison | None = None
     not_looked_at: int = 0
+    not_applied: tuple[str, ...] = ()
 
     @property
     def pods(self) -> int:
@@ -180,9 +185,12 @@ def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
     found = simulated(before.bundle, after.bundle, workload, options["seeds"])
+    cluster = workload.cluster
     if options["decides_placed"]:
-        return _Found(found, compare_texts(workload.cluster, before, after, options["config"]))
-    return _Found(found, not_looked_at=sum(1 for _ in workload.cluster.placed_pods()))
+        placed = compare_texts(cluster, before, after, options["config"])
+        return _Found(found, placed, not_applied=cluster.not_applied)
+    open_pods = sum(1 for _ in cluster.placed_pods())
+    return _Found(found, not_looked_at=open_pods, not_applied=cluster.not_applied)
 
 
 def _print(found: _Found, options: dict[str, Any]) -> None:

@@ -41,7 +41,6 @@ from engine.kube.errors import KubeConfigError
 from engine.live.answers import PodAnswer
 from engine.live.on_a_copy import explain_on_a_copy
 from engine.manifests.field_errors import Steps
-from engine.offline.admission import NOT_DONE
 from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.given_objects import located, require_types
 from engine.offline.policy_files import PolicyFiles
@@ -157,7 +156,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         revision=used.revision,
         policies_from=used.source,
         notes=tuple(filter(None, notes)),
-        not_applied=NOT_DONE if cluster.is_written else (),
+        not_applied=cluster.not_applied,
     )
     _print(result, options)
     report_missing(cluster)

@@ -6,7 +6,6 @@ from typing import Final
 from engine.cli import terminal
 from engine.lib.printable import printable
 from engine.manifests.schema import VERSION
-from engine.offline.admission import NOT_DONE
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
 from engine.offline.known_facts import unknown_sources
@@ -35,11 +34,13 @@ def report_missing(cluster: Cluster) -> None:
 
 def admission_note(cluster: Cluster) -> str:
     """How manifests that no cluster has seen were read, and what was not done; empty if none."""
-    if not cluster.is_written:
+    left_out = cluster.not_applied
+    if not left_out:
         return ""
+    names = f": {', '.join(left_out)}" if terminal.is_wide() else ""
     return (
-        f"manifests are read as kube-apiserver {VERSION} would store them, "
-        f"but for {', '.join(NOT_DONE)}"
+        f"manifests are read as kube-apiserver {VERSION} would, "
+        f"without {len(left_out)} of its plugins{names}"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from engine.cli import terminal
+from engine.cli.console import make_console
 from engine.cli.input_error import input_errors
 from engine.cli.json_output import output_option, print_json
 from engine.cli.output_file import write_file
@@ -87,7 +87,7 @@ def _list_recipes(output: str) -> None:
     if output == "json":
         print_json({"recipes": [{"name": name, "does": does} for name, does in rows.items()]})
         return
-    print_table(terminal.console(), ["recipe", "what it does"], rows.items())
+    print_table(make_console(), ["recipe", "what it does"], rows.items())
 
 
 def _recipe(given: str) -> str:

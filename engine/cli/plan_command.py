@@ -36,7 +36,6 @@ from engine.cli.progress_bar import tracked
 from engine.cli.terminal import wide_option
 from engine.cli.working import working
 from engine.model.pod import Pod
-from engine.offline.admission import NOT_DONE
 from engine.offline.cluster_file import Cluster, named, read_objects, take_given
 from engine.offline.given_objects import located
 from engine.offline.new_pods import endings_of, new_pods
@@ -195,7 +194,7 @@ class _Plan:
         report_missing(cluster)
         if note := admission_note(cluster):
             self._notes.append(note)
-            found = msgspec.structs.replace(found, not_applied=NOT_DONE)
+            found = msgspec.structs.replace(found, not_applied=cluster.not_applied)
         if unread := ", ".join(f"`{one}`" for one in sorted(cluster.unknown_kinds())):
             self._notes.append(
                 f"{unread} not read: pods whose decisions depend on it are not compared"

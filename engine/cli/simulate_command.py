@@ -21,7 +21,6 @@ from engine.cli.progress_bar import progress_bar
 from engine.cli.table import Column, grouped, numbers, pods_text, print_table, stem_of
 from engine.cli.terminal import is_wide, wide_option
 from engine.lib.printable import printable
-from engine.offline.admission import NOT_DONE
 from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
@@ -146,7 +145,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
             write_file(chart, _chart(recorder.steps))
     placed = placements(simulation)
     if options["output"] == "json":
-        not_applied = list(NOT_DONE) if planned.cluster.is_written else []
+        not_applied = planned.cluster.not_applied
         print_json({**result.to_plain(), "placements": placed, "not_applied": not_applied})
     elif options["output"] == "csv":
         click.echo(_placements_csv(placed), nl=False)

@@ -23,7 +23,7 @@ from engine.model.event_kinds import KINDS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
-from engine.offline.admission import AlikePods, KnownObjects, admitted, is_of_cluster
+from engine.offline.admission import NOT_DONE, AlikePods, KnownObjects, admitted, is_of_cluster
 from engine.offline.given_objects import GivenObject, LineOf, located, require_types
 from engine.offline.known_facts import SECTIONS, show_facts
 from engine.offline.templates import CLAIMS, planned_claims, planned_objects, template_of
@@ -174,6 +174,11 @@ class Cluster:
     facts: list[FactsDocument] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     repeated: list[str] = field(default_factory=list)
+
+    @property
+    def not_applied(self) -> tuple[str, ...]:
+        """The admission plugins that new objects did not pass; empty if there is none."""
+        return NOT_DONE if self.is_written else ()
 
     def add(self, manifest: dict[str, Any]) -> None:
         """Add an object. Raises `ManifestError` if it is not an object of the API."""
