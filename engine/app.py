@@ -73,7 +73,7 @@ from engine.model.pod import Pod
 from engine.page.handlers import PageHandlers
 from engine.page.routes import page_routes, root_route
 from engine.page.streams import Streams
-from engine.policy.analysis import reads_ages
+from engine.policy.analysis import TimeReads, time_reads
 from engine.policy.bundle import Bundle
 from engine.policy.config import DEFAULT_SCHEDULER_NAME
 from engine.policy.written import with_decisions
@@ -774,7 +774,7 @@ class App:
         self._counted_before.subtract(_counts_of(new))
         if old is not None:
             self._counted_before.update(_counts_of(old))
-        self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
+        self.facts.configure(new.bundle.runtime.facts, _time_reads(new))
         new.scheduler.keeps_choices = True  # `/explain` shows them
         self.report(RevisionSwitched(new.scheduler))
 
@@ -788,14 +788,14 @@ class App:
         active = self.rollout.active
         extenders = () if candidate is None else candidate.bundle.extenders
         self.extenders.use(active.bundle.extenders, extenders, self.kernel.deciders.is_canary)
-        own, has_ages = active.bundle.runtime.facts, _reads_ages(active)
+        own, reads = active.bundle.runtime.facts, _time_reads(active)
         if candidate is not None:
             # Compared, not hashed: some sources hold mappings.
             wanted = candidate.bundle.runtime.facts.sources
             new = [source for source in wanted if source not in own.sources]
             own = replace(own, sources=(*new, *own.sources))
-            has_ages = has_ages or _reads_ages(candidate)
-        self.facts.configure(own, reads_ages=has_ages)
+            reads |= _time_reads(candidate)
+        self.facts.configure(own, reads)
 
     def _report_control(self) -> None:
         control, about = self.control.current, self.control.reference
@@ -842,7 +842,7 @@ class App:
 
     def snapshot(self) -> Any:
         """The live snapshot, for the trial of new policies."""
-        return self.cache.snapshot()
+        return self.facts.with_clock(self.cache.snapshot())
 
     def sample_pods(self) -> list[Pod]:
         """Pods for the trial: pending ones, and some that run, as if they were pending.
@@ -1035,8 +1035,8 @@ def _counts_of(loaded: LoadedRevision) -> dict[str, int]:
     }
 
 
-def _reads_ages(loaded: LoadedRevision) -> bool:
-    """True if a policy of some profile looks at how old a fact is."""
+def _time_reads(loaded: LoadedRevision) -> TimeReads:
+    """What the policies of all profiles read that changes as time passes."""
     bundle = loaded.bundle
     used = {
         enabled.policy
@@ -1044,7 +1044,7 @@ def _reads_ages(loaded: LoadedRevision) -> bool:
         for point in profile.points.values()
         for enabled in point
     }
-    return reads_ages(bundle.policies[name] for name in sorted(used & bundle.policies.keys()))
+    return time_reads(bundle.policies[name] for name in sorted(used & bundle.policies.keys()))
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:

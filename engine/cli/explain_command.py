@@ -315,7 +315,7 @@ def _explain(
         )
     world = cluster.world(without=pod)
     world.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
-    unknown = cluster.show_facts(world.cache, bundle.runtime.facts, [pod])
+    shown = cluster.show_facts(world.cache, bundle.runtime.facts, [pod])
     world.snapshot = world.cache.snapshot()
     for name in options["nodes"]:
         if name not in world.snapshot.slot_of:
@@ -323,7 +323,7 @@ def _explain(
     pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
     evaluator = InProcessEvaluator(bundle.program)
     try:
-        return explain_on_a_copy(
+        answer = explain_on_a_copy(
             bundle,
             evaluator,
             world,
@@ -331,8 +331,10 @@ def _explain(
             placed_on=placed_on,
             asked=options["nodes"],
             pending=pending,
-            unknown_facts=unknown,
+            unknown_facts=shown.unknown,
         )
+        clock = filter(None, [shown.clock_note(bundle)])
+        return msgspec.structs.replace(answer, notes=(*answer.notes, *clock))
     finally:
         evaluator.close()
 

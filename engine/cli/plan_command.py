@@ -306,6 +306,8 @@ class _Plan:
         )
 
     def _note_unknown(self, scene: Scene) -> None:
+        if scene.clock_note and scene.clock_note not in self._notes:
+            self._notes.append(scene.clock_note)
         if scene.unknown_facts:
             names = ", ".join(f"`{name}`" for name in scene.unknown_facts)
             self._notes.append(f"no facts are known here from {names}")

@@ -30,6 +30,7 @@ from engine.kube.client import ApiClient
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import SystemClock
 from engine.lib.saved_state import SavedStates, WhenUnread
+from engine.policy.analysis import time_reads
 from engine.pulled_metrics import show_saved_states, show_watches
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.last_resort import WAIT, LastResort, WhenNone
@@ -120,7 +121,7 @@ class ExtenderApp:
         self.metrics = Metrics(self.registry)
         # 2. The cluster as we know it.
         self.watched: WatchedWorld | None = None
-        self.world: World = RequestWorld()
+        self.world: World = RequestWorld(self._clock)
         if self.settings.watches:
             if client is None:
                 raise ValueError("watching needs a client of the API server")
@@ -240,11 +241,10 @@ class ExtenderApp:
         self._extender = PolicyExtender(new.scheduler)
         if not any(profile.at(hook) for profile in new.bundle.profiles for hook in _HEARD):
             log.warning("No policy filters or scores", revision=new.bundle.revision)
-        if self.watched is not None:
-            # Whether a policy reads ages costs little to assume.
-            self.watched.facts.configure(new.bundle.runtime.facts, reads_ages=True)
-        elif sources := new.bundle.runtime.facts.sources:
-            log.warning("No facts are known without --watch", sources=len(sources))
+        facts = new.bundle.runtime.facts
+        self.world.use(facts, time_reads(new.bundle.policies.values()))
+        if self.watched is None and facts.sources:
+            log.warning("No facts are known without --watch", sources=len(facts.sources))
 
     def _write_event(
         self, about: Reference, kind: str, reason: str, note: str, revision: str

@@ -22,10 +22,14 @@ from engine.kernel.events import NODES, PODS, Event, ReadabilityChanged
 from engine.kernel.kernel import Kernel
 from engine.kube.client import ApiClient
 from engine.lib.clock import Clock
+from engine.lib.time_zones import zone_of
+from engine.model.clock_facts import clock_facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.policy.analysis import TimeReads
 from engine.policy.bundle import Bundle
+from engine.policy.fact_config import FactsConfig
 from engine.rollout import trial
 from engine.scheduling.plugins.registry import make_plugins
 from engine.telemetry.metrics import Metrics
@@ -40,6 +44,10 @@ _SAMPLE: Final = 24
 
 class World(trial.World, Protocol):
     """What the policies see of the cluster, and the pods that new ones are tried on."""
+
+    def use(self, facts: FactsConfig, reads: TimeReads) -> None:
+        """Show *facts*, and what is read of the time, from now on."""
+        ...
 
     def for_request(self, request: NodesRequest) -> Snapshot:
         """The cluster for this request. Raises `BadRequest` if it cannot be known."""
@@ -82,16 +90,26 @@ class _RequestedPods:
 
 
 class RequestWorld(_RequestedPods):
-    """The nodes of the request and nothing else: no pods on them, no other objects.
+    """The nodes of the request and the time, nothing else: no pods on them, no other objects.
 
-    The same request gets the same answer whatever came before. A node whose text is the same as in
-    the last request costs no decoding.
+    The same request gets the same answer in the same minute, whatever came before. A node whose
+    text is the same as in the last request costs no decoding.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
+        self._clock = clock
+        self._time_zone = FactsConfig().time_zone
         self._snapshot = Snapshot()
         self._known: dict[str, tuple[bytes, NodeInfo]] = {}
+
+    def use(self, facts: FactsConfig, reads: TimeReads) -> None:
+        """Show the clock in the time zone of *facts*; their sources are not followed."""
+        self._time_zone = facts.time_zone
+
+    def _with_clock(self, snapshot: Snapshot) -> Snapshot:
+        snapshot.cluster_facts = dict(clock_facts(self._clock.now(), zone_of(self._time_zone)))
+        return snapshot
 
     def for_request(self, request: NodesRequest) -> Snapshot:
         """The cluster of the request's nodes. Raises `BadRequest` if it has only names."""
@@ -110,15 +128,15 @@ class RequestWorld(_RequestedPods):
             self._snapshot.put(name, info)
         self._known = fresh
         self.note(request.pod)
-        return self._snapshot
+        return self._with_clock(self._snapshot)
 
     def for_victims(self) -> Snapshot:
         """No nodes: those of an earlier request may be out of date."""
-        return Snapshot()
+        return self._with_clock(Snapshot())
 
     def snapshot(self) -> Snapshot:
         """The cluster of the last request."""
-        return self._snapshot
+        return self._with_clock(self._snapshot)
 
 
 class WatchedWorld(_RequestedPods):
@@ -156,6 +174,10 @@ class WatchedWorld(_RequestedPods):
         )
         self.readability = Readability(self.informers, clock, most_watch_age)
 
+    def use(self, facts: FactsConfig, reads: TimeReads) -> None:
+        """Follow the sources of *facts*, and the time as *reads* says."""
+        self.facts.configure(facts, reads)
+
     async def follow_readability(self) -> None:
         """Keep the kernel informed of what cannot be read any more; never returns."""
         while True:
@@ -178,8 +200,8 @@ class WatchedWorld(_RequestedPods):
         return self.cache.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it is now."""
-        return self.cache.snapshot()
+        """The cluster as it is now, for the trial of new policies."""
+        return self.facts.with_clock(self.cache.snapshot())
 
     def sample_pods(self) -> list[Pod]:
         """The pods of the last requests, and some placed ones, as if they were pending."""

@@ -5,6 +5,9 @@ its readings, one that breaks is started again. Changes are shown to the cache b
 decisions.
 
     configured --reading, changed object--> shown --age step passes--> shown with its new age
+    read by a policy --the hour, the date turns--> shown
+
+Where a source gives a fact of the clock, too, that of the source is shown.
 
 Sources of a configuration that is about to come into force run before it does, and nothing that
 they report is shown until then.
@@ -12,22 +15,27 @@ they report is shown until then.
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
+from engine.caching.snapshot import Snapshot
 from engine.facts.annotations import read_annotations
 from engine.facts.board import FactBoard
-from engine.facts.readings import Readings, Subject
+from engine.facts.readings import CLUSTER, Readings, Subject
 from engine.facts.source import Source
 from engine.facts.store import FactStore, nodes_of
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
-from engine.model.fact import NO_FACTS
+from engine.lib.time_zones import zone_of
+from engine.model.clock_facts import beside_sources, clock_facts, next_step
+from engine.model.fact import NO_FACTS, Facts
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.policy.analysis import TimeReads
 from engine.policy.fact_config import (
     AnnotationFacts,
     FactsConfig,
@@ -80,7 +88,8 @@ class LiveFacts:
         clock: Time.
         make_source: See there.
         on_change: Called soon after something new was shown, for it may help a rejected pod.
-        on_age: Called when facts are shown with a new age, while a policy reads ages.
+        on_age: Called when facts are shown with a new age, while a policy reads ages. Facts of the
+            clock need no call: the kernel knows which pods they concern.
         objects: Every node and every pod that is known, to read annotations again.
         patience: Seconds that policies wait for the first reports of sources that they bring.
     """
@@ -107,7 +116,9 @@ class LiveFacts:
         self._store = FactStore()
         self._running: list[_Running] = []
         self._prepared: tuple[FactsConfig, list[_Running]] = (FactsConfig(), [])
-        self._reads_ages = False
+        self._reads = TimeReads()
+        self._clock_shown: Facts = {}
+        self._aged_at = -1.0  # the age step in which ages were brought up to date
         self._reconfigured = asyncio.Event()
         self._too_old = 0  # how many readings are not shown any more
         self._is_started = False
@@ -145,9 +156,10 @@ class LiveFacts:
         """True if sources learn about other types of pods under *config*."""
         return config.pod_type_labels != self._config.pod_type_labels
 
-    def configure(self, config: FactsConfig, *, reads_ages: bool) -> None:
-        """Follow *config* from now on. With *reads_ages*, ages are kept up to date."""
-        self._reads_ages = reads_ages
+    def configure(self, config: FactsConfig, reads: TimeReads) -> None:
+        """Follow *config* from now on, and keep up to date what *reads* says."""
+        self._reads = reads
+        self._reconfigured.set()
         if config != self._config:
             # Sources that stay keep their task and their readings; so do those that are prepared.
             known = [] if self._is_relabelled(config) else list(self._running)
@@ -157,11 +169,11 @@ class LiveFacts:
                 self._prepared = FactsConfig(), []
             self._drop_prepared()
             self._config = config
-            self._reconfigured.set()
             self._board.set_pod_type_labels(config.pod_type_labels)
             self._replace_sources(known)
-        elif reads_ages:
+        elif reads.ages:
             self.refresh()
+        self._step()
 
     def _replace_sources(self, known: Sequence[_Running]) -> None:
         # 1. The sources of the configuration; those that are *known* go on.
@@ -260,23 +272,57 @@ class LiveFacts:
         self._start(self._running, self._config)
         try:
             while True:
-                step = self._config.age_step.total_seconds()
                 try:
-                    async with asyncio.timeout(step - self._clock.now() % step):
+                    async with asyncio.timeout(self._next_look_in()):
                         await self._reconfigured.wait()
                     self._reconfigured.clear()  # its step may be another one
                 except TimeoutError:
-                    self._grow_old()
+                    self._pass_time()
         finally:
             self._is_started = False
             followed = [*self._running, *self._prepared[1]]
             await cancelled(r.task for r in followed if r.task is not None)
 
+    def _next_look_in(self) -> float:
+        """Seconds until something has another age, or a fact of the clock another value."""
+        now, step = self._clock.now(), self._config.age_step.total_seconds()
+        until = now + step - now % step
+        if names := self._reads.clock:
+            until = next_step(now, zone_of(self._config.time_zone), names, until=until)
+        return until - now
+
+    def _pass_time(self) -> None:
+        self._step()
+        # A step of the clock may lie within an age step.
+        age_step = self._clock.now() // self._config.age_step.total_seconds()
+        if age_step != self._aged_at:
+            self._aged_at = age_step
+            self._grow_old()
+
     def _grow_old(self) -> None:
-        if self._reads_ages or self._config.max_age is not None:
+        if self._reads.ages or self._config.max_age is not None:
             self.refresh()
-        if self._reads_ages:
+        if self._reads.ages:
             self._on_age()
+
+    def _step(self) -> None:
+        """Show the facts of the clock that policies read, if one has another value.
+
+        How the time came there does not matter: a clock may be set, and a process may sleep.
+        """
+        if self._clock_facts() != self._clock_shown:
+            self._show([CLUSTER])
+
+    def _clock_facts(self) -> Facts:
+        zone = zone_of(self._config.time_zone)
+        return clock_facts(self._clock.now(), zone, self._reads.clock)
+
+    def with_clock(self, snapshot: Snapshot) -> Snapshot:
+        """*snapshot* with all facts of the clock: its reader may be the first one of them."""
+        shown = copy.copy(snapshot)
+        now, zone = self._clock.now(), zone_of(self._config.time_zone)
+        shown.cluster_facts = beside_sources(snapshot.cluster_facts, clock_facts(now, zone))
+        return shown
 
     async def wait_until_reported(self) -> None:
         """Return when every source has reported or failed, after two seconds at the latest.
@@ -359,7 +405,9 @@ class LiveFacts:
             self._board.set_pod_facts(one[1], self._store.facts(one, now))
         elif others:
             shown = self._store.others(now)
-            self._board.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
+            self._clock_shown = self._clock_facts()
+            cluster = beside_sources(shown.cluster, self._clock_shown)
+            self._board.set_other_facts(cluster=cluster, types=shown.types, pods=shown.pods)
 
     def failures(self) -> dict[str, int]:
         """By source, how often it could not be read or has failed."""

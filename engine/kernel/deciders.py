@@ -52,9 +52,15 @@ class Deciders:
     @property
     def ask_extenders(self) -> bool:
         """True if a decision of one of them may ask an extender."""
+        return any(one.has_extenders for one in self.all())
+
+    def all(self) -> list[Scheduler]:
+        """All of them; none before there are policies."""
         canary = self.canary
-        known = [self.in_force] if canary is None else [self.in_force, canary.scheduler]
-        return any(one is not None and one.has_extenders for one in known)
+        known = [self.in_force]
+        if canary is not None:
+            known += canary.scheduler, canary.control
+        return [one for one in known if one is not None]
 
     def of(self, pod: Pod) -> Scheduler:
         """What decides *pod*."""

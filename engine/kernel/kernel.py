@@ -40,6 +40,7 @@ from engine.kernel.queue_hooks import QueueHooks
 from engine.model.pod import Pod
 from engine.queueing.events import (
     ASSIGNED_POD_DELETE,
+    CLOCK_STEPS,
     FACTS_AGE,
     FACTS_UPDATE,
     READABLE_AGAIN,
@@ -274,7 +275,19 @@ class Kernel:
         self.cache.set_pod_facts(event.key, event.facts)
 
     def _show_other_facts(self, event: events.OtherFactsChanged) -> None:
+        before = self.cache.snapshot().cluster_facts
         self.cache.set_other_facts(cluster=event.cluster, types=event.types, pods=event.pods)
+        if event.cluster == before:
+            return
+        # 1. First the sort keys, so that a pod that may go now goes in its turn.
+        snapshot = self.cache.snapshot()
+        concerned = {one: one.hooks.profiles_given_others(snapshot) for one in self.deciders.all()}
+        if any(concerned.values()):
+            self.queue.ask_again(lambda pod: pod.scheduler_name in concerned[self.deciders.of(pod)])
+        # 2. A step of the clock is no measurement: it concerns those alone that read this fact.
+        for name, step in CLOCK_STEPS.items():
+            if name in event.cluster and event.cluster[name] != before.get(name):
+                self.queue.move(step)
 
     def _set_pod_type_labels(self, event: events.PodTypeLabelsChanged) -> None:
         self.cache.set_pod_type_labels(event.labels)

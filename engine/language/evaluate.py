@@ -34,6 +34,7 @@ from engine.language.values import (
     Atom,
     Builtin,
     Constructed,
+    Field,
     Function,
     Items,
     Map,
@@ -171,6 +172,14 @@ class Evaluation(ABC):
             elif atom not in NONE:  # which fails
                 self._escape_atom(atom)
                 found |= OPAQUE
+        return found
+
+    def _named_entry(self, field: Field, key: Value) -> Value:
+        """The entry of a dict field of a view that *key* names."""
+        found: Value = NOTHING
+        for atom in key or OPAQUE:
+            own = field.if_named.get(atom.value) if isinstance(atom, Text) else None
+            found |= of_type(own, self._schema.records) if own else self._element(field.type)
         return found
 
     def _element(self, type_text: str) -> Value:
@@ -397,7 +406,7 @@ class Evaluation(ABC):
         for atom in owner:
             if isinstance(atom, Thunk):
                 self.effects.read_keys(atom, key)
-                found |= self._element(self._schema.views[atom.view][atom.field].type)
+                found |= self._named_entry(self._schema.views[atom.view][atom.field], key)
             elif isinstance(atom, Part):
                 found |= self._element(atom.type)
             elif isinstance(atom, UnknownField):

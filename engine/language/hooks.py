@@ -180,16 +180,16 @@ ENTRIES: Final = (
     ),
     Hook(
         name="queue_key",
-        parameters=("pod", "group"),
+        parameters=("pod", "group", "cluster"),
         required=1,
         forms=(KEY,),
         plugin_set="queueSort",
-        called="when a pod enters the queue",
+        called="when a pod enters the queue, and when a fact of the cluster that it reads changes",
         returns="int, string or tuple of those: smaller goes first, equals by arrival",
     ),
     Hook(
         name="pre_enqueue",
-        parameters=("pod", "group"),
+        parameters=("pod", "group", "cluster"),
         required=1,
         forms=(
             NOTHING,
@@ -208,7 +208,7 @@ ENTRIES: Final = (
         lint_hints={"bool": _PASSES, "float": _PASSES},
         plugin_set="preEnqueue",
         called="before a pod may be tried",
-        returns="`None`, or a reason: the pod is gated until it changes",
+        returns="`None`, or a reason: the pod is gated until something changes that the hook reads",
     ),
     Hook(
         name="counters",

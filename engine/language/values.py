@@ -48,6 +48,11 @@ class Field(Protocol):
         """True for a dict that has no entries but those that are named."""
         ...
 
+    @property
+    def if_named(self) -> Mapping[str, str]:
+        """Entries of a dict that are there if they are named, with their type texts."""
+        ...
+
 
 class Schema(NamedTuple):
     """The fields of each view, and of each record the type text and the documentation."""

@@ -6,6 +6,7 @@ Reading the objects of a live cluster is `cli.cluster_reading`'s.
 """
 
 import gzip
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import msgspec
 
 from engine.caching.cache import Cache
 from engine.facts.collection import FactsDocument
+from engine.lib.clock import SystemClock
 from engine.manifests.field_errors import describe_error
 from engine.model import objects as api
 from engine.model.event_kinds import KINDS
@@ -25,7 +27,7 @@ from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
 from engine.offline.admission import NOT_DONE, AlikePods, KnownObjects, admitted, is_of_cluster
 from engine.offline.given_objects import GivenObject, LineOf, located, require_types
-from engine.offline.known_facts import SECTIONS, show_facts
+from engine.offline.known_facts import SECTIONS, ShownFacts, show_facts
 from engine.offline.templates import CLAIMS, planned_claims, planned_objects, template_of
 from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
@@ -157,6 +159,7 @@ class Cluster:
         is_written: Some of the objects have never been in a cluster, and were admitted here.
         ask: What a live API server would store of a pod; None if it may not be asked.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
+        read_at: When it was read here, in seconds since the epoch.
         missing: What a snapshot could not read, and why.
         facts: The documents of sources of facts, each with the name of its source.
         skipped: Objects of kinds that no decision reads, by kind.
@@ -170,6 +173,7 @@ class Cluster:
     is_written: bool = False
     ask: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     taken_at: str = ""
+    read_at: float = field(default_factory=lambda: math.floor(SystemClock().now()))
     missing: dict[str, str] = field(default_factory=dict)
     facts: list[FactsDocument] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -290,11 +294,11 @@ class Cluster:
 
     def show_facts(
         self, cache: Cache, config: FactsConfig, pods: Iterable[Pod], nodes: Iterable[Node] = ()
-    ) -> tuple[str, ...]:
+    ) -> ShownFacts:
         """Show in *cache* the facts that policies with *config* see of this cluster.
 
         *pods* and *nodes* are those whose annotations count in addition to the nodes in *cache*.
-        Returns the sources without a document. Raises `ManifestError`.
+        Raises `ManifestError`.
         """
         infos = cache.snapshot().infos
         present = [info.node for info in infos if info is not None and info.node is not None]
@@ -303,6 +307,7 @@ class Cluster:
             config,
             self.facts,
             taken_at=self.taken_at,
+            read_at=self.read_at,
             nodes=[*present, *nodes],
             pods=[*pods],
         )

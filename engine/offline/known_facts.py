@@ -1,21 +1,27 @@
 """Shows the facts of a cluster from a file to policies, as of the time when it was written.
 
 Owns the time by which the ages of facts are computed, and which document belongs to which source of
-the policies' configuration. Ages do not grow during a simulation.
+the policies' configuration. Ages do not grow during a simulation; the clock goes on.
 """
 
+import datetime
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from engine.caching.cache import Cache
 from engine.facts.annotations import read_annotations
 from engine.facts.collection import FactsDocument, source_name
-from engine.facts.readings import Document, Readings, Subject, read_plain
+from engine.facts.readings import Document, Readings, Subject, read_plain, time_of
 from engine.facts.store import FactStore, nodes_of
+from engine.lib.time_zones import zone_of
+from engine.model.clock_facts import beside_sources, clock_facts
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.times import epoch_seconds
 from engine.offline.world import ManifestError
+from engine.policy.analysis import time_reads
+from engine.policy.bundle import Bundle
 from engine.policy.fact_config import AnnotationFacts, FactsConfig
 
 #: The source name of facts from a decision log, whichever source they came from.
@@ -24,22 +30,45 @@ RECORDED: Final = "recorded"
 SECTIONS: Final = frozenset({"time", "cluster", "nodes", "pods", "types", "pairs"})
 
 
+@dataclass(frozen=True, slots=True)
+class ShownFacts:
+    """What is shown of facts.
+
+    Attributes:
+        unknown: The sources of the configuration without a document.
+        moment: As of when, in seconds since the epoch.
+        clock: The facts of the clock that no source gives.
+    """
+
+    unknown: tuple[str, ...]
+    moment: float
+    clock: frozenset[str]
+
+    def clock_note(self, bundle: Bundle) -> str:
+        """What time the clock shows that the policies of *bundle* read; empty if they read none."""
+        if not self.clock & time_reads(bundle.policies.values()).clock:
+            return ""
+        zone = zone_of(bundle.runtime.facts.time_zone)
+        clock = clock_facts(self.moment, zone)
+        at = datetime.datetime.fromtimestamp(self.moment, zone)
+        return f"the clock shows {clock['weekday'].text}, {at:%Y-%m-%d %H:%M}, in {zone.key}"
+
+
 def show_facts(
     cache: Cache,
     config: FactsConfig,
     documents: Sequence[FactsDocument],
     *,
     taken_at: str = "",
+    read_at: float = 0.0,
     nodes: Sequence[Node] = (),
     pods: Sequence[Pod] = (),
-) -> tuple[str, ...]:
+) -> ShownFacts:
     """Show the facts of *documents* and of the annotations of *nodes* and *pods* in *cache*.
 
     Documents of sources that *config* does not name are shown too, below those that it names.
-    Ages are as of *taken_at* (RFC 3339), else as of the newest value.
-
-    Returns:
-        The sources of *config* without a document.
+    Ages and the clock are as of *taken_at* (RFC 3339), else of the newest value, else of *read_at*
+    (seconds since the epoch).
 
     Raises:
         ManifestError: for a malformed document.
@@ -58,17 +87,12 @@ def show_facts(
             said[place] = {**_read(found).readings}
     for number, document in enumerate(left):
         said[number - len(left)] = {**_read(document).readings}
-    unknown = unknown_sources(config, documents)
-    if not said:
-        return unknown
     # 2. The time.
     now = epoch_seconds(taken_at) if taken_at else None
     if now is None:
-        now = max(
-            (r.measured_at for s in said.values() for of in s.values() for r in of.values()
-             if r.measured_at is not None),
-            default=0.0,
-        )  # fmt: skip
+        times = [r.measured_at for s in said.values() for of in s.values() for r in of.values()]
+        times += [time_of(one.document.get("time")) for one in documents]
+        now = max((at for at in times if at is not None), default=read_at)
     # 3. Shown, as the running scheduler shows them.
     max_age = config.max_age
     store = FactStore(
@@ -79,8 +103,11 @@ def show_facts(
     for name in sorted(nodes_of(store.subjects())):
         cache.set_node_facts(name, store.node(name, now))
     others = store.others(now)
-    cache.set_other_facts(cluster=others.cluster, types=others.types, pods=others.pods)
-    return unknown
+    clock = clock_facts(now, zone_of(config.time_zone))
+    cluster = beside_sources(others.cluster, clock)
+    cache.set_other_facts(cluster=cluster, types=others.types, pods=others.pods)
+    own = frozenset(name for name in clock if cluster[name] is clock[name])
+    return ShownFacts(unknown_sources(config, documents), now, own)
 
 
 def unknown_sources(config: FactsConfig, documents: Sequence[FactsDocument]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.facts.collection import FactsDocument
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
@@ -213,7 +214,9 @@ class _Reader:
         elif line.of == "pod":
             self._add(given, line.at, "pods", line.key)
         else:
-            self._add(given["cluster"], line.at, "cluster")
+            # The clock goes on in virtual time.
+            own = {k: v for k, v in given["cluster"].items() if k not in CLOCK_FACTS}
+            self._add(own, line.at, "cluster")
             for section in ("types", "pods"):
                 for name, facts in given[section].items():
                     self._add(facts, line.at, section, name)

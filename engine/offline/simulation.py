@@ -21,6 +21,7 @@ from engine.kernel.events import (
     Event,
     LeadershipAcquired,
     ObjectChanged,
+    OtherFactsChanged,
     PreemptionEnd,
     PreemptionEnded,
     RevisionSwitched,
@@ -41,12 +42,16 @@ from engine.kernel.instructions import (
 from engine.kernel.kernel import Kernel, decided
 from engine.lib import garbage
 from engine.lib.clock import VirtualClock
+from engine.lib.time_zones import zone_of
+from engine.model.clock_facts import clock_facts, next_step
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.simulated_claims import SimulatedClaims
 from engine.offline.workload import Arrival, Workload
+from engine.policy.analysis import time_reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
+from engine.queueing.events import CLOCK_STEPS
 from engine.scheduling.placement import Placement, Reserver
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.plugins.volume_binding import VolumeBinding
@@ -56,6 +61,8 @@ from engine.telemetry.metrics import Metrics
 
 # A pod is given up after so many failures of policies in a row, so that every run ends.
 _MOST_ERRORS: Final = 5
+# Steps of the clock that come after the last event: by then every hour of every weekday has come.
+_MOST_SECONDS_OF_STEPS: Final = 7 * 24 * 3600.0
 # Kinds of controllers whose pods belong to one node: they are deleted with it, and not recreated on
 # another one.
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
@@ -130,12 +137,15 @@ class Simulation:
         world = workload.cluster.world()
         self.cache = world.cache
         self.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
-        workload.cluster.show_facts(
+        shown = workload.cluster.show_facts(
             self.cache,
             bundle.runtime.facts,
             [one.pod for one in workload.arrivals],
             [change.node for change in workload.changes if change.node is not None],
         )
+        self._moment = shown.moment
+        self._zone = zone_of(bundle.runtime.facts.time_zone)
+        self._clock_reads = time_reads(bundle.policies.values()).clock & shown.clock
         self.lives: dict[str, Life] = {}
         self.placed: dict[str, Pod] = {
             pod.uid: pod
@@ -199,12 +209,14 @@ class Simulation:
                 self._on_moment(self)  # the state before the first event
             while self._events:
                 at = self._events[0][0]
+                self._pass_steps(at)
                 self._wait_until(at)
                 while self._events and self._events[0][0] <= at:
                     heapq.heappop(self._events)[2]()
                 self._settle()
                 if self._on_moment is not None:
                     self._on_moment(self)
+            self._pass_steps(self.now + _MOST_SECONDS_OF_STEPS, is_over=True)
             self._wait_until(math.inf)
             if self._on_moment is not None:
                 self._on_moment(self)
@@ -228,6 +240,39 @@ class Simulation:
                 plan(one.until, rank, lambda a=one: self._end(a))  # type: ignore[misc]
         heapq.heapify(events)
         self._events = events
+
+    def _pass_steps(self, until: float, *, is_over: bool = False) -> None:
+        """Pass the steps of the clock before *until*; if it *is_over*, while one may help a pod."""
+        if not self._clock_reads:
+            return
+        while not is_over or self._waits_for_clock():
+            now, end = self._moment + self.now, self._moment + until
+            at = next_step(now, self._zone, self._clock_reads, until=end) - self._moment
+            if at >= until:
+                return
+            self._wait_until(at)
+            before = len(self.placed), len(self.kernel.permits)
+            snapshot = self.cache.snapshot()
+            clock = clock_facts(self._moment + at, self._zone, self._clock_reads)
+            cluster = {**snapshot.cluster_facts, **clock}
+            self._report(OtherFactsChanged(cluster, snapshot.type_facts, snapshot.pod_facts))
+            self._settle()
+            if self._on_moment is not None and before != (
+                len(self.placed),
+                len(self.kernel.permits),
+            ):
+                self._on_moment(self)
+
+    def _waits_for_clock(self) -> bool:
+        """True if a pod waits that a step of the clock may help."""
+        queue = self.kernel.queue
+        steps = [CLOCK_STEPS[name] for name in self._clock_reads]
+        return any(
+            queue.hints.is_interested(policy, step, is_gate=queued.gated_by is not None)
+            for queued in queue.waiting_pods()
+            for policy in ([queued.gated_by] if queued.gated_by else queued.rejectors)
+            for step in steps
+        )
 
     def _wait_until(self, at: float) -> None:
         """Advance the clock to *at*: waits in permit expire, and failed attempts are retried.

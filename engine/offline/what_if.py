@@ -74,11 +74,13 @@ class Scene:
         world: Nodes and the pods on them.
         pending: Pods that wait; those that are nominated count on their nodes.
         unknown_facts: Configured sources of facts that could not be read.
+        clock_note: What time the clock shows that policies read; empty if they read none.
     """
 
     world: World
     pending: Sequence[Pod] = ()
     unknown_facts: Sequence[str] = ()
+    clock_note: str = ""
     nominator: Nominator = field(default_factory=Nominator)
 
     def __post_init__(self) -> None:
@@ -95,9 +97,9 @@ class Scene:
         world = cluster.world()
         config = bundle.runtime.facts
         world.cache.set_pod_type_labels(config.pod_type_labels)
-        unknown = cluster.show_facts(world.cache, config, [*pending, *more])
+        shown = cluster.show_facts(world.cache, config, [*pending, *more])
         world.snapshot = world.cache.snapshot()
-        return cls(world, pending, unknown)
+        return cls(world, pending, shown.unknown, shown.clock_note(bundle))
 
     @property
     def snapshot(self) -> Snapshot:

@@ -11,11 +11,13 @@ import msgspec
 
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
-from engine.facts.readings import read_plain
+from engine.facts.readings import read_plain, time_of
 from engine.facts.store import FactStore, nodes_of
+from engine.lib.time_zones import UTC, zone_of
 from engine.manifests.field_errors import describe_error
 from engine.model import devices, storage
 from engine.model import objects as api
+from engine.model.clock_facts import beside_sources, clock_facts
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_group import POD_GROUPS, PodGroup
@@ -67,8 +69,11 @@ class World:
         pods: Iterable[Manifest] = (),
         objects: Iterable[Manifest] = (),
         facts: Mapping[str, Any] | None = None,
+        time_zone: str = UTC,
     ) -> "World":
         """Build the world of these manifests, and of a facts document (see `docs/facts.md`).
+
+        The clock is at the time of the document, else at the beginning of 1970.
 
         Pods are those that have a node; finished ones take no capacity and are left out, as the API
         server leaves them out of the scheduler's watch. Raises `ManifestError` for a manifest of
@@ -86,20 +91,22 @@ class World:
         for manifest in objects:
             plural, record = _object_of(manifest)
             cache.objects.put(plural, record)
-        _show_facts(cache, facts or {})
+        _show_facts(cache, facts or {}, time_zone)
         return cls(cache)
 
 
-def _show_facts(cache: Cache, given: Mapping[str, Any]) -> None:
+def _show_facts(cache: Cache, given: Mapping[str, Any], time_zone: str) -> None:
     """Put the facts of a document into *cache*. Raises `ManifestError` for its first problem."""
-    document = read_plain(given, now=0.0)
+    now = time_of(given.get("time")) or 0.0
+    document = read_plain(given, now=now)
     if document.problems:
         raise ManifestError(f"facts: {document.problems[0]}")
     store = FactStore(step_seconds=1.0)
     for name in nodes_of(store.replace(0, document.readings)):
-        cache.set_node_facts(name, store.node(name, 0.0))
-    others = store.others(0.0)
-    cache.set_other_facts(cluster=others.cluster, types=others.types, pods=others.pods)
+        cache.set_node_facts(name, store.node(name, now))
+    others = store.others(now)
+    cluster = beside_sources(others.cluster, clock_facts(now, zone_of(time_zone)))
+    cache.set_other_facts(cluster=cluster, types=others.types, pods=others.pods)
 
 
 def pod_of(manifest: Manifest) -> Pod:

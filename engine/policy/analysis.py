@@ -9,7 +9,7 @@ Reports no problems: what is wrong with a policy is found by `check`, which uses
 (unknown fields, changed parameters) that the walk leaves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from engine.language.effects import AGES, ALL, Note
 from engine.language.infer import Inference
 from engine.language.modules import World
 from engine.language.values import may_be_none
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.protocol import Files
 from engine.policy.views import SCHEMA, VIEWS
@@ -53,14 +54,31 @@ class _HasHooks(Protocol):
     def hooks(self) -> Mapping[str, Reads]: ...
 
 
-def reads_ages(policies: Iterable[_HasHooks]) -> bool:
-    """True if a hook of *policies* looks at how old a fact is."""
-    return any(
-        AGES in reads.of(view)
-        for policy in policies
-        for reads in policy.hooks.values()
-        for view in VIEWS
+@dataclass(frozen=True, slots=True)
+class TimeReads:
+    """What hooks read that changes as time passes: the ages of facts, and facts of the clock."""
+
+    ages: bool = False
+    clock: frozenset[str] = frozenset()
+
+    def __or__(self, other: "TimeReads") -> "TimeReads":
+        return TimeReads(self.ages or other.ages, self.clock | other.clock)
+
+
+def time_reads(policies: Iterable[_HasHooks]) -> TimeReads:
+    """What the hooks of *policies* read that changes as time passes."""
+    hooks = [reads for policy in policies for reads in policy.hooks.values()]
+    return TimeReads(
+        any(AGES in reads.of(view) for reads in hooks for view in VIEWS),
+        frozenset(
+            name for name in CLOCK_FACTS if any(reads_clock(reads.cluster, name) for reads in hooks)
+        ),
     )
+
+
+def reads_clock(paths: Collection[str], name: str) -> bool:
+    """True if the fact *name* of the clock is among the *paths* that are read of the cluster."""
+    return f"facts[{name}]" in paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from engine.framework.profile import Profile
 from engine.language.effects import ALL
 from engine.language.summaries import COUNT
 from engine.language.syntax import loads_of, parse, with_loaded
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.model.event_kinds import NODE
 from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
@@ -361,8 +362,11 @@ def _facts_of_no_source(
     """
     used = {e.policy for p in resolved.profiles for point in p.points.values() for e in point}
     for policy in (policies[name] for name in sorted(used & policies.keys())):
-        paths = {p for reads in policy.hooks.values() for view in VIEWS for p in reads.of(view)}
-        parts = [path.removesuffix("]").partition("[") for path in paths]
+        paths = {
+            (v, path) for reads in policy.hooks.values() for v in VIEWS for path in reads.of(v)
+        }
+        paths -= {("cluster", f"facts[{name}]") for name in CLOCK_FACTS}
+        parts = [path.removesuffix("]").partition("[") for _, path in paths]
         names = sorted({fact for field, _, fact in parts if field in FACT_FIELDS and fact})
         if not names or any(map(facts.may_give, names)):
             continue

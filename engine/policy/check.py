@@ -71,7 +71,7 @@ _LIBRARIES: Final = frozenset({"json", "math"})
 
 # Names that authors look for in a view that lacks them, and where to find the value.
 _MANIFEST: Final = "what decisions go by is a field of its own; `manifest` is the whole object"
-_CLOCK: Final = "there is no clock: `created_at` can be compared, and a fact can say the time"
+_CLOCK: Final = "there is no clock: `created_at` can be compared; the hour is in `cluster.facts`"
 _AMOUNT: Final = 'amounts are in dicts: `requests.get("cpu", 0)`, `allocatable.get("cpu", 0)`'
 _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("metadata", "spec", "status"), _MANIFEST),

@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
+from engine.lib.time_zones import UTC, zone_names
 from engine.model.fact import DEFAULT_TYPE_LABELS
-from engine.policy.documents import Field, Object
+from engine.policy.documents import Field, Object, did_you_mean
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
@@ -133,12 +134,14 @@ class FactsConfig:
         age_step: Ages are whole multiples of it: time passes for policies only that often.
         pod_type_labels: The labels that say of which type a pod is; the first that it has.
         max_age: Facts that are older are dropped; None: none are.
+        time_zone: The IANA name of the time zone in which the facts of the clock are.
     """
 
     sources: tuple[FactSource, ...] = ()
     age_step: timedelta = timedelta(seconds=5)
     pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
     max_age: timedelta | None = None
+    time_zone: str = UTC
 
     def may_give(self, fact: str) -> bool:
         """False if no source can give *fact*: what is in a document is known only to its writer."""
@@ -175,10 +178,15 @@ def read_facts(members: Object) -> FactsConfig:
         max_age = found_age.duration()
         if max_age is not None and max_age < step:
             found_age.refuse("want a duration of at least `ageStep`")
+    time_zone = members.text("timeZone", default.time_zone)
+    if time_zone != UTC and time_zone not in zone_names():
+        want = f'want the name of a time zone, such as `Europe/Berlin`, got "{time_zone}"'
+        members["timeZone"].wrong(want, did_you_mean(time_zone, zone_names()))
+        time_zone = default.time_zone
     sources = [found for entry in members.items("sources") if (found := _source(entry)) is not None]
     _one_each(members, sources)
     members.finish()
-    return FactsConfig(tuple(sources), step, labels, max_age)
+    return FactsConfig(tuple(sources), step, labels, max_age, time_zone)
 
 
 def _source(entry: Field) -> FactSource | None:

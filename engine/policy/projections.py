@@ -165,14 +165,16 @@ class Projector:
             self._members = tuple(_member(*part) for part in self._moving)
         self._is_of_pod = view == "pod"
         self._has_ages = AGES in self.paths
-        # Of facts, by field: if they are of several pods, and what is shown of missing ones.
-        self._facts: dict[str, tuple[bool, dict[str, Any]]] = {}
+        # Of facts, by field: if they are of several pods, what is shown of missing ones, and which
+        # are not shown.
+        self._facts: dict[str, tuple[bool, dict[str, Any], set[str]]] = {}
         for name in sorted(keys):
             if fields[name].fills:
                 is_nested = fields[name].type.startswith("dict[str, dict[")
                 empty: Any = {} if is_nested else None
                 missing = dict.fromkeys(sorted(named.get(name, ())), empty)
-                self._facts[name] = is_nested, missing
+                left_out = fields[name].if_named.keys() - missing.keys()
+                self._facts[name] = is_nested, missing, left_out
 
     def cut_to(self, names: Collection[str]) -> "Projector":
         """One that gives of the fields that are `wanted` only what is always, and of these names.
@@ -256,9 +258,11 @@ class Projector:
 
     def _shown(self, name: str, found: Any) -> dict[str, Any]:
         """What a hook is shown of facts, the missing ones included."""
-        is_nested, missing = self._facts[name]
+        is_nested, missing, left_out = self._facts[name]
         if is_nested:
             return missing | {key: self._plain(facts) for key, facts in found.items()}
+        if left_out:
+            found = {key: fact for key, fact in found.items() if key not in left_out}
         return missing | self._plain(found)
 
     def _plain(self, facts: Facts) -> dict[str, Any]:

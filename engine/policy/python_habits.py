@@ -82,7 +82,7 @@ _OTHERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     )
 )
 
-_NO_CLOCK: Final = "there is no clock: times are read from facts, labels or annotations"
+_NO_CLOCK: Final = "there is no clock: the hour and the date are in `cluster.facts`"
 _NO_CHANCE: Final = "there is no chance: equal nodes are told apart by the runtime"
 _NONE: Final = "nothing is `None`"
 _ASK_TEXT: Final = "ask the text: `x.startswith(...)`, `x.split(...)`, `y in x`"

@@ -5,7 +5,7 @@ Owns the words; the fields themselves are in `pod_views`, `node_views` and `view
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -99,6 +99,7 @@ class ViewField:
     | `node.requested` | `parts=("requested",)` | extracted when pods come to the node or go |
     | `node.images` | `changed_by=(NODE,)` | extracted when any node changes |
     | `node.facts` | `entries=FILLED` | there for each name that a hook asks for, if as None |
+    | `cluster.facts` | `if_named` | without `hour` for hooks that do not ask for it by name |
     | `node.pod_annotations` | `entries=MADE` | made for the prefix that a hook asks for |
     | `pod.nonzero_requests` | `keys` | read by these keys without a default |
     | `node.wanted_requested` | `wanted` | cut to what the pod wants |
@@ -114,6 +115,8 @@ class ViewField:
         parts: Of a node, the attributes of NodeInfo that it is a function of, besides the node
             object. While they are the same objects, it is the same.
         entries: What hooks are given of a dict.
+        if_named: Of a dict of facts, those that are always there, with their types, and that only
+            hooks are given which name them.
         is_spec: It is the same for pods with the same `spec_text`.
         wanted: Of a node's dict, which entries the hooks of a pod class are given.
         is_sum: Of a node, that it follows from how many pods there are and from the sums of what
@@ -131,6 +134,7 @@ class ViewField:
     changed_by: tuple[str, ...]
     parts: tuple[str, ...] = ()
     entries: Entries = Entries.PRESENT
+    if_named: Mapping[str, str] = field(default_factory=dict, hash=False)
     is_spec: bool = False
     wanted: Wanted | None = None
     is_sum: bool = False
@@ -247,6 +251,11 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "text": ("str", "what came, as it was written"),
         "age_seconds": ("int?", "whole seconds since it was measured; None: not known"),
+    },
+    "ClockFact": {
+        "value": ("int", "the hour, the minute, the number of the weekday, or the date"),
+        "text": ("str", "the same as a text"),
+        "age_seconds": ("int?", "0; None: of a source that does not say"),
     },
     "Owner": {
         "kind": ("str", "for example ReplicaSet"),

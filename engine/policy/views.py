@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.language.values import Schema
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.model.event_kinds import FACTS, NODE
 from engine.model.pod_group import PodGroupState
 from engine.policy.node_views import NODE_FIELDS
@@ -21,10 +22,12 @@ CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "facts": ViewField(
         "dict[str, Fact?]",
-        "what is known of the cluster from elsewhere; None: nothing",
+        "what is known of the cluster from elsewhere, and the hour and the date; None: nothing",
         lambda facts, _: facts.cluster_facts,
         (FACTS,),
         entries=Entries.FILLED,
+        # A hook that looks at all facts is not called again with every hour.
+        if_named=dict.fromkeys(CLOCK_FACTS, "ClockFact"),
     ),
 }
 

@@ -156,6 +156,7 @@ class Answers:
             _distinct(cluster.get("pods", ())),
             cluster.get("objects", ()),
             cluster.get("facts"),
+            self._bundle.runtime.facts.time_zone,
         )
         world.cache.set_pod_type_labels(self._bundle.runtime.facts.pod_type_labels)
         world.snapshot = world.cache.snapshot()

@@ -16,10 +16,12 @@ import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no f
 
 from engine.lib.address_space import be_ended_first
 from engine.lib.confinement import confine
+from engine.lib.time_zones import read_zones
 from engine.manifests.schema import read_document
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.file_names import STARLARK_SUFFIX
 from engine.policy.shipped import shipped_files
 from engine.policy_testing.fixtures import GivenFiles
 from engine.policy_testing.runner import PolicyTest, PolicyTestResult, PolicyTestRunner, discover
@@ -66,8 +68,12 @@ class Refusal(msgspec.Struct, frozen=True, tag="refused"):
 def main() -> None:
     """Read the request, confine this process, run the tests, report the results."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    shipped_files()  # read now, as the types of manifests: no file can be opened later
+    # What is read now: no file can be opened later.
+    shipped_files()
     read_document()
+    for name, text in {**request.files, "": request.config or ""}.items():
+        if not name.endswith(STARLARK_SUFFIX):
+            read_zones(text)
     _confine(request.address_space)
     signal.setitimer(signal.ITIMER_REAL, _LOAD_SECONDS)
     run(request, sys.stdout.buffer)

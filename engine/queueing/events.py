@@ -4,11 +4,13 @@ Owns the names of events and the derivation of events from an old and a new obje
 worth a retry is `hints.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSCHEDULED_POD
 from engine.model.node import Node
 from engine.model.objects import ObjectMeta, PodManifest
@@ -74,6 +76,10 @@ UNSCHEDULED_POD_ADD: Final = ClusterEvent(UNSCHEDULED_POD, ADD)
 TARGET_POD_UPDATE: Final = ClusterEvent(TARGET_POD, UPDATE)
 FACTS_UPDATE: Final = ClusterEvent(FACTS, UPDATE)
 FACTS_AGE: Final = ClusterEvent(FACTS, AGE)
+CLOCK_STEPS: Final[Mapping[str, ClusterEvent]] = {
+    name: ClusterEvent(FACTS, f"Update{name.capitalize()}") for name in CLOCK_FACTS
+}
+"""By fact of the clock, the event that it has another value."""
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent("*", "*", "ForceActivate")
 READABLE_AGAIN: Final = ClusterEvent("*", "*", "ReadableAgain")

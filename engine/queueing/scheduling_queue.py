@@ -463,6 +463,20 @@ class SchedulingQueue:
         elif key != queued.sort_key:
             self._places.move(queued, Trigger.REORDERED, key=key)
 
+    def ask_again(self, concerns: Callable[[Pod], bool]) -> None:
+        """Ask for the sort keys of the waiting pods that facts of the cluster concern.
+
+        Those that are ready, or in backoff, also for their gates: one may be closed now. Which pods
+        that are set aside the facts may help is what the events of `move` say.
+        """
+        waiting = [queued for queued in self._places.waiting() if concerns(queued.pod)]
+        for queued in sorted(waiting, key=lambda queued: queued.sequence):
+            key = self._key_of(queued.pod)
+            if queued.place in SET_ASIDE:
+                queued.sort_key = key
+            else:
+                self._places.move(queued, Trigger.FACTS_CHANGED, key=key)
+
     def rekey(self, hints: Hints | None = None, uids: Container[str] | None = None) -> None:
         """The policies changed: ask for sort keys and gates again, and retry every rejected pod.
 

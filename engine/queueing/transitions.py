@@ -79,6 +79,7 @@ class Trigger(_Member):
     ACTIVATED = "activated", events.FORCE_ACTIVATE.label
     POLICIES_CHANGED = "policies changed", events.POLICIES_CHANGED.label
     REORDERED = "sort key evaluated again", "Reordered"
+    FACTS_CHANGED = "facts of the cluster changed", events.FACTS_UPDATE.label
     # Changes about one pod that no event reports.
     GROUP_CHANGED = "its group changed", "PodGroupChange"
     GROUP_PLACED = "pods of its group were placed, or lost their nodes", "PodGroupChange"
@@ -127,10 +128,12 @@ def _rows(p: type[Place], t: type[Trigger]) -> tuple[_Row, ...]:
         ((p.BACKOFF,),                   (t.ACTIVATED,),                       _NOW),
         # sort keys that change, and gates that close
         ((p.ACTIVE,),                    (t.UPDATED, t.REORDERED),             _NOW),
+        ((p.ACTIVE,),                    (t.FACTS_CHANGED,),                   _NOW),
         ((p.ACTIVE,),                    (t.GROUP_CHANGED,),                   _NOT_NOW),
         ((p.BACKOFF,),                   (t.GROUP_CHANGED,),                   (p.GATED,)),
         ((p.ACTIVE,),                    (t.POLICIES_CHANGED,),                _NOW),
         ((p.BACKOFF,),                   (t.UPDATED, t.REORDERED),             _RETRY),
+        ((p.BACKOFF,),                   (t.FACTS_CHANGED,),                   _RETRY),
         ((p.BACKOFF,),                   (t.POLICIES_CHANGED,),                _RETRY),
         ((p.ACTIVE, p.BACKOFF),          (t.PREEMPTION_STARTED,),              (p.GATED,)),
         # out

@@ -30,13 +30,16 @@ from engine.kernel.events import (
 )
 from engine.kernel.kernel import Kernel
 from engine.lib.clock import VirtualClock
+from engine.lib.time_zones import zone_of
 from engine.model import objects as api
+from engine.model.clock_facts import clock_facts
 from engine.model.fact import Facts, NodeFacts
 from engine.model.node import Node
 from engine.model.objects import NodeManifest, ObjectMeta
 from engine.model.pod import Pod
 from engine.offline.decision_log import Line, LogError, making_sense, place_of
 from engine.offline.world import OBJECT_KINDS
+from engine.policy.analysis import time_reads
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
@@ -148,6 +151,7 @@ class Replayer:
         if self._scheduler is not None:
             self._report(RevisionSwitched(self._scheduler))
         self._state = StateHash()
+        self._recorded_facts: frozenset[str] = frozenset()  # of the cluster, by name
         self._pending: dict[str, Pod] = {}
         self._decided: dict[str, tuple[tuple[RuntimePlugin, Any], ...]] = {}
         self._reserved: dict[str, _Reserved] = {}
@@ -327,7 +331,17 @@ class Replayer:
             self._report(PodFactsChanged(line.key, msgspec.json.decode(text, type=Facts)))
         else:
             others = msgspec.json.decode(text, type=OtherFacts)
+            self._recorded_facts = frozenset(others.cluster)
             self._report(OtherFactsChanged(others.cluster, others.types, others.pods))
+
+    def _show_clock(self, bundle: Bundle, at: float) -> None:
+        """Show what *bundle* reads of the clock and the log lacks, as its policies read it not."""
+        names = time_reads(bundle.policies.values()).clock - self._recorded_facts
+        if names:
+            shown = self._cache.snapshot()
+            clock = clock_facts(at, zone_of(bundle.runtime.facts.time_zone), names)
+            cluster = {**shown.cluster_facts, **clock}
+            self._report(OtherFactsChanged(cluster, shown.type_facts, shown.pod_facts))
 
     def _nominate(self, line: Line) -> None:
         self._state.put_nominations(line.pods)
@@ -410,6 +424,8 @@ class Replayer:
         if scheduler.profile_of(pod) is None:
             replayed = {"node": None, "message": f"no profile `{pod.scheduler_name}`"}
         else:
+            if self._other is not None:
+                self._show_clock(scheduler.bundle, line.at)
             decision = self._ask(scheduler, pod, line)
             replayed = verdict(decision)
             if decision.node is not None and decision.reserves:

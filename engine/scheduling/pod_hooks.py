@@ -56,6 +56,8 @@ class PodHooks:
         }
         # Verdicts about pods in no group of hooks that read nothing else, by instance and hook.
         self._without_group: dict[tuple[int, str], Any] = {}
+        # What `queue_key` and `pre_enqueue` are given of the cluster, by profile.
+        self._given: dict[str, list[bytes]] = {}
 
     def queue_key(self, pod: Pod, facts: Snapshot) -> SortKey | PolicyFailure:
         """Where the pod stands in the queue: smaller goes first; equal keys go by arrival.
@@ -94,6 +96,24 @@ class PodHooks:
             if reason is not None:
                 return Gate(plugin.name, reason, reason_of(plugin.name, [reason]))
         return None
+
+    def profiles_given_others(self, facts: Snapshot) -> set[str]:
+        """The profiles whose `queue_key` or `pre_enqueue` are given another cluster than before.
+
+        Before is when this was asked last.
+        """
+        found = set()
+        for name, profile in self._profiles.items():
+            given = [
+                self.classifier.projector(enabled, hook, "cluster").project(facts, facts)
+                for hook in ("queue_key", "pre_enqueue")
+                for enabled in profile.at(hook)
+                if self._bundle.policies[enabled.policy].hooks[hook].cluster
+            ]
+            if given != self._given.get(name, []):
+                found.add(name)
+                self._given[name] = given
+        return found
 
     def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
         """What each policy with `permit` says of a pod that has a node: (policy, verdict)."""

@@ -12,6 +12,7 @@ from engine.devcluster import DevCluster
 from engine.facts.learned import LearnedStore
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
+from engine.lib.clock import Clock
 from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_stages
 from engine.rollout.control import SUFFIX, ConfigMapControl, NoControl, RolloutControl
@@ -63,6 +64,7 @@ async def scheduler_at(
     stages: CandidateStages | None = None,
     decision_log: Recorder | None = None,
     tracing: Tracing | None = None,
+    clock: Clock | None = None,
     wait: bool = True,
     **settings: Any,
 ) -> AsyncIterator[App]:
@@ -83,6 +85,7 @@ async def scheduler_at(
             decision_log=decision_log,
             control=control,
             tracing=tracing,
+            clock=clock,
         )
         running = asyncio.ensure_future(app.run())
         try:

@@ -189,6 +189,18 @@ facts: {sources: [{annotations: {keys: {heat: example.com/heat}}}]}
     assert reported == ["No facts are known without --watch"]
 
 
+async def test_the_clock_needs_no_source_to_be_followed(tmp_path: Path) -> None:
+    text = '''"""Rejects pods before there was Kubernetes."""
+
+def filter(pod, node, cluster):
+    return "node(s) are not there yet" if cluster.facts["date"].value < 20140606 else None
+'''
+    async with extender(write(tmp_path / "policies", {"x.star": text})) as running:
+        _, answer = await running.post("filter", with_nodes(POD, *NODES))
+    assert answer["Nodes"]["items"] == [*NODES]
+    assert answer["Error"] == ""
+
+
 @pytest.mark.slow("runs a whole scheduler")
 async def test_an_extender_without_a_say_is_reported(tmp_path: Path) -> None:
     """An empty folder, or built-in policies unasked for: every node passed, in silence."""

@@ -20,6 +20,7 @@ from engine.kernel.kernel import Kernel
 from engine.lib.clock import SystemClock
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.policy.analysis import TimeReads
 from engine.policy.fact_config import AnnotationFacts, FactsConfig, FactSource, FileFacts
 from engine.telemetry.metrics import Metrics
 from tests.app.harness import (
@@ -172,16 +173,16 @@ def config(*names: str) -> FactsConfig:
 
 async def test_what_is_prepared_is_shown_when_it_is_configured_and_not_before() -> None:
     bench = Bench()
-    bench.facts.configure(config("old"), reads_ages=False)
+    bench.facts.configure(config("old"), TimeReads())
     following = asyncio.ensure_future(bench.facts.run())
     await eventually(lambda: bench.shown() == {"old"})
     await bench.facts.prepare(config("new", "old"))
     assert bench.running() == ["old", "new"]
     assert bench.shown() == {"old"}
-    bench.facts.configure(config("new", "old"), reads_ages=False)
+    bench.facts.configure(config("new", "old"), TimeReads())
     assert bench.shown() == {"old", "new"}
     assert len(bench.made) == 2, "a source was made anew"
-    bench.facts.configure(config("new"), reads_ages=False)
+    bench.facts.configure(config("new"), TimeReads())
     assert bench.shown() == {"new"}
     await eventually(lambda: bench.running() == ["new"])
     following.cancel()
@@ -195,7 +196,7 @@ async def test_a_source_that_reports_nothing_is_not_waited_for_forever() -> None
     await asyncio.sleep(0)
     await bench.facts.prepare(config("silent", "other"))
     assert bench.running() == ["silent", "other"]
-    bench.facts.configure(config("silent", "other"), reads_ages=False)
+    bench.facts.configure(config("silent", "other"), TimeReads())
     assert bench.shown() == {"other"}
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
@@ -205,10 +206,10 @@ async def test_a_shorter_step_of_ages_is_in_force_at_once() -> None:
     """Ages went by the step before it until that had passed, which may be hours."""
     bench = Bench()
     hours = replace(config("old"), age_step=timedelta(hours=5))
-    bench.facts.configure(hours, reads_ages=True)
+    bench.facts.configure(hours, TimeReads(ages=True))
     following = asyncio.ensure_future(bench.facts.run())
     await eventually(lambda: bench.shown() == {"old"})
-    bench.facts.configure(replace(hours, age_step=timedelta(seconds=1)), reads_ages=True)
+    bench.facts.configure(replace(hours, age_step=timedelta(seconds=1)), TimeReads(ages=True))
     age = bench.age("old")
     await eventually(lambda: bench.age("old") > age)
     following.cancel()
@@ -222,7 +223,7 @@ async def test_what_was_prepared_for_nothing_is_ended() -> None:
     await bench.facts.prepare(config("one"))
     await bench.facts.prepare(config("two"))
     await eventually(lambda: bench.running() == ["two"])
-    bench.facts.configure(config("three"), reads_ages=False)
+    bench.facts.configure(config("three"), TimeReads())
     await eventually(lambda: bench.running() == ["three"])
     await bench.facts.prepare(config("four"))
     following.cancel()
@@ -232,13 +233,13 @@ async def test_what_was_prepared_for_nothing_is_ended() -> None:
 
 async def test_sources_of_other_types_of_pods_are_prepared_all() -> None:
     bench = Bench()
-    bench.facts.configure(config("one"), reads_ages=False)
+    bench.facts.configure(config("one"), TimeReads())
     following = asyncio.ensure_future(bench.facts.run())
     await eventually(lambda: bench.shown() == {"one"})
     relabelled = replace(config("one"), pod_type_labels=("team",))
     await bench.facts.prepare(relabelled)
     assert len(bench.made) == 2
-    bench.facts.configure(relabelled, reads_ages=False)
+    bench.facts.configure(relabelled, TimeReads())
     assert bench.shown() == {"one"}
     await eventually(lambda: bench.running() == ["one"])
     assert [source.is_running for source in bench.made] == [False, True]
@@ -249,7 +250,7 @@ async def test_sources_of_other_types_of_pods_are_prepared_all() -> None:
 async def test_nodes_that_there_are_not_do_not_count_as_known() -> None:
     """A source that calls nodes by their addresses looked as if all were well."""
     bench = Bench()
-    bench.facts.configure(config("heat"), reads_ages=False)
+    bench.facts.configure(config("heat"), TimeReads())
     running = asyncio.ensure_future(bench.facts.run())
     try:
         await eventually(lambda: bench.facts.describe()["subjects"] == 1)
@@ -268,7 +269,7 @@ async def test_the_age_of_a_source_is_that_of_its_newest_reading() -> None:
     silent, spoken = FileFacts("silent"), FileFacts("said")
     annotated = AnnotationFacts(of="nodes", keys={"heat": "heat"})
     sources = (silent, spoken, annotated)
-    bench.facts.configure(FactsConfig(sources=sources), reads_ages=False)
+    bench.facts.configure(FactsConfig(sources=sources), TimeReads())
     running = asyncio.ensure_future(bench.facts.run())
     try:
         await eventually(lambda: "said" in bench.shown())
@@ -288,7 +289,7 @@ async def test_the_age_of_a_source_is_that_of_its_newest_reading() -> None:
 async def test_a_source_that_works_and_has_nothing_to_say_has_no_age() -> None:
     """A query that no series matches is no failure, and not out of date."""
     bench = Bench()
-    bench.facts.configure(config("silent"), reads_ages=False)
+    bench.facts.configure(config("silent"), TimeReads())
     running = asyncio.ensure_future(bench.facts.run())
     try:
         await eventually(lambda: bench.running() == ["silent"])

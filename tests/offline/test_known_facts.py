@@ -50,7 +50,8 @@ def own(cache: Cache) -> dict[str, Fact]:
 
 def test_a_fact_is_as_old_as_it_was_when_the_snapshot_was_taken() -> None:
     cache, answer = Cache(), loads(load={"value": 7, "time": 3478})
-    assert show_facts(cache, FactsConfig((LOADS,)), [answer], taken_at=TAKEN_AT) == ()
+    shown = show_facts(cache, FactsConfig((LOADS,)), [answer], taken_at=TAKEN_AT)
+    assert shown.unknown == ()
     assert own(cache) == {"load": Fact(7, "7", 120)}
 
 
@@ -99,7 +100,25 @@ def test_what_is_not_configured_is_shown_below_what_is_configured() -> None:
 
 def test_sources_of_which_nothing_is_known_are_named() -> None:
     config = FactsConfig((LOADS, FileFacts("/facts.json"), HEAT))
-    assert show_facts(Cache(), config, [loads(load=1)]) == ("file:/facts.json",)
+    assert show_facts(Cache(), config, [loads(load=1)]).unknown == ("file:/facts.json",)
+
+
+@pytest.mark.parametrize(
+    ("times", "want"),
+    [
+        pytest.param({"taken_at": TAKEN_AT, "time": 9 * 3600}, 2, id="of the snapshot"),
+        pytest.param({"time": 9 * 3600}, 10, id="of the facts"),
+        pytest.param({}, 6, id="of the reading"),
+        pytest.param({"taken_at": TAKEN_AT, "cluster": {"hour": 22}}, 22, id="as a fact"),
+    ],
+)
+def test_the_clock_shows_the_time_of_what_is_given(times: Any, want: int) -> None:
+    given = dict(times)
+    taken_at = given.pop("taken_at", "")
+    cache, config = Cache(), FactsConfig(time_zone="Europe/Berlin")
+    document = FactsDocument("file:/x.json", given)
+    show_facts(cache, config, [document], taken_at=taken_at, read_at=5 * 3600.0)
+    assert cache.snapshot().cluster_facts["hour"].value == want
 
 
 def test_a_document_that_is_none_is_refused() -> None:

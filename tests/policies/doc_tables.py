@@ -14,6 +14,7 @@ from engine.language.numbers import CONSTANTS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.language.table import builtins
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.policy.analysis import analyse
 from engine.policy.bundle import Policy, build_bundle
 from engine.policy.shipped import KUBERNETES, PACKS, shipped_files
@@ -23,7 +24,10 @@ from engine.policy.views import VIEWS
 DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENTS = [
     DOCS / name
-    for name in ("language.md", "views.md", "builtin-policies.md", "reasons.md", "reliability.md")
+    for name in (
+        *("language.md", "views.md", "builtin-policies.md", "reasons.md", "reliability.md"),
+        "facts.md",
+    )
 ]
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -45,6 +49,7 @@ def tables() -> dict[str, str]:
         "arguments": _arguments(),
         "reasons": _reasons(),
         "failures": _failures(),
+        "clock": _clock(),
     }
 
 
@@ -124,6 +129,14 @@ def _records() -> str:
         for i, (name, (type_text, doc)) in enumerate(fields.items())
     ]
     return _table(["record", "field", "type", "what it is"], rows)
+
+
+def _clock() -> str:
+    rows = [
+        [f'`cluster.facts["{name}"]`', fact.value_doc, fact.text_doc]
+        for name, fact in CLOCK_FACTS.items()
+    ]
+    return _table(["field", "`value`", "`text`"], rows)
 
 
 def _counters() -> str:

@@ -11,7 +11,7 @@ from engine.policy.sandbox.protocol import Limits
 from engine.policy.shipped import PACKS, shipped_files
 from tests.policies.doc_tables import DOCS, DOCUMENTS, hook_pages, rendered, tables
 
-LANGUAGE, VIEWS_PAGE, BUILTIN, REASONS_PAGE, FAILURES_PAGE = (
+LANGUAGE, VIEWS_PAGE, BUILTIN, REASONS_PAGE, FAILURES_PAGE, FACTS_PAGE = (
     path.read_text(encoding="utf-8") for path in DOCUMENTS
 )
 CONCEPTS = (DOCS / "policies.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 
 def test_every_table_is_in_one_page() -> None:
-    text = LANGUAGE + VIEWS_PAGE + BUILTIN + REASONS_PAGE + FAILURES_PAGE
+    text = LANGUAGE + VIEWS_PAGE + BUILTIN + REASONS_PAGE + FAILURES_PAGE + FACTS_PAGE
     assert {name: text.count(f"<!-- table: {name} -->") for name in tables()} == dict.fromkeys(
         tables(), 1
     )

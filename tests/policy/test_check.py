@@ -329,7 +329,7 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
         pytest.param(
             "def score(pod, node): return node.age",
             "x.star:1:35: `node` has no field `age`\n"
-            "hint: there is no clock: `created_at` can be compared, and a fact can say the time",
+            "hint: there is no clock: `created_at` can be compared; the hour is in `cluster.facts`",
             id="an age; `images` was proposed",
         ),
         pytest.param(

@@ -134,6 +134,15 @@ def test_what_is_wrong_is_reported_with_its_place(text: str, problem: str) -> No
     assert any(found.startswith(problem) for found in problems), problems
 
 
+def test_an_unknown_time_zone_is_reported_with_the_nearest_name() -> None:
+    text = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nfacts:\n  timeZone: europe/berln\n"
+    (problem,) = decode_documents({"runtime.yaml": text}).problems
+    assert str(problem) == (
+        "runtime.yaml:4:13: facts.timeZone: want the name of a time zone, such as `Europe/Berlin`, "
+        'got "europe/berln"\nhint: did you mean `Europe/Berlin`?'
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [("1e-6", 1e-6), ("1E3", 1000.0), ("+2.e+3", 2000.0), ("-.5e1", -5.0), ("1.5e-2", 0.015)],

@@ -6,7 +6,7 @@ from engine.caching.cache import Cache
 from engine.language.effects import AGES
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node_info import NodeInfo
-from engine.policy.analysis import analyse, reads_ages
+from engine.policy.analysis import analyse, time_reads
 from engine.policy.bundle import build_bundle
 from engine.policy.check import check_files
 from engine.policy.projections import Projector
@@ -177,4 +177,26 @@ def test_it_is_known_whether_anybody_reads_ages() -> None:
     plain = '"""X."""\n\ndef score(pod, node):\n    return node.facts["x"].value\n'
     for text, want in ((young, True), (plain, False)):
         bundle = build_bundle({"x.star": text})
-        assert reads_ages(bundle.policies.values()) is want
+        assert time_reads(bundle.policies.values()).ages is want
+
+
+def test_it_is_known_which_facts_of_the_clock_are_read() -> None:
+    weekend = (
+        '"""X."""\n\n_DAY = "weekday"\n\ndef pre_enqueue(pod, cluster):\n'
+        '    return None if cluster.facts[_DAY].value > 5 else cluster.facts["date"].text\n'
+    )
+    of_nodes = '"""Y."""\n\ndef score(pod, node):\n    return node.facts["hour"].value\n'
+    bundle = build_bundle({"x.star": weekend, "y.star": of_nodes})
+    assert time_reads(bundle.policies.values()).clock == {"weekday", "date"}
+
+
+def test_hooks_that_look_at_all_facts_are_given_those_of_the_clock_only_by_name() -> None:
+    """Otherwise each hour would make their answers worthless."""
+    cache = Cache()
+    facts = {"price": Fact(3, "3"), "hour": Fact(7, "7", 0), "minute": Fact(5, "5", 0)}
+    cache.set_other_facts(cluster=facts, types={}, pods={})
+    snapshot = cache.snapshot()
+    whole = Projector("cluster", {"facts"}).project(snapshot, snapshot)
+    assert whole == b'{"facts":{"price":{"text":"3","value":3}}}'
+    named = Projector("cluster", {"facts", "facts[hour]"}).project(snapshot, snapshot)
+    assert named == b'{"facts":{"hour":{"text":"7","value":7},"price":{"text":"3","value":3}}}'

@@ -210,3 +210,29 @@ def test_data_next_to_the_tests_comes_along() -> None:
     assert (result.passed, result.skipped) == (True, ""), describe(result)
     (result,) = run_tests_confined({**files, "want_test.json": '{"abc": 4}'})
     assert not result.passed
+
+
+def test_confined_tests_know_the_time_zone_of_their_configuration() -> None:
+    """No file can be opened in their process, and time zones are files."""
+    policy = '''"""Gates pods in the night."""
+
+def pre_enqueue(pod, cluster):
+    return "it is night" if cluster.facts["hour"].value < 6 else None
+'''
+    test = '''"""Tests for x.star."""
+
+load("@std/testing.star", "asserts", "cluster", "make_pod")
+
+def test_midnight():
+    night = cluster(facts = {"time": "2026-06-30T22:00:00Z"})
+    asserts.gated(make_pod(), "it is night", cluster = night)
+    asserts.not_gated(make_pod(), cluster = cluster(facts = {"time": "2026-06-30T21:59:59Z"}))
+'''
+    runtime = (
+        "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nfacts: {timeZone: Europe/Berlin}\n"
+    )
+    files = {"x.star": policy, "x_test.star": test, "runtime.yaml": runtime}
+    (result,) = run_tests_confined(files)
+    assert result.passed, result.message
+    (result,) = run_tests_confined(files | {"runtime.yaml": ""})
+    assert not result.passed

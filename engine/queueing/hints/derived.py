@@ -18,12 +18,20 @@ from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSC
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
-from engine.policy.analysis import Reads
+from engine.policy.analysis import Reads, reads_clock
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import Projector
 from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import VIEWS
-from engine.queueing.events import ADD, AGE, DELETE, UPDATE, ClusterEvent, is_meaningful_pod_change
+from engine.queueing.events import (
+    ADD,
+    AGE,
+    CLOCK_STEPS,
+    DELETE,
+    UPDATE,
+    ClusterEvent,
+    is_meaningful_pod_change,
+)
 from engine.queueing.hints.interest import Around
 
 # The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
@@ -31,6 +39,8 @@ _GATES: Final = frozenset({"pre_enqueue"})
 _FILTERS: Final = frozenset(hook.name for hook in ENTRIES if hook.may_reject) - _GATES | {
     "counters"  # whose counts the others take
 }
+
+_CLOCK_STEPS: Final = frozenset(CLOCK_STEPS.values())
 
 # Pods that a policy protects from eviction keep others waiting.
 _KEEPS: Final = "victim_key"
@@ -72,6 +82,9 @@ class DerivedHint:
             *(resources_behind(view, found) for view, found in fields.items())
         )
         self._reads_ages = any(AGES in found for found in paths.values())
+        self._clock_steps = frozenset(
+            step for name, step in CLOCK_STEPS.items() if reads_clock(paths["cluster"], name)
+        )
         params = {param for one in read for param in one.params}
         self._counts = "counts" in params
         self._is_grouped = "group" in params
@@ -110,6 +123,8 @@ class DerivedHint:
             if action == DELETE:
                 return self._counts or NODE in self._resources
             return self._looks_at_nodes
+        if event in _CLOCK_STEPS:
+            return event in self._clock_steps
         return resource in self._resources or (
             self._counts and resource in (ASSIGNED_POD, "Namespace")
         )
