@@ -4,19 +4,21 @@ import ast
 import io
 import json
 import os
+import queue
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cli.editor_bridge import read_message, serve, to_editor, write_message
+from engine.cli.editor_bridge import own_answer, read_message, serve, to_editor, write_message
+from engine.cli.editor_documents import Documents
 from engine.cli.main import main
 from engine.cli.stubs_command import FILE
 from engine.language import prelude
@@ -221,7 +223,9 @@ def test_what_passes_is_changed_only_where_types_are_missing(tmp_path: Path) -> 
     heard = io.BytesIO()
     assert serve(["cat"], reported, heard) == 0
     heard.seek(0)
-    got = list(iter(lambda: read_message(heard), None))
+    # What `check` finds comes when it is found, or not before the end.
+    came = iter(lambda: read_message(heard), None)
+    got = [one for one in came if one.get("method") != "textDocument/publishDiagnostics"]
     types = "def score(pod, node):  # type: (Pod, Node) -> Any\n"
     assert got[0]["params"]["textDocument"]["text"] == types
     assert [one["text"] for one in got[1]["params"]["contentChanges"]] == [types, text]
@@ -244,20 +248,81 @@ def test_what_would_write_python_into_a_policy_does_not_reach_the_editor() -> No
         {"label": "while", "kind": 14},
         {"label": "issubclass", "kind": 3},
         {"label": "classmethod", "kind": 7},
+        {"label": "casefold", "kind": 2},
         {"label": "for", "kind": 14},
         {"label": "import_", "kind": 6, "additionalTextEdits": []},
         {"label": "sorted", "kind": 3},
         {"label": "format", "kind": 2},
+        {"label": "encode", "kind": 2},
     ]
     hint = {"label": ": Any", "position": {"line": 0, "character": 5}}
     place = {"uri": "file:///a.star", "range": {}}
     for sent, want in (
-        (items, items[5:]),
-        ({"isIncomplete": True, "items": items}, {"isIncomplete": True, "items": items[5:]}),
+        (items, items[6:]),
+        ({"isIncomplete": True, "items": items}, {"isIncomplete": True, "items": items[6:]}),
         ([{**hint, "textEdits": [edit]}], [hint]),
         ([place], [place]),
     ):
         assert to_editor({"id": 2, "result": sent}) == {"id": 2, "result": want}
+
+
+FINDINGS: Final = """\
+args = plugin_args(threshold = 90, zones = ["a"])
+
+def filter(pod, node):
+    # 😀 counts as two
+    return "😀" if node.lables else None
+"""
+
+
+def test_the_editor_shows_what_check_finds_and_completes_arguments(tmp_path: Path) -> None:
+    directory = tmp_path / "my policies"
+    directory.mkdir()
+    (directory / "other.star").write_text("LIMIT = 3\n")
+    uri, published = (directory / "a.star").as_uri(), queue.Queue[dict[str, Any]]()
+    documents = Documents(published.put)
+
+    def shown() -> dict[str, Any]:
+        message = published.get(timeout=60)
+        assert message["method"] == "textDocument/publishDiagnostics"
+        assert message["params"]["uri"] == uri
+        found: dict[str, Any] = message["params"]
+        return found
+
+    documents.put(uri, FINDINGS)  # not saved yet
+    [found] = shown()["diagnostics"]
+    start = FINDINGS.split("\n")[4].index("lables")
+    assert found == {
+        "range": {
+            "start": {"line": 4, "character": start + 1},
+            "end": {"line": 4, "character": start + 1 + len("lables")},
+        },
+        "severity": 1,
+        "source": "starsched",
+        "message": "`node` has no field `lables`\nhint: did you mean `labels`?",
+    }
+    # What is loaded is read from the disk; a lint has its name.
+    documents.put(uri, 'load("other.star", "LIMIT")\n\ndef score(pod, node):\n    return 1\n')
+    [found] = shown()["diagnostics"]
+    assert (found["severity"], found["code"]) == (2, "unused-load")
+    # While a line is written.
+    writing = FINDINGS.replace("node.lables", "args.")
+    documents.put(uri, writing)
+    place = {"line": 4, "character": start + 1}
+    asked: dict[str, Any] = {
+        "id": 7,
+        "method": "textDocument/completion",
+        "params": {"textDocument": {"uri": uri}, "position": place},
+    }
+    answer = own_answer(asked, documents)
+    assert answer is not None
+    offered = {one["label"]: one["detail"] for one in answer["result"]}
+    assert offered == {"threshold": "default: 90", "zones": 'default: ["a"]'}
+    of_node = {**asked["params"], "position": {"line": 2, "character": 3}}
+    assert own_answer({**asked, "params": of_node}, documents) is None
+    assert shown()["diagnostics"]
+    documents.close(uri)
+    assert shown()["diagnostics"] == []
 
 
 def test_a_server_that_ends_ends_the_command() -> None:
@@ -324,7 +389,7 @@ def test_a_real_server_completes_built_ins_and_those_of_tests(editor: LanguageCl
 @pytest.mark.slow("starts basedpyright")
 def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> None:
     editor.completions(editor.open("load.star", POLICY), 0, 0)
-    assert editor.diagnosed == []
+    assert {one["source"] for one in editor.diagnosed} <= {"starsched"}
     assert "diagnosticProvider" not in editor.capabilities
     assert {method for method in editor.registered if "diagnostic" in method.lower()} == set()
     assert editor.capabilities["textDocumentSync"]["change"] == 1
