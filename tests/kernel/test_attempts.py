@@ -10,13 +10,14 @@ from engine.framework.status import Code, Status
 from engine.kernel.events import RevisionSwitched
 from engine.kernel.instructions import PodUncounted
 from engine.model.pod import Pod
+from engine.model.pod_group import POD_GROUPS
 from engine.scheduling.decision import Explanation
 from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.placement import Placement, Rejection
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_pod
 from tests.kernel.small_world import World
-from tests.kernel.test_group_attempts import bound, grown, rest
+from tests.kernel.test_group_attempts import bound, grown, in_group, pod_group, rest, told
 
 
 class Holder:
@@ -102,6 +103,18 @@ def test_a_pod_that_a_plugin_refuses_has_no_pod_tried_again_by_what_it_gives_bac
         "unschedulable",
         queue,
     ]
+
+
+def test_a_group_hears_what_a_plugin_refuses_one_of_its_pods_for() -> None:
+    world = grown(4)
+    refusal = Status(Code.UNSCHEDULABLE, ("no disk",), "p")
+    world.report(RevisionSwitched(Reserving(world, Holder("p", [], refusal))))
+    world.put_object(POD_GROUPS, pod_group(2))
+    for name in ("a", "b"):
+        world.add(in_group(name))
+    rest(world)
+    assert world.cache.pod_count == 0
+    assert "no disk" in told(world)["a"]
 
 
 @pytest.mark.parametrize("node", [None, "n"], ids=["is assumed", "is seen on a node"])

@@ -236,6 +236,10 @@ class History:
                 "min" not in pod.labels and key.name not in self.objects for key in permit
             )
             assert groups.is_incomplete(pod.uid) is is_lost
+            for enabled in self.scheduler.hooks.grouping()[pod.scheduler_name]:
+                seen = [key for key in keys if key.instance == enabled.instance]
+                want = groups.state(seen[0]) if seen else None
+                assert groups.state_of(enabled, pod) == groups.state_for(enabled, pod) == want
         assert groups.waiting == self.waiting
         for key, pods in members.items():
             self._check_group(key, pods)

@@ -10,6 +10,7 @@ from engine.kernel.events import RevisionSwitched
 from engine.kernel.instructions import (
     RepeatReports,
     ReportBound,
+    ReportDecision,
     ReportDeleting,
     ReportFailure,
     ReportHookFailure,
@@ -20,7 +21,7 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
-from tests.kernel.small_world import World, _loaded
+from tests.kernel.small_world import CONFIG, World, _loaded
 from tests.kernel.test_group_attempts import PREEMPTING, bound, grown, rest
 
 _FILTER = {"mine.star": "def filter(pod, node):\n    return None\n"}
@@ -38,6 +39,32 @@ def test_a_pod_is_reported_bound_once_it_is() -> None:
     placement = world.bindings[0]
     world.end_binding(0, succeeds=True)
     assert of(world, ReportBound) == [ReportBound(placement)]
+
+
+def test_a_pod_that_fits_nowhere_is_rejected_and_one_whose_policy_fails_is_an_error() -> None:
+    fails = 'def filter(pod, node):\n    return fail("x") if "bad" in pod.labels else None\n'
+    world = grown(1, {"mine.star": fails})
+    world.add(make_pod("large", cpu=2))
+    world.add(make_pod("bad", cpu=1, labels={"bad": "yes"}))
+    rest(world)
+    found = {one.pod.name: one.rejection for one in of(world, ReportFailure)}
+    assert {name: one.is_error for name, one in found.items()} == {"large": False, "bad": True}
+    assert found["large"].rejectors == {"NodeResourcesFit"}
+
+
+def test_a_pod_that_is_ours_again_while_it_is_bound_is_not_decided_again() -> None:
+    """Policies without its profile came into force, and went, before its binding ended."""
+    world = grown(4)
+    world.add(make_pod("a", cpu=1))
+    rest(world)
+    others, evaluator = _loaded((("config.yaml", CONFIG.replace("default-scheduler", "other")),))
+    world.report(RevisionSwitched(Scheduler(others, evaluator)))
+    world.switch()
+    rest(world)
+    assert len(of(world, ReportDecision)) == len(world.bindings) == 1
+    world.end_binding(0, succeeds=True)
+    rest(world)
+    assert len(of(world, ReportDecision)) == 1
 
 
 def test_a_pod_that_is_being_deleted_when_it_is_tried_is_reported_as_that() -> None:
