@@ -1,6 +1,7 @@
 """Asking the API server of a live cluster what it would store of a pod that does not exist yet.
 
-Owns the dry run: nothing is created. Who may not create pods there may not ask either.
+Owns the dry run: nothing is created. Who may not create pods there may not ask either; then what
+admission looks up is read, and admission is done here.
 """
 
 from collections.abc import Iterator
@@ -12,13 +13,20 @@ import click
 import msgspec
 
 from engine.cli.cluster_option import connect
-from engine.kube.errors import ApiError, Forbidden
-from engine.kube.resources import PODS
+from engine.cli.cluster_reading import PRIORITY_CLASSES, list_newest
+from engine.kube.errors import ApiError, Forbidden, NotFound
+from engine.kube.resources import PODS, Resource
 from engine.lib import event_loop
 from engine.manifests.schema import Problem
-from engine.offline.admission import Refused
+from engine.offline.admission import KnownObjects, Refused
 
 _OPTIONS: Final = {"dryRun": "All", "fieldValidation": "Strict"}
+# What decides about a pod that is yet to be admitted, and nothing else reads.
+_LOOKED_UP: Final = (
+    PRIORITY_CLASSES,
+    Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
+    Resource("", "v1", "limitranges", "LimitRange", True),
+)
 # What authorization says; admission refuses with the same code.
 _NOT_ALLOWED: Final = "cannot create resource"
 # Whether it is there already makes no difference to what would be stored.
@@ -37,13 +45,18 @@ def api_errors() -> Iterator[None]:
 class DryRun:
     """What the API server of a cluster would store of pods.
 
+    If it may not be asked, *known* gets what its admission looks up. What is known there already,
+    from the user's files, stays.
+
     Attributes:
         was_asked: It has answered.
         refusal: Why it may not be asked; empty if it was not, or may.
     """
 
-    def __init__(self, kubeconfig: Path | None, context: str | None) -> None:
+    def __init__(self, kubeconfig: Path | None, context: str | None, known: KnownObjects) -> None:
         self._where = (kubeconfig, context)
+        self._known = known
+        self._unread: dict[str, str] = {}
         self.was_asked = False
         self.refusal = ""
 
@@ -60,6 +73,7 @@ class DryRun:
             if _NOT_ALLOWED not in error.message:
                 raise Refused(pod, [Problem((), error.message)]) from error
             self.refusal = error.message
+            event_loop.run(self._look_up())
             return None
         except ApiError as error:
             if not 400 <= error.status < 500:
@@ -89,11 +103,24 @@ class DryRun:
             kept.pop("name", None)
         return {"kind": "Pod", **stored, "metadata": {**kept, **named}}
 
+    async def _look_up(self) -> None:
+        async with await connect(*self._where) as client:
+            for resource in _LOOKED_UP:
+                try:
+                    found, _ = await list_newest(client, resource, lambda _: None)
+                except Forbidden as error:
+                    self._unread[str(resource)] = error.message
+                except NotFound:
+                    pass  # what is not served is not looked up either
+                else:
+                    self._known.add_missing(found)
+
     @property
     def note(self) -> str:
         """How the pods of manifests were read, in one sentence."""
         if self.was_asked:
             return "manifests are read as the API server stores them: it was asked by a dry run"
         if self.refusal:
-            return f"the API server may not be asked by a dry run: {self.refusal}"
+            unread = "".join(f"; not read: {name}: {why}" for name, why in self._unread.items())
+            return f"the API server may not be asked by a dry run: {self.refusal}{unread}"
         return ""

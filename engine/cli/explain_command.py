@@ -135,7 +135,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
     report_repeated(cluster)
-    dry_run = DryRun(options["kubeconfig"], options["context"])
+    dry_run = DryRun(options["kubeconfig"], options["context"], cluster.known)
     if not options["snapshot"]:
         cluster.ask = dry_run.stored
         where = FactsAt(options["kubeconfig"], options["context"], used.config_map)

@@ -321,7 +321,7 @@ class _Plan:
             for path in options["filenames"]
             for one in read_objects(path)
         ]
-        dry_run = DryRun(options["kubeconfig"], options["context"])
+        dry_run = DryRun(options["kubeconfig"], options["context"], cluster.known)
         added = Cluster(known=cluster.known, nodes=[*cluster.nodes], ask=dry_run.stored)
         take_given(added, given)
         for one in given:

@@ -65,6 +65,13 @@ class KnownObjects:
         if kind is not None:
             self._objects.setdefault(kind, {})[self._key(kind, manifest)] = manifest
 
+    def add_missing(self, manifests: Iterable[dict[str, Any]]) -> None:
+        """Add the objects of which none of the name is known."""
+        for manifest in manifests:
+            kind = kind_of(manifest)
+            if kind is not None:
+                self._objects.setdefault(kind, {}).setdefault(self._key(kind, manifest), manifest)
+
     def update(self, other: "KnownObjects") -> None:
         """Add the objects of *other*, which replace those of the same name."""
         for kind, objects in other._objects.items():

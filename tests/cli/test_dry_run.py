@@ -67,3 +67,14 @@ async def test_who_may_not_create_pods_gets_an_answer_all_the_same(
     assert got["node"] == "n1"
     assert f"the API server may not be asked by a dry run: {why}" in got["notes"]
     assert "ResourceQuota" in got["not_applied"]
+    # The LimitRange of the cluster counts all the same, unless it may not be read.
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("cpu: 1", "cpu: 3"))
+    result = await run(tmp_path, "explain", "-f", str(job))
+    assert result.exit_code == 2
+    assert "maximum cpu usage per Container is 2, but limit is 3" in result.output
+    live.faults.fail(403, message="no", verb="list", resource="limitranges", times=None)
+    result = await run(tmp_path, "explain", "-f", str(job), "--output=json")
+    assert any(
+        note.endswith("; not read: limitranges: no") for note in json.loads(result.stdout)["notes"]
+    )
