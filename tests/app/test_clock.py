@@ -72,7 +72,7 @@ async def test_the_begin_of_the_night_lets_batch_pods_go_and_no_others_are_tried
 
 
 async def test_an_edit_may_be_the_first_that_reads_the_clock() -> None:
-    """Its trial reads the clock, too, which nobody has followed until then."""
+    """Its trial reads the clock, too, which no policy has read until then."""
     clock = SetClock("2026-11-30T19:30:00+01:00")
     async with DevCluster() as cluster:
         cluster.create(namespace(), node_manifest("a"))

@@ -130,14 +130,19 @@ def test_a_minute_that_nothing_reads_asks_no_policy() -> None:
 def test_a_gate_that_closes_takes_back_pods_that_are_ready_or_in_backoff() -> None:
     world = Clock()
     world.show(3 * HOUR)
+    world.add(make_pod("large", cpu=99, labels={"tier": "batch"}))
+    assert world.tried() == ["large"]
+    world.add_node(make_node("a", cpu=128))
+    assert world.place_of("large") == "backoff"
     world.add(make_pod("b", labels={"tier": "batch"}))
     world.add(make_pod("web"))
     world.show(6 * HOUR)
-    assert world.place_of("b") == "gated"
+    assert world.place_of("b") == world.place_of("large") == "gated"
+    world.wait(60.0)
     assert world.tried() == ["web"]
-    # It comes back when the night does.
+    # They come back when the night does.
     world.show(20 * HOUR)
-    assert world.tried() == ["b"]
+    assert world.tried() == ["large", "b"]
     world.check()
 
 
