@@ -39,7 +39,7 @@ from engine.facts.assembly import FactSources
 from engine.facts.board import FactBoard
 from engine.facts.learned import LearnedStore, NoLearnedStore
 from engine.facts.live_facts import LiveFacts
-from engine.informers import make_informers
+from engine.informers import PolicyInformers, make_informers
 from engine.kernel import instructions as to_do
 from engine.kernel.events import (
     Event,
@@ -242,6 +242,7 @@ class App:
         self._has_decided = asyncio.Event()
         self._has_decided.set()
         self.saved = SavedStates(self._clock, self.settings.when_unread)
+        self._compared: Bundle | None = None
         self._counted_before = Counter[str]()  # by policies that were in force
         self._pod_groups: Resource | None = None  # PodGroup in the version that is served
 
@@ -409,6 +410,13 @@ class App:
             others=self._handler_of,
             on_served=self._pod_groups_served,
         )
+        self.policy_informers = PolicyInformers(
+            client,
+            self.informers,
+            others=self._handler_of,
+            bundles=self._bundles,
+            on_synced=self._follow_readability,
+        )
         self.readability = Readability(self.informers, self._clock, self.settings.most_watch_age)
         self._dumping: asyncio.Task[None] | None = None
         # 7. The live answers.
@@ -505,7 +513,9 @@ class App:
         self.rollout.is_active = self.elector is None
         synced = (informer.wait_synced() for informer in self.informers)
         await self._background.unless_broken(asyncio.gather(self.rollout.start(), *synced))
+        await self._background.unless_broken(self.watch(self.rollout.active.bundle))
         self.synced.set()
+        self._follow_readability()
         log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
         # 3. Following the policies' source; also as a standby, so that it takes over warm.
         self._background.start(self.rollout.run())
@@ -568,6 +578,7 @@ class App:
         if self._dumping is not None:
             await cancelled([self._dumping])
         await self._background.cancel()
+        await self.policy_informers.close()
         await self.live.close()
         await asyncio.to_thread(self.shadow.close)
         await self.rollout.stop()
@@ -632,6 +643,7 @@ class App:
         ticks = 0
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
+            self.policy_informers.follow()
             self._follow_readability()
             self.report(TimePassed())
             self.status.retry()
@@ -642,6 +654,8 @@ class App:
 
     def _follow_readability(self) -> None:
         """Report to the kernel what cannot be read any more, and what can be read again."""
+        if not self.synced.is_set():
+            return  # nothing is decided yet
         changed = self.readability.change(self.cache.objects.unknown)
         if changed is not None:
             self.report(ReadabilityChanged(changed))
@@ -776,6 +790,9 @@ class App:
             self._counted_before.update(_counts_of(old))
         self.facts.configure(new.bundle.runtime.facts, _time_reads(new))
         new.scheduler.keeps_choices = True  # `/explain` shows them
+        # Before *new* decides: what it reads may not be listed yet.
+        self.policy_informers.follow()
+        self._follow_readability()
         self.report(RevisionSwitched(new.scheduler))
 
     def _compared_with(self, candidate: LoadedRevision | None) -> None:
@@ -783,6 +800,7 @@ class App:
 
         Where both configure a fact, it is that of the policies in force.
         """
+        self._compared = None if candidate is None else candidate.bundle
         if self.decision_log is not None:
             self.decision_log.candidate(candidate)
         active = self.rollout.active
@@ -801,6 +819,10 @@ class App:
         control, about = self.control.current, self.control.reference
         if control.problems and about is not None:
             self.rollout.report_control(about, control)
+
+    def _bundles(self) -> list[Bundle]:
+        compared = [] if self._compared is None else [self._compared]
+        return [*self.rollout.bundles, *compared]
 
     def _last_resort(self) -> LastResort:
         settings = self.settings
@@ -867,6 +889,10 @@ class App:
     def waiting_pods(self) -> list[Pod]:
         """All pods without a node, of whatever scheduler."""
         return [*self.kernel.cluster.pending_pods()]
+
+    async def watch(self, bundle: Bundle) -> list[str]:
+        """Watch what *bundle* reads; returns why that cannot be read which is not known soon."""
+        return await self.policy_informers.known(bundle)
 
     async def prepare(self, bundle: Bundle) -> None:
         """Wait until the fact sources that *bundle* adds have reported for the first time."""
@@ -1037,14 +1063,7 @@ def _counts_of(loaded: LoadedRevision) -> dict[str, int]:
 
 def _time_reads(loaded: LoadedRevision) -> TimeReads:
     """What the policies of all profiles read that changes as time passes."""
-    bundle = loaded.bundle
-    used = {
-        enabled.policy
-        for profile in bundle.profiles
-        for point in profile.points.values()
-        for enabled in point
-    }
-    return time_reads(bundle.policies[name] for name in sorted(used & bundle.policies.keys()))
+    return time_reads(loaded.bundle.enabled)
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:

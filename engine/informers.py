@@ -1,9 +1,11 @@
 """The informers of a cluster: what is watched, decoded into which records, in which order.
 
-Owns the list; what a change means is the handlers'.
+Owns the list, and which of it runs only while policies read it; what a change means is the
+handlers'.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -14,6 +16,7 @@ from engine.caching.objects import ApiObject
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
+from engine.lib.background import cancelled
 from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.claim_decoding import decode_claim
@@ -23,13 +26,22 @@ from engine.model.partial_decoding import decoded_in_part
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroup
 from engine.model.shared_parts import SharedParts, shared_claims, shared_pods, shared_volumes
+from engine.policy.bundle import Bundle
+from engine.policy.view_events import ANYTHING
 from engine.watching.informer import Handler, Informer
+from engine.watching.readable import why_unread
 from engine.watching.reflector import WatchOptions
 
 NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 #: Most seconds between looks for a resource that the API server has in none of its versions.
 VERSIONS_RETRY_SECONDS: Final = 20.0
+# All are looked for as often: one may come with an upgrade, or with a feature gate.
+_OPTIONAL: Final = WatchOptions(optional=True, absent_retry=VERSIONS_RETRY_SECONDS)
+
+#: Most seconds to wait until what policies read is known, and seconds between two looks.
+KNOWN_SECONDS: Final = 10.0
+_TICK: Final = 0.05
 
 # What decisions read in addition to pods and nodes, each with its record. What a cluster does not
 # serve is empty; what it does not allow to list is not in sync, as pods and nodes are not.
@@ -39,6 +51,8 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.REPLICATION_CONTROLLERS, api.ReplicationController),
     (resources.REPLICA_SETS, api.Workload),
     (resources.STATEFUL_SETS, api.Workload),
+    (resources.DEPLOYMENTS, api.Workload),
+    (resources.JOBS, api.Job),
     (resources.POD_DISRUPTION_BUDGETS, api.PodDisruptionBudget),
     (resources.PERSISTENT_VOLUMES, storage.PersistentVolume),
     (resources.PERSISTENT_VOLUME_CLAIMS, storage.PersistentVolumeClaim),
@@ -53,6 +67,9 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.DEVICE_TAINT_RULES, devices.DeviceTaintRule),
     (resources.RESOURCE_CLAIMS, devices.ResourceClaim),
 )
+
+#: Those of them that only some policies read: watched as long as such policies matter.
+READ_BY_POLICIES: Final = (resources.DEPLOYMENTS, resources.JOBS)
 
 # There may be as many as pods, and most of them are alike.
 _SHARING: Final[Mapping[type[msgspec.Struct], Callable[[], SharedParts[Any]]]] = {
@@ -71,6 +88,8 @@ def make_informers(
 ) -> list[Informer[Any]]:
     """An informer of nodes, those of `OTHER_OBJECTS`, and one of pods, in this order.
 
+    Those of `READ_BY_POLICIES` are left to `PolicyInformers`.
+
     Pods come last: the order costs nothing, and spares a cache the placeholders for nodes that it
     does not know yet.
 
@@ -85,19 +104,18 @@ def make_informers(
 
     def made() -> Iterator[Informer[Any]]:
         yield Informer(client, resources.NODES, decode_node, nodes, unread=_unread_of_manifest)
-        # All are looked for as often: one may come with an upgrade, or with a feature gate.
-        optional = WatchOptions(optional=True, absent_retry=VERSIONS_RETRY_SECONDS)
         for resource, record in OTHER_OBJECTS:
-            decode, handlers = decoder_of(record), [others(resource)]
+            if resource in READ_BY_POLICIES:
+                continue
             older = resources.OLDER_VERSIONS.get(resource, ())
             yield Informer(
                 client,
                 resource,
-                decode,
-                handlers,
+                decoder_of(record),
+                [others(resource)],
                 unread=_unread,
                 on_served=partial(on_served, resource) if older else lambda _: None,
-                options=replace(optional, older=older),
+                options=replace(_OPTIONAL, older=older),
             )
         options = WatchOptions(field_selector=NOT_TERMINAL)
         yield Informer(
@@ -110,6 +128,102 @@ def make_informers(
         )
 
     return list(made())
+
+
+def resources_read(bundle: Bundle) -> list[Resource]:
+    """Those of `READ_BY_POLICIES` that the policies of *bundle* read."""
+    kinds = bundle.kinds_read
+    return [one for one in READ_BY_POLICIES if one.kind in kinds or ANYTHING in kinds]
+
+
+class PolicyInformers:
+    """The informers of `READ_BY_POLICIES`: each runs while policies that matter read its resource.
+
+    `stopped --follow, read--> running --follow, not read any more--> stopped`. What is stopped
+    reports all its objects as deleted.
+
+    Args:
+        client: The API server.
+        informers: All that run; these are added, and taken away, before the last one.
+        others: The handlers of a resource.
+        bundles: The policies that matter: those in force, and those that may be soon.
+        on_synced: Called when a resource is known for the first time since it is read.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        informers: list[Informer[Any]],
+        *,
+        others: Callable[[Resource], Handler[Any]],
+        bundles: Callable[[], Iterable[Bundle]],
+        on_synced: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._informers = informers
+        self._others = others
+        self._bundles = bundles
+        self._on_synced = on_synced
+        self._running: dict[Resource, tuple[Informer[Any], asyncio.Task[None]]] = {}
+
+    def follow(self) -> None:
+        """Run what is read now, and nothing else. Raises what ended an informer."""
+        read = {resource for bundle in self._bundles() for resource in resources_read(bundle)}
+        for resource in READ_BY_POLICIES:
+            is_running = resource in self._running
+            if is_running and self._running[resource][1].done():
+                self._running[resource][1].result()
+            if resource in read and not is_running:
+                self._start(resource)
+            elif resource not in read and is_running:
+                self._stop(resource)
+
+    async def known(self, bundle: Bundle) -> list[str]:
+        """Run what *bundle*, which matters, reads, and wait until it is known, or some seconds.
+
+        Returns why the rest cannot be read.
+        """
+        self.follow()
+        informers = [self._running[resource][0] for resource in resources_read(bundle)]
+        ends_at = self._client.clock.monotonic() + KNOWN_SECONDS
+        while True:
+            left = [one for one in informers if not one.has_synced]
+            is_over = self._client.clock.monotonic() >= ends_at
+            if is_over or all(one.currency.is_forbidden for one in left):
+                return [why_unread(one) for one in left]
+            await asyncio.sleep(_TICK)
+
+    async def close(self) -> None:
+        """End all of them."""
+        await cancelled([task for _, task in self._running.values()])
+
+    def _start(self, resource: Resource) -> None:
+        decode = decoder_of(dict(OTHER_OBJECTS)[resource])
+        informer = Informer(
+            self._client,
+            resource,
+            lambda raw: _without_texts(decode(raw)),
+            [self._others(resource)],
+            unread=_unread,
+            on_synced=self._on_synced,
+            options=_OPTIONAL,
+        )
+        self._informers.insert(-1, informer)
+        self._running[resource] = informer, asyncio.ensure_future(informer.run())
+
+    def _stop(self, resource: Resource) -> None:
+        informer, task = self._running.pop(resource)
+        task.cancel()
+        self._informers.remove(informer)
+        handler = self._others(resource)
+        for obj in list(informer.values()):
+            handler.on_delete(obj)
+
+
+def _without_texts(obj: Any) -> Any:
+    """*obj* without labels and annotations, which hold its whole manifest again after an apply."""
+    meta = msgspec.structs.replace(obj.metadata, labels={}, annotations={})
+    return msgspec.structs.replace(obj, metadata=meta)
 
 
 def _unread(obj: ApiObject) -> Sequence[str]:

@@ -20,6 +20,7 @@ from engine.cli.working import working
 from engine.language.syntax import parse, with_loaded
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
+from engine.policy.documents import write_documents
 from engine.policy.errors import Problem
 from engine.policy.lint.cost import HookCost, hook_cost
 from engine.policy.lint.fixes import without_unused_loads
@@ -43,6 +44,11 @@ _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
     help="Print what each hook reads and which verdicts can be reused; warn of what prevents it.",
 )
 @click.option("--cost", is_flag=True, help="Print what each hook loops over in one call.")
+@click.option(
+    "--rbac",
+    is_flag=True,
+    help="Print the ClusterRole of a scheduler with these policies, and no more than it uses.",
+)
 @click.option("--strict", is_flag=True, help="Treat warnings as problems: exit with code 1.")
 @click.option("--fix", is_flag=True, help="Remove unused loads first.")
 @click.option(
@@ -65,6 +71,7 @@ def check_command(
     output: str,
     reads: bool,
     cost: bool,
+    rbac: bool,
     strict: bool,
     fix: bool,
     never_rejects_everything: bool,
@@ -91,6 +98,7 @@ def check_command(
       starsched check my_policy.star --config profile.yaml
       starsched check policies/ --output json
       starsched check my_policy.star --reads
+      starsched check policies/ --rbac | kubectl apply -f -
       starsched check policies/ --strict --cost
       starsched check policies/ --never-rejects-everything --on cluster.json.gz
     """
@@ -107,8 +115,10 @@ def check_command(
         sets = _fixed(sets)
     # 2. Run the checks on each set.
     report = CheckReport()
+    bundles = []
     for files in sets:
         bundle = check_set(files, config, report, reads=reads, costs=cost)
+        bundles += [] if bundle is None else [bundle]
         if population is not None and bundle is not None:
             rejected = rejected_by(bundle, population, inputs)
             report.rejected += rejected
@@ -120,7 +130,15 @@ def check_command(
         answer = _as_json(report, problems, reads=reads, costs=cost)
         if population is not None:
             answer["rejected"] = [msgspec.to_builtins(one) for one in report.rejected]
+        if rbac:
+            answer["rbac"] = _cluster_role(bundles)
         print_json(answer)
+    elif rbac and not errors:
+        # YAML: whatever else there is to say is a comment.
+        for problem in problems:
+            for line in problem_line(problem, report.lints.get(problem)).splitlines():
+                terminal.echo(f"# {line}")
+        click.echo(write_documents([_cluster_role(bundles)]), nl=False)
     else:
         _print_reads(report.hooks)
         _print_costs(report.costs)
@@ -234,6 +252,15 @@ def _as_json(
     if costs:
         answer["costs"] = [msgspec.to_builtins(hook) for hook in report.costs]
     return answer
+
+
+def _cluster_role(bundles: Iterable[Bundle]) -> dict[str, Any]:
+    """What a scheduler with any of *bundles* may do, as the manifests of an installation say it."""
+    from engine.preflight.rights import Objects, granting, needed_rights, rights_of_policies
+
+    rights = needed_rights(Objects(reviews_callers=True))
+    rights += [right for bundle in bundles for right in rights_of_policies(bundle)]
+    return granting(rights, "", "starsched")[0]
 
 
 def _summary(report: CheckReport, errors: int, warnings: int) -> str:

@@ -44,7 +44,13 @@ from engine.manifests.field_errors import Steps
 from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.given_objects import located, require_types
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.templates import planned_claims, template_of
+from engine.offline.templates import (
+    owners_of,
+    planned_claims,
+    reference_to,
+    template_of,
+    workload_of,
+)
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.plan_index import NONE
@@ -258,6 +264,8 @@ def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str
                 cluster.add(cluster.admitted(one.manifest))
             else:
                 pods.append(cluster.admitted(pod))
+                # What its workload is, and how many replicas that has.
+                cluster.objects += workload_of(one.manifest)
     for pod in named(pods):
         for claim in planned_claims(pod, cluster.known):
             cluster.add(cluster.admitted(claim))
@@ -284,16 +292,14 @@ def pod_in(document: dict[str, Any]) -> dict[str, Any] | None:
     """The pod that *document* is, or that it would make: the template of a workload."""
     if document.get("kind", "Pod") == "Pod":
         return document
-    within = document
-    if path := template_path(document):
-        for step in path[:-2]:
-            within = within[str(step)]
-    made = template_of({**within, "kind": document["kind"]})
+    owner = [document, *owners_of(document)][-1]
+    made = template_of(owner if document["kind"] == "CronJob" else document)
     if made is None:
         return None
     metadata = document.get("metadata") or {}
     of_workload = ("name", "generateName", "namespace")
     kept = {name: metadata[name] for name in of_workload if name in metadata}
+    kept["ownerReferences"] = [reference_to(owner)]
     return {**made, "metadata": {**made["metadata"], **kept}}
 
 

@@ -40,6 +40,7 @@ from engine.offline.cluster_file import Cluster, named, read_objects, take_given
 from engine.offline.given_objects import located
 from engine.offline.new_pods import endings_of, new_pods
 from engine.offline.policy_files import PolicyFiles
+from engine.offline.templates import owners_of
 from engine.offline.what_if import Decider, Scene
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
@@ -329,6 +330,7 @@ class _Plan:
             if one.manifest.get("kind") == "CronJob" and (pod := pod_in(one.manifest)):
                 with located(one, template_path(one.manifest)):
                     added.add(added.admitted(pod))
+                added.objects += owners_of(one.manifest)
         if not added.pods:
             wanted = "want pods, or workloads with a pod template"
             raise InputError(f"{', '.join(map(str, options['filenames']))}: {wanted}, found none")

@@ -29,7 +29,7 @@ from engine.policy.errors import PolicyErrors, Problem
 from engine.preflight.certificates import certificate, trusted
 from engine.preflight.checks import ClusterChecks
 from engine.preflight.findings import Finding, State, as_json, as_text, exit_code
-from engine.preflight.rights import Objects, granting
+from engine.preflight.rights import Objects, granting, rights_of_policies
 from engine.rollout.last_resort import BUILTIN
 from engine.rollout.sources import NO_FILES
 from engine.rollout.trial import CandidateStages, Rejected
@@ -157,6 +157,7 @@ async def check_parts(
     if secure is not None:
         findings += _served_certificates(secure, now)
     if bundle is not None:
+        findings += await checks.reviewed(rights_of_policies(bundle))
         findings += _certificates_of(bundle.extenders, now)
     return findings, checks.user
 

@@ -126,7 +126,11 @@ class ExtenderApp:
             if client is None:
                 raise ValueError("watching needs a client of the API server")
             self.world = self.watched = WatchedWorld(
-                client, self._clock, self.metrics, self.settings.most_watch_age
+                client,
+                self._clock,
+                self.metrics,
+                lambda: self.rollout.bundles,
+                self.settings.most_watch_age,
             )
             show_watches(self.metrics, self.watched.informers, self._clock)
         # 3. Events, and binding.
@@ -213,6 +217,7 @@ class ExtenderApp:
                 asyncio.gather(*(i.wait_synced() for i in informers))
             )
             self._background.start(self.watched.follow_readability())
+            await self._background.unless_broken(self.watched.watch(self.rollout.active.bundle))
             self._background.start(self.watched.facts.run())
             await self._background.unless_broken(self.watched.facts.wait_until_reported())
             cache = self.watched.cache
@@ -232,6 +237,8 @@ class ExtenderApp:
         if self._writer is not None:
             await self._writer.flush(FLUSH_SECONDS)
         await self._background.cancel()
+        if self.watched is not None:
+            await self.watched.policy_informers.close()
         await self.rollout.stop()
 
     # --- policies --------------------------------------------------------------------------
@@ -243,7 +250,9 @@ class ExtenderApp:
             log.warning("No policy filters or scores", revision=new.bundle.revision)
         facts = new.bundle.runtime.facts
         self.world.use(facts, time_reads(new.bundle.policies.values()))
-        if self.watched is None and facts.sources:
+        if self.watched is not None:
+            self.watched.look()
+        elif facts.sources:
             log.warning("No facts are known without --watch", sources=len(facts.sources))
 
     def _write_event(

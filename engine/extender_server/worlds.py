@@ -6,7 +6,7 @@ answer the same questions, so the rest need not know which one it is.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from engine.caching.cache import Cache
@@ -17,7 +17,7 @@ from engine.facts.assembly import FactSources
 from engine.facts.board import FactBoard
 from engine.facts.learned import NoLearnedStore
 from engine.facts.live_facts import LiveFacts
-from engine.informers import make_informers
+from engine.informers import PolicyInformers, make_informers
 from engine.kernel.events import NODES, PODS, Event, ReadabilityChanged
 from engine.kernel.kernel import Kernel
 from engine.kube.client import ApiClient
@@ -78,6 +78,10 @@ class _RequestedPods:
     def rejected_pods(self) -> list[Pod]:
         """None: kube-scheduler knows which pods wait."""
         return []
+
+    async def watch(self, bundle: Bundle) -> Sequence[str]:
+        """Nothing: a request holds everything that is known."""
+        return ()
 
     async def prepare(self, bundle: Bundle) -> None:
         """Return at once: a request holds everything that is known."""
@@ -151,10 +155,12 @@ class WatchedWorld(_RequestedPods):
         client: ApiClient,
         clock: Clock,
         metrics: Metrics,
+        bundles: Callable[[], Iterable[Bundle]],
         most_watch_age: float = MOST_AGE_SECONDS,
     ) -> None:
         super().__init__()
         self._clock = clock
+        self._is_known = False  # what is watched whatever the policies read
         self.cache = Cache()
         self._kernel = Kernel(self.cache, make_plugins(self.cache.objects), metrics=metrics)
         self.facts = LiveFacts(
@@ -166,11 +172,19 @@ class WatchedWorld(_RequestedPods):
             on_age=lambda: None,
             objects=self._known_objects,
         )
+        others = lambda resource: ObjectReporter(resource.plural, self._report)  # noqa: E731
         self.informers = make_informers(
             client,
             nodes=[self.facts.of_nodes, ObjectReporter(NODES, self._report)],
             pods=[self.facts.of_pods, ObjectReporter(PODS, self._report)],
-            others=lambda resource: ObjectReporter(resource.plural, self._report),
+            others=others,
+        )
+        self.policy_informers = PolicyInformers(
+            client,
+            self.informers,
+            others=others,
+            bundles=bundles,
+            on_synced=self.look,
         )
         self.readability = Readability(self.informers, clock, most_watch_age)
 
@@ -180,11 +194,19 @@ class WatchedWorld(_RequestedPods):
 
     async def follow_readability(self) -> None:
         """Keep the kernel informed of what cannot be read any more; never returns."""
+        self._is_known = True
         while True:
+            self.look()
             await asyncio.sleep(1.0)
-            changed = self.readability.change(self.cache.objects.unknown)
-            if changed is not None:
-                self._report(ReadabilityChanged(changed))
+
+    def look(self) -> None:
+        """Watch what the policies read, and inform the kernel of what cannot be read."""
+        if not self._is_known:
+            return  # nothing is answered yet
+        self.policy_informers.follow()
+        changed = self.readability.change(self.cache.objects.unknown)
+        if changed is not None:
+            self._report(ReadabilityChanged(changed))
 
     def _report(self, event: Event) -> None:
         # Instructions are dropped: kube-scheduler decides.
@@ -209,6 +231,10 @@ class WatchedWorld(_RequestedPods):
         step = max(1, len(infos) // 8)
         placed = [next(iter(info.pods.values())).unplaced() for info in infos[::step][:8]]
         return super().sample_pods() + placed
+
+    async def watch(self, bundle: Bundle) -> Sequence[str]:
+        """Watch what *bundle* reads; returns why that cannot be read which is not known soon."""
+        return await self.policy_informers.known(bundle)
 
     async def prepare(self, bundle: Bundle) -> None:
         """Wait until the fact sources of *bundle* have reported."""

@@ -86,8 +86,10 @@ PERSISTENT_VOLUME_CLAIMS = Resource(
     "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True
 )
 
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
+JOBS = Resource("batch", "v1", "jobs", "Job", True)
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True
 )
@@ -124,8 +126,10 @@ ALL_RESOURCES: tuple[Resource, ...] = (
     CONFIG_MAPS,
     PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS,
+    DEPLOYMENTS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    JOBS,
     POD_DISRUPTION_BUDGETS,
     STORAGE_CLASSES,
     CSI_NODES,

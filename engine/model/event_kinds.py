@@ -20,6 +20,8 @@ KINDS: Final[Mapping[str, str]] = {
     "replicationcontrollers": "ReplicationController",
     "replicasets": "ReplicaSet",
     "statefulsets": "StatefulSet",
+    "deployments": "Deployment",
+    "jobs": "Job",
     "poddisruptionbudgets": "PodDisruptionBudget",
     "persistentvolumes": "PersistentVolume",
     "persistentvolumeclaims": "PersistentVolumeClaim",
@@ -34,3 +36,4 @@ KINDS: Final[Mapping[str, str]] = {
     "devicetaintrules": "DeviceTaintRule",
     "resourceclaims": "ResourceClaim",
 }
+PLURALS: Final[Mapping[str, str]] = {kind: plural for plural, kind in KINDS.items()}

@@ -409,23 +409,46 @@ class Service(Record, frozen=True):
 
 
 class WorkloadSpec(Record, frozen=True):
-    """The selector of a ReplicaSet or StatefulSet."""
+    """Which pods are those of a ReplicaSet, StatefulSet or Deployment, and how many it wants."""
 
     selector: LabelSelector | None = None
+    replicas: int | None = None
 
 
 class Workload(Record, frozen=True):
-    """A ReplicaSet or a StatefulSet: its selector groups pods for default spreading."""
+    """A ReplicaSet, StatefulSet or Deployment: its selector groups pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
+
+
+class ReplicationControllerSpec(Record, frozen=True):
+    """As `WorkloadSpec`, with a plain label selector."""
+
+    selector: dict[str, str] = {}
+    replicas: int | None = None
 
 
 class ReplicationController(Record, frozen=True):
     """A ReplicationController: like a workload, with a plain label selector."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ServiceSpec = ServiceSpec()
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+
+
+class JobSpec(Record, frozen=True):
+    """Which pods are those of a Job, how many run at once, and how many have to complete."""
+
+    selector: LabelSelector | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+
+
+class Job(Record, frozen=True):
+    """A Job."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
 
 
 class PodDisruptionBudgetSpec(Record, frozen=True):

@@ -208,7 +208,8 @@ class Cluster:
             if stored is not None:
                 return stored
         found = admitted(manifest, self.known)
-        self.is_written |= found is not manifest
+        # Of what makes pods, those matter, and the API server may have been asked about them.
+        self.is_written |= found is not manifest and template_of(manifest) is None
         return found
 
     def pod_of(self, manifest: Manifest, *, unplaced: bool = True) -> Pod:
@@ -429,7 +430,7 @@ def take_given(cluster: Cluster, given: Sequence[GivenObject]) -> None:
         cluster.known.add(one.manifest)
     # 2. Pods come last: what their admission looks up is then as it stays.
     for one in given:
-        # What makes pods is not read itself, unless they spread by its selector.
+        # What makes pods is not read itself, unless it is known as their workload.
         kind = one.manifest.get("kind")
         if kind != "Pod" and (template_of(one.manifest) is None or kind in OBJECT_KINDS):
             with located(one):

@@ -13,7 +13,8 @@ import msgspec
 from engine.manifests import kinds
 from engine.manifests.field_errors import shown
 from engine.offline.admission import KnownObjects
-from engine.offline.world import Manifest, ManifestError, node_of, pod_of
+from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, node_of, pod_of
+from engine.policy.workload_views import JOB_NAME
 from engine.queueing.hints.nodes import has_untolerated_taint, matches_own_affinity
 
 #: Kinds of what is made for pods from templates in them.
@@ -28,6 +29,8 @@ _COUNTS: Final = {
     "Job": "parallelism",
     "DaemonSet": "",
 }
+# The API of these, and of what makes them; of the others it is `apps/v1`.
+_API_VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 _MOST: Final = 100_000
 # What pods of a DaemonSet tolerate whatever it says, and on the network of the node, too.
 _DAEMON_TOLERATIONS: Final = (
@@ -60,16 +63,9 @@ def planned_objects(
     if kind not in _COUNTS or metadata.get("uid") or template is None:
         return []
     spec = _object(manifest.get("spec"))
-    name = str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-."))
-    within = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
-    made: list[dict[str, Any]] = []
-    owner = kind
-    if kind == "Deployment":
-        owner = "ReplicaSet"
-        # Its selector is what the pods spread by.
-        head = {"name": name, **within}
-        made.append({"kind": owner, "metadata": head, "spec": {"selector": spec.get("selector")}})
-    reference = {"kind": owner, "name": name, "uid": f"{owner}/{name}", "controller": True}
+    name, within = _name(manifest), _within(manifest)
+    made = owners_of(manifest)
+    reference = reference_to(made[-1] if made else manifest)
     is_daemon = kind == "DaemonSet"
     count = 1 if is_daemon else _count(f"{kind} `{name}`", _COUNTS[kind], spec)
     if not count:
@@ -100,6 +96,44 @@ def planned_objects(
     return made
 
 
+def owners_of(manifest: Manifest) -> list[dict[str, Any]]:
+    """What the controller of *manifest* makes that has the pods: a ReplicaSet, a Job or nothing."""
+    kind, spec = str(manifest.get("kind", "")), _object(manifest.get("spec"))
+    if kind == "Deployment":
+        # Its selector is what the pods spread by.
+        made = {"kind": "ReplicaSet", "spec": {"selector": spec.get("selector")}}
+    elif kind == "CronJob":
+        made = {"kind": "Job", "spec": _object(_object(spec.get("jobTemplate")).get("spec"))}
+    else:
+        return []
+    head = {"namespace": "default", **_within(manifest), "name": _name(manifest)}
+    return [{**made, "metadata": {**head, "ownerReferences": [reference_to(manifest)]}}]
+
+
+def workload_of(manifest: Manifest) -> list[dict[str, Any]]:
+    """What policies read of the workload *manifest*, and of what its controller makes of it."""
+    metadata = {"namespace": "default", **_object(manifest.get("metadata"))}
+    every = [{**manifest, "metadata": metadata}, *owners_of(manifest)]
+    return [one for one in every if one.get("kind") in OBJECT_KINDS]
+
+
+def reference_to(owner: Manifest) -> dict[str, Any]:
+    """What the controller of *owner* writes into what it makes."""
+    kind, name = str(owner.get("kind", "")), _name(owner)
+    about = {"apiVersion": _API_VERSIONS.get(kind, "apps/v1"), "kind": kind, "name": name}
+    return {**about, "uid": f"{kind}/{name}", "controller": True}
+
+
+def _name(manifest: Manifest) -> str:
+    metadata = _object(manifest.get("metadata"))
+    return str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-."))
+
+
+def _within(manifest: Manifest) -> dict[str, Any]:
+    metadata = _object(manifest.get("metadata"))
+    return {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
+
+
 def template_of(manifest: Manifest) -> dict[str, Any] | None:
     """The pod, without a name, that the workload *manifest* makes; None if it makes none."""
     spec = _object(manifest.get("spec"))
@@ -115,6 +149,8 @@ def template_of(manifest: Manifest) -> dict[str, Any] | None:
             metadata["labels"] = {
                 **_object(metadata.get("labels")), "pod-template-hash": digest[:10],
             }  # fmt: skip
+        case "Job":
+            metadata["labels"] = {**_object(metadata.get("labels")), JOB_NAME: _name(manifest)}
         case "DaemonSet":
             pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *_tolerated(pod_spec)]
     return {"kind": "Pod", "metadata": metadata, "spec": pod_spec}

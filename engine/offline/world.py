@@ -30,6 +30,8 @@ OBJECT_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "Service": ("services", api.Service),
     "ReplicaSet": ("replicasets", api.Workload),
     "StatefulSet": ("statefulsets", api.Workload),
+    "Deployment": ("deployments", api.Workload),
+    "Job": ("jobs", api.Job),
     "ReplicationController": ("replicationcontrollers", api.ReplicationController),
     "PodDisruptionBudget": ("poddisruptionbudgets", api.PodDisruptionBudget),
     "PersistentVolume": ("persistentvolumes", storage.PersistentVolume),

@@ -120,6 +120,31 @@ class Bundle:
     warnings: tuple[Problem, ...] = ()
     configuration: KubeSchedulerConfiguration | None = None
 
+    @property
+    def enabled(self) -> list[Policy]:
+        """The policies that a profile enables, by name."""
+        used = {
+            enabled.policy
+            for profile in self.profiles
+            for point in profile.points.values()
+            for enabled in point
+        }
+        return [self.policies[name] for name in sorted(used & self.policies.keys())]
+
+    @functools.cached_property
+    def kinds_read(self) -> frozenset[str]:
+        """The kinds of objects whose changes can change what enabled policies read.
+
+        `ANYTHING` is among them if they may read anything.
+        """
+        return frozenset(
+            kind
+            for policy in self.enabled
+            for reads in policy.hooks.values()
+            for view in VIEWS
+            for kind in resources_behind(view, fields_of(view, reads.of(view)))
+        )
+
 
 def build_bundle(
     user_files: Mapping[str, str], config: KubeSchedulerConfiguration | None = None

@@ -16,7 +16,7 @@ from engine.model.pod import Pod
 from engine.model.quantity import QuantityError, resource_amount
 from engine.model.resources import NONZERO_RESOURCES, spec_limits
 from engine.model.selectors import label_keys, selects
-from engine.policy.term_views import Requirement, node_affinity, shown
+from engine.policy.term_views import Requirement, Selector, node_affinity, shown
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
 from engine.policy.volume_views import (
     STORAGE_KINDS,
@@ -24,21 +24,15 @@ from engine.policy.volume_views import (
     unnamed_volumes_view,
     volumes_view,
 )
-
-
-class _Selector(
-    msgspec.Struct, rename={"match_expressions": "expressions", "match_labels": "labels"}
-):
-    match_expressions: list[Requirement]
-    match_labels: dict[str, str]
+from engine.policy.workload_views import WORKLOAD_KINDS, workload
 
 
 class _PodTerm(msgspec.Struct, rename={"label_selector": "selector"}):
     match_label_keys: list[str]
     mismatch_label_keys: list[str]
-    namespace_selector: _Selector | None
+    namespace_selector: Selector | None
     namespaces: list[str]
-    label_selector: _Selector | None
+    label_selector: Selector | None
     topology_key: str
 
 
@@ -58,7 +52,7 @@ class _Spread(msgspec.Struct, rename={"label_selector": "selector"}):
     min_domains: int | None
     node_affinity_policy: str | None
     node_taints_policy: str | None
-    label_selector: _Selector | None
+    label_selector: Selector | None
     topology_key: str
     when_unsatisfiable: str
 
@@ -291,6 +285,13 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         whole="many annotations differ from pod to pod",
     ),
     "owner": _pod("Owner?", "the controller that made it, or None", _owner),
+    "workload": ViewField(
+        "Workload?",
+        "the workload that it is of: the Deployment of its ReplicaSet, the CronJob of its Job, "
+        "or else its controller; None if nothing controls it",
+        lambda pod, facts: workload(pod, facts.objects),
+        WORKLOAD_KINDS,
+    ),
     "created_at": _pod(
         "int",
         "creation time, seconds since the epoch",

@@ -1,6 +1,6 @@
 """What a policy sees of terms about nodes: those of pods, of arguments and of volumes.
 
-Owns the plain form of requirements and of node affinity.
+Owns the plain form of requirements, selectors and node affinity.
 """
 
 from typing import Any, TypeVar
@@ -19,6 +19,15 @@ class Requirement(msgspec.Struct):
     key: str
     operator: str
     values: list[str]
+
+
+class Selector(
+    msgspec.Struct, rename={"match_expressions": "expressions", "match_labels": "labels"}
+):
+    """A selector of pods by their labels."""
+
+    match_expressions: list[Requirement]
+    match_labels: dict[str, str]
 
 
 class _NodeTerm(

@@ -15,6 +15,7 @@ from engine.caching.objects import ObjectStore
 from engine.model.event_kinds import FACTS, NODE
 from engine.model.fact import Facts
 from engine.policy.volume_views import VOLUME_RECORDS
+from engine.policy.workload_views import WORKLOAD_RECORDS
 
 
 class ClusterFacts(Protocol):
@@ -262,6 +263,7 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "name": ("str", "its name"),
         "uid": ("str", "its uid"),
     },
+    **WORKLOAD_RECORDS,
     "Image": {
         "size_bytes": ("int", "size on this node"),
         "node_count": ("int", "how many nodes have the image"),

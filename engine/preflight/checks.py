@@ -73,7 +73,7 @@ class ClusterChecks:
         await self._who_am_i()
         versions, absent = await self._versions()
         rights = [right for right in needed_rights(self._objects) if right.resource not in absent]
-        reviewed = await asyncio.gather(*map(self._right, rights))
+        reviewed = await self.reviewed(rights)
         found = [server, await self._clock(), *versions, *reviewed]
         found += [await self._namespace(one) for one in self._objects.namespaces()]
         if self._objects.lease is not None:
@@ -81,6 +81,10 @@ class ClusterChecks:
         if self._objects.policies is not None:
             found += [one async for one in self._stores(*self._objects.policies)]
         return found
+
+    async def reviewed(self, rights: Iterable[Right]) -> list[Finding]:
+        """Whether this account has *rights*."""
+        return await asyncio.gather(*map(self._right, rights))
 
     # --- requests ------------------------------------------------------------------------------
 

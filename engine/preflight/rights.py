@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.informers import OTHER_OBJECTS
+from engine.informers import OTHER_OBJECTS, READ_BY_POLICIES, resources_read
 from engine.kube import resources
 from engine.kube.resources import Resource
+from engine.policy.bundle import Bundle
 
 _READ: Final = ("list", "watch")
 _DECISIONS: Final = "read by decisions: without it the replica is not ready"
+_POLICIES: Final = "read by the policies: without it the replica is not ready"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
@@ -134,9 +136,15 @@ def needed_rights(objects: Objects) -> list[Right]:
     return list(dict.fromkeys(_needed(objects)))
 
 
+def rights_of_policies(bundle: Bundle) -> list[Right]:
+    """The rights that a scheduler uses in addition if the policies of *bundle* decide."""
+    return [Right(one, "", verb, _POLICIES) for one in resources_read(bundle) for verb in _READ]
+
+
 def watched_resources() -> list[Resource]:
-    """The resources whose lists have to be in sync."""
-    return [resources.NODES, resources.PODS, *(resource for resource, _ in OTHER_OBJECTS)]
+    """The resources whose lists have to be in sync, whatever policies read."""
+    others = [resource for resource, _ in OTHER_OBJECTS if resource not in READ_BY_POLICIES]
+    return [resources.NODES, resources.PODS, *others]
 
 
 def _needed(objects: Objects) -> Iterator[Right]:

@@ -176,6 +176,7 @@ class Rollout:
             clock=clock,
             sleep=sleep,
         )
+        self._examined: Bundle | None = None
         self._left_out: tuple[str, ...] = ()
         self._is_taking_over = False
         self._profiles: frozenset[str] = frozenset()
@@ -191,6 +192,13 @@ class Rollout:
         if self._revisions.active is None:
             raise LookupError("no policies are in force")
         return self._revisions.active
+
+    @property
+    def bundles(self) -> list[Bundle]:
+        """What is in force, what a roll-back would restore, and the edit that is on its way."""
+        loaded = (self._revisions.active, self._revisions.previous)
+        examined = [] if self._examined is None else [self._examined]
+        return [*(one.bundle for one in loaded if one is not None), *examined]
 
     @property
     def counts(self) -> DecisionCounts:
@@ -305,7 +313,10 @@ class Rollout:
                 await self.offers.arrived()
                 offer = self.offers.take()
                 if offer is not None:
-                    await self._consider(offer)
+                    try:
+                        await self._consider(offer)
+                    finally:
+                        self._examined = None
         finally:
             await self.stop()
 
@@ -429,6 +440,10 @@ class Rollout:
                 end_stage("test")
                 candidate = await self._load_as(self.source_name, bundle, offer.files)
                 await candidate.follow(base)
+                self._examined = bundle
+                unread = await self._world.watch(bundle)
+                if unread:
+                    raise Rejected("load", [_unread(one) for one in unread], bundle.revision)
                 end_stage("load")
                 await self._stages.try_out(candidate, self._world, base)
                 end_stage("trial")
@@ -889,3 +904,7 @@ class Rollout:
         await self._saved.save()
         if self._reports.refused_by_gate:
             self.offers.repeat()  # it was compared with what is not in force any more
+
+
+def _unread(why: str) -> Problem:
+    return Problem("", 0, 0, f"the policies read what is not known: {why}")

@@ -166,6 +166,10 @@ class World(Protocol):
         """Pods that were tried, or kept at a gate, and wait."""
         ...
 
+    async def watch(self, bundle: Bundle) -> Sequence[str]:
+        """Watch what *bundle* reads; returns why that cannot be read which is not known soon."""
+        ...
+
     async def prepare(self, bundle: Bundle) -> None:
         """Return when what the policies of *bundle* read is known, or after some seconds."""
         ...

@@ -20,7 +20,7 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.reasons import CLUSTER_READS
 from engine.framework.status import Code, Status
-from engine.model.event_kinds import KINDS
+from engine.model.event_kinds import KINDS, PLURALS
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
@@ -40,7 +40,6 @@ from engine.scheduling.victims import PLUGIN
 
 #: What only preemption asks.
 _OF_PREEMPTION: Final = frozenset({"victim_key", "candidate_key"})
-_PLURALS: Final[Mapping[str, str]] = {kind: plural for plural, kind in KINDS.items()}
 
 
 class Dependencies:
@@ -113,7 +112,7 @@ class Dependencies:
                 yield from sorted(_looked_at(field, pod, snapshot).kinds)
             yield from _behind(reads, ["cluster"])
             if "group" in reads.params and self._hooks.group_of(enabled, pod, snapshot) is not None:
-                yield from sorted({_PLURALS["PodGroup"], *_behind(reads, ["group"])})
+                yield from sorted({PLURALS["PodGroup"], *_behind(reads, ["group"])})
 
     def missing_for_preemption(self, profile: Profile, snapshot: Snapshot) -> Status | None:
         """Why no victims can be chosen while some kinds are unknown; None: they can."""
@@ -172,7 +171,7 @@ class Dependencies:
                     yield enabled.policy, plural
                 is_grouped = "group" in reads.params
                 if is_grouped and self._hooks.group_of(enabled, pod, snapshot) is not None:
-                    for plural in {_PLURALS["PodGroup"], *_behind(reads, ["group"])}:
+                    for plural in {PLURALS["PodGroup"], *_behind(reads, ["group"])}:
                         yield enabled.policy, plural
         # 2. What is read of nodes, by the hooks that are asked about this pod.
         asked: Sequence[HookUse | CountedHook] = (
@@ -194,7 +193,7 @@ class Dependencies:
 def of_plugin(plugin: RuntimePlugin) -> list[str]:
     """The plural names of what a plugin of the runtime depends on."""
     kinds = {interest.resource for interest in INTERESTS.get(plugin.name, ())} | plugin.also_reads
-    return sorted(_PLURALS[kind] for kind in kinds if kind in _PLURALS)
+    return sorted(PLURALS[kind] for kind in kinds if kind in PLURALS)
 
 
 def _behind(reads: Reads, views: Iterable[str]) -> list[str]:
@@ -206,7 +205,7 @@ def _behind(reads: Reads, views: Iterable[str]) -> list[str]:
         kinds.add("Namespace")  # which pods a counter counts
     if ANYTHING in kinds:
         return sorted(KINDS)
-    return sorted(_PLURALS[kind] for kind in kinds if kind in _PLURALS)
+    return sorted(PLURALS[kind] for kind in kinds if kind in PLURALS)
 
 
 class _LookedAt(NamedTuple):
@@ -221,7 +220,7 @@ def _looked_at(field: str, pod: Pod, snapshot: Snapshot) -> _LookedAt:
     known = VIEWS["pod"].get(field)
     if known is None:
         return _LookedAt(frozenset(KINDS))
-    if not any(kind in _PLURALS for kind in known.changed_by):
+    if not any(kind in PLURALS for kind in known.changed_by):
         return _LookedAt()
     store = _Noting(snapshot.objects)
     facts = Snapshot(store)

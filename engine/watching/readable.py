@@ -37,25 +37,32 @@ class Readability:
         self._most_age = most_age
 
     def unknown(self) -> Mapping[str, str]:
-        """Why the resources are unknown that could not be read for too long, by plural name."""
+        """Why the resources are unknown that could not be read for too long, by plural name.
+
+        So are those that have not been listed yet.
+        """
         return {
-            one.resource.plural: why_unread(one) for one in self._informers if self._is_unknown(one)
+            one.resource.plural: why_unread(one)
+            for one in self._informers
+            if not one.has_synced or self._is_unknown(one)
         }
 
     def change(self, before: Mapping[str, str]) -> Mapping[str, str] | None:
         """What is `unknown` now, if that are others than *before*; they are logged."""
         unknown = self.unknown()
-        if unknown.keys() == before.keys():
+        if unknown == before:
             return None
-        names = {one.resource.plural: str(one.resource) for one in self._informers}
-        for plural in sorted(unknown.keys() - before.keys()):
-            log.error(
-                "Too old to decide by; pods that depend on it are held",
-                resource=names[plural],
-                reason=unknown[plural],
-            )
-        for plural in sorted(before.keys() - unknown.keys()):
-            log.info("Can be read again; pods that depend on it are tried", resource=names[plural])
+        for one in self._informers:
+            plural, name = one.resource.plural, str(one.resource)
+            if plural in before and plural not in unknown:
+                log.info("Can be read; pods that depend on it are tried", resource=name)
+            elif plural in before or plural not in unknown:
+                continue
+            elif one.has_synced:
+                held = "Too old to decide by; pods that depend on it are held"
+                log.error(held, resource=name, reason=unknown[plural])
+            else:
+                log.info("Not listed yet; pods that depend on it are held", resource=name)
         return unknown
 
     def problem(self) -> str | None:
@@ -82,7 +89,8 @@ class Readability:
 def why_unread(one: Informer[Any]) -> str:
     """`pods cannot be read: add to the ClusterRole: - {apiGroups: ...}`."""
     currency = one.currency
-    return f"{one.resource} cannot be read: {currency.remedy or currency.failure}"
+    why = currency.remedy or currency.failure or "not listed yet"
+    return f"{one.resource} cannot be read: {why}"
 
 
 def _use(one: Informer[Any], now: float, is_unknown: bool) -> str:

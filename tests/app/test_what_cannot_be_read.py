@@ -11,10 +11,9 @@ import structlog
 from engine.app import App
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.devcluster.faults import Match
-from engine.informers import OTHER_OBJECTS
-from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
+from engine.preflight.rights import watched_resources
 from engine.rollout.last_good import ConfigMapStore
 from tests.app import harness
 from tests.app.harness import condition, metric, node_of, scheduler
@@ -22,7 +21,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow("runs whole schedulers")
 
-WATCHED = [resources.NODES, resources.PODS, *(resource for resource, _ in OTHER_OBJECTS)]
+WATCHED = watched_resources()
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ from tests.deploy.rendering import Manifest, pick, policies, render
 from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
 from tests.storage_builders import BOUND, SELECTED_NODE, claim, volume
 from tests.waiting import wait_until
+from tests.workloads import SPOT_SHARE
 
 _ACCOUNT = "system:serviceaccount:starsched:starsched"
 _AUDIT_POLICY = """\
@@ -247,7 +248,10 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
         if version := GROUP_VERSIONS.get(kubernetes_minor()):
             place_a_group(cluster, version)
         # An edit that is accepted, and so saved, and by which facts are learned, and so kept.
-        added = {"note_test.star": '"""x"""\n', "facts.yaml": _LEARNS}
+        # It reads Deployments and Jobs.
+        profile = policies(cluster.objects)["data"]["profile.yaml"]
+        shares = profile.replace("enabled:", "enabled:\n          - name: share", 1)
+        added = {"share.star": SPOT_SHARE, "profile.yaml": shares, "facts.yaml": _LEARNS}
         cluster.edit(edited, lambda found: found["data"].update(added))
         wait_until(
             lambda: len(cluster.events("PolicyAccepted")) >= 2, what="the edit to be accepted"

@@ -14,10 +14,10 @@ import pytest
 import structlog
 
 from engine.app import App
-from engine.informers import OTHER_OBJECTS
 from engine.kube import resources
 from engine.kube.config import Endpoint
 from engine.kube.resources import Resource
+from engine.preflight.rights import watched_resources
 from tests.app.harness import metric, scheduler_at
 from tests.controlplane import ControlPlane, serving_groups
 from tests.deploy.rendering import render
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow("starts the real control plane")
 
-WATCHED = [resources.NODES, resources.PODS, *(resource for resource, _ in OTHER_OBJECTS)]
+WATCHED = watched_resources()
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/starsched"
 PODS = "/api/v1/namespaces/default/pods"
 SCHEDULER = "default-scheduler"

@@ -14,6 +14,7 @@ from engine.rollout.assembly import make_stages
 from tests.app.harness import edit, events, namespace, node_of, placements, scheduler
 from tests.extender_server.harness import Running, extender, with_names, with_nodes, write
 from tests.waiting import eventually
+from tests.workloads import SPOT_SHARE, owned_by, replica_set, workload
 
 pytestmark = pytest.mark.slow("runs a whole extender")
 
@@ -312,3 +313,32 @@ async def test_our_scheduler_and_our_extender_understand_each_other(
             await eventually(lambda: events(cluster, "FailedScheduling"))
             note = events(cluster, "FailedScheduling")[0]["note"]
             assert "1 not for this app" in note
+
+
+async def test_a_policy_sees_the_replicas_of_a_workload(
+    cluster: DevCluster, client: ApiClient, tmp_path: Path
+) -> None:
+    """Deployments are watched from the edit on that reads them."""
+    folder = write(tmp_path / "policies", {"few.star": FEW})
+    spot = make_node("spot", labels={"capacity": "spot"})
+    owner = owned_by("Deployment", "web")
+    cluster.create(spot, replica_set("web-1", owner=owner), workload("Deployment", replicas=3))
+    pod = asked_pod(cluster)
+    pod["metadata"]["ownerReferences"] = [owned_by("ReplicaSet", "web-1")]
+    async with extender(folder, client=client, watches=True) as running:
+        _, answer = await running.post("filter", with_names(pod, ["a", "spot"]))
+        assert answer["NodeNames"] == ["a", "spot"]
+        before = running.app.rollout.active.bundle.revision
+        write(folder, {"share.star": SPOT_SHARE})
+        await eventually(lambda: running.app.rollout.active.bundle.revision != before)
+        _, answer = await running.post("filter", with_names(pod, ["a", "spot"]))
+        assert answer["FailedNodes"] == {"spot": "too many replicas on spot nodes"}
+        found = cluster.get("deployments", "web")
+        assert found is not None
+        cluster.update("deployments", {**found, "spec": {**found["spec"], "replicas": 10}})
+
+        assert running.app.watched is not None
+        objects = running.app.watched.cache.objects
+        await eventually(lambda: [d.spec.replicas for d in objects.list("deployments")] == [10])
+        _, answer = await running.post("filter", with_names(pod, ["a", "spot"]))
+        assert answer["NodeNames"] == ["a", "spot"]

@@ -40,7 +40,9 @@ def test_so_many_pods_run_at_once(manifest: dict[str, Any], want: int) -> None:
     assert len(pods) == want
     for number, pod in enumerate(pods):
         assert pod["metadata"]["name"] == f"web-{number}"
-        assert (pod["metadata"]["namespace"], pod["metadata"]["labels"]) == ("shop", {"app": "web"})
+        own = {"batch.kubernetes.io/job-name": "web"} if manifest["kind"] == "Job" else {}
+        assert pod["metadata"]["namespace"] == "shop"
+        assert pod["metadata"]["labels"] == {"app": "web", **own}
         assert pod["spec"] == TEMPLATE["spec"]
         [owner] = pod["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == (manifest["kind"], "web")
@@ -51,6 +53,8 @@ def test_a_deployment_has_the_replica_set_that_its_pods_spread_by() -> None:
     replica_set, *pods = planned_objects(workload("Deployment", replicas=2, selector=selector))
     assert (replica_set["kind"], replica_set["spec"]) == ("ReplicaSet", {"selector": selector})
     assert [pod["metadata"]["ownerReferences"][0]["kind"] for pod in pods] == ["ReplicaSet"] * 2
+    [owner] = replica_set["metadata"]["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"], owner["name"]) == ("apps/v1", "Deployment", "web")
 
 
 def test_a_daemon_set_has_a_pod_on_each_node_that_it_asks_for() -> None:

@@ -15,14 +15,16 @@ from engine.cli.main import main
 from engine.devcluster import DevCluster
 from engine.kube import resources
 from engine.kube.client import ApiClient, Endpoint
+from engine.policy.bundle import build_bundle
 from engine.preflight.certificates import certificate, trusted
 from engine.preflight.checks import ClusterChecks
 from engine.preflight.findings import Finding, State, as_text, exit_code
-from engine.preflight.rights import Objects, Right, granting, needed_rights
+from engine.preflight.rights import Objects, Right, granting, needed_rights, rights_of_policies
 from tests.certificates import Authority
 from tests.controlplane import ControlPlane
 from tests.deploy.rendering import DEPLOY
 from tests.waiting import wait_until
+from tests.workloads import SPOT_SHARE
 
 OBJECTS: Final = Objects(
     lease=("starsched", "starsched"),
@@ -52,8 +54,13 @@ def _as_rule(right: Right) -> tuple[str, ...]:
 
 def test_the_rights_are_those_of_the_manifests() -> None:
     """Both ways: what preflight does not know is not checked."""
-    got = {_as_rule(right) for right in needed_rights(OBJECTS)}
+    reading = build_bundle({"share.star": SPOT_SHARE})
+    got = {_as_rule(right) for right in (*needed_rights(OBJECTS), *rights_of_policies(reading))}
     assert got == _granted("cluster-role.yaml", "") | _granted("role.yaml", "starsched")
+
+
+def test_policies_that_read_no_workload_need_no_right_to_list_deployments() -> None:
+    assert rights_of_policies(build_bundle({})) == []
 
 
 def test_the_rules_that_are_printed_grant_exactly_the_rights() -> None:

@@ -25,6 +25,7 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.properties.sameness import decided, explained
 from tests.storage_builders import DRIVER, claim, csi_node, storage_class, uses, volume
+from tests.workloads import owned_by, replica_set, workload
 
 Change = Callable[[Cache], None]
 Json = dict[str, Any]
@@ -140,6 +141,15 @@ CASES: Final[dict[tuple[str, str], Case]] = {
     ),
     ("pod", "spread_selector"): Case(
         "{0}.spread_selector != None", _put(_SERVICE), {"labels": {"app": "web"}}
+    ),
+    ("pod", "workload"): Case(
+        "{0}.workload != None and {0}.workload.replicas == 7",
+        _put(workload("Deployment", replicas=7)),
+        {"owner": owned_by("ReplicaSet", "web-1")},
+        (
+            replica_set("web-1", owner=owned_by("Deployment", "web")),
+            workload("Deployment", replicas=3),
+        ),
     ),
     ("pod", "volumes"): Case('"Lost" in str({0}.volumes)', _put(_LOST), _MOUNTED, _DISK),
     ("pod", "unnamed_volumes"): Case(

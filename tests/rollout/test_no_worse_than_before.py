@@ -47,6 +47,9 @@ class _World:
     def rejected_pods(self) -> list[Pod]:
         return []
 
+    async def watch(self, bundle: Bundle) -> Sequence[str]:
+        return ()
+
     async def prepare(self, bundle: Bundle) -> None:
         pass
 

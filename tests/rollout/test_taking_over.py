@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -112,6 +112,9 @@ class World:
 
     def rejected_pods(self) -> list[Pod]:
         return self.rejected
+
+    async def watch(self, bundle: Bundle) -> Sequence[str]:
+        return ()
 
     async def prepare(self, bundle: Bundle) -> None:
         if bundle.revision == self.slow:

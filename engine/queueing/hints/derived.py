@@ -11,10 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.caching.objects import ObjectStore, object_key
 from engine.caching.snapshot import Snapshot
 from engine.language.effects import AGES
 from engine.language.hooks import ENTRIES
-from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSCHEDULED_POD
+from engine.model.event_kinds import (
+    ASSIGNED_POD,
+    FACTS,
+    NODE,
+    PLURALS,
+    TARGET_POD,
+    UNSCHEDULED_POD,
+)
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -23,6 +31,7 @@ from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import Projector
 from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import VIEWS
+from engine.policy.workload_views import WORKLOAD_KINDS
 from engine.queueing.events import (
     ADD,
     AGE,
@@ -160,7 +169,7 @@ class DerivedHint:
             return self._after_placed(pod, old, new, Snapshot(around.objects))
         if resource == UNSCHEDULED_POD:
             return bool((old if new is None else new).namespace == pod.namespace)
-        return self._after_other(resource, pod, old, new)
+        return self._after_other(resource, around, pod, old, new)
 
     def _node_differs(self, old: Node, new: Node) -> bool:
         # The same for all waiting pods.
@@ -195,7 +204,7 @@ class DerivedHint:
             or old.host_ports != new.host_ports
         )
 
-    def _after_other(self, resource: str, pod: Pod, old: Any, new: Any) -> bool:
+    def _after_other(self, resource: str, around: Around, pod: Pod, old: Any, new: Any) -> bool:
         if resource == FACTS:
             return True
         meta = (old if new is None else new).metadata
@@ -203,9 +212,18 @@ class DerivedHint:
             before, after = (None if one is None else one.metadata.labels for one in (old, new))
             is_seen = self._counts or resource in self._of_kept or meta.name == pod.namespace
             return before != after and is_seen
-        # Nodes hold pods of all namespaces; the pod's own objects are in its own.
-        is_near = not meta.namespace or meta.namespace == pod.namespace
-        return is_near or resource in self._of_nodes | self._of_kept
+        if resource in self._of_nodes | self._of_kept:
+            return True  # nodes hold pods of all namespaces
+        if meta.namespace and meta.namespace != pod.namespace:
+            return False  # the pod's own objects are in its own
+        if resource not in WORKLOAD_KINDS:
+            return True
+        # These are looked up by name: most are those of other pods.
+        before, after = (
+            Snapshot(_With(around.objects, PLURALS[resource], object_key(old or new), one))
+            for one in (old, new)
+        )
+        return self._pod.differs_in(pod, before, after)
 
 
 def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:
@@ -218,6 +236,24 @@ def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bo
         # No view shows policies the status of other pods.
         return old is None or is_meaningful_pod_change(old, new)
     return True
+
+
+class _With(ObjectStore):
+    """A view of *objects* in which another one, or none, is found under one key."""
+
+    def __init__(self, objects: ObjectStore, kind: str, key: str, obj: Any) -> None:
+        super().__init__()
+        self._objects = objects
+        self._replaced = kind, key
+        self._obj = obj
+
+    def get(self, kind: str, key: str) -> Any | None:
+        """As `ObjectStore.get`."""
+        return self._obj if (kind, key) == self._replaced else self._objects.get(kind, key)
+
+    def list(self, kind: str, namespace: str | None = None) -> list[Any]:
+        """As `ObjectStore.list`: those of *objects*."""
+        return self._objects.list(kind, namespace)
 
 
 class _Reader:
@@ -234,6 +270,11 @@ class _Reader:
                 plain.add(path)
         self._projector = Projector(view, plain)
         self._view = view
+
+    def differs_in(self, item: Any, before: Snapshot, after: Snapshot) -> bool:
+        """Whether a field that is read has another value in *after*."""
+        project = self._projector.project
+        return project(item, before) != project(item, after)
 
     def differs(self, old: Any, new: Any, facts: Snapshot) -> bool:
         """Whether a field that is read has another value."""
