@@ -7,6 +7,7 @@ cases too:
 | --- | --- | --- |
 | spread over racks, at most N of an app or of a team in each | rack_spread | caps per rack |
 | bin-pack GPUs, and keep N whole nodes free | whole_gpu_nodes | the last whole nodes are kept |
+| spot nodes with a label only, 30 % of a Deployment at most | spot_share | shares of its replicas |
 | batch pods only at night | business_hours | each hour, over midnight, weekends |
 | at most N pods of one owner on a node | pods_per_node | ReplicaSets and Jobs, an update |
 | the image is there, in the zone of the volume | image_and_volume_zone | CSI volumes, labels |
@@ -52,8 +53,8 @@ def test_what_authors_ask_for_is_there_and_decides_as_its_tests_say(recipe: str)
     assert [describe(result) for result in results if not result.passed] == []
 
 
-def test_there_are_seven_of_them() -> None:
-    assert len(WISHES) == 7
+def test_there_are_eight_of_them() -> None:
+    assert len(WISHES) == 8
 
 
 def test_all_recipes_can_be_used_at_once() -> None:
