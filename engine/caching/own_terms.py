@@ -59,7 +59,6 @@ class _Terms:
     """
 
     def __init__(self, terms: Sequence[tuple[PodAffinityTerm, int]], namespace: str) -> None:
-        self.count = len(terms)
         self.topologies = list(dict.fromkeys(term.topology_key for term, _ in terms))
         self.can_all_match = True
         self.by_label: dict[Label, list[_Term]] = {}

@@ -322,6 +322,8 @@ def test_a_frozen_store_stays_as_it_was_and_shares_what_is_equal(seed: int) -> N
                 assert store.get(kind, key) is known.get((kind, key))
             assert inside == {of: o for of, o in store.unread.items() if of == (kind, key)}
             assert not noted
+            store.get(kind, key)
+            assert noted == inside
         for kind in ("configmaps", "secrets"):
             mine = {key: obj for (of, key), obj in known.items() if of == kind}
             assert {
