@@ -218,7 +218,7 @@ _CONFIG: Final[list[tuple[str, Check]]] = [
     ("config[].requests", unique()),
     ("config[].opaque", is_there),
     ("config[].opaque.driver", _driver),
-    ("config[].opaque.parameters", is_set),
+    ("config[].opaque.parameters", is_there),
 ]
 _DEVICES: Final[list[tuple[str, Check]]] = [
     ("requests", at_most(32)),

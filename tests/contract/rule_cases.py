@@ -102,6 +102,12 @@ def one(**exactly: Any) -> Json:
 
 CLAIM_CASES = [
     claim_case(
+        "parameters of no members",
+        "201",
+        one(),
+        config=[{"opaque": {"driver": "a.b", "parameters": {}}}],
+    ),
+    claim_case(
         "neither way to ask", "422 Invalid: spec.devices.requests[0] Required", {"name": "r"}
     ),
     claim_case(
