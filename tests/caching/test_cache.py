@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from engine.caching.cache import AlreadyAssumed, Cache
+from engine.model.node import Node
 from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
 
@@ -217,3 +218,17 @@ def test_a_trial_without_a_pod_that_cannot_be_read_leaves_it_unread(cache: Cache
         cache.remove_pod(unread)
         assert key not in cache.objects.unread
     assert key in cache.objects.unread
+
+
+def test_a_node_that_cannot_be_read_is_unread_until_it_is_gone_or_can_be(cache: Cache) -> None:
+    node = make_node("n1")
+    meta = msgspec.structs.replace(node.manifest.metadata, unread=("spec: want an object",))
+    unread = Node(msgspec.structs.replace(node.manifest, metadata=meta))
+    for is_removed in (True, False):
+        cache.add_node(unread)
+        assert ("nodes", "n1") in cache.objects.unread
+        if is_removed:
+            cache.remove_node("n1")
+        else:
+            cache.add_node(node)
+        assert not cache.objects.unread
