@@ -166,9 +166,12 @@ _TOLERATIONS: Final[list[tuple[str, Check]]] = [
     ("tolerations[].value", _taint_value),
     ("tolerations[].effect", of(*_EFFECTS)),
 ]
-_ASKED: Final[list[tuple[str, Check]]] = [
+_CLASS_NAME: Final[list[tuple[str, Check]]] = [
     ("deviceClassName", is_set),
     ("deviceClassName", lambda field, value, _: name_problems(field, value) if value else iter(())),
+]
+_ASKED: Final[list[tuple[str, Check]]] = [
+    *_CLASS_NAME,
     ("selectors", at_most(32)),
     ("selectors[].cel", is_there),
     ("selectors[].cel.expression", _expression),
@@ -180,6 +183,32 @@ _ASKED: Final[list[tuple[str, Check]]] = [
 
 def _within(path: str, rules: list[tuple[str, Check]]) -> list[tuple[str, Check]]:
     return [(f"{path}.{inner}", check) for inner, check in rules]
+
+
+_WAYS: Final = Rules(
+    [
+        *_within("exactly", _ASKED),
+        ("firstAvailable", at_most(8)),
+        ("firstAvailable", unique("name")),
+        ("firstAvailable[].name", dns_label),
+        *_within("firstAvailable[]", _ASKED),
+    ]
+)
+# Less is asked of a request that has both.
+_BOTH_WAYS: Final = Rules(
+    [
+        ("firstAvailable", at_most(8)),
+        ("firstAvailable", unique("name")),
+        *_within("firstAvailable[]", _CLASS_NAME),
+    ]
+)
+_one_way: Final = one_of("exactly", "firstAvailable")
+
+
+def _request(field: str, request: Any, holder: Any) -> Iterator[Cause]:
+    yield from _one_way(field, request, holder)
+    has_both = request.get("exactly") is not None and request.get("firstAvailable")
+    yield from (_BOTH_WAYS if has_both else _WAYS).problems(field, request)
 
 
 def _request_names(devices: Json) -> set[str]:
@@ -223,13 +252,8 @@ _CONFIG: Final[list[tuple[str, Check]]] = [
 _DEVICES: Final[list[tuple[str, Check]]] = [
     ("requests", at_most(32)),
     ("requests", unique("name")),
-    ("requests[]", one_of("exactly", "firstAvailable")),
+    ("requests[]", _request),
     ("requests[].name", dns_label),
-    *_within("requests[].exactly", _ASKED),
-    ("requests[].firstAvailable", at_most(8)),
-    ("requests[].firstAvailable", unique("name")),
-    ("requests[].firstAvailable[].name", dns_label),
-    *_within("requests[].firstAvailable[]", _ASKED),
     ("constraints", at_most(32)),
     ("constraints[]", _constraint),
     ("constraints[].requests", unique()),

@@ -115,6 +115,12 @@ CLAIM_CASES = [
         "422 Invalid: spec.devices.requests[0] Invalid",
         {"name": "r", "exactly": GPU, "firstAvailable": [{**GPU, "name": "a"}]},
     ),
+    claim_case(
+        "both ways to ask, each of them wrong",
+        "422 Invalid: spec.devices.requests[0] Invalid, "
+        "spec.devices.requests[0].firstAvailable[0].deviceClassName Required",
+        {"name": "r", "exactly": {"deviceClassName": "A_"}, "firstAvailable": [{"name": "A_"}]},
+    ),
     claim_case("a name twice", "422 Invalid: spec.devices.requests[1] Duplicate", one(), one()),
     claim_case("no name", "422 Invalid: spec.devices.requests[0].name Invalid", {"exactly": GPU}),
     claim_case(
