@@ -100,9 +100,13 @@ def test_pods_with_claims_for_devices_are_placed_until_no_device_is_left() -> No
 
 
 @pytest.mark.slow("runs seven scenarios")
+@pytest.mark.timeout(300)
 def test_no_ordinary_pod_waits_for_a_hostile_cluster() -> None:
-    arguments = ["--groups", "hostile", "--nodes", "20", "--rounds", "12", "--output", "json"]
-    result = CliRunner().invoke(bench_core.main, arguments)
+    result = CliRunner().invoke(
+        bench_core.main,
+        ["--groups", "hostile", "--nodes", "20", "--rounds", "12", "--large-pods", "1",
+         "--output", "json"],
+    )  # fmt: skip
     assert result.exit_code == 0, result.output
     rows = {row["scenario"]: row for row in json.loads(result.stdout)["hostile"]}
     assert [*rows] == [one.name for one in hostile.SCENARIOS]
