@@ -187,6 +187,7 @@ def test_a_percentile_lies_within_its_bucket() -> None:
     assert percentile_of("", 0.99) == 0.0
 
 
+@pytest.mark.alone("schedules under load")
 @pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(300)
 def test_edits_are_rolled_out_under_load(tmp_path: Path) -> None:
