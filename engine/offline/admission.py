@@ -30,6 +30,8 @@ _SYSTEM_CLASSES: Final = {
 }
 # No decision reads these: a sketch of a pod may leave them out.
 _FORGIVEN: Final = (".name", ".image", "spec.containers")
+# Nor these: who has a uid was created somewhere.
+_FORGIVEN_IF_CREATED: Final = (*_FORGIVEN, ".resources.limits")
 # The fields that refusals of admission are about, by a word in them.
 _FIELDS: Final[dict[str, Steps]] = {
     "PriorityClass": ("spec", "priorityClassName"),
@@ -136,7 +138,7 @@ def admitted(manifest: dict[str, Any], known: KnownObjects) -> dict[str, Any]:
         raise Refused(manifest, [Problem(at, why)]) from error
     if own:
         found["spec"].update(own)
-    causes = [cause for cause in validation.problems(kind, found) if not _is_forgiven(cause)]
+    causes = [cause for cause in validation.problems(kind, found) if not _is_forgiven(cause, found)]
     if causes:
         raise Refused(manifest, [Problem(*_placed(found, cause)) for cause in causes])
     return found
@@ -180,8 +182,9 @@ def _own_priority(kind: Kind, manifest: dict[str, Any]) -> dict[str, Any]:
     return {name: spec.pop(name) for name in _PRIORITY if name in spec}
 
 
-def _is_forgiven(cause: Cause) -> bool:
-    return cause.reason == "FieldValueRequired" and cause.field.endswith(_FORGIVEN)
+def _is_forgiven(cause: Cause, manifest: Manifest) -> bool:
+    forgiven = _FORGIVEN_IF_CREATED if manifest["metadata"].get("uid") else _FORGIVEN
+    return cause.reason == "FieldValueRequired" and cause.field.endswith(forgiven)
 
 
 def _placed(manifest: Manifest, cause: Cause) -> tuple[Steps, str]:

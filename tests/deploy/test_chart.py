@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from engine.cli.main import main
 from engine.cli.preflight_command import preflight_command
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import KubeSchedulerConfiguration, decode_documents
@@ -556,7 +557,8 @@ def test_helm_test_runs_preflight_as_the_scheduler_would_run() -> None:
     selector = pick(objects, "Deployment")["spec"]["selector"]["matchLabels"]
     assert not selector.items() <= pod["metadata"]["labels"].items()
     # Each flag of the scheduler is one of preflight.
-    preflight_command.make_context("preflight", of_pod["args"][1:])
+    with main.make_context("starsched", ["preflight"]) as group:
+        preflight_command.make_context("preflight", of_pod["args"][1:], parent=group)
 
 
 @needs_helm

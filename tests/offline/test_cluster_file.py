@@ -202,6 +202,18 @@ def test_a_pod_gets_the_priority_of_its_class_and_no_node() -> None:
         cluster.pod_of(pod(priorityClassName="low"))
 
 
+@pytest.mark.parametrize("created", [False, True])
+def test_only_a_pod_that_was_created_may_request_devices_without_a_limit(created: bool) -> None:
+    container = {"name": "c", "image": "x", "resources": {"requests": {"example.com/gpu": "1"}}}
+    asked = pod(containers=[container])
+    if created:
+        asked["metadata"]["uid"] = "u"
+        assert Cluster(nodes=[], pods=[asked]).pod_of(asked).requests == {"example.com/gpu": 1}
+    else:
+        with pytest.raises(ManifestError, match="Limit must be set for non overcommitable"):
+            Cluster(nodes=[], pods=[asked]).pod_of(asked)
+
+
 def test_a_placed_pod_has_the_priority_of_its_class() -> None:
     """It had 0 where only the class was named, and less urgent ones evicted it."""
     cluster = Cluster(nodes=[{"metadata": {"name": "n"}}])
