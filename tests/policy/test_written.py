@@ -292,8 +292,8 @@ SECRET: Final = "-----BEGIN PRIVATE KEY-----"
 def test_keys_and_passwords_are_written_to_the_file_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.policy.extenders.key_problem", lambda *_: "")
-    monkeypatch.setattr("engine.policy.extenders.are_certificates", lambda _: True)
+    monkeypatch.setattr("engine.lib.certificates.key_problem", lambda *_: "")
+    monkeypatch.setattr("engine.lib.certificates.are_certificates", lambda _: True)
     key = base64.b64encode(SECRET.encode()).decode()
     extender = {
         "urlPrefix": "https://user:word@host:1/x",
