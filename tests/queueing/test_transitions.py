@@ -179,6 +179,7 @@ class Wanderer:
             lambda: self.queue.recheck(uid, Trigger.GROUP_CHANGED),
             lambda: self.keys.update({uid: self.random.randrange(9)}),
             lambda: self.queue.reorder(uid),
+            lambda: self.queue.ask_again(lambda pod: pod.uid == uid),
             lambda: self.bench.after(self.random.choice((0.5, 1, 3, 20))),
             self._toggle_gate,
         ]
