@@ -21,6 +21,7 @@ from engine.informers import PolicyInformers, make_informers
 from engine.kernel.events import NODES, PODS, Event, ReadabilityChanged
 from engine.kernel.kernel import Kernel
 from engine.kube.client import ApiClient
+from engine.kube.resources import Resource
 from engine.lib.clock import Clock
 from engine.lib.time_zones import zone_of
 from engine.model.clock_facts import clock_facts
@@ -172,17 +173,16 @@ class WatchedWorld(_RequestedPods):
             on_age=lambda: None,
             objects=self._known_objects,
         )
-        others = lambda resource: ObjectReporter(resource.plural, self._report)  # noqa: E731
         self.informers = make_informers(
             client,
             nodes=[self.facts.of_nodes, ObjectReporter(NODES, self._report)],
             pods=[self.facts.of_pods, ObjectReporter(PODS, self._report)],
-            others=others,
+            others=self._handler_of,
         )
         self.policy_informers = PolicyInformers(
             client,
             self.informers,
-            others=others,
+            others=self._handler_of,
             bundles=bundles,
             on_synced=self.look,
         )
@@ -207,6 +207,9 @@ class WatchedWorld(_RequestedPods):
         changed = self.readability.change(self.cache.objects.unknown)
         if changed is not None:
             self._report(ReadabilityChanged(changed))
+
+    def _handler_of(self, resource: Resource) -> ObjectReporter:
+        return ObjectReporter(resource.plural, self._report)
 
     def _report(self, event: Event) -> None:
         # Instructions are dropped: kube-scheduler decides.

@@ -29,8 +29,7 @@ _COUNTS: Final = {
     "Job": "parallelism",
     "DaemonSet": "",
 }
-# The API of these, and of what makes them; of the others it is `apps/v1`.
-_API_VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+_API_VERSIONS: Final = {kind.kind: kind.api_version for kind in kinds.KINDS}
 _MOST: Final = 100_000
 # What pods of a DaemonSet tolerate whatever it says, and on the network of the node, too.
 _DAEMON_TOLERATIONS: Final = (

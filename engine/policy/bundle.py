@@ -123,13 +123,7 @@ class Bundle:
     @property
     def enabled(self) -> list[Policy]:
         """The policies that a profile enables, by name."""
-        used = {
-            enabled.policy
-            for profile in self.profiles
-            for point in profile.points.values()
-            for enabled in point
-        }
-        return [self.policies[name] for name in sorted(used & self.policies.keys())]
+        return _enabled(self.profiles, self.policies)
 
     @functools.cached_property
     def kinds_read(self) -> frozenset[str]:
@@ -378,6 +372,17 @@ def _may_read_facts(files: Files, module: str) -> bool:
     return any(field in text for text in texts for field in FACT_FIELDS)
 
 
+def _enabled(profiles: Iterable[Profile], policies: Mapping[str, Policy]) -> list[Policy]:
+    """Those of *policies* that a profile enables, by name."""
+    used = {
+        enabled.policy
+        for profile in profiles
+        for point in profile.points.values()
+        for enabled in point
+    }
+    return [policies[name] for name in sorted(used & policies.keys())]
+
+
 def _facts_of_no_source(
     resolved: Profiles, policies: Mapping[str, Policy], facts: FactsConfig, configured_in: str
 ) -> Iterator[Problem]:
@@ -385,8 +390,7 @@ def _facts_of_no_source(
 
     Not reported for a policy that has a source for one of its facts: the others may be optional.
     """
-    used = {e.policy for p in resolved.profiles for point in p.points.values() for e in point}
-    for policy in (policies[name] for name in sorted(used & policies.keys())):
+    for policy in _enabled(resolved.profiles, policies):
         paths = {
             (v, path) for reads in policy.hooks.values() for v in VIEWS for path in reads.of(v)
         }

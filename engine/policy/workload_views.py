@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from engine.caching.objects import ObjectStore
 from engine.model import objects as api
+from engine.model.event_kinds import PLURALS
 from engine.model.pod import Pod
 from engine.policy.term_views import Selector, shown
 
@@ -31,13 +32,13 @@ WORKLOAD_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
 }
 
-# By API group and kind: the plural name of what is looked up, and if its controller counts instead.
-_KNOWN: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
-    ("apps", "ReplicaSet"): ("replicasets", True),
-    ("batch", "Job"): ("jobs", True),
-    ("apps", "Deployment"): ("deployments", False),
-    ("apps", "StatefulSet"): ("statefulsets", False),
-    ("", "ReplicationController"): ("replicationcontrollers", False),
+# What is looked up, by API group and kind, and if its controller counts instead.
+_KNOWN: Final[Mapping[tuple[str, str], bool]] = {
+    ("apps", "ReplicaSet"): True,
+    ("batch", "Job"): True,
+    ("apps", "Deployment"): False,
+    ("apps", "StatefulSet"): False,
+    ("", "ReplicationController"): False,
 }
 _CRON_JOB: Final = ("batch", "CronJob")
 
@@ -52,20 +53,26 @@ def workload(pod: Pod, objects: ObjectStore) -> dict[str, Any] | None:
     owner = pod.controller
     if owner is None:
         return None
-    plural, is_made = _KNOWN.get(_kind(owner), ("", False))
-    found = objects.get(plural, f"{pod.namespace}/{owner.name}") if plural else None
-    above = found.metadata.controller if found is not None and is_made else None
+    found = _looked_up(owner, pod, objects)
+    is_made = found is not None and _KNOWN[_kind(owner)]
+    above = found.metadata.controller if is_made else None
     if above is not None:
         owner = above
         if _kind(owner) != _CRON_JOB:
-            plural, _ = _KNOWN.get(_kind(owner), ("", False))
-            found = objects.get(plural, f"{pod.namespace}/{owner.name}") if plural else None
+            found = _looked_up(owner, pod, objects)
     return {
         "kind": owner.kind,
         "name": owner.name,
         "replicas": None if found is None else _replicas(found.spec),
         "selector": None if found is None else _selector(found),
     }
+
+
+def _looked_up(owner: api.OwnerReference, pod: Pod, objects: ObjectStore) -> Any:
+    """The object that *owner* names, as far as it is looked up and is there."""
+    if _kind(owner) not in _KNOWN:
+        return None
+    return objects.get(PLURALS[owner.kind], f"{pod.namespace}/{owner.name}")
 
 
 def _kind(owner: api.OwnerReference) -> tuple[str, str]:
