@@ -179,13 +179,14 @@ class Wanderer:
             lambda: self.queue.recheck(uid, Trigger.GROUP_CHANGED),
             lambda: self.keys.update({uid: self.random.randrange(9)}),
             lambda: self.queue.reorder(uid),
-            lambda: self.queue.ask_again(lambda pod: pod.uid == uid),
             lambda: self.bench.after(self.random.choice((0.5, 1, 3, 20))),
             self._toggle_gate,
         ]
         self.random.choice(acts)()
         if self.random.random() < 0.02:
             self.queue.rekey()
+        if self.random.random() < 0.02:
+            self.queue.ask_again(lambda pod: pod.uid == uid)
         if self.random.random() < 0.02:
             self.bench.after(301)
 
