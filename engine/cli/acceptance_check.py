@@ -20,7 +20,7 @@ def population_of(inputs: Sequence[Path]) -> Population:
     """The pods and nodes of *inputs*. Raises `InputError`, also if there are none of these."""
     with input_errors(inputs):
         workload = read_workload(*inputs)
-        population = Population.of(workload)
+        population = workload.population()
     report_workload(workload)
     nodes = len(population.cluster.nodes)
     if not nodes or not population.pods:

@@ -17,7 +17,7 @@ from engine.cli.progress_bar import progress_bar
 from engine.offline.counterexample import Counterexample
 from engine.offline.equivalence import EQUIVALENT, Equivalence, compare
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.population import PolicySet, Population
+from engine.offline.population import PolicySet
 from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle
 from engine.telemetry.logs import configure_logging
@@ -85,7 +85,7 @@ def _compare(bundles: tuple[Bundle, ...], workload: Workload, profile: str | Non
     report_workload(workload, *bundles)
     if profile:
         workload = workload.decided_as(profile)
-    population = Population.of(workload)
+    population = workload.population()
     with PolicySet(bundles[0]) as first, PolicySet(bundles[1]) as second, progress_bar() as bar:
         task = bar.add_task("classes of pods", total=None)
         return compare(

@@ -32,13 +32,10 @@ def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
         raise InputError(reason_of(error)) from error
     except ValueError as error:
         # Imported where there is an error: what reads clusters is large.
-        from engine.offline.cluster_file import ClusterFileError
-        from engine.offline.decision_log import LogError
-        from engine.offline.given_objects import GivenError
-        from engine.offline.workload import WorkloadError
+        from engine.offline.text_places import FileError
         from engine.offline.world import ManifestError
 
-        if isinstance(error, WorkloadError | ClusterFileError | LogError | GivenError):
+        if isinstance(error, FileError):
             raise InputError(str(error)) from error
         if isinstance(error, ManifestError):
             raise InputError(_with_place(error, list(paths))) from error

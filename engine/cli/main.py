@@ -7,18 +7,16 @@ commands do not pay for the scheduler's libraries.
 import gc
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 from click.exceptions import NoSuchCommand
 
+from engine.cli.program import KUBE_SCHEDULER, version_option
 from engine.cli.standard_output import GuardedGroup
 from engine.cli.supervisor import INTERRUPTED, supervise
 from engine.lib import garbage
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -118,9 +116,6 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
 }
 
-#: Called by this name, the program is `run` with kube-scheduler's defaults: in a static pod's
-#: manifest, nothing but the image has to be changed.
-KUBE_SCHEDULER: Final = "kube-scheduler"
 # They run until they are stopped, and have no findings.
 _SERVERS: Final = frozenset({"run", "extender"})
 # Commands that run policies in their own process.
@@ -196,35 +191,6 @@ class _LazyGroup(GuardedGroup):
 
 def _is_server() -> bool:
     return Path(sys.argv[0]).name == KUBE_SCHEDULER or not _SERVERS.isdisjoint(sys.argv[1:2])
-
-
-def version() -> str:
-    """The installed version, or that of a checkout."""
-    # A library of mail among others: nothing else that a quick command uses needs it.
-    from importlib import metadata
-
-    try:
-        return metadata.version("starsched")
-    except metadata.PackageNotFoundError:
-        return "0.0.0 (not installed)"
-
-
-def version_option(function: Command) -> Command:
-    """Add `--version` to a command."""
-
-    def show(context: click.Context, _: click.Parameter, value: bool) -> None:
-        if value and not context.resilient_parsing:
-            click.echo(f"starsched {version()}")
-            context.exit()
-
-    return click.option(
-        "--version",
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=show,
-        help="Show the version and exit.",
-    )(function)
 
 
 @click.group(

@@ -35,8 +35,8 @@ from engine.cli.go_flags import (
     unused_flags,
 )
 from engine.cli.lease_options import chosen_lease, lease_options
-from engine.cli.main import KUBE_SCHEDULER, version, version_option
 from engine.cli.policy_paths import config_option, read_config
+from engine.cli.program import KUBE_SCHEDULER, version, version_option
 from engine.cli.serving import (
     choose_control,
     choose_learned_store,

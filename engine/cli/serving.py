@@ -17,8 +17,8 @@ import structlog
 
 from engine.cli.durations import LIMIT
 from engine.cli.go_flags import given_flags
-from engine.cli.main import version
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
+from engine.cli.program import version
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import LearnedConfigMap, LearnedFiles, LearnedStore, NoLearnedStore
 from engine.kube.client import ApiClient

@@ -29,7 +29,14 @@ from engine.offline.admission import NOT_DONE, AlikePods, KnownObjects, admitted
 from engine.offline.given_objects import GivenObject, LineOf, located, require_types
 from engine.offline.known_facts import SECTIONS, ShownFacts, show_facts
 from engine.offline.templates import CLAIMS, planned_claims, planned_objects, template_of
-from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
+from engine.offline.text_places import (
+    FileError,
+    TextError,
+    decoded,
+    line_at,
+    parsed_json,
+    parsed_yaml,
+)
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
 from engine.policy.documents import did_you_mean
 from engine.policy.fact_config import FactsConfig
@@ -143,7 +150,7 @@ def _drop(value: Any, keys: Iterable[str]) -> Any:
 # --- the cluster -----------------------------------------------------------------------------
 
 
-class ClusterFileError(ValueError):
+class ClusterFileError(FileError):
     """A file that is not a cluster; the message starts with its path."""
 
 

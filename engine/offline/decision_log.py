@@ -17,6 +17,7 @@ import msgspec
 
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.open_files import allow_open_files
+from engine.offline.text_places import FileError
 
 #: The version of the log format.
 FORMAT: Final = 1
@@ -29,7 +30,7 @@ _CUT: Final = b""
 _OTHER_FILES: Final = 64
 
 
-class LogError(ValueError):
+class LogError(FileError):
     """A log that cannot be read; the message starts with its path."""
 
 

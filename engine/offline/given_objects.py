@@ -12,12 +12,13 @@ from engine.lib.printable import printable
 from engine.manifests.field_errors import Steps, written
 from engine.manifests.schema import type_problems
 from engine.offline.admission import Refused, is_of_cluster, kind_of
+from engine.offline.text_places import FileError
 from engine.offline.world import ManifestError
 
 LineOf = Callable[[Steps], int]
 
 
-class GivenError(ManifestError):
+class GivenError(ManifestError, FileError):
     """What is wrong with objects of files: a line for each problem, which begins with its place."""
 
 

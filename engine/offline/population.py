@@ -19,7 +19,6 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.profile import Profile
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
-from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.policy.fact_config import FactsConfig
@@ -135,21 +134,6 @@ class Population:
 
     cluster: Cluster
     pods: tuple[Pod, ...]
-
-    @classmethod
-    def of(cls, workload: Workload) -> "Population":
-        """The nodes of *workload*, later ones too, and its pods, placed and arriving ones.
-
-        Raises `ManifestError`.
-        """
-        cluster = replace(workload.cluster, nodes=workload.all_nodes())
-        placed = (cluster.pod_of(one) for one in cluster.placed_pods())
-        arriving = (
-            one.pod.unplaced() if one.pod.nominated_node_name else one.pod
-            for one in workload.arrivals
-        )
-        pods = {pod.key: pod for pod in (*arriving, *placed)}
-        return cls(cluster, tuple(pods[key] for key in sorted(pods)))
 
     def states(self) -> list[Cluster]:
         """The cluster in each state: empty, and then as it is if that is another one."""

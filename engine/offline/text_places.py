@@ -23,6 +23,10 @@ _MOST_EXPANDED: Final = 1_000_000
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
+class FileError(ValueError):
+    """A file that cannot be used; the message is one line that starts with the place."""
+
+
 class TextError(ValueError):
     """A text that cannot be read; the message starts with its name and, if known, the line."""
 

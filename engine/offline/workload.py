@@ -26,9 +26,10 @@ from engine.model.pod import Pod
 from engine.offline.admission import is_of_cluster, kind_of
 from engine.offline.cluster_file import Cluster, last_of_each, read_cluster, unpacked
 from engine.offline.decision_log import Damage, LogError, is_log, read_log
+from engine.offline.population import Population
 from engine.offline.recorded_workload import RecordedWorkload, recorded_workload
 from engine.offline.templates import planned_objects
-from engine.offline.text_places import TextError, decoded
+from engine.offline.text_places import FileError, TextError, decoded
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
 from engine.policy.documents import did_you_mean
 
@@ -54,7 +55,7 @@ class _Added(msgspec.Struct):
     add: Any = None
 
 
-class WorkloadError(ValueError):
+class WorkloadError(FileError):
     """A workload that cannot be read; the message starts with its place."""
 
 
@@ -126,6 +127,19 @@ class Workload:
                 names.add(change.name)
                 nodes.append(msgspec.to_builtins(change.node.manifest))
         return nodes
+
+    def population(self) -> Population:
+        """Its nodes, later ones too, and its pods, placed and arriving ones.
+
+        Raises `ManifestError`.
+        """
+        cluster = replace(self.cluster, nodes=self.all_nodes())
+        placed = (cluster.pod_of(one) for one in cluster.placed_pods())
+        arriving = (
+            one.pod.unplaced() if one.pod.nominated_node_name else one.pod for one in self.arrivals
+        )
+        pods = {pod.key: pod for pod in (*arriving, *placed)}
+        return Population(cluster, tuple(pods[key] for key in sorted(pods)))
 
     def with_nodes(self, count: int) -> "Workload":
         """The same with *count* more nodes of the most common shape at the start.

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.offline.acceptance import RejectedPods, rejected_pods
-from engine.offline.population import PolicySet, Population
+from engine.offline.population import PolicySet
 from engine.policy.bundle import build_bundle
 from tests.offline.test_equivalence import WITHOUT_QUEUE, Plain, node, pod, workload
 
@@ -13,7 +13,7 @@ WEB = 'def filter(pod, node):\n    return "no web" if pod.labels.get("team") == 
 
 def rejected(text: str, pods: list[Plain], nodes: list[Plain] = NODES) -> list[RejectedPods]:
     with PolicySet(build_bundle({"mine.star": text, "config.yaml": WITHOUT_QUEUE})) as asked:
-        return rejected_pods(asked, Population.of(workload(nodes, pods)))
+        return rejected_pods(asked, workload(nodes, pods).population())
 
 
 def test_a_class_that_a_policy_keeps_off_every_node_is_found_with_its_line() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from engine.offline.cluster_file import Cluster
 from engine.offline.equivalence import Equivalence, compare
-from engine.offline.population import PolicySet, Population
+from engine.offline.population import PolicySet
 from engine.offline.workload import Arrival, Workload, read_workload
 from engine.policy.bundle import build_bundle
 
@@ -78,7 +78,7 @@ def compared(
         return PolicySet(build_bundle({"mine.star": text, "config.yaml": config}))
 
     with made(first) as one, made(second) as other:
-        return compare((one, other), Population.of(workload(nodes, pods)))
+        return compare((one, other), workload(nodes, pods).population())
 
 
 FILTER = """
@@ -354,7 +354,7 @@ def test_a_profile_that_only_one_set_has_is_the_gravest_difference() -> None:
         PolicySet(build_bundle({"mine.star": FILTER, "config.yaml": config}))
         for config in (WITHOUT_QUEUE, other)
     ]
-    found = compare((sets[0], sets[1]), Population.of(workload(NODES, PODS)))
+    found = compare((sets[0], sets[1]), workload(NODES, PODS).population())
     assert found.counterexample is not None
     assert found.counterexample.kind == "profile"
     assert not found.second_implies_first or found.first_implies_second
@@ -388,7 +388,7 @@ def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
         return PolicySet(build_bundle({"mine.star": text, "config.yaml": WITHOUT_QUEUE}))
 
     with asked(_GPU % _MODEL) as one, asked(refactored) as other:
-        found = compare((one, other), Population.of(trace))
+        found = compare((one, other), trace.population())
     assert found.relation == "equivalent"
     assert (found.pods, found.nodes) == (8152, 1213)
     assert found.classes < 200
@@ -401,7 +401,7 @@ def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
         asked("def filter(pod, node):\n    return None\n") as one,
         asked(exception % f'"{name}"') as other,
     ):
-        found = compare((one, other), Population.of(few))
+        found = compare((one, other), few.population())
     assert (found.relation, found.classes, found.differing) == ("implies", 1000, {"verdict": 1})
     assert found.counterexample is not None
     assert found.counterexample.pod["metadata"]["name"] == name

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from engine.offline.policy_differences import compare_pod
 from engine.offline.population import (
     PolicySet,
-    Population,
     classes_of,
     queue_classes_of,
     shape_count,
@@ -53,7 +52,7 @@ def made(text: str, config: str = ALONE) -> PolicySet:
 )
 def test_pods_are_alike_if_every_hook_reads_them_alike(text: str, want: int) -> None:
     pods = [pod("a", n="1"), pod("b", n="1"), pod("c", n="2")]
-    found = Population.of(workload([node("n1")], pods))
+    found = workload([node("n1")], pods).population()
     with made(text) as one:
         snapshots = snapshots_of(found.cluster, [one], found.pods)
         classes = classes_of(found.pods, [one], snapshots)
@@ -63,7 +62,7 @@ def test_pods_are_alike_if_every_hook_reads_them_alike(text: str, want: int) -> 
 
 def test_what_only_the_queue_reads_makes_no_classes_but_those_of_the_queue() -> None:
     text = "def queue_key(pod):\n    return pod.name\n"
-    found = Population.of(workload([node("n1")], [pod("a"), pod("b")]))
+    found = workload([node("n1")], [pod("a"), pod("b")]).population()
     with made(text, ALONE_IN_QUEUE) as one:
         snapshots = snapshots_of(found.cluster, [one], found.pods)
         assert len(classes_of(found.pods, [one], snapshots)) == 1
@@ -77,7 +76,7 @@ def test_a_pod_with_claims_is_alike_to_no_other() -> None:
         return {**one, "spec": {**one["spec"], "volumes": [claim]}}
 
     pods = [pod("a"), pod("b"), claiming("c"), claiming("d")]
-    found = Population.of(workload([node("n1")], pods))
+    found = workload([node("n1")], pods).population()
     with made("def filter(pod, node):\n    return None\n") as one:
         snapshots = snapshots_of(found.cluster, [one], found.pods)
         assert [alike.count for alike in classes_of(found.pods, [one], snapshots)] == [2, 1, 1]
@@ -85,7 +84,7 @@ def test_a_pod_with_claims_is_alike_to_no_other() -> None:
 
 def test_nodes_that_differ_in_their_names_alone_have_one_shape() -> None:
     nodes = [node(name, **{"kubernetes.io/hostname": name}) for name in ("n1", "n2")]
-    found = Population.of(workload([*nodes, node("n3", disk="ssd")], [pod("a")]))
+    found = workload([*nodes, node("n3", disk="ssd")], [pod("a")]).population()
     with made("def filter(pod, node):\n    return None\n") as one:
         assert shape_count([one], snapshots_of(found.cluster, [one], found.pods)) == 2
 
@@ -93,7 +92,7 @@ def test_nodes_that_differ_in_their_names_alone_have_one_shape() -> None:
 def test_pods_are_asked_about_as_if_they_came_now() -> None:
     nominated = pod("b")
     nominated["status"] = {"nominatedNodeName": "n1"}
-    found = Population.of(workload([node("n1")], [pod("a", on="n1"), nominated]))
+    found = workload([node("n1")], [pod("a", on="n1"), nominated]).population()
     assert [one.key for one in found.pods] == ["default/a", "default/b"]
     assert not any(one.node_name or one.nominated_node_name for one in found.pods)
     empty, as_it_is = found.states()
@@ -125,7 +124,7 @@ def test_one_pod_of_a_class_stands_for_all(
     pods: list[tuple[dict[str, str], str]], labels: list[dict[str, str]], one: str, other: str
 ) -> None:
     coming = [pod(f"p{i}", cpu, "", 0, **own) for i, (own, cpu) in enumerate(pods)]
-    found = Population.of(workload([node(f"n{i}", **one) for i, one in enumerate(labels)], coming))
+    found = workload([node(f"n{i}", **one) for i, one in enumerate(labels)], coming).population()
     pair = (filtering(one), filtering(other))
     snapshots = snapshots_of(found.cluster, pair, found.pods)
     of_classes = [

@@ -20,7 +20,7 @@ from rich.text import Text
 from engine.app import App, Settings
 from engine.binding.event_recorder import REVISION_ANNOTATION
 from engine.cli.console import escape
-from engine.cli.main import version
+from engine.cli.program import version
 from engine.cli.table import print_table
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
