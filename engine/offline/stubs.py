@@ -28,7 +28,7 @@ _HEAD: Final = '''\
 """What starsched policies can use. Written by `starsched stubs`; do not edit it."""
 
 from collections.abc import Callable
-from typing import Any as Any, NoReturn
+from typing import Any as Any, Literal, NoReturn, overload
 '''
 
 # Builtins of Starlark that Python lacks or defines otherwise.
@@ -82,7 +82,16 @@ def stub_text() -> str:
     for record, fields in RECORDS.items():
         parts.append(_class(record, {name: (type_of(t), doc) for name, (t, doc) in fields.items()}))
     for view, described in VIEWS.items():
-        parts.append(_class(view.capitalize(), _typed(described), f"What a hook sees as `{view}`."))
+        for name, field in described.items():
+            if field.if_named:
+                parts.append(_always_there(_facts_class(view, name), field))
+        fields = {
+            name: (_facts_class(view, name), field.doc) if field.if_named else typed
+            for (name, typed), field in zip(
+                _typed(described).items(), described.values(), strict=True
+            )
+        }
+        parts.append(_class(view.capitalize(), fields, f"What a hook sees as `{view}`."))
     parts.append(_class("Count", _typed(COUNT), "A counter's value, at one node."))
     parts.append(_class("Over", _typed(OVER), "What `normalize` sees of all scores."))
     parts.append(_STARLARK)
@@ -118,6 +127,35 @@ def _class(name: str, fields: _Fields, doc: str = "") -> str:
         lines.append(f"    {_quoted(doc)}")
     for field, (type_text, about) in fields.items():
         lines += [f"    {field}: {type_text}", f"    {_quoted(about)}"]
+    return "\n".join(lines)
+
+
+def _facts_class(view: str, field: str) -> str:
+    return f"{view.capitalize()}{field.capitalize()}"
+
+
+def _always_there(name: str, field: ViewField) -> str:
+    """The class of a dict of facts, some of which are always there: they need no test for None."""
+    of_type: dict[str, list[str]] = {}
+    for one, record in field.if_named.items():
+        of_type.setdefault(record, []).append(f'"{one}"')
+    other = type_of(field.type).removeprefix("dict[str, ").removesuffix("]")
+    lines = [f"class {name}({type_of(field.type)}):", f"    {_quoted(field.doc)}"]
+    for method, default in (("__getitem__", ""), ("get", ", default: Any = None")):
+        for record, names in of_type.items():
+            lines += [
+                "    @overload",
+                f"    def {method}(  # pyright: ignore[reportOverlappingOverload]",
+                f"        self, name: Literal[{', '.join(names)}]{default}, /",
+                f"    ) -> {record}: ...",
+            ]
+        lines += ["    @overload", f"    def {method}(self, name: str, /) -> {other}: ..."]
+    lines += [
+        "    @overload",
+        "    def get(  # pyright: ignore[reportIncompatibleMethodOverride]",
+        "        self, name: str, default: Any, /",
+        "    ) -> Any: ...",
+    ]
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ from engine.language import prelude
 from engine.language.hooks import HOOKS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
+from engine.model.clock_facts import CLOCK_FACTS
 from engine.offline.stubs import PARAMETERS, stub_text, type_of
 from engine.offline.typed_text import typed
 from engine.policy.shipped import shipped_files
@@ -78,7 +79,10 @@ def functions_of(stub: str) -> dict[str, ast.FunctionDef]:
 def test_every_field_is_there_with_its_type_and_documentation() -> None:
     found = fields_of(stub_text())
     for view, fields in VIEWS.items():
-        want = {name: (type_of(field.type), field.doc) for name, field in fields.items()}
+        want = {
+            name: ("ClusterFacts" if field.if_named else type_of(field.type), field.doc)
+            for name, field in fields.items()
+        }
         assert found[view.capitalize()] == want
     for record, described in RECORDS.items():
         assert found[record] == {n: (type_of(t), doc) for n, (t, doc) in described.items()}
@@ -116,6 +120,29 @@ def test_types_are_those_of_python() -> None:
     assert type_of("list[NodeTerm]?") == "list[NodeTerm] | None"
     assert type_of("dict[str, dict[str, Fact?]]") == "dict[str, dict[str, Fact | None]]"
     assert type_of("dict[str, any]") == "dict[str, Any]"
+
+
+@pytest.mark.slow("runs a type checker")
+def test_facts_of_the_clock_need_no_test_for_none(tmp_path: Path) -> None:
+    """A type checker of the editor wanted one where the clock is read as the documents do it."""
+    (tmp_path / "stub.pyi").write_text(stub_text())
+    names = [f"facts[{name!r}].value" for name in CLOCK_FACTS]
+    names += [f"facts.get({name!r}).value" for name in CLOCK_FACTS]
+    policy = "from stub import Cluster\n\ndef pre_enqueue(cluster: Cluster) -> object:\n"
+    policy += "    facts = cluster.facts\n    for name in facts:\n        name.upper()\n"
+    policy += f"    return {' + '.join(names)} + len(facts)\n"
+    (tmp_path / "policy.py").write_text(policy)
+    wrong = "\ndef other(cluster: Cluster) -> object:\n    return cluster.facts['load'].text\n"
+    (tmp_path / "wrong.py").write_text(policy + wrong)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache")]
+    # Of the stub, which an editor does not check.
+    command += ["--disable-error-code", "overload-overlap", "--disable-error-code", "override"]
+    for file, code in (("policy.py", 0), ("wrong.py", 1)):
+        done = subprocess.run(
+            [*command, file], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+    assert 'Item "None" of "Fact | None" has no attribute "text"' in done.stdout
 
 
 # --- the command -----------------------------------------------------------------------------
