@@ -2,7 +2,8 @@
 
 Run by `make openapi`, against the control plane of `make controlplane`. Keeps the kinds of
 `engine.manifests.kinds` in the versions that are read, and of each schema what says which values
-are accepted: types, formats, members, enums, defaults and the keys of lists. Texts are left out.
+are accepted and how patches merge them: types, formats, members, enums, defaults and the keys of
+lists. Texts are left out.
 """
 
 import gzip
@@ -20,7 +21,16 @@ from tests.controlplane import ControlPlane  # noqa: E402
 
 Json = dict[str, Any]
 
-_KEPT: Final = ("type", "format", "enum", "default", "required", "x-kubernetes-list-map-keys")
+_KEPT: Final = (
+    "type",
+    "format",
+    "enum",
+    "default",
+    "required",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-patch-merge-key",
+    "x-kubernetes-patch-strategy",
+)
 _REF: Final = "#/components/schemas/"
 # Groups of pods are in versions that are served on request.
 _EVERYTHING: Final = ("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true")

@@ -32,7 +32,7 @@ from engine.manifests.errors import (
 )
 from engine.manifests.field_rules import required, wrong
 from engine.manifests.kinds import Kind
-from engine.manifests.schema import read_types, without_nulls
+from engine.manifests.schema import read_types, shape_of, without_nulls
 
 Json = dict[str, Any]
 
@@ -324,7 +324,7 @@ class Api:
         old = self.get(kind, namespace, name)
         # The patch speaks of the resource's own form, and may not reach into the stored one.
         current = self._form(kind, old)
-        patched = self._decoded(kind, change(current, body), is_strict=is_strict)
+        patched = self._decoded(kind, change(kind, current, body), is_strict=is_strict)
         metadata, stored = patched["metadata"], old.manifest["metadata"]
         if metadata.get("name") != name or metadata.get("namespace", namespace) != namespace:
             raise bad_request("the name or namespace of an object cannot be changed by a patch")
@@ -360,13 +360,15 @@ class Api:
         if old is None:
             if subresource:
                 raise not_found(kind, name)
-            _, owned = patch.apply({}, body, {}, manager, force=force)
+            _, owned = patch.apply({}, body, shape_of(kind), {}, manager, force=force)
             body.setdefault("metadata", {})["name"] = name
             made = self.create(
                 kind, namespace, body, dry_run=dry_run, is_strict=is_strict, owned=owned
             )
             return made, True
-        merged, owned = patch.apply(self._form(kind, old), body, old.owned, manager, force=force)
+        merged, owned = patch.apply(
+            self._form(kind, old), body, shape_of(kind), old.owned, manager, force=force
+        )
         merged["metadata"].pop("managedFields", None)
         manifest = self._decoded(kind, merged, is_strict=is_strict)
         self._check_preconditions(kind, old, manifest["metadata"])
@@ -638,7 +640,7 @@ class Api:
         """Change the resources of a pod's containers; by PUT if *content_type* is empty."""
         old = self.get(kinds.PODS, namespace, name)
         change = _PATCHES.get(content_type)
-        wanted = body if change is None else change(old.copy(), body)
+        wanted = body if change is None else change(kinds.PODS, old.copy(), body)
         manifest = self._decoded(kinds.PODS, wanted)
         defaults.set_defaults(kinds.PODS, manifest)
         resized = pods.resize(old.manifest, manifest)
@@ -659,9 +661,9 @@ class Api:
         return self._commit(kind, old, manifest, dry_run=False)
 
 
-_PATCHES: dict[str, Callable[[Json, Any], Json]] = {
-    MERGE_PATCH: patch.merge,
-    STRATEGIC_PATCH: patch.strategic_merge,
+_PATCHES: dict[str, Callable[[Kind, Json, Any], Json]] = {
+    MERGE_PATCH: lambda _, target, body: patch.merge(target, body),
+    STRATEGIC_PATCH: lambda kind, target, body: patch.strategic_merge(target, body, shape_of(kind)),
 }
 
 

@@ -1,7 +1,7 @@
 """The patch languages that the server takes: merge, strategic merge, server-side apply.
 
-Owns how a patch changes plain data, and which lists merge by which key. Knows nothing of storage or
-of validation. No function changes what it is given.
+Owns how a patch changes plain data. Which lists merge, and by which key, is the OpenAPI document's
+to say. Knows nothing of storage or of validation. No function changes what it is given.
 
 Server-side apply remembers per field manager the leaf fields it applied last: a field left out of
 the next apply is removed, and a field that another manager applied with another value is a
@@ -9,39 +9,19 @@ conflict unless forced. Fields written by PUT or by the other patches have no ow
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from engine.manifests.errors import ApiStatus, bad_request
+from engine.manifests.errors import ApiStatus, bad_request, internal_error
+from engine.manifests.schema import Shape
 
 Json = dict[str, Any]
 FieldPath = tuple[str, ...]
 Owned = Mapping[str, frozenset[FieldPath]]
+#: The merged elements of a list in their order: of those that the server had and those that were
+#: sent, which are both in order, and the list as it was.
+_Join = Callable[[list[Any], list[Any], list[Any], str | None], list[Any]]
 
-# Lists that merge element by element: field name -> the key of an element.
-_MERGE_KEYS = {
-    "addresses": "type",
-    "conditions": "type",
-    "containers": "name",
-    "env": "name",
-    "ephemeralContainers": "name",
-    "hostAliases": "ip",
-    "imagePullSecrets": "name",
-    "initContainers": "name",
-    "ownerReferences": "uid",
-    "podIPs": "ip",
-    "ports": "containerPort",
-    "reservedFor": "uid",
-    "resourceClaimStatuses": "name",
-    "resourceClaims": "name",
-    "schedulingGates": "name",
-    "topologySpreadConstraints": "topologyKey",
-    "volumeDevices": "devicePath",
-    "volumeMounts": "mountPath",
-    "volumes": "name",
-}
-# Lists of plain values that merge as sets.
-_SETS = frozenset({"finalizers", "podCIDRs"})
 _ORDER = "$setElementOrder/"
 _REMOVE = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
@@ -65,88 +45,180 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _merge_key(field: str, elements: list[Any]) -> str | None:
-    key = _MERGE_KEYS.get(field)
-    if field == "ports" and any("port" in item for item in elements if isinstance(item, dict)):
-        return "port"  # a Service's
-    return key
+# --- strategic merge -----------------------------------------------------------------------
 
 
-def strategic_merge(target: Any, patch: Any) -> Any:
-    """Like `merge`, but the lists that have a merge key merge element by element.
+def strategic_merge(target: Any, patch: Any, shape: Shape) -> Any:
+    """Like `merge`, but the lists that *shape* says merge do so element by element.
 
-    Understands `$patch` (replace, delete, merge), `$setElementOrder`, `$deleteFromPrimitiveList`
-    and `$retainKeys`.
+    Understands `$patch` (replace, delete), `$setElementOrder`, `$deleteFromPrimitiveList` and
+    `$retainKeys`. What was sent comes before what was there, unless both were there before: a new
+    element is the first.
+
+    Raises:
+        ApiStatus: 400 or 500, as the API server has it, for a patch that cannot be understood.
     """
+    return _merged(target, patch, shape, _sent_first)
+
+
+def _merged(target: Any, patch: Any, shape: Shape, join: _Join) -> Any:
     if not isinstance(patch, dict):
         return patch
-    directive = patch.get("$patch")
-    if directive == "replace":
-        return {key: value for key, value in patch.items() if key != "$patch"}
-    if directive == "delete":
-        return {}
-    merged = dict(target) if isinstance(target, dict) else {}
+    if "$patch" in patch:
+        return _directed(patch)
+    current = target if isinstance(target, dict) else {}
+    merged = dict(current)
     if _RETAIN in patch:
-        retained = set(patch[_RETAIN])
+        retained = _retained(patch)
         merged = {key: value for key, value in merged.items() if key in retained}
     for key, value in patch.items():
+        there = merged.get(key)
+        if key.startswith((_REMOVE, _ORDER)) and not isinstance(value, list):
+            raise internal_error(f"{key}: expected a list")
         if key.startswith(_REMOVE):
             field = key.removeprefix(_REMOVE)
-            merged[field] = [item for item in merged.get(field) or [] if item not in value]
+            if isinstance(merged.get(field), list):
+                merged[field] = [item for item in merged[field] if item not in value]
         elif key.startswith("$"):
             continue
         elif value is None:
             merged.pop(key, None)
-        elif isinstance(value, list):
-            merged[key] = _merge_list(key, merged.get(key), value)
+        elif isinstance(value, list) and isinstance(there, list):
+            merged[key] = _merged_list(there, value, shape.member(key), join)
+        elif isinstance(value, dict) and isinstance(there, dict):
+            member = shape.member(key)
+            merged[key] = value if member.is_replaced else _merged(there, value, member, join)
         else:
-            merged[key] = strategic_merge(merged.get(key), value)
+            _set(merged, key, value)
     for key, order in patch.items():
         if key.startswith(_ORDER):
             field = key.removeprefix(_ORDER)
             if isinstance(merged.get(field), list):
-                merged[field] = _ordered(field, merged[field], order)
+                member = shape.member(field)
+                _check_order(patch.get(field) or [], order, member)
+                live = current.get(field) or []
+                merged[field] = _ordered(merged[field], order, live, member.merge_key, _sent_first)
     return merged
 
 
-def _merge_list(field: str, current: Any, patch: list[Any]) -> list[Any]:
-    current = current if isinstance(current, list) else []
-    if field in _SETS:
-        return [*current, *(item for item in patch if item not in current)]
-    key = _merge_key(field, [*current, *patch])
-    if key is None:
+def _directed(patch: Json) -> Json:
+    match patch["$patch"]:
+        case "replace":
+            return {key: value for key, value in patch.items() if key != "$patch"}
+        case "delete":
+            return {}
+        case other:
+            raise internal_error(f"unknown patch type: {other} in map: {patch}")
+
+
+def _retained(patch: Json) -> list[Any]:
+    retained: Any = patch[_RETAIN]
+    if not isinstance(retained, list) or any(
+        key not in retained
+        for key, value in patch.items()
+        if value is not None and not key.startswith("$")
+    ):
+        raise bad_request("invalid patch format of retainKeys")
+    return retained
+
+
+def _set(merged: Json, key: str, value: Any) -> None:
+    """Set what was not there before: directives in it have nothing to direct."""
+    if isinstance(value, dict) and "$patch" in value:
+        merged.pop(key, None)
+    else:
+        merged[key] = _without_directives(value)
+
+
+def _without_directives(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_directives(item) for item in value if not _is_directed(item)]
+    if isinstance(value, dict):
+        return {
+            key: _without_directives(item)
+            for key, item in value.items()
+            if item is not None and not key.startswith("$") and not _is_directed(item)
+        }
+    return value
+
+
+def _is_directed(value: Any) -> bool:
+    return isinstance(value, dict) and "$patch" in value
+
+
+def _merged_list(current: list[Any], patch: list[Any], shape: Shape, join: _Join) -> list[Any]:
+    if not shape.is_merged:
         return patch
-    if {"$patch": "replace"} in patch:
-        return [item for item in patch if item != {"$patch": "replace"}]
-    merged = list(current)
-    for element in patch:
-        if not isinstance(element, dict) or key not in element:
-            raise bad_request(f"map: {element} does not contain declared merge key: {key}")
-        place = next((i for i, item in enumerate(merged) if item.get(key) == element[key]), None)
-        if element.get("$patch") == "delete":
-            if place is not None:
-                del merged[place]
-        elif place is None:
-            merged.append(strategic_merge({}, element))
+    key = shape.merge_key
+    if key is None:
+        together = [*current, *(item for item in patch if item not in current)]
+        return _ordered(together, patch, current, None, join)
+    _check_keys(key, [*current, *(one for one in patch if one != {"$patch": "replace"})])
+    sent = [element for element in patch if "$patch" not in element]
+    if len(sent) < len(patch):
+        directives = [element for element in patch if "$patch" in element]
+        if any(element["$patch"] == "replace" for element in directives):
+            return sent
+        gone = [element[key] for element in directives if not _directed(element)]
+        current = [item for item in current if item[key] not in gone]
+    together = list(current)
+    for element in sent:
+        place = next((i for i, one in enumerate(together) if one[key] == element[key]), None)
+        if place is None:
+            together.append(_without_directives(element))
         else:
-            merged[place] = strategic_merge(merged[place], element)
-    return merged
+            together[place] = _merged(together[place], element, shape.element, join)
+    return _ordered(together, sent, current, key, join)
 
 
-def _ordered(field: str, items: list[Any], order: list[Any]) -> list[Any]:
-    """*items* in the order given; what is not in it keeps its place after its predecessor."""
-    key = _merge_key(field, items)
+def _check_keys(key: str, elements: list[Any]) -> None:
+    for element in elements:
+        if not isinstance(element, dict) or key not in element:
+            raise internal_error(f"map: {element} does not contain declared merge key: {key}")
 
-    def name(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
 
-    ranks = {name(item): rank for rank, item in enumerate(order)}
-    placed = []
-    last = -1
-    for item in items:
-        last = ranks.get(name(item), last)
-        placed.append((last, item))
-    return [item for _, item in sorted(placed, key=lambda pair: pair[0])]
+def _check_order(patch: list[Any], order: list[Any], shape: Shape) -> None:
+    """Refuse a list whose elements are not those of *order*, or in another one."""
+    if not patch or not order:
+        return
+    names = (_name(item, shape.merge_key) for item in order)
+    if not all(_name(item, shape.merge_key) in names for item in patch if not _is_directed(item)):
+        raise internal_error(
+            f"The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+        )
+
+
+def _name(item: Any, key: str | None) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _ordered(
+    items: list[Any], order: list[Any], live: list[Any], key: str | None, join: _Join
+) -> list[Any]:
+    """*items*, those of *order* as there, the others as in *live*, and both joined."""
+
+    def ranked(names: list[Any]) -> Callable[[Any], int]:
+        return lambda item: names.index(_name(item, key))
+
+    sent_names, live_names = ([_name(item, key) for item in one] for one in (order, live))
+    sent = [item for item in items if _name(item, key) in sent_names]
+    other = [item for item in items if _name(item, key) not in sent_names]
+    return join(
+        sorted(other, key=ranked(live_names)), sorted(sent, key=ranked(sent_names)), live, key
+    )
+
+
+def _sent_first(own: list[Any], sent: list[Any], live: list[Any], key: str | None) -> list[Any]:
+    """What was sent first, but for what was before it in *live*."""
+    names = [_name(item, key) for item in live]
+    joined, rest = [], list(own)
+    for item in sent:
+        name = _name(item, key)
+        if name in names:
+            while rest and names.index(_name(rest[0], key)) < names.index(name):
+                joined.append(rest.pop(0))
+        joined.append(item)
+    return joined + rest
 
 
 # --- server-side apply ---------------------------------------------------------------------
@@ -154,26 +226,38 @@ def _ordered(field: str, items: list[Any], order: list[Any]) -> list[Any]:
 _ABSENT = object()
 
 
-def _element_key(field: str, items: list[Any]) -> str | None:
-    key = _merge_key(field, items)
-    return key if key and all(isinstance(item, dict) and key in item for item in items) else None
+def _own_first(own: list[Any], sent: list[Any], live: list[Any], key: str | None) -> list[Any]:
+    """What was there first, but for what came in *live* after the next that was sent."""
+    left = [_name(item, key) for item in live]
+    shared = [name for name in (_name(item, key) for item in sent) if name in left]
+    rest = list(own)
+    joined: list[Any] = []
+    for item in [*sent, None]:
+        while left and left[:1] != shared[:1]:
+            if left.pop(0) == _name(rest[0] if rest else None, key):
+                joined.append(rest.pop(0))
+        if item is not None:
+            joined.append(item)
+            if shared and _name(item, key) == shared[0]:
+                del shared[0], left[:1]
+    return joined
 
 
-def _leaves(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+def _leaves(value: Any, shape: Shape, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     """The leaf fields of *value*; an element of a keyed list is the step `[key=value]`."""
     if isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from _leaves(item, (*path, name))
+            yield from _leaves(item, shape.member(name), (*path, name))
         return
-    if isinstance(value, list) and value and path:
-        if path[-1] in _SETS:
+    if isinstance(value, list) and value and shape.is_merged:
+        key = shape.merge_key
+        if key is None:
             for item in value:
                 yield (*path, f"[{item}]"), item
             return
-        key = _element_key(path[-1], value)
-        if key:
+        if all(isinstance(item, dict) and key in item for item in value):
             for item in value:
-                yield from _leaves(item, (*path, f"[{key}={item[key]}]"))
+                yield from _leaves(item, shape.element, (*path, f"[{key}={item[key]}]"))
             return
     yield path, value
 
@@ -231,7 +315,7 @@ def _text(path: FieldPath) -> str:
 
 
 def apply(
-    current: Json, wanted: Json, owned: Owned, manager: str, *, force: bool
+    current: Json, wanted: Json, shape: Shape, owned: Owned, manager: str, *, force: bool
 ) -> tuple[Json, dict[str, frozenset[FieldPath]]]:
     """*current* with the fields of *wanted* set, and the owners of all fields after that.
 
@@ -240,7 +324,7 @@ def apply(
     """
     leaves = {
         path: value
-        for path, value in _leaves(wanted)
+        for path, value in _leaves(wanted, shape)
         if path[0] not in ("apiVersion", "kind")
         and path[:2] not in (("metadata", "name"), ("metadata", "namespace"))
     }
@@ -253,7 +337,7 @@ def apply(
     ]
     if disputed and not force:
         raise _apply_conflict(disputed)
-    merged: Json = strategic_merge(current, wanted)
+    merged: Json = _merged(current, wanted, shape, _own_first)
     others = {
         other: paths - {path for owner, path in disputed if owner == other}
         for other, paths in owned.items()

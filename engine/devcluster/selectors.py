@@ -191,7 +191,7 @@ def parse_field_selector(text: str, kind: Kind) -> list[tuple[FieldReader, bool,
         path, operator, value = match.groups()
         reader = kind.fields.get(path)
         if reader is None:
-            raise bad_request(_unknown_field(path, kind))
+            raise bad_request(kind.no_field.format(path))
         terms.append((reader, operator != "!=", re.sub(r"\\([\\,=])", r"\1", value)))
     return terms
 
@@ -199,13 +199,6 @@ def parse_field_selector(text: str, kind: Kind) -> list[tuple[FieldReader, bool,
 def _split(text: str) -> list[str]:
     """*text* split at commas that no backslash escapes."""
     return re.findall(r"(?:\\.|[^,\\])+", text)
-
-
-def _unknown_field(path: str, kind: Kind) -> str:
-    if set(kind.fields) > {"metadata.name", "metadata.namespace"} or not kind.namespaced:
-        return f"field label not supported: {path}"
-    known = ", ".join(f'"{name}"' for name in kind.fields)
-    return f'"{path}" is not a known field selector: only {known}'
 
 
 def selector(kind: Kind, labels: str, fields: str) -> Predicate | None:

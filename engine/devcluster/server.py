@@ -24,7 +24,14 @@ from engine.devcluster.access import Access
 from engine.devcluster.api import APPLY_PATCH, Api
 from engine.devcluster.faults import Call, Faults
 from engine.devcluster.kinds import BY_PATH
-from engine.devcluster.lists import ListOptions, Page, parse_revision
+from engine.devcluster.lists import (
+    ListOptions,
+    Page,
+    flag,
+    integer,
+    list_options,
+    parse_revision,
+)
 from engine.devcluster.selectors import selector
 from engine.devcluster.store import Version
 from engine.devcluster.tables import as_table
@@ -35,14 +42,13 @@ from engine.manifests.errors import (
     ApiStatus,
     bad_request,
     internal_error,
-    invalid_options,
     method_not_allowed,
     no_such_path,
     too_large,
     unauthorized,
     unsupported_media_type,
+    version_too_large,
 )
-from engine.manifests.field_rules import denied
 from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
@@ -59,7 +65,6 @@ _JSON = "application/json"
 _YAML = ("application/yaml", APPLY_PATCH)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +213,7 @@ class Server:
             if fault.hangs and not fault.applied:
                 await fault.wait_released()
             if fault.page:
-                asked = _integer(query, "limit")
+                asked = integer(query, "limit")
                 query["limit"] = str(min(asked, fault.page) if asked else fault.page)
         ending = next((fault for fault in met if fault.is_final), None)
         if ending and not ending.applied:
@@ -281,7 +286,7 @@ class Server:
         content_type = request.content_type if body else ""
         match verb:
             case "list":
-                options, seen = _list_options(query), self.cache.revision
+                options, seen = list_options(query), self.cache.revision
                 page = self._api.list(route.kind, route.namespace, options, seen=seen)
                 return _answer(self._list_body(route.kind, page, table=table))
             case "get":
@@ -304,7 +309,7 @@ class Server:
                 return _answer(_deleted(route.kind, last, gone=gone))
         deletion = _delete_options(route.kind, query, body, content_type)
         page = self._api.delete_collection(
-            route.kind, route.namespace, _list_options(query), deletion
+            route.kind, route.namespace, list_options(query), deletion
         )
         return _answer(self._list_body(route.kind, page, table=False))
 
@@ -354,7 +359,7 @@ class Server:
             content_type,
             subresource=route.subresource,
             manager=query.get("fieldManager", ""),
-            force=query.get("force", "") in _TRUE,
+            force=flag(query, "force"),
             dry_run=_is_dry(query),
             is_strict=_is_strict(query),
         )
@@ -385,9 +390,9 @@ class Server:
     async def _watch(
         self, request: web.BaseRequest, route: Route, query: dict[str, str]
     ) -> web.StreamResponse:
-        watch = self._begin_watch(route, query)
-        bookmarks = query.get("allowWatchBookmarks", "") in _TRUE
-        seconds = float(_integer(query, "timeoutSeconds") or self._jitter.uniform(*_WATCH_SECONDS))
+        options = list_options(query, is_watch=True)
+        watch = self._begin_watch(route, options)
+        seconds = float(options.timeout_seconds or self._jitter.uniform(*_WATCH_SECONDS))
         response = web.StreamResponse(
             headers={"Cache-Control": "no-cache, private", **self._head()}
         )
@@ -399,7 +404,7 @@ class Server:
             watch.send_bookmark(self.cache.revision)
             timers["bookmark"] = loop.call_later(interval, bookmark, interval)
 
-        if bookmarks:
+        if options.wants_bookmarks:
             last = seconds - _LAST_BOOKMARK
             first = self._bookmark_interval
             if 0 < last < first:
@@ -422,37 +427,27 @@ class Server:
             self.watches.pop(watch, None)
         return response
 
-    def _begin_watch(self, route: Route, query: dict[str, str]) -> Watch:
+    def _begin_watch(self, route: Route, options: ListOptions) -> Watch:
         kind = route.kind
-        text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
-        wants_initial = query.get("sendInitialEvents", "") in _TRUE
-        if wants_initial and match != "NotOlderThan":
-            cause = denied(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )
-            raise invalid_options("ListOptions", cause)
-        if match and not wants_initial:
-            cause = denied(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-            raise invalid_options("ListOptions", cause)
+        matches = selector(kind, options.label_selector, options.field_selector)
         try:
-            revision = parse_revision(text)
+            revision = parse_revision(options.resource_version)
         except ApiStatus as error:
             raise internal_error(
                 error.message.removeprefix("invalid resource version: ")
             ) from error
-        matches = selector(kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
         prefix = f"{route.namespace}/" if route.namespace else ""
         watch = Watch(kind, self.cache.table(kind.storage), prefix, matches)
         watch.stalled = kind.resource in self.stalled_kinds
+        current, initial = self.cache.revision, bool(options.send_initial_events)
+        if initial and revision > current:
+            watch.fail(version_too_large(revision, current))
+            return watch
         watch.begin(
-            revision,
-            current=self.cache.revision,
-            initial=wants_initial or not revision,
-            bookmark=wants_initial and query.get("allowWatchBookmarks", "") in _TRUE,
+            revision or current,
+            current=current,
+            initial=initial,
+            bookmark=initial and options.wants_bookmarks,
         )
         return watch
 
@@ -529,7 +524,7 @@ def _cut(request: web.BaseRequest) -> web.Response:
 
 def _verb(method: str, route: Route, query: dict[str, str]) -> str:
     """The API's verb for what *method* does there. Refuses with 405."""
-    is_watch = query.get("watch", "") in _TRUE
+    is_watch = flag(query, "watch")
     if route.subresource in ("binding", "eviction"):
         verb = {"POST": "create"}.get(method)
     elif route.subresource == "finalize":
@@ -613,27 +608,6 @@ def _named(body: Any) -> str:
     return name
 
 
-def _integer(query: dict[str, str], key: str) -> int:
-    text = query.get(key, "")
-    if not text:
-        return 0
-    try:
-        return int(text)
-    except ValueError as error:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
-
-
-def _list_options(query: dict[str, str]) -> ListOptions:
-    return ListOptions(
-        label_selector=query.get("labelSelector", ""),
-        field_selector=query.get("fieldSelector", ""),
-        limit=max(0, _integer(query, "limit")),
-        continue_token=query.get("continue", ""),
-        resource_version=query.get("resourceVersion", ""),
-        resource_version_match=query.get("resourceVersionMatch", ""),
-    )
-
-
 def _is_dry(query: dict[str, str]) -> bool:
     return query.get("dryRun", "") == "All"
 
@@ -647,7 +621,7 @@ def _delete_options(kind: Kind, query: dict[str, str], body: bytes, content_type
     if not isinstance(options, dict):
         raise bad_request("want a DeleteOptions object")
     if "gracePeriodSeconds" in query:
-        options["gracePeriodSeconds"] = _integer(query, "gracePeriodSeconds")
+        options["gracePeriodSeconds"] = integer(query, "gracePeriodSeconds")
     if "propagationPolicy" in query:
         options["propagationPolicy"] = query["propagationPolicy"]
     return options

@@ -199,25 +199,32 @@ def too_large(limit: int) -> ApiStatus:
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiStatus:
     """The object is understood and wrong; *causes* lists every field at fault."""
-    distinct = list(dict.fromkeys(str(cause) for cause in causes))
-    text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
     group = f".{kind.group}" if kind.group else ""
     details = _details(kind, name, of_kind=True)
-    details["causes"] = [
-        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes
-    ]
-    return ApiStatus(422, f'{kind.kind}{group} "{name}" is invalid: {text}', details=details)
+    details["causes"] = [_as_json(cause) for cause in causes]
+    return ApiStatus(
+        422, f'{kind.kind}{group} "{name}" is invalid: {_listed(causes)}', details=details
+    )
 
 
-def invalid_options(options: str, cause: Cause) -> ApiStatus:
+def _listed(causes: Sequence[Cause]) -> str:
+    distinct = list(dict.fromkeys(str(cause) for cause in causes))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+
+
+def _as_json(cause: Cause) -> dict[str, str]:
+    return {"reason": cause.reason, "message": cause.message, "field": cause.field}
+
+
+def invalid_options(options: str, *causes: Cause) -> ApiStatus:
     """Query parameters that contradict each other; *options* is their kind (`ListOptions`)."""
     return ApiStatus(
         422,
-        f'{options}.meta.k8s.io "" is invalid: {cause}',
+        f'{options}.meta.k8s.io "" is invalid: {_listed(causes)}',
         details={
             "group": "meta.k8s.io",
             "kind": options,
-            "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field}],
+            "causes": [_as_json(cause) for cause in causes],
         },
     )
 

@@ -4,7 +4,7 @@ Owns names, paths and the traits in which resources differ (subresources, genera
 deletion answers, which field selectors exist). Adding a resource is adding a line here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -53,10 +53,16 @@ _POD_FIELDS = _fields(
     "spec.schedulerName",
     "spec.serviceAccountName",
     "status.phase",
-    "status.podIP",
     "status.nominatedNodeName",
     spec__hostNetwork="false",
 )
+_POD_FIELDS |= {
+    "spec.host": _POD_FIELDS["spec.nodeName"],  # its name before v1
+    "status.podIP": lambda pod: _text(
+        next((one.get("ip") for one in (pod.get("status") or {}).get("podIPs") or ()), None)
+    ),
+    "status.podIPs": lambda _: "",  # known, and never filled in
+}
 _EVENT_FIELDS = {
     **_fields(
         "metadata.name",
@@ -79,15 +85,14 @@ _EVENT_FIELDS = {
 }
 # The events.k8s.io names of the same fields; events are stored in their core form.
 _NEW_EVENT_FIELDS = {
-    **_EVENT_FIELDS,
-    **{
-        name.replace("involvedObject.", "regarding."): reader
-        for name, reader in _EVENT_FIELDS.items()
-        if name.startswith("involvedObject.")
-    },
-    "reportingController": _EVENT_FIELDS["reportingComponent"],
+    {"reportingComponent": "reportingController"}.get(
+        name, name.replace("involvedObject.", "regarding.")
+    ): reader
+    for name, reader in _EVENT_FIELDS.items()
+    if name != "source"
 }
 _NAMES = _fields("metadata.name", "metadata.namespace")
+_NO_FIELD = "field label not supported: {}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +106,8 @@ class Kind:
         returns_deleted: A deletion answers the object instead of a `Status`.
         creates_on_update: PUT of a name that does not exist creates it.
         unconditional_updates: PUT without a resourceVersion is allowed.
-        knows_field_errors: Unknown field selectors are refused in the words of core/v1.
+        fields: What a field selector may ask for.
+        no_field: How any other field is refused.
     """
 
     group: str
@@ -117,7 +123,8 @@ class Kind:
     creates_on_update: bool = False
     unconditional_updates: bool = True
     table: str = ""
-    fields: dict[str, FieldReader] = field(default_factory=lambda: _NAMES)
+    fields: Mapping[str, FieldReader] = field(default_factory=lambda: _NAMES)
+    no_field: str = '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
     @cached_property
     def api_version(self) -> str:
@@ -173,6 +180,7 @@ PODS = Kind(
     counts_generations=True,
     returns_deleted=True,
     fields=_POD_FIELDS,
+    no_field=_NO_FIELD,
 )
 NODES = Kind(
     "",
@@ -183,6 +191,7 @@ NODES = Kind(
     short_names=("no",),
     subresources=("status",),
     fields=_fields("metadata.name", spec__unschedulable="false"),
+    no_field=_NO_FIELD,
 )
 NAMESPACES = Kind(
     "",
@@ -193,10 +202,11 @@ NAMESPACES = Kind(
     short_names=("ns",),
     subresources=("status", "finalize"),
     returns_deleted=True,
-    fields=_fields("metadata.name", "name", "status.phase"),
+    fields=_fields("metadata.name", "status.phase"),
+    no_field=_NO_FIELD,
 )
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", short_names=("cm",))
-SECRETS = Kind("", "v1", "secrets", "Secret", fields=_fields(*_NAMES, "type"))
+SECRETS = Kind("", "v1", "secrets", "Secret", fields=_fields(*_NAMES, "type"), no_field=_NO_FIELD)
 SERVICES = Kind(
     "",
     "v1",
@@ -207,6 +217,7 @@ SERVICES = Kind(
     subresources=("status",),
     returns_deleted=True,
     fields=_fields(*_NAMES, "spec.clusterIP", "spec.type"),
+    no_field=_NO_FIELD,
 )
 SERVICE_ACCOUNTS = Kind(
     "", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True
@@ -220,6 +231,7 @@ EVENTS = Kind(
     creates_on_update=True,
     table="events",
     fields=_EVENT_FIELDS,
+    no_field=_NO_FIELD,
 )
 NEW_EVENTS = Kind(
     "events.k8s.io",
@@ -230,6 +242,7 @@ NEW_EVENTS = Kind(
     creates_on_update=True,
     table="events",
     fields=_NEW_EVENT_FIELDS,
+    no_field=_NO_FIELD,
 )
 REPLICATION_CONTROLLERS = Kind(
     "",
@@ -242,6 +255,7 @@ REPLICATION_CONTROLLERS = Kind(
     counts_generations=True,
     returns_deleted=True,
     fields=_fields(*_NAMES, status__replicas="0"),
+    no_field=_NO_FIELD,
 )
 PERSISTENT_VOLUMES = Kind(
     "",
@@ -290,6 +304,9 @@ JOBS = Kind(
     subresources=("status",),
     counts_generations=True,
     returns_deleted=True,
+    # The selector's name for `status.succeeded`.
+    fields={**_NAMES, "status.successful": _read("status.succeeded", "0")},
+    no_field='field label "{}" not supported for Job',
 )
 CRON_JOBS = Kind(
     "batch",
@@ -356,7 +373,13 @@ VOLUME_ATTACHMENTS = _storage("volumeattachments", "VolumeAttachment")
 
 
 def _device(
-    plural: str, kind: str, *, namespaced: bool, status: bool = False, generations: bool = False
+    plural: str,
+    kind: str,
+    *,
+    namespaced: bool,
+    status: bool = False,
+    generations: bool = False,
+    **selectable: Any,
 ) -> Kind:
     return Kind(
         "resource.k8s.io",
@@ -367,9 +390,7 @@ def _device(
         subresources=("status",) if status else (),
         counts_generations=generations,
         returns_deleted=True,
-        fields=_fields("metadata.name", "spec.nodeName", "spec.driver")
-        if plural == "resourceslices"
-        else _NAMES,
+        **selectable,
     )
 
 
@@ -377,7 +398,14 @@ RESOURCE_CLAIMS = _device("resourceclaims", "ResourceClaim", namespaced=True, st
 RESOURCE_CLAIM_TEMPLATES = _device(
     "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True
 )
-RESOURCE_SLICES = _device("resourceslices", "ResourceSlice", namespaced=False, generations=True)
+RESOURCE_SLICES = _device(
+    "resourceslices",
+    "ResourceSlice",
+    namespaced=False,
+    generations=True,
+    fields=_fields("metadata.name", "spec.nodeName", "spec.driver", "spec.pool.name"),
+    no_field="field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}",
+)
 DEVICE_CLASSES = _device("deviceclasses", "DeviceClass", namespaced=False, generations=True)
 DEVICE_TAINT_RULES = _device(
     "devicetaintrules", "DeviceTaintRule", namespaced=False, status=True, generations=True

@@ -32,6 +32,7 @@ DOCUMENT: Final = Path(__file__).parent / "openapi" / f"v{VERSION}.json.gz"
 _AMOUNT: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _JSON_TYPES: Final = {"string": str, "boolean": bool, "number": float, "object": dict}
 _BITS: Final = {"int32": 31, "int64": 63}
+_EMPTY: Final = {"boolean": False, "number": 0, "integer": 0, "array": [], "object": {}}
 
 
 class Problem(NamedTuple):
@@ -70,6 +71,41 @@ def _resolved(schema: Json) -> Json:
 
 def _of(kind: Kind) -> Json:
     return _schema(read_document()["kinds"][f"{kind.api_version} {kind.kind}"])
+
+
+class Shape:
+    """How patches merge the values at one place, as the document has it.
+
+    Attributes:
+        is_merged: A list keeps what a patch does not name. False for one that is replaced.
+        merge_key: By which member elements are the same; None if they are plain values.
+        is_replaced: An object is replaced, not merged.
+    """
+
+    __slots__ = ("_schema", "is_merged", "is_replaced", "merge_key")
+
+    def __init__(self, schema: Json) -> None:
+        strategies = schema.get("x-kubernetes-patch-strategy", "").split(",")
+        self.is_merged: bool = "merge" in strategies
+        self.is_replaced: bool = "replace" in strategies
+        self.merge_key: str | None = schema.get("x-kubernetes-patch-merge-key")
+        self._schema = _resolved(schema)
+
+    def member(self, name: str) -> "Shape":
+        """That of a member; of one that the document does not know, nothing merges."""
+        any_member = self._schema.get("additionalProperties") or {}
+        return Shape(self._schema.get("properties", {}).get(name, any_member))
+
+    @property
+    def element(self) -> "Shape":
+        """That of the elements of a list."""
+        return Shape(self._schema.get("items") or {})
+
+
+@cache
+def shape_of(kind: Kind) -> Shape:
+    """How patches merge objects of *kind*."""
+    return Shape(_of(kind))
 
 
 # --- types -----------------------------------------------------------------------------------
@@ -187,23 +223,31 @@ def type_problems(kind: Kind, body: Json) -> list[Problem]:
 def without_nulls(kind: Kind, body: Json) -> Json:
     """*body* without null members: an absent field and a null one are the same.
 
-    In a map, null is the empty value: no text, or an amount of zero.
+    In a map or a list, null is the empty value of its type: no text, an amount of zero.
     """
     found: Json = _without_nulls(body, _of(kind))
     return found
+
+
+def _empty(schema: Json) -> Any:
+    """What Go has for a value that is not there."""
+    if schema.get("$ref") == _AMOUNT:
+        return "0"
+    return _EMPTY.get(_resolved(schema).get("type", ""), "")
 
 
 def _without_nulls(value: Any, schema: Json) -> Any:
     schema = _resolved(schema)
     if isinstance(value, list):
         items = schema.get("items", {})
-        return [_without_nulls(item, items) for item in value]
+        return [_empty(items) if it is None else _without_nulls(it, items) for it in value]
     if not isinstance(value, dict):
         return value
     if "additionalProperties" in schema:
         others = schema["additionalProperties"]
-        empty = "0" if others.get("$ref") == _AMOUNT else ""
-        return {k: empty if v is None else _without_nulls(v, others) for k, v in value.items()}
+        return {
+            k: _empty(others) if v is None else _without_nulls(v, others) for k, v in value.items()
+        }
     members = schema.get("properties", {})
     return {
         key: _without_nulls(item, members.get(key, {}))

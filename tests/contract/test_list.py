@@ -1,8 +1,11 @@
 """Lists: pages, versions, selectors."""
 
+import asyncio
+
 import pytest
 
-from tests.contract.harness import Api, names
+from engine.manifests.kinds import KINDS, Kind
+from tests.contract.harness import Api, names, pod
 
 
 async def five(api: Api) -> None:
@@ -239,11 +242,72 @@ async def test_malformed_field_selectors_are_bad_requests(
     assert answer.message.startswith(want)
 
 
-async def test_unknown_fields_of_other_kinds_are_bad_requests(api: Api) -> None:
-    answer = await api.get(api.path("configmaps"), fieldSelector="data.a=b")
-    assert (answer.status, answer.reason) == (400, "BadRequest")
-    want = '"data.a" is not a known field selector: only "metadata.name", "metadata.namespace"'
-    assert answer.message == want
+@pytest.mark.kubernetes("1.37")  # others know other fields
+async def test_every_kind_has_its_fields_for_selectors(served: Api) -> None:
+    """Each field that some kind knows is asked of every kind."""
+    fields = sorted({path for kind in KINDS for path in kind.fields} | {"spec.color", "name"})
+    served_kinds = [kind for kind in KINDS if kind.version != "v1alpha3"]
+
+    async def ask(kind: Kind, path: str) -> tuple[str, str, str]:
+        answer = await served.get(kind.path(), fieldSelector=f"{path}=x", limit=1)
+        text = answer.message if answer.reason == "BadRequest" else str(answer.status)
+        return kind.resource, path, text
+
+    got = [
+        one
+        for kind in served_kinds
+        for one in await asyncio.gather(*(ask(kind, path) for path in fields))
+    ]
+    want = [
+        (kind.resource, path, "200" if path in kind.fields else kind.no_field.format(path))
+        for kind in served_kinds
+        for path in fields
+    ]
+    assert got == want
+
+
+async def test_field_selectors_read_what_they_are_called_after(api: Api) -> None:
+    await api.make_pod("p", spec={"nodeName": "node-1"})
+    sent = {"status": {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}, {"ip": "fd00::1"}]}}
+    await api.patch(api.pods("p", "status"), sent)
+    template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
+    jobs, slices = api.path("jobs", group="batch/v1"), "/apis/resource.k8s.io/v1/resourceslices"
+    await api.make(jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
+    events = api.path("events", group="events.k8s.io/v1")
+    event = {
+        "metadata": {"name": "e"},
+        "eventTime": "2030-01-02T03:04:05.000006Z",
+        "reportingController": "c",
+        "reportingInstance": "i",
+        "action": "A",
+        "reason": "R",
+        "type": "Normal",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": api.namespace},
+    }
+    await api.make(events, event)
+    pool = api.unique("pool")
+    spec = {
+        "driver": "x.io",
+        "nodeName": "n",
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d"}],
+    }
+    await api.make(slices, {"metadata": {"name": pool}, "spec": spec})
+    wanted = [
+        (api.pods(), "spec.host=node-1", ["p"]),
+        (api.pods(), "status.podIP=10.1.2.3", ["p"]),
+        (api.pods(), "status.podIP=fd00::1", []),
+        (api.pods(), "status.podIPs=10.1.2.3", []),
+        (api.pods(), "status.podIPs=", ["p"]),
+        (jobs, "status.successful=0", ["j"]),
+        (jobs, "status.successful!=0", []),
+        (events, "regarding.name=p,reportingController=c", ["e"]),
+        (api.path("events"), "involvedObject.name=p,reportingComponent=c,source=c", ["e"]),
+        (slices, f"spec.pool.name={pool}", [pool]),
+        (slices, f"spec.pool.name={pool},spec.driver=y.io", []),
+    ]
+    got = [names(await api.get(path, fieldSelector=asked)) for path, asked, _ in wanted]
+    assert got == [found for _, _, found in wanted]
 
 
 async def test_a_collection_can_be_deleted_by_selector(api: Api) -> None:

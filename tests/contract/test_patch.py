@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from tests.contract.harness import APPLY, MERGE, STRATEGIC, Answer, Api, condition
+import pytest
+
+from tests.contract.harness import APPLY, MERGE, STRATEGIC, Answer, Api, Json, condition
 
 WAITING = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
 
@@ -42,6 +44,134 @@ async def test_set_element_order_is_understood(api: Api) -> None:
     answer = await api.patch(api.pods("a", "status"), sent)
     got = [(item["type"], item.get("reason")) for item in answer.body["status"]["conditions"]]
     assert got == [("PodScheduled", "SchedulerError"), ("Ready", None)]
+
+
+def conditions(types: str, **more: str) -> list[Json]:
+    return [{"type": one, "status": "True", **more} for one in types]
+
+
+def gone(types: str) -> list[Json]:
+    return [{"$patch": "delete", "type": one} for one in types]
+
+
+def order(types: str) -> Json:
+    return {"$setElementOrder/conditions": [{"type": one} for one in types]}
+
+
+@pytest.mark.parametrize(
+    ("live", "change", "want"),
+    [
+        ("AB", {"conditions": conditions("C")}, "CAB"),
+        ("AB", {"conditions": conditions("BC")}, "ABC"),
+        ("AB", {"conditions": conditions("CB")}, "CAB"),
+        ("AB", {"conditions": conditions("CA")}, "CAB"),
+        ("ABC", {"conditions": conditions("CA")}, "BCA"),
+        ("ABC", {"conditions": conditions("DCEB")}, "DACEB"),
+        ("ABC", {"conditions": gone("A") + conditions("D")}, "DBC"),
+        ("ABC", {"conditions": [{"$patch": "replace"}, *conditions("DB")]}, "DB"),
+        ("ABC", {"conditions": conditions("D"), **order("CDB")}, "ACDB"),
+        ("ABC", {"conditions": conditions("D"), **order("D")}, "DABC"),
+        ("ABC", {"conditions": conditions("C"), **order("ACB")}, "ACB"),
+        ("ABC", {"conditions": gone("B"), **order("CA")}, "CA"),
+        ("AB", order("BA"), "BA"),
+        ("AB", order("CB"), "AB"),
+        ("", {"conditions": conditions("BA"), **order("BA")}, "BA"),
+        ("", {"conditions": gone("A") + conditions("B")}, "B"),
+        ("AB", {"conditions": conditions("CD"), **order("DC")}, "500"),
+        ("AB", {"conditions": conditions("C"), **order("A")}, "500"),
+        ("AB", {"conditions": [{"status": "True"}]}, "500"),
+        ("AB", {"conditions": [{"type": "A", "$patch": "merge"}]}, "500"),
+        ("AB", {"$patch": "merge"}, "500"),
+        ("AB", {"$retainKeys": ["phase"], "reason": "x"}, "400"),
+        ("AB", {"$retainKeys": ["conditions"], "phase": None}, "AB"),
+        ("AB", {"$retainKeys": ["phase"], "phase": "Pending"}, ""),
+    ],
+    ids=str,
+)
+async def test_a_merged_list_has_its_order(api: Api, live: str, change: Json, want: str) -> None:
+    await api.make_pod("a")
+    await api.patch(api.pods("a", "status"), {"status": {"conditions": conditions(live)}}, MERGE)
+    answer = await api.patch(api.pods("a", "status"), {"status": change})
+    if answer.status != 200:
+        assert str(answer.status) == want, answer
+        return
+    found = answer.body["status"].get("conditions", [])
+    assert "".join(one["type"] for one in found) == want
+
+
+@pytest.mark.parametrize(
+    ("live", "change", "want"),
+    [
+        ("ab", {"finalizers": ["x.io/c"]}, "cab"),
+        ("ab", {"finalizers": ["x.io/b", "x.io/c"]}, "abc"),
+        ("abc", {"$deleteFromPrimitiveList/finalizers": ["x.io/b"]}, "ac"),
+        (
+            "abc",
+            {
+                "$deleteFromPrimitiveList/finalizers": ["x.io/a"],
+                "$setElementOrder/finalizers": ["x.io/c", "x.io/b"],
+            },
+            "cb",
+        ),
+    ],
+    ids=str,
+)
+async def test_a_merged_set_has_its_order(api: Api, live: str, change: Json, want: str) -> None:
+    path = api.path("configmaps")
+    await api.make(path, {"metadata": {"name": "a", "finalizers": [f"x.io/{one}" for one in live]}})
+    answer = await api.patch(f"{path}/a", {"metadata": change})
+    assert [one.removeprefix("x.io/") for one in answer.body["metadata"]["finalizers"]] == [*want]
+    await api.patch(f"{path}/a", {"metadata": {"finalizers": None}}, MERGE)
+
+
+@pytest.mark.parametrize(
+    ("live", "sent", "want"),
+    [("AB", "C", "ABC"), ("AB", "CB", "ACB"), ("ABC", "CDA", "BCDA"), ("ABC", "DB", "ADBC")],
+)
+async def test_an_applied_list_has_its_order(api: Api, live: str, sent: str, want: str) -> None:
+    await api.make_pod("a")
+    await api.patch(api.pods("a", "status"), {"status": {"conditions": conditions(live)}}, MERGE)
+    answer = await api.patch(
+        api.pods("a", "status"),
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "a"},
+            "status": {"conditions": conditions(sent)},
+        },
+        APPLY,
+        fieldManager="ci",
+        force="true",
+    )
+    assert answer.status == 200, answer
+    assert "".join(one["type"] for one in answer.body["status"]["conditions"]) == want
+
+
+async def test_which_lists_and_objects_merge_is_of_their_place(api: Api) -> None:
+    """Conditions of a pod merge; a selector of a budget is replaced, that of a Deployment not."""
+    path = api.path("poddisruptionbudgets", group="policy/v1")
+    spec: Json = {"selector": {"matchLabels": {"a": "1"}}, "maxUnavailable": 1}
+    await api.make(path, {"metadata": {"name": "a"}, "spec": spec})
+    change = {"spec": {"selector": {"matchLabels": {"b": "2"}}}}
+    answer = await api.patch(f"{path}/a", change)
+    assert answer.body["spec"]["selector"] == {"matchLabels": {"b": "2"}}
+    drivers = "/apis/storage.k8s.io/v1/csinodes"
+    name = api.unique("n")
+
+    def of(*names: str) -> Json:
+        return {"spec": {"drivers": [{"name": one, "nodeID": one} for one in names]}}
+
+    await api.make(drivers, {"metadata": {"name": name}, **of("x.io", "y.io")})
+    answer = await api.patch(f"{drivers}/{name}", of("z.io"))
+    assert [one["name"] for one in answer.body["spec"]["drivers"]] == ["z.io", "x.io", "y.io"]
+
+
+async def test_null_in_a_list_is_an_empty_element(api: Api) -> None:
+    container = {"name": "main", "image": "i", "args": ["x", None]}
+    made = await api.make_pod("a", spec={"containers": [container]})
+    assert made["spec"]["containers"][0]["args"] == ["x", ""]
+    answer = await api.patch(api.pods("a"), {"spec": {"tolerations": [None]}}, MERGE)
+    assert (answer.status, answer.reason) == (422, "Invalid")
 
 
 async def test_times_of_a_condition_may_be_left_out(api: Api) -> None:
