@@ -50,6 +50,7 @@ from engine.manifests.errors import (
     version_too_large,
 )
 from engine.manifests.kinds import Kind
+from engine.manifests.yaml_text import DatelessLoader
 
 Json = dict[str, Any]
 
@@ -573,7 +574,7 @@ def _described(path: str) -> web.Response:
 def _parsed(kind: Kind, raw: bytes, content_type: str, *, patch: bool = False) -> Any:
     if content_type in _YAML:
         try:
-            return yaml.safe_load(raw)
+            return yaml.load(raw, DatelessLoader)
         except yaml.YAMLError as error:
             raise bad_request(f"error decoding YAML: {error}") from error
     if not patch and content_type not in (_JSON, "application/octet-stream", ""):

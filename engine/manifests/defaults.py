@@ -8,12 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.manifests import kinds, pod_defaults
-from engine.manifests.errors import undecodable
 from engine.manifests.kinds import Kind
 from engine.manifests.limit_ranges import set_item_defaults
 from engine.manifests.pod_defaults import canonical_amounts
 from engine.manifests.schema import plain_amounts
-from engine.manifests.validation import micro_time_problem
 
 Json = dict[str, Any]
 
@@ -157,18 +155,6 @@ def _pod_group(group: Json) -> None:
         spec.pop(field, None)
 
 
-def _lease(lease: Json) -> None:
-    problem = micro_time_problem(lease, ("spec", "acquireTime"), ("spec", "renewTime"))
-    if problem:
-        raise undecodable(kinds.LEASES, problem)
-
-
-def _event(event: Json) -> None:
-    problem = micro_time_problem(event, ("eventTime",), ("series", "lastObservedTime"))
-    if problem:
-        raise undecodable(kinds.EVENTS, problem)
-
-
 def _pod(pod: Json) -> None:
     pod_defaults.set_defaults(pod.setdefault("spec", {}))
 
@@ -194,9 +180,6 @@ _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
     kinds.PRIORITY_CLASSES: _priority_class,
     kinds.POD_GROUPS: _pod_group,
     kinds.ALPHA_POD_GROUPS: _pod_group,
-    kinds.LEASES: _lease,
-    kinds.EVENTS: _event,
-    kinds.NEW_EVENTS: _event,
 }
 
 

@@ -4,9 +4,9 @@ Owns the types alone, made from the OpenAPI document that kube-apiserver publish
 writes it, trimmed, next to this file). Which values make sense together is validation's.
 
 There are two readings of it. `read_types` is the API server's decoder, which drops unknown fields
-unless a client wants to know, and stops at the first wrong type. `type_problems` is for files that
-people write: it finds every wrong type, unknown field and value outside an enum, and says what was
-meant.
+unless a client wants to know, writes times as it stores them, and stops at the first wrong type.
+`type_problems` is for files that people write: it finds every wrong type, unknown field and value
+outside an enum, and says what was meant.
 """
 
 import gzip
@@ -23,6 +23,7 @@ from engine.manifests.errors import undecodable
 from engine.manifests.field_errors import Steps, shown, written
 from engine.manifests.kinds import Kind
 from engine.manifests.quantities import QuantityRefused, plain
+from engine.manifests.times import TIMES, TimeForm, TimeRefused
 
 Json = dict[str, Any]
 
@@ -147,6 +148,9 @@ def _plain_type(schema: Json, *, with_enums: bool) -> Any:
     name = schema.get("$ref", "")
     if name == _AMOUNT:
         return str | int | float
+    if name in TIMES:
+        # A time of another form may be right as well: a closer look says so.
+        return Annotated[str, msgspec.Meta(pattern=TIMES[name].stored)]
     if name and "properties" in _schema(name):
         return Json if name in _open else _record(name, with_enums=with_enums)
     schema = _resolved(schema)
@@ -176,10 +180,10 @@ def _type_of(kind: Kind, *, with_enums: bool) -> Any:
 
 
 def read_types(kind: Kind, body: Json, *, is_strict: bool = False) -> Json:
-    """*body* without the fields that its kind has not, as the API server decodes it.
+    """*body* without the fields that its kind has not, and with times as they are stored.
 
-    Refuses with 400 a field of a type that it cannot have and, if *is_strict*, an unknown field
-    (`fieldValidation=Strict`).
+    As the API server decodes it. Refuses with 400 a field of a type that it cannot have and, if
+    *is_strict*, an unknown field (`fieldValidation=Strict`).
     """
     try:
         msgspec.convert(body, _type_of(kind, with_enums=False))
@@ -195,7 +199,7 @@ def read_types(kind: Kind, body: Json, *, is_strict: bool = False) -> Json:
     if is_strict and unknown:
         listed = ", ".join(f'unknown field "{written(path)}"' for path in unknown)
         raise undecodable(kind, f"strict decoding error: {listed}")
-    known: Json = _without(body, frozenset(unknown), ())
+    known: Json = _with_stored_times(_without(body, frozenset(unknown), ()), _of(kind))
     return known
 
 
@@ -209,6 +213,21 @@ def _without(value: Any, unknown: frozenset[Steps], at: Steps) -> Any:
         for key, item in value.items()
         if (*at, key) not in unknown
     }
+
+
+def _with_stored_times(value: Any, schema: Json) -> Any:
+    """*value*, which has no wrong types, with every time in the form in which it is stored."""
+    if isinstance(value, str):
+        form = TIMES.get(schema.get("$ref", ""))
+        return value if form is None else form.read(value)
+    schema = _resolved(schema)
+    if isinstance(value, list):
+        items = schema.get("items", {})
+        return [_with_stored_times(item, items) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
+    return {key: _with_stored_times(item, members.get(key, others)) for key, item in value.items()}
 
 
 def type_problems(kind: Kind, body: Json) -> list[Problem]:
@@ -282,10 +301,13 @@ def _plain_amounts(value: Any, schema: Json) -> Any:
 
 def _problems(value: Any, schema: Json, at: Steps, kind: Kind) -> Iterator[Problem]:
     """What is wrong with *value*, which is at the path *at* of an object of *kind*."""
+    form = TIMES.get(schema.get("$ref", ""))
     schema = _resolved(schema)
     if value is None:
         return
     wanted = _wanted(value, schema)
+    if not wanted and form is not None:
+        wanted = _wanted_time(value, form)
     if wanted:
         yield Problem(at, f"want {wanted}, got {shown(value)}")
         return
@@ -322,6 +344,14 @@ def _wanted(value: Any, schema: Json) -> str:
     bits = _BITS.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
         return f"an integer of {bits + 1} bits"
+    return ""
+
+
+def _wanted_time(value: str, form: TimeForm) -> str:
+    try:
+        form.read(value)
+    except TimeRefused:
+        return f"a time such as `{form.example}`"
     return ""
 
 

@@ -14,6 +14,7 @@ import yaml
 from engine.lib import utf8
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.json_keys import repeated_key
+from engine.manifests.yaml_text import DatelessLoader
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 # Deeper JSON is not decoded either.
@@ -31,8 +32,8 @@ class TextError(ValueError):
     """A text that cannot be read; the message starts with its name and, if known, the line."""
 
 
-class Loader(yaml.CSafeLoader):
-    """YAML without its dates: the times of Kubernetes are text. A key counts once, or not at all.
+class Loader(DatelessLoader):
+    """YAML in which a key counts once, or not at all.
 
     YAML requires that; PyYAML silently takes the last one, which in a ConfigMap would lose a
     policy.
@@ -64,12 +65,6 @@ class Loader(yaml.CSafeLoader):
                     f"the key `{key.value}` is already used in line {line}",
                     key.start_mark,
                 )
-
-
-Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def read_text(path: Path) -> str:

@@ -1,13 +1,21 @@
 """Types of the API: what is misspelt, misplaced or of another type is named."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 import yaml
 
 from engine.manifests import kinds
 from engine.manifests.errors import ApiStatus
-from engine.manifests.schema import read_types, type_problems, without_nulls
+from engine.manifests.kinds import KINDS, Kind
+from engine.manifests.schema import read_document, read_types, type_problems, without_nulls
+from engine.manifests.times import TIMES
+
+Json = dict[str, Any]
+
+TIME, MICRO_TIME = TIMES
+NONE: Final[frozenset[str]] = frozenset()
 
 
 def problems(text: str) -> list[str]:
@@ -113,3 +121,52 @@ def test_a_null_in_a_map_is_an_empty_value() -> None:
         "metadata": {"labels": {"a": ""}},
         "spec": {"containers": [{"resources": {"requests": {"cpu": "0"}}}]},
     }
+
+
+def times(
+    schema: Json, at: tuple[str | int, ...] = (), above: frozenset[str] = NONE
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The paths of the times in *schema*, each with the name of its type."""
+    name = schema.get("$ref", "")
+    if name in TIMES:
+        yield at, name
+    if name in above:
+        return
+    schema = read_document()["schemas"][name] if name else schema
+    above |= {name} if name else above
+    if "items" in schema:
+        yield from times(schema["items"], (*at, 0), above)
+    if "additionalProperties" in schema:
+        yield from times(schema["additionalProperties"], (*at, "key"), above)
+    for member, inner in (schema.get("properties") or {}).items():
+        yield from times(inner, (*at, member), above)
+
+
+def holding(at: tuple[str | int, ...], value: Any) -> Any:
+    """What has *value* at a path, and nothing else."""
+    for step in reversed(at):
+        value = [value] if step == 0 else {step: value}
+    return value
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind} {kind.version}")
+def test_every_time_is_read(kind: Kind) -> None:
+    found = list(times({"$ref": read_document()["kinds"][f"{kind.api_version} {kind.kind}"]}))
+    assert (("metadata", "creationTimestamp"), TIME) in found
+    for at, name in found:
+        sent, want = {
+            TIME: ("2030-01-02T03:04:05.678+02:00", "2030-01-02T01:04:05Z"),
+            MICRO_TIME: ("2030-01-02T03:04:05.000678+02:00", "2030-01-02T01:04:05.000678Z"),
+        }[name]
+        assert read_types(kind, holding(at, sent)) == holding(at, want)
+        with pytest.raises(ApiStatus, match="want a time such as") as refusal:
+            read_types(kind, holding(at, "soon"))
+        assert refusal.value.code == 400
+        (problem,) = type_problems(kind, holding(at, "2030-02-30T00:00:00Z"))
+        assert problem.path == at
+
+
+def test_a_time_that_is_as_it_is_stored_costs_no_copy() -> None:
+    """Leases are renewed all the time."""
+    lease = {"spec": {"renewTime": "2030-11-30T23:59:59.000678Z"}}
+    assert read_types(kinds.LEASES, lease) is lease
