@@ -143,7 +143,8 @@ class Api:
         defaults.set_defaults(kind, manifest)
         admission.admit(kind, manifest, self)
         defaults.initial_status(kind, manifest, now)
-        self._check(kind, manifest)
+        self._check(kind, manifest, is_new=True)
+        admission.check(kind, manifest, self)
         if kind is kinds.SERVICES:
             self._assign_cluster_ip(manifest["spec"])
         key = _key(namespace, metadata["name"])
@@ -218,8 +219,8 @@ class Api:
                 ],
             )
 
-    def _check(self, kind: Kind, manifest: Json) -> None:
-        found = validation.problems(kind, manifest)
+    def _check(self, kind: Kind, manifest: Json, *, is_new: bool = False) -> None:
+        found = validation.problems(kind, manifest, is_new=is_new)
         if found:
             named = kinds.EVENTS if kind is kinds.NEW_EVENTS else kind
             raise invalid(named, manifest["metadata"].get("name") or "", found)
@@ -406,6 +407,7 @@ class Api:
                 self._check(kind, manifest)
             found = validation.status_problems(kind, manifest, before)
             if found:
+            admission.check(kind, manifest, self)
                 raise invalid(kind, metadata["name"], found)
         return self._commit(kind, old, manifest, dry_run=dry_run)
 

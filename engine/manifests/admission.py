@@ -42,6 +42,28 @@ def _admit_namespace(namespace: Json, _: Lookup) -> None:
     namespace["spec"] = {"finalizers": ["kubernetes"]}
 
 
+def check(kind: Kind, manifest: Json, lookup: Lookup) -> None:
+    """What the admission plugins look at in a sound object, new or changed. Refuses with 403."""
+    if kind is kinds.PRIORITY_CLASSES and manifest.get("globalDefault"):
+        _check_default_class(manifest, lookup)
+
+
+def _check_default_class(priority_class: Json, lookup: Lookup) -> None:
+    """Refuse a second default."""
+    found = _default_priority_class(lookup)
+    metadata = priority_class["metadata"]
+    if found is None or found["metadata"]["uid"] == metadata["uid"]:
+        return
+    why = f"PriorityClass {found['metadata']['name']} is already marked as default. Only one"
+    raise forbidden(kinds.PRIORITY_CLASSES, metadata["name"], f"{why} default can exist")
+
+
+def _default_priority_class(lookup: Lookup) -> Json | None:
+    """The priority class of what names none; the lowest if there are several after all."""
+    defaults = [item for item in lookup.every(kinds.PRIORITY_CLASSES) if item.get("globalDefault")]
+    return min(defaults, key=lambda item: item.get("value") or 0, default=None)
+
+
 def _admit_volume(volume: Json, _: Lookup) -> None:
     _protect(volume["metadata"], "kubernetes.io/pv-protection")
 
@@ -141,10 +163,9 @@ def _find_class(kind: Kind, name: str, spec: Json, lookup: Lookup) -> Json:
         if found is None:
             raise forbidden(kind, name, f"no PriorityClass with name {class_name} was found")
         return found
-    defaults = [item for item in lookup.every(kinds.PRIORITY_CLASSES) if item.get("globalDefault")]
-    if not defaults:
+    found = _default_priority_class(lookup)
+    if found is None:
         return {}
-    found = min(defaults, key=lambda item: item.get("value") or 0)
     spec["priorityClassName"] = found["metadata"]["name"]
     return found
 

@@ -22,6 +22,7 @@ from engine.manifests.field_rules import (
     node_term,
     not_found,
     qualified,
+    qualified_name_problems,
     required,
     unsupported,
     wrong,
@@ -31,6 +32,19 @@ from engine.manifests.quantities import amount
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+_COUNTED = frozenset(
+    {
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    }
+)
 
 
 def pod(manifest: Json) -> Iterator[Cause]:
@@ -199,9 +213,25 @@ def _volumes(field: str, volumes: list[Json]) -> Iterator[Cause]:
             yield required(f"{at}.persistentVolumeClaim.claimName")
 
 
+def _is_native(name: str) -> bool:
+    """True for resources that Kubernetes defines, by name."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+@lru_cache(maxsize=8192)
 def is_extended(name: str) -> bool:
     """True for resources that neither Kubernetes defines nor can be overcommitted."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+    # Quotas call it `requests.` and its name, which has to be a name, too.
+    return (
+        not _is_native(name)
+        and not name.startswith("requests.")
+        and not qualified_name_problems(f"requests.{name}")
+    )
+
+
+def is_integer(name: str) -> bool:
+    """True for resources of which there are no parts."""
+    return name in _COUNTED or is_extended(name)
 
 
 def _resources(
@@ -250,7 +280,7 @@ def _is_huge(name: str) -> bool:
 
 def _is_exact(name: str) -> bool:
     """True for resources whose request is their limit."""
-    return is_extended(name) or _is_huge(name)
+    return not _is_native(name) or _is_huge(name)
 
 
 def _pod_resources(field: str, resources: Json, spec: Json) -> Iterator[Cause]:
@@ -287,10 +317,12 @@ def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Ca
         yield wrong(field, name, "must be a standard resource for containers")
     elif pod_level and name not in ("cpu", "memory") and not name.startswith("hugepages-"):
         yield unsupported(field, name, ("cpu", "hugepages-", "memory"))
+    elif not _is_native(name) and not is_extended(name):
+        yield wrong(field, name, "doesn't follow extended resource name standard")
     value: Fraction = amount(text)
     if value < 0:
         yield wrong(field, text, "must be greater than or equal to 0")
-    elif is_extended(name) and value.denominator != 1:
+    elif is_integer(name) and value.denominator != 1:
         yield wrong(field, text, "must be an integer")
     elif _is_huge(name) and value % amount(name.removeprefix("hugepages-")):
         yield wrong(field, text, "must be a multiple of the page size")

@@ -34,7 +34,6 @@ from engine.manifests.quantities import amount
 Json = dict[str, Any]
 
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d\.\d{6}\d*([Zz]|[+-]\d\d:\d\d)")
 _CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
     "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
@@ -45,6 +44,7 @@ _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _PERCENTAGE = re.compile(r"[0-9]+%")
 _CONFIG_MAP_LIMIT = 1_048_576
 _EVENT_NOTE_LIMIT = 1024
+_EVENT_WORD_LIMIT = 128
 _USER_PRIORITY_LIMIT = 1_000_000_000
 _MOST_TEMPLATES = 8
 
@@ -98,7 +98,7 @@ def node(manifest: Json) -> Iterator[Cause]:
         for name, text in (status.get(part) or {}).items():
             if amount(text) < 0:
                 yield wrong(f"status.{part}.{name}", text, "must be greater than or equal to 0")
-            elif pod_rules.is_extended(name) and amount(text).denominator != 1:
+            elif pod_rules.is_integer(name) and amount(text).denominator != 1:
                 yield wrong(f"status.{part}.{name}", text, "must be an integer")
 
 
@@ -137,53 +137,71 @@ def lease(manifest: Json) -> Iterator[Cause]:
         yield wrong("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
 
 
-def micro_time_problem(manifest: Json, *paths: tuple[str, ...]) -> str | None:
-    """The decoding error for the first of *paths* that holds a time without microseconds."""
-    for path in paths:
-        value: Any = manifest
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, str) and not _MICRO_TIME.fullmatch(value):
-            return (
-                f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00": '
-                f'cannot parse "{value[19:]}" as ".000000"'
-            )
-    return None
+def event(manifest: Json, *, controller: str) -> Iterator[Cause]:
+    """The rules for an event in its core form, however it is written.
 
+    One with an `eventTime` has to be complete; one without is of the old kind, which is about an
+    object of its own namespace.
 
-def event(manifest: Json, *, is_new: bool) -> Iterator[Cause]:
-    """The rules for an event in its core form.
+    Args:
+        controller: What the resource calls the `reportingComponent`.
 
-    An event with an `eventTime` has to follow the rules of events.k8s.io, through either resource;
-    one without is of the old kind, which is about an object of its own namespace.
+    Source:
+        legacyValidateEvent.
     """
+    namespace = manifest["metadata"].get("namespace")
+    about = (manifest.get("involvedObject") or {}).get("namespace") or ""
+    if manifest.get("eventTime"):
+        is_elsewhere = not about and namespace not in ("default", "kube-system")
+    else:
+        is_elsewhere = (about or "default") != namespace
+    if is_elsewhere:
+        yield wrong("involvedObject.namespace", about, "does not match event.namespace")
     if not manifest.get("eventTime"):
-        involved = manifest.get("involvedObject") or {}
-        if (involved.get("namespace") or "default") != manifest["metadata"].get("namespace"):
-            yield wrong(
-                "involvedObject.namespace",
-                involved.get("namespace") or "",
-                "does not match event.namespace",
-            )
-        if is_new:
-            yield required("eventTime")
         return
     for field, value in (
-        ("reportingController", manifest.get("reportingComponent")),
+        (controller, manifest.get("reportingComponent")),
         ("reportingInstance", manifest.get("reportingInstance")),
         ("action", manifest.get("action")),
         ("reason", manifest.get("reason")),
     ):
         if not value:
             yield required(field)
-        if field == "reportingController":
+        if field == controller:
             yield from qualified(field, value or "")
-        elif len(value or "") > 128:
-            yield wrong(field, "", "can have at most 128 characters")
+        elif _size(value) > _EVENT_WORD_LIMIT:
+            yield wrong(field, "", f"can have at most {_EVENT_WORD_LIMIT} characters")
+    if _size(manifest.get("message")) > _EVENT_NOTE_LIMIT:
+        yield wrong("message", "", f"can have at most {_EVENT_NOTE_LIMIT} characters")
+
+
+def _size(text: str | None) -> int:
+    """The bytes of *text*, which the API server calls characters."""
+    return len((text or "").encode())
+
+
+def _created_event(manifest: Json) -> Iterator[Cause]:
+    """The rules for an event that is created through events.k8s.io."""
+    yield from _series(manifest)
+    if not manifest.get("eventTime"):
+        yield required("eventTime")
     if manifest.get("type") not in ("Normal", "Warning"):
         yield wrong("type", "", "has invalid value: " + str(manifest.get("type") or ""))
-    if len(manifest.get("message") or "") > _EVENT_NOTE_LIMIT:
-        yield wrong("message", "", f"can have at most {_EVENT_NOTE_LIMIT} characters")
+    for field in ("firstTimestamp", "lastTimestamp", "count"):
+        if manifest.get(field):
+            yield wrong(field, "", "needs to be unset")
+    if any((manifest.get("source") or {}).values()):
+        yield wrong("source", "", "needs to be unset")
+
+
+def _series(manifest: Json) -> Iterator[Cause]:
+    series = manifest.get("series")
+    if series is None:
+        return
+    if (series.get("count") or 0) < 2:
+        yield wrong("series.count", "", "should be at least 2")
+    if not series.get("lastObservedTime"):
+        yield required("series.lastObservedTime")
 
 
 def priority_class(manifest: Json) -> Iterator[Cause]:
@@ -313,17 +331,22 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.RESOURCE_CLAIM_TEMPLATES: _by_table(device_rules.TEMPLATE),
     kinds.RESOURCE_SLICES: _by_table(device_rules.SLICE),
     kinds.DEVICE_CLASSES: _by_table(device_rules.CLASS),
-    kinds.EVENTS: lambda manifest: event(manifest, is_new=False),
-    kinds.NEW_EVENTS: lambda manifest: event(manifest, is_new=True),
+    kinds.EVENTS: lambda manifest: event(manifest, controller="reportingComponent"),
+    kinds.NEW_EVENTS: lambda manifest: event(manifest, controller="reportingController"),
+}
+#: What holds for new objects only.
+_CREATION_RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
+    kinds.NEW_EVENTS: _created_event,
 }
 
 
-def problems(kind: Kind, manifest: Json) -> list[Cause]:
+def problems(kind: Kind, manifest: Json, *, is_new: bool = False) -> list[Cause]:
     """Everything wrong with *manifest*, in the order of its fields."""
     found = list(metadata(kind, manifest["metadata"]))
-    rules = RULES.get(kind)
-    if rules:
-        found += rules(manifest)
+    for table in (RULES, _CREATION_RULES) if is_new else (RULES,):
+        rules = table.get(kind)
+        if rules:
+            found += rules(manifest)
     return found
 
 
@@ -340,9 +363,11 @@ def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
         found += [denied(one, shown) for one in fields if new.get(one) != old.get(one)]
     elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
         found += _pod_group_changes(new["spec"], old["spec"])
+    elif kind is kinds.NEW_EVENTS and new.get("series") != old.get("series"):
+        found += _series(new)
     for path in _IMMUTABLE.get(kind, ()):
         if _value(new, path) != _value(old, path):
-            found.append(wrong(path, "", "field is immutable"))
+            found.append(wrong(_WRITTEN.get(path, path), "", "field is immutable"))
     return found
 
 
@@ -352,7 +377,24 @@ _IMMUTABLE: dict[Kind, tuple[str, ...]] = {
     kinds.RESOURCE_CLAIM_TEMPLATES: ("spec",),
     kinds.PRIORITY_CLASSES: ("preemptionPolicy",),
     kinds.RESOURCE_SLICES: ("spec.driver", "spec.nodeName", "spec.pool.name"),
+    kinds.NEW_EVENTS: (
+        "involvedObject",
+        "reason",
+        "message",
+        "source",
+        "firstTimestamp",
+        "lastTimestamp",
+        "count",
+        "type",
+        "eventTime",
+        "action",
+        "related",
+        "reportingComponent",
+        "reportingInstance",
+    ),
 }
+# Events are stored in their core form.
+_WRITTEN = {"reportingComponent": "reportingController"}
 
 
 def _value(manifest: Json, path: str) -> Any:

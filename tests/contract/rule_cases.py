@@ -778,6 +778,7 @@ SIDECAR: Json = {
     "restartPolicy": "Always",
     "resources": {"requests": {"cpu": "1"}},
 }
+LONG_NAME = ".".join(["a" * 61] * 4)  # 247 characters of 253
 MAIN: Json = {"name": "m", "image": "i", "resources": {"requests": {"cpu": "1"}}}
 POD_CASES = [
     pod_case(
@@ -801,6 +802,34 @@ POD_CASES = [
         "a pod's extended resource",
         "422 Invalid: spec.resources.limits[example.com/x] NotSupported",
         resources={"limits": {"example.com/x": "1"}},
+    ),
+    pod_case(
+        "a part of an extended resource",
+        "422 Invalid: spec.containers[0].resources.limits[example.com/x] Invalid, "
+        "spec.containers[0].resources.requests[example.com/x] Invalid",
+        containers=containers({"limits": {"example.com/x": "1500m"}}),
+    ),
+    pod_case(
+        "a whole extended resource, in thousandths",
+        "201",
+        containers=containers({"limits": {"example.com/x": "2000m"}}),
+    ),
+    pod_case(
+        "a resource that only quotas have",
+        "422 Invalid: spec.containers[0].resources.limits Required, "
+        "spec.containers[0].resources.requests[requests.example.com/x] Invalid",
+        containers=containers({"requests": {"requests.example.com/x": "1"}}),
+    ),
+    pod_case(
+        "a resource that is not for containers",
+        "422 Invalid: spec.containers[0].resources.requests[pods] Invalid",
+        containers=containers({"requests": {"pods": "1"}}),
+    ),
+    pod_case(
+        "a resource whose name is too long for quotas",
+        f"422 Invalid: spec.containers[0].resources.limits[{LONG_NAME}/x] Invalid, "
+        f"spec.containers[0].resources.requests[{LONG_NAME}/x] Invalid",
+        containers=containers({"limits": {f"{LONG_NAME}/x": "1"}}),
     ),
     pod_case(
         "huge pages alone",
@@ -1313,13 +1342,48 @@ OTHER_CASES = [
         "422 Invalid: preemptionPolicy NotSupported",
         {"metadata": {"name": "p"}, "value": 1, "preemptionPolicy": "Maybe"},
     ),
+    *(
+        other(
+            f"{amount} of {name}",
+            kinds.NODES,
+            f"422 Invalid: status.allocatable.{name} Invalid",
+            {"metadata": {"name": "n"}},
+            {"status": {"allocatable": {name: amount}}},
+            sub="status",
+        )
+        for name, amount in (
+            ("example.com/x", "1500m"),
+            ("example.com/x", "1n"),
+            ("example.com/x", "-1"),
+            ("pods", "1500m"),
+            ("configmaps", "0.5"),
+        )
+    ),
     other(
-        "a part of a device",
+        "a part of a device among what it has",
         kinds.NODES,
-        "422 Invalid: status.allocatable.example.com/x Invalid",
+        "422 Invalid: status.capacity.example.com/x Invalid",
         {"metadata": {"name": "n"}},
-        {"status": {"allocatable": {"example.com/x": "1500m"}}},
+        {"status": {"capacity": {"example.com/x": "0.5"}, "allocatable": {"cpu": "1"}}},
         sub="status",
+    ),
+    other(
+        "less than no device among what it has, as it is created",
+        kinds.NODES,
+        "422 Invalid: status.allocatable.example.com/x Invalid, "
+        "status.capacity.example.com/x Invalid",
+        {"metadata": {"name": "n"}, "status": {"capacity": {"example.com/x": "-1"}}},
+    ),
+    *(
+        other(
+            f"a part of {name}, of which there may be parts",
+            kinds.NODES,
+            "200",
+            {"metadata": {"name": "n"}},
+            {"status": {"allocatable": {name: "1500m"}}},
+            sub="status",
+        )
+        for name in ("cpu", "memory", "hugepages-2Mi", "kubernetes.io/x", "requests.example.com/x")
     ),
     other(
         "a taint of a bad value",

@@ -145,6 +145,41 @@ async def test_a_priority_value_cannot_change(api: Api) -> None:
     assert (answer.status, answer.reason) == (422, "Invalid")
 
 
+@pytest.mark.kubernetes("1.37")
+async def test_there_is_one_default_of_priority_classes(served: Api) -> None:
+    """On a server that the tests use one by one: pods get the class that is the default."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+    def a_class(name: str, **fields: Any) -> dict[str, Any]:
+        return {"metadata": {"name": served.unique(name)}, "value": 5, **fields}
+
+    first = await served.make(path, a_class("first", globalDefault=True))
+    plain = await served.make(path, a_class("plain"))
+    is_default = {"globalDefault": True}
+    answer = await served.eventually(
+        lambda: served.post(path, a_class("second", **is_default), dryRun="All"),
+        lambda answer: answer.status == 403,
+    )
+    assert answer.reason == "Forbidden"
+    want = f"PriorityClass {first['metadata']['name']} is already marked as default"
+    assert want in answer.message
+    answer = await served.patch(f"{path}/{plain['metadata']['name']}", is_default, MERGE)
+    assert (answer.status, answer.reason) == (403, "Forbidden")
+    assert want in answer.message
+    # A class that makes no sense is refused for that; the default may be changed.
+    answer = await served.post(path, a_class("second", preemptionPolicy="Maybe", **is_default))
+    assert (answer.status, answer.reason) == (422, "Invalid")
+    answer = await served.post(path, {**first, "metadata": {"name": first["metadata"]["name"]}})
+    assert (answer.status, answer.reason) == (403, "Forbidden")
+    at = f"{path}/{first['metadata']['name']}"
+    assert (await served.patch(at, {"description": "d"}, MERGE)).status == 200
+    assert (await served.patch(at, {"globalDefault": False}, MERGE)).status == 200
+    await served.eventually(
+        lambda: served.post(path, a_class("second", **is_default), dryRun="All"),
+        lambda answer: answer.status == 201,
+    )
+
+
 async def test_a_device_claim_asks_for_one_device_by_default(api: Api) -> None:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
     sent = {"metadata": {"name": "a"}, "spec": {"devices": {"requests": [request]}}}

@@ -85,7 +85,7 @@ SEEDS: list[Json] = [
         "reason": "R",
         "type": "Normal",
         "regarding": {"kind": "Pod", "name": "a", "namespace": "default"},
-        "series": {"count": 1, "lastObservedTime": "2030-01-02T03:04:05.000006Z"},
+        "series": {"count": 2, "lastObservedTime": "2030-01-02T03:04:05.000006Z"},
     },
     {
         "apiVersion": "v1",
