@@ -607,36 +607,34 @@ class Api:
             return Version(old.key, bound, old.revision, old.owned)
         return self.store.write(kinds.PODS.storage, old.key, bound)
 
-    def evict(self, namespace: str, name: str, body: Json, *, dry_run: bool = False) -> None:
-        """Delete the pod if its disruption budgets allow it, else refuse with 429."""
+    def evict(self, namespace: str, name: str, body: Any, *, dry_run: bool = False) -> None:
+        """Delete the pod if its disruption budget allows it, else refuse with 429."""
+        if not isinstance(body, dict):
+            raise bad_request("the object provided is unrecognized (must be of type Eviction)")
+        pods.check_eviction(body, name)
         old = self.get(kinds.PODS, namespace, name)
-        budgets = [
-            budget
-            for budget in self.every(kinds.POD_DISRUPTION_BUDGETS)
-            if budget["metadata"]["namespace"] == namespace
-            and _selects(budget["spec"].get("selector"), old.manifest)
-        ]
-        refusal = pods.evictable(old.manifest, budgets)
-        if refusal:
-            raise refusal
-        options = (body or {}).get("deleteOptions")
+        budget = None
+        if not pods.needs_no_budget(old.manifest):
+            budgets = [
+                one
+                for one in self.every(kinds.POD_DISRUPTION_BUDGETS)
+                if one["metadata"]["namespace"] == namespace
+                and _selects(one["spec"].get("selector"), old.manifest)
+            ]
+            budget = pods.budget_spent(old.manifest, budgets)
+        options: Json = dict(body.get("deleteOptions") or {})
+        if not dry_run:
+            if budget is not None:
+                charged = pods.charged(budget, name, self.now())
+                key = _key(namespace, budget["metadata"]["name"])
+                self.store.write(kinds.POD_DISRUPTION_BUDGETS.storage, key, charged)
+            preconditions = options.get("preconditions") or {}
+            self._check_delete_preconditions(kinds.PODS, old, preconditions)
+            evicted = pods.evicted(old.manifest, self.now())
+            self._commit(kinds.PODS, old, evicted, dry_run=False)
+            # The version asked for has been found, and is another one now.
+            options["preconditions"] = {**preconditions, "resourceVersion": None}
         self.delete(kinds.PODS, namespace, name, options, dry_run=dry_run)
-        if dry_run:
-            return
-        for budget in budgets:
-            self._count_disruption(budget)
-
-    def _count_disruption(self, budget: Json) -> None:
-        status = budget.get("status") or {}
-        allowed = status.get("disruptionsAllowed", 0)
-        if allowed > 0:
-            kind, metadata = kinds.POD_DISRUPTION_BUDGETS, budget["metadata"]
-            changed = {
-                **budget,
-                "metadata": dict(metadata),
-                "status": {**status, "disruptionsAllowed": allowed - 1},
-            }
-            self.store.write(kind.storage, _key(metadata["namespace"], metadata["name"]), changed)
 
     def resize(self, namespace: str, name: str, body: Any, content_type: str) -> Version:
         """Change the resources of a pod's containers; by PUT if *content_type* is empty."""

@@ -7,13 +7,12 @@ disruption budgets come in as manifests, time as text.
     (created) --delete--> gone                  (finalizers hold an object until they are removed)
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from engine.manifests import kinds, pod_rules
 from engine.manifests.admission import copy_topology_labels
 from engine.manifests.errors import (
-    ApiStatus,
     Cause,
     bad_request,
     conflict,
@@ -68,7 +67,8 @@ def bind(pod: Json, target: str, sent: Json, node: Json | None, now: str) -> Jso
     copy_topology_labels(metadata, node)
     status = dict(pod.get("status") or {})
     status.pop("nominatedNodeName", None)
-    status["conditions"] = _scheduled(status.get("conditions") or [], now)
+    condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+    status["conditions"] = _with_condition(status, condition, now)
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
 
 
@@ -87,19 +87,6 @@ def target_of(binding: Json) -> str:
         raise internal_error(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
     name: str = target["name"]
     return name
-
-
-def _scheduled(conditions: list[Json], now: str) -> list[Json]:
-    condition = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": now,
-    }
-    for index, existing in enumerate(conditions):
-        if existing.get("type") == "PodScheduled":
-            return [*conditions[:index], condition, *conditions[index + 1 :]]
-    return [*conditions, condition]
 
 
 def check_binding(body: Json, namespace: str, name: str) -> None:
@@ -146,30 +133,117 @@ def resize(pod: Json, wanted: Json) -> Json:
     return {**pod, "spec": spec}
 
 
-def evictable(pod: Json, budgets: Iterable[Json]) -> ApiStatus | None:
-    """None if *budgets* (those that select the pod) allow one more disruption, else the refusal."""
+# --- eviction ------------------------------------------------------------------------------
+
+
+def check_eviction(body: Json, name: str) -> None:
+    """Refuse with 400 an eviction that is not of the pod in the URL."""
+    if (body.get("metadata") or {}).get("name") != name:
+        raise bad_request("name in URL does not match name in Eviction object")
+
+
+def needs_no_budget(pod: Json) -> bool:
+    """True for a pod whose eviction disrupts nothing: it has not begun, has ended, or will."""
     phase = (pod.get("status") or {}).get("phase")
-    if phase in (*_TERMINAL, "Pending", None) or pod["metadata"].get("deletionTimestamp"):
-        return None
+    return phase in (*_TERMINAL, "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def budget_spent(pod: Json, budgets: Sequence[Json]) -> Json | None:
+    """The budget that is charged for the eviction of *pod*, None for none.
+
+    Args:
+        budgets: Those that select the pod.
+
+    Refuses with 429 if the budget allows no disruption, and with 500 if there are several.
+
+    Source:
+        EvictionREST.Create.
+    """
+    if len(budgets) > 1:
+        raise internal_error(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
+            "not support."
+        )
     for budget in budgets:
-        if (budget.get("status") or {}).get("disruptionsAllowed", 0) > 0:
-            continue
         status = budget.get("status") or {}
-        name = budget["metadata"]["name"]
+        healthy, wanted = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+        is_ready = (_condition(pod["status"], "Ready") or {}).get("status") == "True"
+        always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+        if not is_ready and (always or healthy >= wanted > 0):
+            return None
+        name, seconds = budget["metadata"]["name"], 0
         if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-            text, seconds = (
-                f"The disruption budget {name} is still being processed by the server.",
-                10,
-            )
+            text = f"The disruption budget {name} is still being processed by the server."
+            seconds = 10
+        elif status.get("disruptionsAllowed", 0) > 0:
+            return budget
         else:
-            text = (
-                f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} "
-                f"healthy pods and has {status.get('currentHealthy', 0)} currently"
-            )
-            seconds = 0
-        return too_many_requests(
+            text = _why_none(name, status, healthy, wanted)
+        raise too_many_requests(
             "Cannot evict pod as it would violate the pod's disruption budget.",
             seconds,
             [{"reason": "DisruptionBudget", "message": text}],
         )
     return None
+
+
+def _why_none(name: str, status: Json, healthy: int, wanted: int) -> str:
+    """Why a budget allows no disruption."""
+    condition = _condition(status, "DisruptionAllowed") or {}
+    reason = condition.get("reason") or ""
+    message = condition.get("message") if condition.get("status") == "False" else ""
+    refused = f"The disruption budget {name} does not allow evicting pods currently"
+    if message and reason == "SyncFailed":
+        return f"{refused} because it failed sync: {message}"
+    if healthy <= wanted:
+        return (
+            f"The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+        )
+    return f"{refused} ({reason}): {message}" if message else refused
+
+
+def charged(budget: Json, pod_name: str, now: str) -> Json:
+    """*budget* with one disruption less, and the pod among those that it has been spent on."""
+    status = dict(budget["status"])
+    status["disruptionsAllowed"] -= 1
+    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod_name: now}
+    if not status["disruptionsAllowed"]:
+        condition = {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "observedGeneration": status.get("observedGeneration", 0),
+            "reason": "InsufficientPods",
+            "message": "",
+        }
+        status["conditions"] = _with_condition(status, condition, now)
+    return {**budget, "metadata": dict(budget["metadata"]), "status": status}
+
+
+def evicted(pod: Json, now: str) -> Json:
+    """*pod* with the condition that says why it ends."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    status = {**pod["status"], "conditions": _with_condition(pod["status"], condition, now)}
+    return {**pod, "metadata": dict(pod["metadata"]), "status": status}
+
+
+def _condition(status: Json, kind: str) -> Json | None:
+    conditions = status.get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), None)
+
+
+def _with_condition(status: Json, condition: Json, now: str) -> list[Json]:
+    """The conditions of *status* with *condition* in the place of that of its type."""
+    conditions: list[Json] = list(status.get("conditions") or ())
+    old = _condition(status, condition["type"])
+    is_same = old is not None and old.get("status") == condition["status"]
+    since = old.get("lastTransitionTime") if old and is_same else now
+    new = {**condition, "lastTransitionTime": since}
+    if old is None:
+        return [*conditions, new]
+    return [new if one is old else one for one in conditions]

@@ -1,4 +1,4 @@
-"""Deletion: grace periods, preconditions, finalizers, eviction, namespaces."""
+"""Deletion: grace periods, preconditions, finalizers, namespaces."""
 
 from datetime import datetime
 
@@ -144,32 +144,6 @@ async def test_a_name_is_free_again_with_another_uid(api: Api) -> None:
     await api.delete(api.pods("a"))
     second = await api.make_pod("a")
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
-
-
-async def test_an_eviction_deletes_the_pod(api: Api) -> None:
-    await api.make_pod("a", spec={"nodeName": "n"})
-    sent = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
-    answer = await api.post(api.pods("a", "eviction"), sent)
-    assert (answer.status, answer.body["status"]) == (201, "Success")
-    got = (await api.get(api.pods("a"))).body["metadata"]
-    assert got["deletionGracePeriodSeconds"] == 30
-
-
-async def test_a_disruption_budget_refuses_an_eviction(api: Api) -> None:
-    budget = {
-        "metadata": {"name": "keep"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
-    }
-    await api.make(api.path("poddisruptionbudgets", group="policy/v1"), budget)
-    await api.make_pod("a", spec={"nodeName": "n"}, labels={"app": "web"})
-    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    await api.patch(api.pods("a", "status"), {"status": ready}, MERGE)
-    sent = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
-    answer = await api.post(api.pods("a", "eviction"), sent)
-    assert (answer.status, answer.reason) == (429, "TooManyRequests")
-    assert answer.body["details"]["causes"][0]["reason"] == "DisruptionBudget"
-    assert answer.headers["Retry-After"] == "10"
-    assert "deletionTimestamp" not in (await api.get(api.pods("a"))).body["metadata"]
 
 
 async def test_a_terminating_namespace_takes_nothing_new(api: Api) -> None:
