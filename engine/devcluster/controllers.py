@@ -1,8 +1,9 @@
 """What kube-controller-manager does in an embedded cluster, as far as a demo needs it.
 
-Namespaces that are deleted are emptied; what belongs to owners that are gone is deleted;
-Deployments have a ReplicaSet, and ReplicaSets and Jobs their pods. Each change says what it
-concerns, and that is compared as a whole with how it should be: there is no other state.
+Namespaces that are deleted are emptied; what belongs to owners that are gone is deleted; what pods
+use stays while they do; Deployments have a ReplicaSet, and ReplicaSets and Jobs their pods. Each
+change says what it concerns, and that is compared as a whole with how it should be: there is no
+other state.
 
 Different from the real ones on purpose: an update of a Deployment replaces all pods at once, pods
 without an owner are not adopted, Jobs have no indexes and no backoff, and no conditions are
@@ -10,7 +11,7 @@ written but those of Jobs.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from engine.devcluster.api import PROPAGATION
 from engine.devcluster.companion import Companion
 from engine.devcluster.kinds import BY_MANIFEST, KINDS
 from engine.devcluster.store import Version
-from engine.manifests import kinds
+from engine.manifests import admission, kinds
 from engine.manifests.kinds import Kind
 
 Json = dict[str, Any]
@@ -28,6 +29,7 @@ Json = dict[str, Any]
 _STORED: Final = {kind.storage: kind for kind in reversed(KINDS)}
 # They come often, and nothing follows from them; with their namespace they are deleted.
 _UNFOLLOWED: Final = frozenset({kinds.EVENTS.storage, kinds.LEASES.storage})
+_ENDED: Final = ("Succeeded", "Failed")
 _HASH: Final = "pod-template-hash"
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -37,13 +39,17 @@ _FOREGROUND: Final = PROPAGATION["Foreground"]
 
 
 class Controllers(Companion):
-    """The controllers of namespaces, garbage, Deployments, ReplicaSets and Jobs."""
+    """The controllers of namespaces, garbage, protection, Deployments, ReplicaSets and Jobs."""
 
     _kinds = tuple(kind for storage, kind in _STORED.items() if storage not in _UNFOLLOWED)
 
     def consider(self, kind: Kind, version: Version) -> None:
         """Bring about what the object wants, and what its owners want of it."""
         self._sync_soon(kind, version.key)
+        if kind in _PROTECTED:
+            self._after(0, self._let_go, kind, version.key)
+        if kind is kinds.PODS:
+            self._let_go_of_used(version.manifest)
         if _owners(version.manifest):
             self._after(0, self._collect, kind, version.key)
         if _wanted_of_dependents(version.manifest):
@@ -53,6 +59,8 @@ class Controllers(Companion):
     def consider_gone(self, kind: Kind, version: Version) -> None:
         """Do without the object: its owners may want another one, and what it owned goes too."""
         self._sync_owners(version.manifest)
+        if kind is kinds.PODS:
+            self._let_go_of_used(version.manifest)
         self._after(0, self._collect_all)
         if namespace := version.manifest["metadata"].get("namespace"):
             self._sync_soon(kinds.NAMESPACES, namespace)
@@ -137,6 +145,31 @@ class Controllers(Companion):
             return True
         version = self._api.store.get(kind.storage, _owner_key(kind, owner, manifest))
         return version is not None and version.manifest["metadata"]["uid"] == owner["uid"]
+
+    # --- protection ------------------------------------------------------------------------
+
+    def _let_go_of_used(self, pod: Json) -> None:
+        for kind, name, _ in _used(pod):
+            self._after(0, self._let_go, kind, f"{pod['metadata']['namespace']}/{name}")
+
+    def _let_go(self, kind: Kind, key: str) -> None:
+        """Take the finalizer off an object that is being deleted and not used any more."""
+        version = self._api.store.get(kind.storage, key)
+        if version is None or not version.manifest["metadata"].get("deletionTimestamp"):
+            return
+        metadata, finalizer = version.manifest["metadata"], _PROTECTED[kind]
+        finalizers = metadata.get("finalizers") or []
+        if finalizer not in finalizers or self._is_used(kind, version.manifest):
+            return
+        kept = [one for one in finalizers if one != finalizer]
+        self._write(kind, {**version.manifest, "metadata": {**metadata, "finalizers": kept}})
+
+    def _is_used(self, kind: Kind, manifest: Json) -> bool:
+        if kind is kinds.PERSISTENT_VOLUMES:
+            return _phase(manifest) == "Bound"
+        wanted = (kind, manifest["metadata"]["name"], True)
+        pods = self._in_namespace(kinds.PODS, manifest["metadata"]["namespace"])
+        return any(wanted in _used(pod.manifest) for pod in pods)
 
     # --- workloads -------------------------------------------------------------------------
 
@@ -273,8 +306,7 @@ class Controllers(Companion):
         return [
             pod
             for pod in self._owned(kinds.PODS, owner)
-            if not pod["metadata"].get("deletionTimestamp")
-            and _phase(pod) not in ("Succeeded", "Failed")
+            if not pod["metadata"].get("deletionTimestamp") and _phase(pod) not in _ENDED
         ]
 
     def _create(self, kind: Kind, manifest: Json, owner_kind: Kind, owner: Json) -> None:
@@ -319,6 +351,29 @@ _SYNCS: Final[dict[Kind, Callable[[Controllers, Json], None]]] = {
     kinds.REPLICA_SETS: Controllers.replicate,
     kinds.JOBS: Controllers.run_job,
 }
+
+
+#: The finalizers of what is kept while it is used, which admission has put there.
+_PROTECTED: Final = {
+    kinds.POD_GROUPS: admission.POD_GROUP_PROTECTION,
+    kinds.PERSISTENT_VOLUME_CLAIMS: admission.CLAIM_PROTECTION,
+    kinds.PERSISTENT_VOLUMES: admission.VOLUME_PROTECTION,
+}
+
+
+def _used(pod: Json) -> Iterator[tuple[Kind, str, bool]]:
+    """The kind and name of what a pod names, and whether it keeps it now.
+
+    Source:
+        podgroupprotection, pvcprotection (but for claims of ephemeral volumes).
+    """
+    spec = pod["spec"]
+    if group := (spec.get("schedulingGroup") or {}).get("podGroupName"):
+        yield kinds.POD_GROUPS, group, _phase(pod) not in _ENDED
+    for volume in spec.get("volumes") or ():
+        if claim := volume.get("persistentVolumeClaim"):
+            is_used = bool(spec.get("nodeName"))
+            yield kinds.PERSISTENT_VOLUME_CLAIMS, claim["claimName"], is_used
 
 
 def _owners(manifest: Json) -> list[Json]:

@@ -5,7 +5,7 @@ Owns admission only: defaults have been set before, and validation looks afterwa
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from engine.manifests import kinds, limit_ranges
 from engine.manifests.errors import forbidden
@@ -15,6 +15,10 @@ from engine.manifests.pod_defaults import canonical_amounts
 Json = dict[str, Any]
 
 TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+# Finalizers that keep what is used.
+POD_GROUP_PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
+CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
+VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
 _NO_EXECUTE_SECONDS = 300
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -36,10 +40,6 @@ def admit(kind: Kind, manifest: Json, lookup: Lookup) -> None:
     plugins = _ADMISSION.get(kind)
     if plugins:
         plugins(manifest, lookup)
-
-
-def _admit_namespace(namespace: Json, _: Lookup) -> None:
-    namespace["spec"] = {"finalizers": ["kubernetes"]}
 
 
 def check(kind: Kind, manifest: Json, lookup: Lookup) -> None:
@@ -64,12 +64,16 @@ def _default_priority_class(lookup: Lookup) -> Json | None:
     return min(defaults, key=lambda item: item.get("value") or 0, default=None)
 
 
+def _admit_namespace(namespace: Json, _: Lookup) -> None:
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+
+
 def _admit_volume(volume: Json, _: Lookup) -> None:
-    _protect(volume["metadata"], "kubernetes.io/pv-protection")
+    _protect(volume["metadata"], VOLUME_PROTECTION)
 
 
 def _admit_claim(claim: Json, lookup: Lookup) -> None:
-    _protect(claim["metadata"], "kubernetes.io/pvc-protection")
+    _protect(claim["metadata"], CLAIM_PROTECTION)
     if "storageClassName" not in claim["spec"]:
         chosen = _default_storage_class(lookup)
         if chosen:
@@ -171,7 +175,8 @@ def _find_class(kind: Kind, name: str, spec: Json, lookup: Lookup) -> Json:
 
 
 def _admit_group(group: Json, lookup: Lookup) -> None:
-    """Give a new PodGroup the priority of its class."""
+    """Give a new PodGroup the priority of its class; it stays while pods need it."""
+    _protect(group["metadata"], POD_GROUP_PROTECTION)
     spec, name = group["spec"], group["metadata"].get("name") or ""
     priority = _find_class(kinds.POD_GROUPS, name, spec, lookup).get("value") or 0
     if spec.get("priority") not in (None, priority):

@@ -68,6 +68,31 @@ async def test_a_watch_shows_what_becomes_of_a_group(served: Api) -> None:
     assert [len(one.get("status", {}).get("conditions", [])) for one in bodies] == [0, 0, 1]
 
 
+async def test_a_group_that_is_deleted_stays_until_its_finalizer_goes(served: Api) -> None:
+    """Whether there is a controller that removes it or not."""
+    finalizer = "scheduling.k8s.io/podgroup-protection"
+    made = await make_group(served)
+    assert made["metadata"]["finalizers"] == [finalizer]
+    path = groups(served, "train")
+    answer = await served.delete(path)
+    assert (answer.status, answer.body["kind"]) == (200, "PodGroup")
+    left = (await served.get(path)).body
+    assert left["metadata"]["deletionTimestamp"]
+    assert left["metadata"]["finalizers"] == [finalizer]
+    await served.patch(path, {"metadata": {"finalizers": None}}, MERGE)
+    assert (await served.get(path)).status == 404
+
+
+async def test_a_group_has_its_finalizer_once(served: Api) -> None:
+    finalizers = ["scheduling.k8s.io/podgroup-protection", "example.com/own"]
+    body = {"metadata": {"name": "train", "finalizers": finalizers}, "spec": GANG}
+    made = await served.make(groups(served), body)
+    assert made["metadata"]["finalizers"] == finalizers
+    patch = {"metadata": {"finalizers": ["example.com/own"]}}
+    changed = await served.patch(groups(served, "train"), patch, MERGE)
+    assert changed.body["metadata"]["finalizers"] == ["example.com/own"]
+
+
 async def test_conditions_are_merged_by_type(served: Api) -> None:
     await make_group(served)
     path = groups(served, "train", "status")

@@ -64,6 +64,107 @@ def end(cluster: DevCluster, pod: Json, phase: str) -> None:
     cluster.update("pods", {**pod, "status": {"phase": phase}}, subresource="status")
 
 
+# --- protection ----------------------------------------------------------------------------
+
+
+GROUP: Json = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
+GROUPS = "podgroups.scheduling.k8s.io"
+CLAIM: Json = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "default"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+DATA: Json = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+
+
+async def test_a_group_without_pods_goes(cluster: DevCluster) -> None:
+    cluster.create(GROUP, make_pod("other"))
+    cluster.delete(GROUPS, "train")
+    await eventually(lambda: cluster.get(GROUPS, "train") is None)
+
+
+@pytest.mark.parametrize("how", ["deleted", "Succeeded", "Failed"])
+async def test_a_group_stays_until_its_last_pod_has_ended(cluster: DevCluster, how: str) -> None:
+    in_group: Json = {"schedulingGroup": {"podGroupName": "train"}}
+    cluster.create(GROUP, make_pod("a", **in_group), make_pod("b", nodeName="n1", **in_group))
+    cluster.delete(GROUPS, "train")
+    cluster.delete("pods", "a")
+    await idle()
+    left = cluster.get(GROUPS, "train")
+    assert left is not None
+    assert left["metadata"]["deletionTimestamp"]
+    pod = cluster.get("pods", "b")
+    assert pod is not None
+    if how == "deleted":
+        cluster.delete("pods", "b")
+        await idle()
+        assert cluster.get(GROUPS, "train") is not None  # the pod takes its time to end
+        cluster.delete("pods", "b", grace=0)
+    else:
+        end(cluster, pod, how)
+    await eventually(lambda: cluster.get(GROUPS, "train") is None)
+
+
+async def test_a_group_that_other_finalizers_hold_stays(cluster: DevCluster) -> None:
+    metadata = {**GROUP["metadata"], "finalizers": ["example.com/own"]}
+    cluster.create({**GROUP, "metadata": metadata})
+    cluster.delete(GROUPS, "train")
+    await idle()
+    left = cluster.get(GROUPS, "train")
+    assert left is not None
+    assert left["metadata"]["finalizers"] == ["example.com/own"]
+
+
+async def test_a_group_does_not_keep_its_namespace(cluster: DevCluster) -> None:
+    group = {**GROUP, "metadata": {"name": "train", "namespace": "shop"}}
+    pod = make_pod("a", namespace="shop", schedulingGroup={"podGroupName": "train"})
+    cluster.create(a_namespace(), group, pod)
+    cluster.delete("namespaces", "shop")
+    await eventually(lambda: cluster.get("namespaces", "shop") is None)
+
+
+async def test_a_claim_stays_while_a_pod_on_a_node_uses_it(cluster: DevCluster) -> None:
+    """A pod that waits does not keep it: with a claim that goes, no kubelet starts a pod."""
+    claims = "persistentvolumeclaims"
+    cluster.create(CLAIM, make_pod("a", volumes=[DATA]))
+    cluster.delete(claims, "data")
+    await eventually(lambda: cluster.get(claims, "data") is None)
+    cluster.create(CLAIM, make_pod("b", nodeName="n1", volumes=[DATA]))
+    cluster.delete(claims, "data")
+    await idle()
+    assert cluster.get(claims, "data") is not None
+    cluster.delete("pods", "b", grace=0)
+    await eventually(lambda: cluster.get(claims, "data") is None)
+
+
+async def test_a_volume_stays_while_it_is_bound(cluster: DevCluster) -> None:
+    volumes = "persistentvolumes"
+    volume: Json = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "disk"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/data"},
+        },
+    }
+    (made,) = cluster.create(volume)
+    cluster.update(volumes, {**made, "status": {"phase": "Bound"}}, subresource="status")
+    cluster.delete(volumes, "disk")
+    await idle()
+    left = cluster.get(volumes, "disk")
+    assert left is not None
+    cluster.update(volumes, {**left, "status": {"phase": "Released"}}, subresource="status")
+    await eventually(lambda: cluster.get(volumes, "disk") is None)
+
+
 # --- namespaces ----------------------------------------------------------------------------
 
 
