@@ -4,6 +4,7 @@ Owns what a request does to the stored objects. Knows nothing of HTTP: bodies ar
 refusals are `ApiStatus` exceptions. Every verb is synchronous and atomic.
 """
 
+import contextlib
 import random
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from engine.devcluster.store import Store, Version
 from engine.lib.clock import Clock
 from engine.manifests import admission, defaults, kinds, validation
 from engine.manifests.errors import (
+    Undecodable,
     already_exists,
     bad_request,
     conflict,
@@ -28,6 +30,7 @@ from engine.manifests.errors import (
     not_found,
     precondition_failed,
     undecodable,
+    unpatchable,
     unsupported_media_type,
 )
 from engine.manifests.field_rules import required, wrong
@@ -325,16 +328,18 @@ class Api:
         old = self.get(kind, namespace, name)
         # The patch speaks of the resource's own form, and may not reach into the stored one.
         current = self._form(kind, old)
-        patched = self._decoded(kind, change(kind, current, body), is_strict=is_strict)
-        metadata, stored = patched["metadata"], old.manifest["metadata"]
-        if metadata.get("name") != name or metadata.get("namespace", namespace) != namespace:
-            raise bad_request("the name or namespace of an object cannot be changed by a patch")
-        if metadata.get("uid") != stored["uid"]:
-            cause = wrong("metadata.uid", metadata.get("uid") or "", "field is immutable")
-            raise invalid(kind, name, [cause, cause])
-        if metadata.get("resourceVersion") not in (None, "", stored["resourceVersion"]):
-            raise conflict(kind, name)
-        return self._replace(kind, old, patched, subresource, dry_run=dry_run), False
+        wanted = change(kind, current, body)
+        with _patching():
+            patched = self._decoded(kind, wanted, is_strict=is_strict)
+            metadata, stored = patched["metadata"], old.manifest["metadata"]
+            if metadata.get("name") != name or metadata.get("namespace", namespace) != namespace:
+                raise bad_request("the name or namespace of an object cannot be changed by a patch")
+            if metadata.get("uid") != stored["uid"]:
+                cause = wrong("metadata.uid", metadata.get("uid") or "", "field is immutable")
+                raise invalid(kind, name, [cause, cause])
+            if metadata.get("resourceVersion") not in (None, "", stored["resourceVersion"]):
+                raise conflict(kind, name)
+            return self._replace(kind, old, patched, subresource, dry_run=dry_run), False
 
     def _form(self, kind: Kind, version: Version) -> Json:
         copied = version.copy()
@@ -402,12 +407,12 @@ class Api:
             found = validation.update_problems(kind, manifest, before)
             if found:
                 raise invalid(kind, metadata["name"], found)
+            admission.check(kind, manifest, self)
         else:
             if kind is not kinds.PODS:  # its rules look at its specification, which is unchanged
                 self._check(kind, manifest)
             found = validation.status_problems(kind, manifest, before)
             if found:
-            admission.check(kind, manifest, self)
                 raise invalid(kind, metadata["name"], found)
         return self._commit(kind, old, manifest, dry_run=dry_run)
 
@@ -641,8 +646,9 @@ class Api:
         old = self.get(kinds.PODS, namespace, name)
         change = _PATCHES.get(content_type)
         wanted = body if change is None else change(kinds.PODS, old.copy(), body)
-        manifest = self._decoded(kinds.PODS, wanted)
-        defaults.set_defaults(kinds.PODS, manifest)
+        with contextlib.nullcontext() if change is None else _patching():
+            manifest = self._decoded(kinds.PODS, wanted)
+            defaults.set_defaults(kinds.PODS, manifest)
         resized = pods.resize(old.manifest, manifest)
         resized = {**resized, "metadata": dict(resized["metadata"])}
         self._check(kinds.PODS, resized)
@@ -665,6 +671,15 @@ _PATCHES: dict[str, Callable[[Kind, Json, Any], Json]] = {
     MERGE_PATCH: lambda _, target, body: patch.merge(target, body),
     STRATEGIC_PATCH: lambda kind, target, body: patch.strategic_merge(target, body, shape_of(kind)),
 }
+
+
+@contextlib.contextmanager
+def _patching() -> Iterator[None]:
+    """Refuse with 422 what a patch makes of an object, if it is none."""
+    try:
+        yield
+    except Undecodable as error:
+        raise unpatchable(error.message) from error
 
 
 def _key(namespace: str, name: str) -> str:

@@ -7,7 +7,7 @@ of HTTP beyond status codes, and nothing of storage.
       400 bad_request              403 forbidden          404 not_found, no_such_path
       405 method_not_allowed       409 conflict, already_exists
       410 expired                  413 too_large          415 unsupported_media_type
-      422 invalid                  429 too_many_requests  500 internal_error    504 timed_out
+      422 invalid, unpatchable     429 too_many_requests  500 internal_error    504 timed_out
 """
 
 from collections.abc import Sequence
@@ -108,10 +108,22 @@ def bad_request(message: str) -> ApiStatus:
     return ApiStatus(400, message)
 
 
-def undecodable(kind: Kind, why: str, *, sent: tuple[str, str] | None = None) -> ApiStatus:
+class Undecodable(ApiStatus):
+    """400: a body is no object of its kind."""
+
+
+def undecodable(kind: Kind, why: str, *, sent: tuple[str, str] | None = None) -> Undecodable:
     """The body is not an object of *kind*; *sent* is the version and kind that it claims."""
     version, name = sent or (kind.version, kind.kind)
-    return bad_request(f'{name} in version "{version}" cannot be handled as a {kind.kind}: {why}')
+    text = f'{name} in version "{version}" cannot be handled as a {kind.kind}: {why}'
+    return Undecodable(400, text)
+
+
+def unpatchable(why: str) -> ApiStatus:
+    """422: what a patch would make of an object is none."""
+    cause = {"reason": "FieldValueInvalid", "message": f"Invalid value: {why}", "field": "patch"}
+    message = f' "" is invalid: patch: {cause["message"]}'
+    return ApiStatus(422, message, details={"causes": [cause]})
 
 
 def unauthorized() -> ApiStatus:

@@ -387,3 +387,40 @@ async def test_server_side_apply_needs_a_field_manager(api: Api) -> None:
     answer = await api.patch(api.path("configmaps", "a"), sent, APPLY)
     assert (answer.status, answer.reason) == (422, "Invalid")
     assert "fieldManager: Required value: is required for apply patch" in answer.message
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"activeDeadlineSeconds": "5"}, id="another type"),
+        pytest.param({"overhead": {"cpu": "much"}}, id="no quantity"),
+        pytest.param({"tolerations": {"key": "a"}}, id="no list"),
+    ],
+)
+async def test_what_a_patch_makes_of_an_object_has_to_be_one(
+    api: Api, content_type: str, spec: dict[str, Any]
+) -> None:
+    await api.make_pod("a")
+    answer = await api.patch(api.pods("a"), {"spec": spec}, content_type)
+    assert (answer.status, answer.reason) == (422, "Invalid"), answer
+    assert [one["field"] for one in answer.body["details"]["causes"]] == ["patch"]
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+async def test_a_patch_of_a_time_that_is_none_is_invalid(api: Api, content_type: str) -> None:
+    path = api.path("leases", group="coordination.k8s.io/v1")
+    await api.make(path, {"metadata": {"name": "a"}})
+    for wrong in ("2030-01-02T03:04:05Z", "soon"):
+        answer = await api.patch(f"{path}/a", {"spec": {"renewTime": wrong}}, content_type)
+        assert (answer.status, answer.reason) == (422, "Invalid"), answer
+        assert [one["field"] for one in answer.body["details"]["causes"]] == ["patch"]
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+async def test_a_strict_patch_refuses_unknown_fields(api: Api, content_type: str) -> None:
+    await api.make_pod("a")
+    change = {"spec": {"nodeselector": {"a": "b"}}}
+    answer = await api.patch(api.pods("a"), change, content_type, fieldValidation="Strict")
+    assert (answer.status, answer.reason) == (422, "Invalid"), answer
+    assert 'unknown field "spec.nodeselector"' in answer.message
