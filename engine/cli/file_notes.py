@@ -9,9 +9,7 @@ from engine.manifests.schema import VERSION
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
 from engine.offline.known_facts import unknown_sources
-from engine.offline.what_if import Scene
 from engine.offline.workload import Workload
-from engine.policy.analysis import time_reads
 from engine.policy.bundle import Bundle
 
 _SHOWN: Final = 3
@@ -68,8 +66,7 @@ def report_workload(workload: Workload, *bundles: Bundle) -> None:
     unknown = [n for one in bundles for n in unknown_sources(one.runtime.facts, known)]
     for name in dict.fromkeys(unknown):
         _note(f"no facts are known from {name}")
-    readers = [one for one in bundles if time_reads(one.policies.values()).clock]
-    for note in dict.fromkeys(Scene.of(workload.cluster, one).clock_note for one in readers):
+    for note in dict.fromkeys(workload.cluster.clock_note(one) for one in bundles):
         if note:
             _note(note)
 

@@ -37,9 +37,11 @@ from engine.offline.text_places import (
     parsed_json,
     parsed_yaml,
 )
-from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
+from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, node_of, pod_of
+from engine.policy.analysis import time_reads
+from engine.policy.bundle import Bundle
 from engine.policy.documents import did_you_mean
-from engine.policy.fact_config import FactsConfig
+from engine.policy.fact_config import AnnotationFacts, FactsConfig
 
 T = TypeVar("T")
 
@@ -319,6 +321,31 @@ class Cluster:
             nodes=[*present, *nodes],
             pods=[*pods],
         )
+
+    def clock_note(self, bundle: Bundle) -> str:
+        """What time the clock shows that the policies of *bundle* read; empty if they read none.
+
+        No world is built for it. Raises `ManifestError`.
+        """
+        if not time_reads(bundle.policies.values()).clock:
+            return ""
+        config = bundle.runtime.facts
+        nodes: list[Node] = []
+        pods: list[Pod] = []
+        if not self.taken_at and any(isinstance(one, AnnotationFacts) for one in config.sources):
+            # The newest annotation may be what says when it is.
+            nodes = [node_of(one) for one in self.nodes]
+            pods = [self.pod_of(one, unplaced=False) for one in self.pending_pods()]
+        shown = show_facts(
+            Cache(),
+            config,
+            self.facts,
+            taken_at=self.taken_at,
+            read_at=self.read_at,
+            nodes=nodes,
+            pods=pods,
+        )
+        return shown.clock_note(bundle)
 
 
 def _require_shape(manifest: Manifest) -> None:

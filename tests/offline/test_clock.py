@@ -7,7 +7,9 @@ import pytest
 from engine.facts.collection import FactsDocument
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
+from engine.offline.what_if import Scene
 from engine.offline.workload import Arrival, Workload
+from engine.offline.world import World
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from tests.offline.test_simulation import node, pod, run, workload
@@ -96,3 +98,31 @@ def test_an_hour_that_is_given_as_a_fact_stays() -> None:
     simulation.run()
     assert simulation.pending_count == 1
     assert simulation.now == 0.0
+
+
+ANNOTATED = RUNTIME.replace(
+    "{timeZone: Europe/Berlin}",
+    "{timeZone: Europe/Berlin, sources: [{annotations: {keys: {heat: example.com/heat}}}]}",
+)
+
+
+@pytest.mark.parametrize("runtime", [RUNTIME, ANNOTATED])
+@pytest.mark.parametrize("taken_at", ["2026-11-30T18:15:00+01:00", ""])
+@pytest.mark.parametrize("policy", [NIGHT, NEVER.replace('cluster.facts["date"].text', '"x"')])
+def test_the_note_of_the_clock_needs_no_world(
+    monkeypatch: pytest.MonkeyPatch, policy: str, taken_at: str, runtime: str
+) -> None:
+    """`simulate`, `diff` and `compare` built the whole cluster once more for one line."""
+    heat = '{"value": 3, "time": "2026-12-24T12:00:00Z"}'
+    warm = {**node("a"), "kind": "Node"}
+    warm["metadata"] = {**warm["metadata"], "annotations": {"example.com/heat": heat}}
+    cluster = Cluster(nodes=[warm], pods=[pod("waits")], taken_at=taken_at, read_at=7 * HOUR)
+    bundle = build_bundle({"mine.star": policy, "runtime.yaml": runtime, "config.yaml": PROFILE})
+    want = Scene.of(cluster, bundle).clock_note
+    assert bool(want) == (policy == NIGHT)
+
+    def refuse(*_: object) -> World:
+        raise AssertionError("a world was built")
+
+    monkeypatch.setattr(World, "from_manifests", refuse)
+    assert cluster.clock_note(bundle) == want
