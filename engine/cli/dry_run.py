@@ -1,7 +1,8 @@
 """Asking the API server of a live cluster what it would store of a pod that does not exist yet.
 
 Owns the dry run: nothing is created. Who may not create pods there may not ask either; then what
-admission looks up is read, and admission is done here.
+admission looks up is read, and admission is done here. Claims are made here either way, so the
+templates that pods name are read, too.
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from engine.cli.cluster_reading import PRIORITY_CLASSES, list_newest
 from engine.kube.errors import ApiError, Forbidden, NotFound
 from engine.kube.resources import PODS, Resource
 from engine.lib import event_loop
+from engine.manifests import kinds
 from engine.manifests.schema import Problem
 from engine.offline.admission import KnownObjects, Refused
 
@@ -26,6 +28,9 @@ _LOOKED_UP: Final = (
     PRIORITY_CLASSES,
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
     Resource("", "v1", "limitranges", "LimitRange", True),
+)
+_TEMPLATES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True
 )
 # What authorization says; admission refuses with the same code.
 _NOT_ALLOWED: Final = "cannot create resource"
@@ -45,8 +50,8 @@ def api_errors() -> Iterator[None]:
 class DryRun:
     """What the API server of a cluster would store of pods.
 
-    If it may not be asked, *known* gets what its admission looks up. What is known there already,
-    from the user's files, stays.
+    *known* gets the templates that pods name for their claims and, if the server may not be asked,
+    what its admission looks up. What is known there already, from the user's files, stays.
 
     Attributes:
         was_asked: It has answered.
@@ -65,6 +70,9 @@ class DryRun:
 
         Raises `Refused` with what it objects to, and `ApiError` if it does not answer.
         """
+        missing = [one for one in _templates_of(pod) if self._is_unknown(*one)]
+        if missing:
+            event_loop.run(self._read_templates(missing))
         if self.refusal:
             return None
         try:
@@ -81,6 +89,21 @@ class DryRun:
             raise Refused(pod, [Problem((), error.message)]) from error
         self.was_asked = True
         return found
+
+    def _is_unknown(self, namespace: str, name: str) -> bool:
+        return self._known.find(kinds.RESOURCE_CLAIM_TEMPLATES, name, namespace) is None
+
+    async def _read_templates(self, wanted: list[tuple[str, str]]) -> None:
+        async with await connect(*self._where) as client:
+            for namespace, name in wanted:
+                try:
+                    raw = await client.get(_TEMPLATES, name, namespace)
+                except NotFound:
+                    pass  # as in the cluster: nothing makes the claim
+                except Forbidden as error:
+                    self._unread[str(_TEMPLATES)] = error.message
+                else:
+                    self._known.add(msgspec.json.decode(raw))
 
     async def _ask(self, pod: dict[str, Any]) -> dict[str, Any]:
         given = pod.get("metadata") or {}
@@ -118,9 +141,18 @@ class DryRun:
     @property
     def note(self) -> str:
         """How the pods of manifests were read, in one sentence."""
+        unread = "".join(f"; not read: {name}: {why}" for name, why in self._unread.items())
         if self.was_asked:
-            return "manifests are read as the API server stores them: it was asked by a dry run"
+            said = "manifests are read as the API server stores them: it was asked by a dry run"
+            return f"{said}{unread}"
         if self.refusal:
-            unread = "".join(f"; not read: {name}: {why}" for name, why in self._unread.items())
             return f"the API server may not be asked by a dry run: {self.refusal}{unread}"
         return ""
+
+
+def _templates_of(pod: dict[str, Any]) -> list[tuple[str, str]]:
+    """The namespace and name of each template that *pod* names for a claim."""
+    namespace = (pod.get("metadata") or {}).get("namespace") or "default"
+    wanted = (pod.get("spec") or {}).get("resourceClaims") or ()
+    names = (one.get("resourceClaimTemplateName") for one in wanted)
+    return [(namespace, name) for name in names if name]

@@ -78,3 +78,59 @@ async def test_who_may_not_create_pods_gets_an_answer_all_the_same(
     assert any(
         note.endswith("; not read: limitranges: no") for note in json.loads(result.stdout)["notes"]
     )
+
+
+POD = """
+kind: Pod
+metadata: {name: gpu}
+spec:
+  containers: [{name: c, image: i, resources: {claims: [{name: g}]}}]
+  resourceClaims: [{name: g, resourceClaimTemplateName: one-gpu}]
+"""
+
+
+@pytest.mark.parametrize("command", ["explain", "plan"])
+@pytest.mark.parametrize("may_ask", [True, False])
+async def test_a_template_of_the_cluster_makes_the_claim_of_a_pod(
+    live: DevCluster, tmp_path: Path, command: str, may_ask: bool
+) -> None:
+    """Only those of files were known; such a pod waited for a claim that nothing made."""
+    exactly = {"deviceClassName": "gpu"}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    devices = {"apiVersion": "resource.k8s.io/v1"}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    live.create(
+        {**devices, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {
+            **devices,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "one-gpu", "namespace": "default"},
+            "spec": {"spec": spec},
+        },
+        {
+            **devices,
+            "kind": "ResourceSlice",
+            "metadata": {"name": "s"},
+            "spec": {
+                "driver": "x.io",
+                "nodeName": "n1",
+                "pool": pool,
+                "devices": [{"name": "d"}],
+            },
+        },
+    )
+    if not may_ask:
+        why = 'pods is forbidden: User "u" cannot create resource "pods" in API group ""'
+        live.faults.fail(403, message=why, verb="create", resource="pods", times=None)
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD)
+    got = json.loads((await run(tmp_path, command, "-f", str(file), "--output=json")).stdout)
+    outcome = got if command == "explain" else got["new_pods"][0]["outcome"]
+    assert outcome["node"] == "n1", got
+    resource = "resourceclaimtemplates*"
+    live.faults.fail(403, message="no", verb="get", resource=resource, times=None)
+    got = json.loads((await run(tmp_path, command, "-f", str(file), "--output=json")).stdout)
+    assert any(
+        note.endswith("; not read: resourceclaimtemplates.resource.k8s.io: no")
+        for note in got["notes"]
+    ), got["notes"]
