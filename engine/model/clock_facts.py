@@ -31,6 +31,9 @@ _WEEKDAYS: Final = (
     *("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
 )
 
+# Time zones differ from UTC by whole minutes, and change so: no fact changes in between.
+_GRID_SECONDS: Final = 60
+
 #: Every such fact by its name; policies read them as `cluster.facts["hour"]`.
 CLOCK_FACTS: Final[Mapping[str, ClockFact]] = {
     "hour": ClockFact("0..23", "the same", lambda at: (at.hour, str(at.hour))),
@@ -45,10 +48,16 @@ CLOCK_FACTS: Final[Mapping[str, ClockFact]] = {
         'a text such as "2026-12-31"',
         lambda at: ((at.year * 100 + at.month) * 100 + at.day, at.date().isoformat()),
     ),
+    "epoch_minute": ClockFact(
+        "whole minutes since the epoch, in any time zone",
+        "the same",
+        lambda at: (_epoch_minute(at), str(_epoch_minute(at))),
+    ),
 }
 
-# Time zones differ from UTC by whole minutes, and change so: no fact changes in between.
-_GRID_SECONDS: Final = 60
+
+def _epoch_minute(at: datetime.datetime) -> int:
+    return math.floor(at.timestamp() / _GRID_SECONDS)
 
 
 def clock_facts(

@@ -77,7 +77,7 @@ TARGET_POD_UPDATE: Final = ClusterEvent(TARGET_POD, UPDATE)
 FACTS_UPDATE: Final = ClusterEvent(FACTS, UPDATE)
 FACTS_AGE: Final = ClusterEvent(FACTS, AGE)
 CLOCK_STEPS: Final[Mapping[str, ClusterEvent]] = {
-    name: ClusterEvent(FACTS, f"Update{name.capitalize()}") for name in CLOCK_FACTS
+    name: ClusterEvent(FACTS, f"Update{name.title().replace('_', '')}") for name in CLOCK_FACTS
 }
 """By fact of the clock, the event that it has another value."""
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")

@@ -182,3 +182,20 @@ def test_an_attempt_during_which_the_hour_turns_is_repeated() -> None:
     world.show(20 * HOUR)
     world.queue.requeue(queued, frozenset({"asleep"}))
     assert world.place_of("n") == "backoff"
+
+
+def test_a_queue_key_can_go_by_how_long_a_pod_has_waited() -> None:
+    text = '''"""Pods that have waited for ten minutes go first, whatever their priority."""
+
+def queue_key(pod, cluster):
+    waited = cluster.facts["epoch_minute"].value - pod.created_at // 60
+    return (0 if waited > 10 else 1, -pod.priority)
+'''
+    config = only("NodeResourcesFit").replace("PrioritySort", "order")
+    for minutes, want in ((10, ["high", "low"]), (11, ["low", "high"])):
+        world = Clock({"order.star": text, "config.yaml": config})
+        world.add_node(make_node("a", cpu=8))
+        world.add(make_pod("low", created="1970-01-01T12:00:59Z"))
+        world.add(make_pod("high", priority=9, created="1970-01-01T12:05:00Z"))
+        world.show(NOON + minutes * 60)
+        assert world.tried() == want, minutes

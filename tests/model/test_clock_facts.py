@@ -32,6 +32,7 @@ def test_the_facts_are_those_of_the_time_zone() -> None:
         "minute": Fact(59, "59", 0),
         "weekday": Fact(4, "Thursday", 0),
         "date": Fact(20261231, "2026-12-31", 0),
+        "epoch_minute": Fact(29979299, "29979299", 0),
     }
     assert clock_facts(at("2026-12-31T23:00:00Z"), BERLIN)["date"].text == "2027-01-01"
 
@@ -55,6 +56,7 @@ def test_a_fact_changes_when_the_one_that_is_read_does() -> None:
     now = at("2026-12-30T10:20:30+01:00")
     for names, want in (
         (["minute"], "2026-12-30T10:21:00+01:00"),
+        (["epoch_minute"], "2026-12-30T10:21:00+01:00"),
         (["hour"], "2026-12-30T11:00:00+01:00"),
         (["weekday"], "2026-12-31T00:00:00+01:00"),
         (["date", "hour"], "2026-12-30T11:00:00+01:00"),
