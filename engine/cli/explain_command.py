@@ -115,7 +115,6 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     A manifest with -f is read as the API server would store it. A live one is asked, by a dry run,
     if you may create pods there; else defaults and admission are applied here, and a note says so.
 
-    \b
     Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage, or there
     is no such pod, or policies or files cannot be used, or which are in force cannot be read.
 
@@ -273,8 +272,9 @@ def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str
         return Cluster(pods=pods).find_pod(name)
     if len(pods) != 1:
         names = ", ".join(f"`{(p.get('metadata') or {}).get('name')}`" for p in pods)
-        wanted = f"want one pod, or its name as POD; got {names or 'none'}"
-        raise KeyError(f"{filename}: {wanted}")
+        others = ", ".join(sorted({str(one.manifest.get("kind")) for one in given}))
+        got = names or (f"none, but {others}" if others else "none: it is empty")
+        raise KeyError(f"{filename}: want one pod, or its name as POD; got {got}")
     return pods[0]
 
 

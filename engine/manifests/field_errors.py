@@ -34,12 +34,19 @@ def field_error(manifest: Any, text: str) -> tuple[Steps, str]:
     return at, f"want {want}, got {shown(value)}"
 
 
+def steps_of(path: str) -> Steps:
+    """The keys of a path, as `.spec.taints[0]` or `.limits[cpu]`; indices are texts."""
+    return tuple(
+        next(group for group in match.groups() if group is not None)
+        for match in _STEP.finditer(path)
+    )
+
+
 def place_of(manifest: Any, path: str, got: str) -> Steps:
     """The keys of a path. `[...]` is some entry of a mapping: the first of the type *got*."""
     at: list[str | int] = []
     value = manifest
-    for match in _STEP.finditer(path):
-        step: str | int = next(group for group in match.groups() if group is not None)
+    for step in steps_of(path):
         if isinstance(value, list) and str(step).isdigit():
             step = int(step)
         elif step == "..." and isinstance(value, dict):

@@ -10,6 +10,7 @@ outside an enum, and says what was meant.
 """
 
 import gzip
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -34,6 +35,14 @@ _AMOUNT: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _JSON_TYPES: Final = {"string": str, "boolean": bool, "number": float, "object": dict}
 _BITS: Final = {"int32": 31, "int64": 63}
 _EMPTY: Final = {"boolean": False, "number": 0, "integer": 0, "array": [], "object": {}}
+_NUMBER_AND_UNIT: Final = re.compile(r"([0-9.]*)\s*(.*)", re.DOTALL)
+#: What people write after a number, in lower case, and the suffix of a quantity that means it.
+_UNITS: Final = {
+    **{f"{one.lower()}b": one for one in ("k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi")},
+    **{one.lower(): one for one in ("Ki", "Mi", "Gi", "Ti", "Pi", "k", "G", "T", "P")},
+    **dict.fromkeys(("b", "byte", "bytes", "core", "cores", "cpu", "cpus"), ""),
+    **dict.fromkeys(("millicore", "millicores", "millicpu"), "m"),
+}
 
 
 class Problem(NamedTuple):
@@ -294,6 +303,37 @@ def _plain_amounts(value: Any, schema: Json) -> Any:
         return value
     members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
     return {key: _plain_amounts(item, members.get(key, others)) for key, item in value.items()}
+
+
+def amount_problems(kind: Kind, body: Json) -> Iterator[Problem]:
+    """Every text in *body* that should be a quantity and is none, with what was meant."""
+    return _amount_problems(body, _of(kind), ())
+
+
+def _amount_problems(value: Any, schema: Json, at: Steps) -> Iterator[Problem]:
+    if schema.get("$ref") == _AMOUNT:
+        try:
+            plain(value)
+        except QuantityRefused:
+            yield Problem(
+                at, f"want a quantity such as `500m` or `2Gi`, got `{value}`{_unit(value)}"
+            )
+        return
+    schema = _resolved(schema)
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _amount_problems(item, schema.get("items", {}), (*at, index))
+    elif isinstance(value, dict):
+        members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
+        for key, item in value.items():
+            yield from _amount_problems(item, members.get(key, others), (*at, key))
+
+
+def _unit(value: Any) -> str:
+    """A hint for an amount with the unit that people say: `2 GB`, `512MiB`, `1 core`."""
+    number, unit = _NUMBER_AND_UNIT.fullmatch(str(value).strip()).groups()  # type: ignore[union-attr]  # matches any text
+    suffix = _UNITS.get(unit.lower())
+    return f"; did you mean `{number}{suffix}`?" if number and suffix is not None else ""
 
 
 # --- problems --------------------------------------------------------------------------------

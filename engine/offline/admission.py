@@ -5,16 +5,17 @@ may be a sketch. What the API server does is `engine.manifests`'.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
 from engine.manifests import admission, defaults, kinds, validation
 from engine.manifests.errors import ApiStatus, Cause
-from engine.manifests.field_errors import Steps, place_of, written
+from engine.manifests.field_errors import Steps, place_of, steps_of, written
 from engine.manifests.field_rules import name_problems
 from engine.manifests.kinds import BY_MANIFEST, KINDS, Kind
-from engine.manifests.schema import Problem, without_nulls
+from engine.manifests.schema import Problem, amount_problems, without_nulls
 from engine.offline.world import Manifest, ManifestError
 
 #: What kube-apiserver does to a new object by default and is not done here.
@@ -24,6 +25,8 @@ NOT_DONE: Final = (
 )  # fmt: skip
 
 _KINDS: Final = {kind.kind: kind for kind in reversed(KINDS)}
+# Those of the API, and what Deployments were in once.
+_GROUPS: Final = {*(kind.group for kind in KINDS), "extensions"}
 _SYSTEM_CLASSES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -102,6 +105,30 @@ def kind_of(manifest: Manifest) -> Kind | None:
     return _KINDS.get(name) if version is None else BY_MANIFEST.get((str(version), name))
 
 
+def kind_problem(manifest: Manifest) -> Problem | None:
+    """What is wrong with the kind or version of *manifest*, if a kind of the API is meant.
+
+    Of other groups, and of groups that have several versions, nothing is known.
+    """
+    name, version = manifest.get("kind"), manifest.get("apiVersion")
+    if not isinstance(name, str) or kind_of(manifest) is not None:
+        return None
+    group = str(version or "").rpartition("/")[0]
+    if group not in _GROUPS:
+        return None
+    lower = {one.lower(): one for one in _KINDS}
+    close = get_close_matches(name.lower(), lower, 1, 0.85)
+    if not close:
+        return None
+    meant = lower[close[0]]
+    if meant != name:
+        return Problem(("kind",), f"want a kind, got `{name}`; did you mean `{meant}`?")
+    versions = [one.api_version for one in KINDS if one.kind == name]
+    if "." in group and any(one.kind == name and one.group == group for one in KINDS):
+        return None
+    return Problem(("apiVersion",), f"want `{versions[0]}`, got `{version}`")
+
+
 def is_of_cluster(manifest: Manifest) -> bool:
     """True if an API server has stored *manifest*: it is not admitted a second time."""
     metadata = manifest.get("metadata")
@@ -124,14 +151,18 @@ def admitted(manifest: dict[str, Any], known: KnownObjects) -> dict[str, Any]:
     if b"null" in text:
         found = without_nulls(kind, found)
     metadata = found.setdefault("metadata", {})
+    if kind.namespaced:
+        metadata["namespace"] = metadata.get("namespace") or "default"
     if kind is kinds.RESOURCE_CLAIMS:
         # Devices are taken by a claim's uid, which is the API server's to give.
-        metadata.setdefault("uid", f"{metadata.get('namespace') or 'default'}/{metadata['name']}")
+        metadata.setdefault("uid", f"{metadata['namespace']}/{metadata['name']}")
     own = _own_priority(kind, found)
     try:
         defaults.set_defaults(kind, found)
         admission.admit(kind, found, known)
     except ApiStatus as error:
+        if amounts := list(amount_problems(kind, found)):
+            raise Refused(manifest, amounts) from error
         # Which object it is about is said anyway.
         why = error.message.partition(" is forbidden: ")[2] or error.message
         at = next((path for word, path in _FIELDS.items() if word in why), ())
@@ -190,5 +221,6 @@ def _is_forgiven(cause: Cause, manifest: Manifest) -> bool:
 def _placed(manifest: Manifest, cause: Cause) -> tuple[Steps, str]:
     """Where in *manifest* the field of *cause* is, and what is wrong with it."""
     at = place_of(manifest, f".{cause.field}", "")
-    rest = cause.field.removeprefix(written(at))
-    return at, cause.message if not rest else f"{cause.field}: {cause.message}"
+    # Keys are in brackets there: `limits[cpu]`.
+    is_whole = written(at) == written(steps_of(f".{cause.field}"))
+    return at, cause.message if is_whole else f"{cause.field}: {cause.message}"

@@ -34,7 +34,7 @@ from engine.offline.text_places import (
     TextError,
     decoded,
     line_at,
-    parsed_json,
+    parsed_json_values,
     parsed_yaml,
 )
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, node_of, pod_of
@@ -594,7 +594,7 @@ def _parse(raw: bytes, path: Path) -> Iterator[Any]:
     try:
         if raw.lstrip()[:1] == b"{":
             try:
-                yield parsed_json(name, raw)
+                yield from parsed_json_values(name, raw)
                 return
             except TextError:
                 if name.removesuffix(".gz").endswith(".json"):

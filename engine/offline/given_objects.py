@@ -10,8 +10,8 @@ from typing import Any
 
 from engine.lib.printable import printable
 from engine.manifests.field_errors import Steps, written
-from engine.manifests.schema import type_problems
-from engine.offline.admission import Refused, is_of_cluster, kind_of
+from engine.manifests.schema import Problem, type_problems
+from engine.offline.admission import Refused, is_of_cluster, kind_of, kind_problem
 from engine.offline.text_places import FileError
 from engine.offline.world import ManifestError
 
@@ -53,6 +53,15 @@ def name_of(manifest: Any) -> str:
     return f"{namespace}/{name}" if namespace else str(name)
 
 
+def given_problems(manifest: dict[str, Any]) -> list[Problem]:
+    """What is wrong with the kind of *manifest*, or else with the types of its fields."""
+    kind = kind_of(manifest)
+    if kind is not None:
+        return type_problems(kind, manifest)
+    problem = kind_problem(manifest)
+    return [] if problem is None else [problem]
+
+
 def require_types(given: Iterable[GivenObject]) -> None:
     """Raise `GivenError` for all fields that the API has not, or not with such a value.
 
@@ -60,9 +69,8 @@ def require_types(given: Iterable[GivenObject]) -> None:
     """
     found = []
     for one in given:
-        kind = kind_of(one.manifest)
-        if kind is not None and not is_of_cluster(one.manifest):
-            wrong = type_problems(kind, one.manifest)
+        if not is_of_cluster(one.manifest):
+            wrong = given_problems(one.manifest)
             found += [one.problem(problem.text, problem.path) for problem in wrong]
     if found:
         raise GivenError("\n".join(found))

@@ -3,6 +3,8 @@
 Owns reading texts so that errors have a line. Interpreting the values is the caller's.
 """
 
+import contextlib
+import json
 import math
 import re
 from pathlib import Path
@@ -105,6 +107,26 @@ def parsed_json(name: str, raw: bytes) -> Any:
     if (key := repeated_key(raw)) is not None:
         raise _repeated(name, raw, key)
     return value
+
+
+def parsed_json_values(name: str, raw: bytes) -> list[Any]:
+    """The values of a JSON text: one, or several after one another, as `jq .items[]` prints them.
+
+    Raises `TextError`.
+    """
+    with contextlib.suppress(TextError):
+        return [parsed_json(name, raw)]
+    text, decoder, found, end = decoded(name, raw), json.JSONDecoder(), list[Any](), 0
+    while rest := text[end:].lstrip():
+        begin = len(text) - len(rest)
+        try:
+            _, end = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            end = len(text)
+        # Errors have the line in the whole text.
+        before = "\n" * text.count("\n", 0, begin)
+        found.append(parsed_json(name, (before + text[begin:end]).encode()))
+    return found
 
 
 def _repeated(name: str, raw: bytes, key: str) -> TextError:

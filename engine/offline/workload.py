@@ -20,12 +20,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from engine.lib.json_keys import repeated_key
-from engine.manifests.schema import type_problems
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.admission import is_of_cluster, kind_of
+from engine.offline.admission import is_of_cluster
 from engine.offline.cluster_file import Cluster, last_of_each, read_cluster, unpacked
 from engine.offline.decision_log import Damage, LogError, is_log, read_log
+from engine.offline.given_objects import given_problems
 from engine.offline.population import Population
 from engine.offline.recorded_workload import RecordedWorkload, recorded_workload
 from engine.offline.templates import planned_objects
@@ -456,8 +456,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
 
 def _check_types(added: dict[str, Any]) -> None:
     """Raise `WorkloadError` for fields that the API has not, unless a cluster has stored it."""
-    kind = kind_of(added)
-    wrong = [] if kind is None or is_of_cluster(added) else type_problems(kind, added)
+    wrong = [] if is_of_cluster(added) else given_problems(added)
     if wrong:
         raise WorkloadError("\n".join(map(str, wrong)))
 

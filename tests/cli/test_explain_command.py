@@ -252,6 +252,10 @@ def test_a_pod_of_a_list_is_found_with_f(cluster: str, tmp_path: Path) -> None:
     assert run("-f", str(path), "two", cluster).exit_code == 3
     result = run("-f", str(path), cluster)
     assert "want one pod, or its name as POD; got `one`, `two`" in result.output
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap"}))
+    assert "got none, but ConfigMap" in run("-f", str(path), cluster).output
+    path.write_text("# nothing")
+    assert "got none: it is empty" in run("-f", str(path), cluster).output
 
 
 def test_a_claim_at_fault_is_no_policy_that_fails(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -168,10 +169,126 @@ def test_lists_documents_and_directories_are_read(tmp_path: Path) -> None:
     assert dict(got.skipped) == {"Secret": 1}
 
 
+def test_what_names_no_namespace_is_in_the_default_one(tmp_path: Path) -> None:
+    """A pod did not find its claim, nor a StatefulSet those of its templates: `not found`."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
+    volume = {"name": "d", "persistentVolumeClaim": {"claimName": "data"}}
+    workload = {
+        "kind": "StatefulSet",
+        "metadata": {"name": "db"},
+        "spec": {
+            "replicas": 1,
+            "template": {"spec": {"containers": []}},
+            "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": spec}],
+        },
+    }
+    budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": {}}
+    given = [claim, pod("x", volumes=[volume]), workload, budget, NODE]
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump_all(given))
+    cluster = read_cluster(tmp_path / "x.yaml")
+    within = {
+        (one["metadata"]["name"], one["metadata"].get("namespace")) for one in cluster.objects
+    }
+    assert {("data", "default"), ("d-db-0", "default"), ("b", "default")} <= within
+    claims = cluster.world().cache.objects.list("persistentvolumeclaims", "default")
+    assert {one.metadata.name for one in claims} == {"data", "d-db-0"}
+    assert "namespace" not in cluster.nodes[0]["metadata"]
+
+
+def test_json_values_after_one_another_are_objects(tmp_path: Path) -> None:
+    """What `jq '.items[]'` prints was "trailing characters", and kubectl reads it."""
+    (tmp_path / "x.json").write_text(json.dumps(NODE, indent=1) + "\n" + json.dumps(pod("x")))
+    got = read_cluster(tmp_path / "x.json")
+    assert [one["metadata"]["name"] for one in got.nodes + got.pods] == ["n", "x"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        pytest.param({"apiVersion": "v1", "kind": "pod"}, "kind.*did you mean `Pod`?", id="case"),
+        pytest.param(
+            {"apiVersion": "apps/v1", "kind": "Deploymnet"},
+            "kind: want a kind, got `Deploymnet`; did you mean `Deployment`?",
+            id="typing error",
+        ),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "Deployment"},
+            "apiVersion: want `apps/v1`, got `v1`",
+            id="group",
+        ),
+        pytest.param(
+            {"apiVersion": "extensions/v1beta1", "kind": "Deployment"},
+            "apiVersion: want `apps/v1`, got `extensions/v1beta1`",
+            id="old group",
+        ),
+        pytest.param(
+            {"apiVersion": "batch/v1beta1", "kind": "CronJob"},
+            "apiVersion: want `batch/v1`, got `batch/v1beta1`",
+            id="old version",
+        ),
+    ],
+)
+def test_a_kind_that_the_api_has_not_is_no_other_kind(
+    tmp_path: Path, kind: dict[str, str], want: str
+) -> None:
+    """A `pod` was left out, and a Deployment of a version that is gone made pods."""
+    (tmp_path / "x.json").write_text(json.dumps({**kind, "metadata": {"name": "x"}}))
+    with pytest.raises(ManifestError, match=want):
+        read_cluster(tmp_path / "x.json")
+
+
+def test_kinds_of_others_and_their_versions_are_left_alone(tmp_path: Path) -> None:
+    others = [
+        ("batch.volcano.sh/v1alpha1", "Job"),
+        ("kueue.x-k8s.io/v1beta1", "Workload"),
+        ("v1", "Endpoints"),
+        ("discovery.k8s.io/v1", "EndpointSlice"),
+        ("storage.k8s.io/v1beta1", "VolumeAttributesClass"),
+        ("resource.k8s.io/v1beta2", "DeviceClass"),
+    ]
+    items = [{"apiVersion": one, "kind": kind, "metadata": {"name": "x"}} for one, kind in others]
+    (tmp_path / "x.json").write_text(json.dumps({"kind": "List", "items": items}))
+    assert read_cluster(tmp_path / "x.json").pods == []
+
+
+@pytest.mark.parametrize(
+    ("amount", "hint"),
+    [
+        ("2GB", "; did you mean `2G`?"),
+        ("512 MiB", "; did you mean `512Mi`?"),
+        ("1.5gi", "; did you mean `1.5Gi`?"),
+        ("lots", ""),
+        ("", ""),
+        ("0x10", ""),
+    ],
+)
+def test_what_is_no_amount_is_named_with_its_place(tmp_path: Path, amount: str, hint: str) -> None:
+    """It said line 1 and the API server's regular expression, and no field."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "1", "memory": amount}}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(pod("x", containers=[container])))
+    with pytest.raises(ManifestError) as caught:
+        read_cluster(tmp_path / "x.yaml")
+    place, _, said = str(caught.value).partition(": document 1, Pod `a/x`: ")
+    line = int(place.rpartition(":")[2])
+    assert (tmp_path / "x.yaml").read_text().splitlines()[line - 1].strip().startswith("memory:")
+    at = "spec.containers[0].resources.requests.memory"
+    assert said == f"{at}: want a quantity such as `500m` or `2Gi`, got `{amount}`{hint}"
+
+
+def test_the_field_of_a_refusal_is_said_once(tmp_path: Path) -> None:
+    """It was `requests.cpu: spec.containers[0].resources.requests[cpu]: Invalid value`."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "-1"}}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(pod("x", containers=[container])))
+    with pytest.raises(ManifestError, match=r"requests\.cpu: Invalid value: \"-1\": must"):
+        read_cluster(tmp_path / "x.yaml")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         pytest.param("x.json", "{", "x.json", id="half"),
+        pytest.param("x.json", '{"kind": "A"}\n{"kind": }', "x.json:2:10: want JSON", id="second"),
         pytest.param("x.yaml", "a: [", "x.yaml", id="yaml"),
         pytest.param("x.yaml", "- a\n", "document 1: want an object, got list", id="no object"),
         pytest.param("x.json", '{"kind": "PodList"}', "want `items` to be a list", id="no items"),

@@ -317,7 +317,7 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
         ),
         pytest.param(
             "kind: Nodes\nmetadata: {name: a}\n",
-            "f.yaml:1: document 1, Nodes `a`: kind: want a kind, got `Nodes`: did you mean `Node`?",
+            "f.yaml:1: document 1, Nodes `a`: kind: want a kind, got `Nodes`; did you mean `Node`?",
             id="misspelt kind",
         ),
         pytest.param(
