@@ -9,6 +9,7 @@ from engine.policy.lint.finding import Finding, PolicySource, blocks
 
 # The hook whose reasons are counted over nodes.
 _COUNTED = "filter"
+_CONSTANT = "return a constant; details belong into an annotation or a log"
 
 
 def lint_flow(source: PolicySource) -> Iterator[Finding]:
@@ -154,8 +155,20 @@ def _reason(source: PolicySource, hook: str, node: ast.expr, own: set[str]) -> I
     elif _is_built(node) and _uses(node, own):
         # (What is made of arguments and constants alone is the same for every pod and node.)
         text = f"{hook}() puts a reason together: reasons are counted over nodes"
-        hint = "return a constant; details belong into an annotation or a log"
-        yield source.finding("varying-reason", node, text, hint)
+        yield source.finding("varying-reason", node, text, _CONSTANT)
+    elif _is_name(node):
+        text = f"{hook}() returns a name as the reason: reasons are counted over nodes"
+        yield source.finding("varying-reason", node, text, _CONSTANT)
+
+
+def _is_name(node: ast.expr) -> bool:
+    """Whether it is the name of the pod or of the node, or another text that only it has."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("name", "uid")
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("pod", "node")
+    )
 
 
 def _is_built(node: ast.expr) -> bool:
