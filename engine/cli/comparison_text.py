@@ -58,17 +58,17 @@ def simulated(before: Bundle, after: Bundle, workload: Workload, count: int) -> 
 
 
 def print_comparison(
-    found: Comparison, counted: str, names: tuple[str, str], note: str = ""
+    found: Comparison, counted: str, names: tuple[str, str], notes: Sequence[str] = ()
 ) -> None:
     """Print *found*, whose pods are *counted*; *names* are the columns of both sets.
 
-    *note* is a sentence about pods that are not among them.
+    *notes* are sentences about pods that were not decided.
     """
     console = make_console()
     counts = Counter(change.kind for change in found.changes)
     said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
     say(console, f"{found.pods} {counted}: {said}")
-    if note:
+    for note in notes:
         say(console, note)
     groups = grouped(found.changes, _what_changes)
     shown = groups if is_wide() else groups[:_SHOWN]

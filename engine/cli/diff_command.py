@@ -103,7 +103,6 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     95 % confidence intervals. Pods that have a node at the start are decided with --placed only;
     otherwise the output says how many were not looked at.
 
-    \b
     Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage,
     or policies or input cannot be used.
 
@@ -128,6 +127,7 @@ def diff_command(before: str, after: str, **options: Any) -> None:
             **msgspec.to_builtins(found.waiting),
             "placed": msgspec.to_builtins(found.placed),
             "not_looked_at": found.not_looked_at,
+            "not_decided": found.not_decided,
             "not_applied": found.not_applied,
             "exceeded": exceeded,
         }
@@ -147,12 +147,14 @@ def _is_of_log(options: dict[str, Any]) -> bool:
 class _Found(NamedTuple):
     """What differs of pods that wait, of those that have a node, and how many of these are open.
 
-    And the admission plugins that the pods did not pass.
+    And how many pods neither side has a profile for, and the admission plugins that the pods did
+    not pass.
     """
 
     waiting: Comparison
     placed: PlacedComparison | None = None
     not_looked_at: int = 0
+    not_decided: int = 0
     not_applied: tuple[str, ...] = ()
 
     @property
@@ -186,19 +188,29 @@ def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
         workload = workload.decided_as(options["profile"])
     found = simulated(before.bundle, after.bundle, workload, options["seeds"])
     cluster = workload.cluster
+    names = {one.scheduler_name for side in (before, after) for one in side.bundle.profiles}
+    found_of_all = _Found(
+        found,
+        not_decided=sum(one.pod.scheduler_name not in names for one in workload.arrivals),
+        not_applied=cluster.not_applied,
+    )
     if options["decides_placed"]:
         placed = compare_texts(cluster, before, after, options["config"])
-        return _Found(found, placed, not_applied=cluster.not_applied)
-    open_pods = sum(1 for _ in cluster.placed_pods())
-    return _Found(found, not_looked_at=open_pods, not_applied=cluster.not_applied)
+        return found_of_all._replace(placed=placed)
+    return found_of_all._replace(not_looked_at=sum(1 for _ in cluster.placed_pods()))
 
 
 def _print(found: _Found, options: dict[str, Any]) -> None:
     names = ("A", "B")
     counted = "decisions" if _is_of_log(options) else "pods that arrive"
-    said = ""
+    said = []
+    if found.not_decided:
+        said.append(
+            f"{found.not_decided:,} of them were not decided: no profile has their scheduler"
+        )
     if found.not_looked_at:
-        said = f"{found.not_looked_at:,} placed pods were not looked at; --placed decides them, too"
+        open_pods = f"{found.not_looked_at:,} placed pods were not looked at"
+        said.append(f"{open_pods}; --placed decides them, too")
     print_comparison(found.waiting, counted, names, said)
     if found.placed is not None:
         console = make_console()

@@ -286,6 +286,21 @@ def test_placed_pods_that_were_not_looked_at_are_counted(busy: Path, tmp_path: P
     assert (answer["not_looked_at"], answer["placed"]) == (4, None)
 
 
+def test_pods_of_other_schedulers_are_counted(tmp_path: Path) -> None:
+    """It said `no change` of pods that neither side had looked at."""
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulerName": "other"}}
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": [node, pod]}))
+    words = ["diff", "builtin", "builtin", "--on", str(path)]
+    shown = CliRunner().invoke(main, words).output
+    assert "1 of them were not decided: no profile has their scheduler\n" in shown
+    answer = json.loads(CliRunner().invoke(main, [*words, "--output", "json"]).stdout)
+    assert answer["not_decided"] == 1
+    decided = CliRunner().invoke(main, [*words, "--profile", "default-scheduler"])
+    assert "not decided" not in decided.output
+
+
 def test_placed_pods_are_decided_as_if_they_waited(busy: Path, tmp_path: Path) -> None:
     one, other = policies(tmp_path / "one", "n1"), policies(tmp_path / "other", "n2")
     result = diff(one, other, "--on", busy, "--placed", "--max-moved", "50%")
