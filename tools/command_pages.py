@@ -82,7 +82,8 @@ def _help(command: click.Command) -> Iterator[str]:
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         is_literal = paragraph.startswith("\b\n")
         text = paragraph.removeprefix("\b\n")
-        section = _SECTION.match(text) if is_literal else None
+        is_section = is_literal or text.startswith("Exit codes: ")
+        section = _SECTION.match(text) if is_section else None
         if section is None:
             yield f"```text\n{text}\n```" if is_literal else text
             continue

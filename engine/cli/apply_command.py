@@ -81,7 +81,6 @@ def apply_command(policies: str, index: PlanIndex, **options: Any) -> None:
     Afterwards the ConfigMap has these texts and no others; its labels and annotations stay. The
     scheduler then takes them through its own stages.
 
-    \b
     Exit codes: 0 applied, 1 refused because something has moved, 2 the command cannot run.
 
     \b

@@ -134,7 +134,6 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
     With --compare, a time counts as changed only if its whole interval is on one side of zero, and
     as over the limit of --fail-over only if all of it is; the 95 % then cover all hooks together.
 
-    \b
     Exit codes: 0 measured, and within the limit; 1 a hook costs more than --fail-over allows;
     2 wrong usage, or policies or input cannot be used.
 

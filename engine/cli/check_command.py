@@ -89,7 +89,6 @@ def check_command(
     that policies keep off every node is a problem, with the policy, its line and the pod as YAML.
     If the built-in policies alone leave it no node, that is a warning.
 
-    \b
     Exit codes: 0 nothing is wrong, 1 there are problems, 2 the command cannot run.
 
     \b

@@ -54,7 +54,6 @@ def compare_command(before: str, after: str, **options: Any) -> None:
     rejects), or B implies A; and the smallest counterexample: a pod and nodes with the fields that
     make the difference, and what each set says of them. It holds for this snapshot.
 
-    \b
     Exit codes: 0 equivalent; 1 not equivalent; 2 wrong usage, or policies or input cannot be used.
 
     \b

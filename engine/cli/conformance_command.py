@@ -39,7 +39,6 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     plugin that is not shipped is unsupported. Differences that are meant are counted and not
     printed; docs/parity.md lists them. The last line counts the answers.
 
-    \b
     Exit codes: 0 no answer differs, 1 some do, 2 the command cannot run.
 
     \b

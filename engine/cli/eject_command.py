@@ -28,7 +28,6 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
     A file of that name among your policies replaces the built-in, its tests included. A policy of
     a pack (FGDScore) becomes one of yours: a profile names it by its file (fgd_score).
 
-    \b
     Exit codes: 0 printed or written, 2 no such policy, or a file exists.
 
     \b

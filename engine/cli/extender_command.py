@@ -119,7 +119,6 @@ def extender_command(ctx: click.Context, /, **options: Any) -> None:
     `starsched run`: checked, tested, tried, and rolled back if they fail. Runs until SIGTERM or
     SIGINT.
 
-    \b
     Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, or a configuration that cannot
     work.
 

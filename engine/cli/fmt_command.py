@@ -36,7 +36,6 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
     PATHS are files or directories, searched to the bottom; `-` formats from stdin to stdout. Line
     breaks and comments stay where they are, and a file means the same before and after.
 
-    \b
     Exit codes: 0 done, 1 a file would change (with --check or --diff), 2 a file cannot be read or
     does not parse; such a file is left as it is.
 

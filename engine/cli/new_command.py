@@ -56,7 +56,6 @@ def new_command(
     The cookbook has policies that many ask for, with their tests: `--list` lists them, `--from`
     writes one.
 
-    \b
     Exit codes: 0 written or listed, 2 wrong usage, or a file exists.
 
     \b

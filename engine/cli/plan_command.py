@@ -103,7 +103,6 @@ def plan_command(policies: str | None, **options: Any) -> None:
 
     The index that is printed stands for what the plan was made of; `starsched apply` wants it.
 
-    \b
     Exit codes: 0 no difference (with -f: every pod gets a node), 1 differences (a pod gets none),
     2 the policies have problems or fail tests, or the plan cannot be made.
 
@@ -354,7 +353,7 @@ def _require_profiles(decider: Decider, pods: list[Pod]) -> None:
             known = ", ".join(f"`{one.scheduler_name}`" for one in decider.bundle.profiles)
             raise KeyError(
                 f"pod `{pod.key}` names the scheduler `{pod.scheduler_name}`; the policies have "
-                f"{known}"
+                f"{known}\nhint: another scheduler decides it, unless a profile has that name"
             )
 
 

@@ -91,7 +91,6 @@ def test_command(
     PATHS are test files, policy files (their tests are run) or directories. The tests run against
     the same engine as the scheduler. A failed assertion shows both sides.
 
-    \b
     Exit codes: 0 all tests pass, 1 a test fails, the policies have problems or coverage is under
     the limit, 2 the command cannot run, or there is no test to run. Ctrl-C stops --watch, and the
     code is that of the last run.

@@ -87,7 +87,6 @@ def preflight_command(output: str, **options: Any) -> None:
     ServiceAccount. It only reads. What is missing is printed with what mends it, for rights as
     YAML to apply. What could not be checked is listed as `unknown`, and is never fine.
 
-    \b
     Exit codes: 0 nothing is missing, 1 something is missing, 2 wrong usage, 3 nothing is known to
     be missing, but something could not be checked: the API server was not reached, say.
 

@@ -47,7 +47,6 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
     is no difference. A log that ends in the middle of an entry, as after a crash, is replayed up to
     there, and reported.
 
-    \b
     Exit codes: 0 all the same, 1 a difference, 2 wrong usage, or the log cannot be read.
 
     \b

@@ -36,7 +36,6 @@ def rollout_command() -> None:
     credentials: the Role `starsched-rollout-operator` allows it. Its mode counts for every edit
     until it is changed.
 
-    \b
     Exit codes: 0 done, 1 refused, or the scheduler could not be asked, or nothing is being rolled
     out, 2 wrong usage.
 

@@ -80,7 +80,6 @@ def report_command(log: Path, **options: Any) -> None:
     the policies in force and under the candidate, each placement affecting the next. It is a
     simulation; the output says on what assumptions.
 
-    \b
     Exit codes: 0 done, 1 the scheduler could not be asked, or has no such texts, 2 wrong usage, or
     policies or log cannot be used.
 

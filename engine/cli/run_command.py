@@ -202,7 +202,6 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     events are written. A second signal ends the process at once. SIGUSR2 writes what is in the
     cache and in the queue to the log.
 
-    \b
     Exit codes: 0 stopped by a signal, 1 failed, or lost the lease, 2 wrong usage, or a
     configuration that cannot work.
 

@@ -98,17 +98,19 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     WORKLOAD is one of these; several are one workload:
 
     \b
-    - a snapshot, manifests or a directory of them: every pending pod arrives at the start, and so
-      do the pods of workloads (Deployment, Job, ...) that have not created theirs
-    - a decision log of `run --record`, a file or the directory: pods arrive as recorded
-    - events, `.jsonl`: {"at": 5, "add": {manifest}, "for": 60}, {"at": 9, "delete": "node/n1"}
+    - a snapshot, manifests or a directory of them: every pending pod arrives
+      at the start, and so do the pods of workloads (Deployment, Job, ...) that
+      have not created theirs
+    - a decision log of `run --record`, a file or the directory: pods arrive as
+      recorded
+    - events, `.jsonl`: {"at": 5, "add": {manifest}, "for": 60},
+      {"at": 9, "delete": "node/n1"}
     - nodes or pods in the columns of the openb trace, `.csv`
     - a document of facts, which policies read as `node.facts` and the like
 
     The engine is that of a running scheduler, queue and preemption included; the simulated API
     server answers at once. The same workload, policies and seed give the same result.
 
-    \b
     Exit codes: 0 no pod waits in the end, 3 some still wait, 1 a policy or the simulation failed,
     2 wrong usage, or policies or workload cannot be used.
 

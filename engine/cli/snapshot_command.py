@@ -49,7 +49,6 @@ def snapshot_command(
     environment, arguments, commands and probes of containers, managed fields and kubectl's
     last-applied annotation are left out. Permission to list these kinds is enough.
 
-    \b
     Exit codes: 0 written, 1 the cluster cannot be read, 2 wrong usage, or FILE cannot be written.
 
     \b

@@ -43,7 +43,6 @@ def stubs_command(
     understand policies. With --serve an editor starts this command in place of the server: then
     `pod.` and `node.` complete in every hook, without type annotations in the policy.
 
-    \b
     Exit codes: 0 done, or current; 1 --check: it is missing or of another version; 2 wrong usage,
     or the server does not start. With --serve, the server's.
 

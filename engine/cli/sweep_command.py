@@ -111,7 +111,6 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     whatever changed is computed again. Workers of Dask read the workload from the same paths; one
     from a pipe or `-` is copied to DIR.
 
-    \b
     Exit codes: 0 all was computed, 1 a simulation failed, 2 wrong usage, or policies, workload
     or earlier results cannot be used, 130 interrupted.
 

@@ -34,6 +34,18 @@ def test_every_command_explains_itself(name: str) -> None:
     assert ("--output [text|json" in text) != ("--logging-format" in text)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_a_terminal(name: str) -> None:
+    """Exit codes and lists were broken in the middle of words at 80 columns.
+
+    Commands to copy are whole, and so are the names of options.
+    """
+    shown = CliRunner().invoke(main, [name, "--help"], env={"COLUMNS": "80"}).output
+    text, _, rest = shown.partition("\n  Examples:\n")
+    lines = [*text.splitlines(), *rest.partition("\nOptions:\n")[2].splitlines()]
+    assert [line for line in lines if len(line) > 80 and not line.startswith("  --")] == []
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     result = CliRunner().invoke(main, ["sched"])
     assert result.exit_code == 2

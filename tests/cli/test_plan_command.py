@@ -362,6 +362,7 @@ async def test_what_cannot_be_planned_ends_with_2(site: Site, tmp_path: Path) ->
     result = await site.run("plan", "-f", str(other))
     assert result.exit_code == 2
     assert "names the scheduler `somebody`" in result.output
+    assert "hint: another scheduler decides it" in result.output
     result = await site.run("apply", str(site.directory), "--index=1.2")
     assert result.exit_code == 2
     assert "want REVISION.RESOURCEVERSION.GENERATION.CANDIDATE" in result.output

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,13 @@ _LOG_LINES: Final = 100
 _DEFAULT: Final = next(iter(SCENARIOS))
 _WIDEST: Final = max(map(len, SCENARIOS))
 _LISTED: Final = "\n".join(
-    f"  {name:{_WIDEST}}  {scenario.summary}" for name, scenario in SCENARIOS.items()
+    textwrap.fill(
+        f"{name:{_WIDEST}}  {scenario.summary}",
+        76,
+        initial_indent="  ",
+        subsequent_indent=" " * (_WIDEST + 4),
+    )
+    for name, scenario in SCENARIOS.items()
 )
 _HELP: Final = f"""Tell a story of the scheduler, on a cluster in memory.
 
@@ -47,7 +54,6 @@ all figures are of what happened. Colours only on a terminal.
 Scenarios:
 {_LISTED}
 
-\b
 Exit codes: 0 all went as it should, 1 something did not.
 
 \b
@@ -129,6 +135,7 @@ async def _keep(stage: Stage, scenario: Scenario, directory: Path) -> None:
     stage.say("Look around with:")
     line(f"export KUBECONFIG={path}")
     line("kubectl get pods -o wide")
+    line(f"starsched explain NAMESPACE/POD --server {page}")
     line(f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}")
     line(f"curl {page}/{scenario.page or 'queue'}")
     line(f"tail -f {directory / 'scheduler.log'}")
