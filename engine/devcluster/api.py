@@ -35,6 +35,7 @@ from engine.manifests.errors import (
 )
 from engine.manifests.field_rules import required, wrong
 from engine.manifests.kinds import Kind
+from engine.manifests.pod_defaults import set_pod_resources
 from engine.manifests.schema import read_types, shape_of, without_nulls
 
 Json = dict[str, Any]
@@ -46,6 +47,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+#: What a pod keeps where an update says nothing of it.
+_KEPT_SPECIFICATION = ("priority", "priorityClassName", "preemptionPolicy", "nodeName", "resources")
 _KEPT_METADATA = (
     "uid",
     "creationTimestamp",
@@ -436,7 +439,7 @@ class Api:
         if kind is kinds.PODS:
             defaults.set_defaults(kind, manifest)
             spec, was = manifest["spec"], before["spec"]
-            for field in ("priority", "priorityClassName", "preemptionPolicy", "nodeName"):
+            for field in _KEPT_SPECIFICATION:
                 if field in was:
                     spec.setdefault(field, was[field])
             admission.add_default_tolerations(spec)
@@ -649,6 +652,10 @@ class Api:
         with contextlib.nullcontext() if change is None else _patching():
             manifest = self._decoded(kinds.PODS, wanted)
             defaults.set_defaults(kinds.PODS, manifest)
+        spec, was = manifest["spec"], old.manifest["spec"]
+        if "resources" in was:
+            spec.setdefault("resources", was["resources"])
+        set_pod_resources(spec)
         resized = pods.resize(old.manifest, manifest)
         resized = {**resized, "metadata": dict(resized["metadata"])}
         self._check(kinds.PODS, resized)

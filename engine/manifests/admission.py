@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from engine.manifests import kinds, limit_ranges
 from engine.manifests.errors import forbidden
 from engine.manifests.kinds import Kind
-from engine.manifests.pod_defaults import canonical_amounts
+from engine.manifests.pod_defaults import canonical_amounts, set_pod_resources
 
 Json = dict[str, Any]
 
@@ -20,7 +20,11 @@ POD_GROUP_PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
 _NO_EXECUTE_SECONDS = 300
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_DEFAULT_MARKS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 class Lookup(Protocol):
@@ -74,7 +78,8 @@ def _admit_volume(volume: Json, _: Lookup) -> None:
 
 def _admit_claim(claim: Json, lookup: Lookup) -> None:
     _protect(claim["metadata"], CLAIM_PROTECTION)
-    if "storageClassName" not in claim["spec"]:
+    has_class = _CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {})
+    if "storageClassName" not in claim["spec"] and not has_class:
         chosen = _default_storage_class(lookup)
         if chosen:
             claim["spec"]["storageClassName"] = chosen
@@ -88,14 +93,14 @@ def _protect(metadata: Json, finalizer: str) -> None:
 
 
 def _default_storage_class(lookup: Lookup) -> str:
+    """The newest class that is marked as the default; of several, the first by name."""
+    found = [item["metadata"] for item in lookup.every(kinds.STORAGE_CLASSES)]
     marked = [
-        item["metadata"]
-        for item in lookup.every(kinds.STORAGE_CLASSES)
-        if (item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
+        meta
+        for meta in sorted(found, key=lambda meta: str(meta["name"]))
+        if any((meta.get("annotations") or {}).get(mark) == "true" for mark in _DEFAULT_MARKS)
     ]
-    newest = max(
-        marked, key=lambda meta: (meta.get("creationTimestamp") or "", meta["name"]), default=None
-    )
+    newest = max(marked, key=lambda meta: meta.get("creationTimestamp") or "", default=None)
     return newest["name"] if newest else ""
 
 
@@ -104,7 +109,8 @@ def _admit_pod(pod: Json, lookup: Lookup) -> None:
 
     Priority from its class, the overhead and selector of its runtime class, the defaults and bounds
     of the LimitRanges of its namespace, tolerations for nodes that are not ready or unreachable,
-    and the topology labels of the node it is created on. Then its selectors get its own labels.
+    and the topology labels of the node it is created on. Then its selectors get its own labels, and
+    its resources those of its containers.
     """
     spec = pod["spec"]
     name = pod["metadata"].get("name") or ""
@@ -117,6 +123,7 @@ def _admit_pod(pod: Json, lookup: Lookup) -> None:
     if spec.get("nodeName"):
         copy_topology_labels(pod["metadata"], lookup.find(kinds.NODES, spec["nodeName"]))
     _merge_label_keys(spec, pod["metadata"].get("labels") or {})
+    set_pod_resources(spec)
 
 
 def _limit_ranges(manifest: Json, lookup: Lookup) -> list[Json]:

@@ -27,7 +27,6 @@ _EMPTY_NODE_INFO = {
     "operatingSystem": "",
     "architecture": "",
 }
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def _node(node: Json) -> None:
@@ -77,34 +76,50 @@ def _storage_class(storage_class: Json) -> None:
 
 def _volume(volume: Json) -> None:
     spec = volume.setdefault("spec", {})
-    if spec.get("capacity"):
-        spec["capacity"] = canonical_amounts(kinds.PERSISTENT_VOLUMES, spec["capacity"])
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec["persistentVolumeReclaimPolicy"] = spec.get("persistentVolumeReclaimPolicy") or "Retain"
     spec.setdefault("volumeMode", "Filesystem")
 
 
 def _claim(claim: Json) -> None:
     spec = claim.setdefault("spec", {})
-    requests = (spec.get("resources") or {}).get("requests")
-    if requests:
-        spec["resources"]["requests"] = canonical_amounts(kinds.PERSISTENT_VOLUME_CLAIMS, requests)
-    spec.setdefault("volumeMode", "Filesystem")
+    pod_defaults.set_claim_defaults(spec)
+    # Both names of the source of a claim's data say the same; of a source in another namespace,
+    # and of one of another kind under the old name, the API server takes no notice.
+    source, named = spec.get("dataSource"), spec.get("dataSourceRef")
+    if named is not None and named.get("namespace"):
+        named = None
+    if named is None and not _is_old_source(source or {}):
+        source = None
+    for field, one in (("dataSource", source or named), ("dataSourceRef", named or source)):
+        spec.pop(field, None)
+        if one is not None:
+            spec[field] = dict(one)
+
+
+def _is_old_source(source: Json) -> bool:
+    return (source.get("kind"), source.get("apiGroup") or "") in (
+        ("PersistentVolumeClaim", ""),
+        ("VolumeSnapshot", "snapshot.storage.k8s.io"),
+    )
 
 
 def _csi_driver(driver: Json) -> None:
-    spec = driver.setdefault("spec", {})
-    spec.setdefault("attachRequired", True)
-    spec.setdefault("podInfoOnMount", False)
-    spec.setdefault("volumeLifecycleModes", ["Persistent"])
-    spec.setdefault("storageCapacity", False)
-    spec.setdefault("preventPodSchedulingIfMissing", False)
+    driver["spec"] = {**_CSI_DRIVER, **(driver.get("spec") or {})}
+    driver["spec"]["volumeLifecycleModes"] = driver["spec"]["volumeLifecycleModes"] or [
+        "Persistent"
+    ]
 
 
-def _storage_capacity(capacity: Json) -> None:
-    kind = kinds.CSI_STORAGE_CAPACITIES
-    for field in ("capacity", "maximumVolumeSize"):
-        if capacity.get(field) is not None:
-            capacity[field] = canonical_amounts(kind, {field: capacity[field]})[field]
+_CSI_DRIVER: Json = {
+    "attachRequired": True,
+    "podInfoOnMount": False,
+    "storageCapacity": False,
+    "fsGroupPolicy": "ReadWriteOnceWithFSType",
+    "volumeLifecycleModes": [],
+    "requiresRepublish": False,
+    "seLinuxMount": False,
+    "preventPodSchedulingIfMissing": False,
+}
 
 
 def _claim_devices(spec: Json) -> None:
@@ -127,17 +142,11 @@ def _limit_range(limit_range: Json) -> None:
 
 
 def _resource_claim(claim: Json) -> None:
-    claim.update(plain_amounts(kinds.RESOURCE_CLAIMS, claim))
     _claim_devices(claim.get("spec") or {})
 
 
 def _resource_claim_template(template: Json) -> None:
-    template.update(plain_amounts(kinds.RESOURCE_CLAIM_TEMPLATES, template))
     _claim_devices((template.get("spec") or {}).get("spec") or {})
-
-
-def _resource_slice(resource_slice: Json) -> None:
-    resource_slice.update(plain_amounts(kinds.RESOURCE_SLICES, resource_slice))
 
 
 def _priority_class(priority_class: Json) -> None:
@@ -172,10 +181,8 @@ _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
     kinds.PERSISTENT_VOLUMES: _volume,
     kinds.PERSISTENT_VOLUME_CLAIMS: _claim,
     kinds.CSI_DRIVERS: _csi_driver,
-    kinds.CSI_STORAGE_CAPACITIES: _storage_capacity,
     kinds.RESOURCE_CLAIMS: _resource_claim,
     kinds.RESOURCE_CLAIM_TEMPLATES: _resource_claim_template,
-    kinds.RESOURCE_SLICES: _resource_slice,
     kinds.LIMIT_RANGES: _limit_range,
     kinds.PRIORITY_CLASSES: _priority_class,
     kinds.POD_GROUPS: _pod_group,
@@ -183,8 +190,23 @@ _DEFAULTS: dict[Kind, Callable[[Json], None]] = {
 }
 
 
+#: The kinds whose quantities are all brought to their canonical text.
+_WITH_AMOUNTS = frozenset(
+    {
+        kinds.RESOURCE_CLAIMS,
+        kinds.RESOURCE_CLAIM_TEMPLATES,
+        kinds.RESOURCE_SLICES,
+        kinds.PERSISTENT_VOLUMES,
+        kinds.CSI_STORAGE_CAPACITIES,
+        kinds.RUNTIME_CLASSES,
+    }
+)
+
+
 def set_defaults(kind: Kind, manifest: Json) -> None:
     """Fill in what *manifest* leaves out. Refuses what cannot be decoded with 400."""
+    if kind in _WITH_AMOUNTS:
+        manifest.update(plain_amounts(kind, manifest))
     default = _DEFAULTS.get(kind)
     if default:
         default(manifest)

@@ -19,17 +19,19 @@ from engine.manifests.field_rules import (
     at_most,
     denied,
     dns_label,
+    driver_name,
     is_set,
     is_there,
     label_if_set,
     label_value_problem,
     name_problems,
-    node_terms,
+    node_selector,
     of,
     one_of,
     qualified,
+    qualified_name,
     required,
-    subdomain,
+    subdomain_if_set,
     too_long,
     too_many,
     unique,
@@ -45,24 +47,15 @@ _VERSION: Final = re.compile(
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
 )
 _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
-_LONGEST_DRIVER: Final = 63
 _LONGEST_IDENTIFIER: Final = 32
 _LONGEST_VALUE: Final = 64
 _MOST_DEVICES: Final = 128
 _MOST_ADVANCED_DEVICES: Final = 64
 _MOST_PROPERTIES: Final = 32
+_MOST_VALUES: Final = 10
 
 
 # --- names and values ---------------------------------------------------------------------------
-
-
-def _driver(field: str, value: Any, _: Any) -> Iterator[Cause]:
-    if not value:
-        yield required(field)
-    elif len(value) > _LONGEST_DRIVER:
-        yield too_long(field, _LONGEST_DRIVER)
-    else:
-        yield from name_problems(field, value.lower())
 
 
 def _pool(field: str, value: Any, _: Any) -> Iterator[Cause]:
@@ -75,7 +68,7 @@ def _pool(field: str, value: Any, _: Any) -> Iterator[Cause]:
 def _property_name(field: str, name: str) -> Iterator[Cause]:
     domain, slash, short = name.rpartition("/")
     if slash:
-        yield from _driver(field, domain, None)
+        yield from driver_name(field, domain, None)
     if len(short) > _LONGEST_IDENTIFIER:
         yield too_long(field, _LONGEST_IDENTIFIER)
     if not _IDENTIFIER.fullmatch(short):
@@ -96,10 +89,6 @@ def _attribute_of_all(field: str, value: Any, _: Any) -> Iterator[Cause]:
         yield wrong(field, value, "a fully qualified name must be a domain and a name")
 
 
-def _qualified_key(field: str, value: Any, _: Any) -> Iterator[Cause]:
-    yield from qualified(field, value or "")
-
-
 def _key_if_set(field: str, value: Any, _: Any) -> Iterator[Cause]:
     if value:
         yield from qualified(field, value)
@@ -109,15 +98,6 @@ def _taint_value(field: str, value: Any, _: Any) -> Iterator[Cause]:
     problem = label_value_problem(value or "")
     if problem:
         yield wrong(field, value, problem)
-
-
-def _node_selector(field: str, value: Any, _: Any) -> Iterator[Cause]:
-    if value is None:
-        return
-    terms = value.get("nodeSelectorTerms")
-    if not terms:
-        yield required(f"{field}.nodeSelectorTerms", "must have at least one node selector term")
-    yield from node_terms(f"{field}.nodeSelectorTerms", terms or ())
 
 
 def _only_true(field: str, value: Any, _: Any) -> Iterator[Cause]:
@@ -155,7 +135,9 @@ def _toleration(field: str, toleration: Any, _: Any) -> Iterator[Cause]:
         yield required(f"{field}.operator")
     elif operator not in ("Equal", "Exists"):
         yield unsupported(f"{field}.operator", operator, ("Equal", "Exists"))
-    elif operator == "Exists" and toleration.get("value"):
+    elif operator == "Equal":
+        yield from _taint_value(f"{field}.value", toleration.get("value"), toleration)
+    elif toleration.get("value"):
         shown = "must be empty for operator `Exists`"
         yield wrong(f"{field}.value", toleration["value"], shown)
 
@@ -163,12 +145,11 @@ def _toleration(field: str, toleration: Any, _: Any) -> Iterator[Cause]:
 _TOLERATIONS: Final[list[tuple[str, Check]]] = [
     ("tolerations[]", _toleration),
     ("tolerations[].key", _key_if_set),
-    ("tolerations[].value", _taint_value),
     ("tolerations[].effect", of(*_EFFECTS)),
 ]
 _CLASS_NAME: Final[list[tuple[str, Check]]] = [
     ("deviceClassName", is_set),
-    ("deviceClassName", lambda field, value, _: name_problems(field, value) if value else iter(())),
+    ("deviceClassName", subdomain_if_set),
 ]
 _ASKED: Final[list[tuple[str, Check]]] = [
     *_CLASS_NAME,
@@ -246,7 +227,7 @@ _CONFIG: Final[list[tuple[str, Check]]] = [
     ("config", at_most(32)),
     ("config[].requests", unique()),
     ("config[].opaque", is_there),
-    ("config[].opaque.driver", _driver),
+    ("config[].opaque.driver", driver_name),
     ("config[].opaque.parameters", is_there),
 ]
 _DEVICES: Final[list[tuple[str, Check]]] = [
@@ -307,11 +288,11 @@ _STATUS: Final = Rules(
 _ALLOCATION: Final = Rules(
     [
         ("devices.results", at_most(32)),
-        ("devices.results[].driver", _driver),
+        ("devices.results[].driver", driver_name),
         ("devices.results[].pool", _pool),
         ("devices.results[].device", dns_label),
         *_within("devices.results[]", _TOLERATIONS),
-        ("nodeSelector", _node_selector),
+        ("nodeSelector", node_selector),
     ]
 )
 
@@ -384,7 +365,7 @@ def _device_nodes(field: str, spec: Any, _: Any) -> Iterator[Cause]:
         at = f"{field}.devices[{index}]"
         if per_device:
             yield from one_of(*own)(at, device, None)
-            yield from subdomain(f"{at}.nodeName", device.get("nodeName") or None, None)
+            yield from subdomain_if_set(f"{at}.nodeName", device.get("nodeName"), None)
         elif any(device.get(name) is not None for name in own):
             yield wrong(at, "", "can only be set if `perDeviceNodeSelection` is set to true")
 
@@ -413,6 +394,9 @@ def _device(field: str, device: Any, _: Any) -> Iterator[Cause]:
         yield wrong(f"{field}.bindingConditions", "", shown)
 
 
+_unique_amounts: Final = unique()
+
+
 def _policy(field: str, policy: Json, capacity: str) -> Iterator[Cause]:
     values, bounds = policy.get("validValues") or [], policy.get("validRange")
     if values and bounds is not None:
@@ -428,8 +412,13 @@ def _policy(field: str, policy: Json, capacity: str) -> Iterator[Cause]:
         for index, value in enumerate(amounts):
             if index and value < amounts[index - 1]:
                 yield wrong(f"{at}[{index}]", values[index], "must be sorted in ascending order")
+        if len(amounts) > _MOST_VALUES:
+            yield too_many(at, len(amounts), _MOST_VALUES)
+            amounts = []  # none of them is looked at
+        for index, value in enumerate(amounts):
             if value > most:
                 yield wrong(f"{at}[{index}]", values[index], "larger than the capacity")
+        yield from _unique_amounts(at, amounts, None)
         if default not in amounts:
             yield wrong(at, policy["default"], "default value is not valid")
     else:
@@ -477,12 +466,12 @@ SLICE: Final = Rules(
         *_within(
             "spec!",
             [
-                ("driver", _driver),
+                ("driver", driver_name),
                 ("pool!.name", _pool),
                 ("pool!.resourceSliceCount", at_least(1)),
                 ("pool!.generation", at_least(0)),
-                ("nodeName", lambda field, value, _: subdomain(field, value or None, None)),
-                ("nodeSelector", _node_selector),
+                ("nodeName", subdomain_if_set),
+                ("nodeSelector", node_selector),
                 ("allNodes", _only_true),
                 ("perDeviceNodeSelection", _only_true),
                 ("devices", _devices),
@@ -496,11 +485,11 @@ SLICE: Final = Rules(
                 ("devices[].attributes{}.version", _version),
                 ("devices[].capacity", _property_names),
                 ("devices[].taints", at_most(16)),
-                ("devices[].taints[].key", _qualified_key),
+                ("devices[].taints[].key", qualified_name),
                 ("devices[].taints[].value", _taint_value),
                 ("devices[].taints[].effect", is_set),
                 ("devices[].taints[].effect", of(*_EFFECTS)),
-                ("devices[].nodeSelector", _node_selector),
+                ("devices[].nodeSelector", node_selector),
                 ("devices[].allNodes", _only_true),
                 ("devices[].consumesCounters", at_most(2)),
                 ("devices[].consumesCounters", unique("counterSet")),
@@ -508,9 +497,9 @@ SLICE: Final = Rules(
                 ("devices[].consumesCounters[].counterSet", label_if_set),
                 ("devices[].consumesCounters[].counters", is_set),
                 ("devices[].bindingConditions", at_most(4)),
-                ("devices[].bindingConditions[]", _qualified_key),
+                ("devices[].bindingConditions[]", qualified_name),
                 ("devices[].bindingFailureConditions", at_most(4)),
-                ("devices[].bindingFailureConditions[]", _qualified_key),
+                ("devices[].bindingFailureConditions[]", qualified_name),
                 ("sharedCounters", at_most(8)),
                 ("sharedCounters", unique("name")),
                 ("sharedCounters[].name", is_set),

@@ -19,6 +19,7 @@ Check = Callable[[str, Any, Any], Iterator[Cause]]
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LONGEST_DRIVER = 63
 _SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
@@ -237,17 +238,57 @@ def label_if_set(field: str, value: Any, holder: Any) -> Iterator[Cause]:
         yield from dns_label(field, value, holder)
 
 
-def subdomain(field: str, value: Any, _: Any) -> Iterator[Cause]:
-    """A DNS subdomain, if it is there."""
-    if value is not None:
+def qualified_name(field: str, value: Any, _: Any) -> Iterator[Cause]:
+    """The key of a label, which has to be there."""
+    yield from qualified(field, value or "")
+
+
+def subdomain_if_set(field: str, value: Any, _: Any) -> Iterator[Cause]:
+    """A DNS subdomain; absence is for another check."""
+    if value:
         yield from name_problems(field, value)
 
 
+def driver_name(field: str, value: Any, _: Any) -> Iterator[Cause]:
+    """The name of a driver, of storage or of devices, which has to be there."""
+    if not value:
+        yield required(field)
+        return
+    if len(value) > _LONGEST_DRIVER:
+        yield too_long(field, _LONGEST_DRIVER)
+    yield from name_problems(field, value.lower())
+
+
+def selector(field: str, value: Any, _: Any) -> Iterator[Cause]:
+    """A label selector, if it is there."""
+    yield from label_selector(field, value)
+
+
+def node_selector(field: str, value: Any, _: Any) -> Iterator[Cause]:
+    """A node selector, if it is there."""
+    if value is None:
+        return
+    terms = value.get("nodeSelectorTerms")
+    if not terms:
+        yield required(f"{field}.nodeSelectorTerms", "must have at least one node selector term")
+    yield from node_terms(f"{field}.nodeSelectorTerms", terms or ())
+
+
 def of(*choices: str) -> Check:
-    """It is one of *choices*, if it is there."""
+    """It is one of *choices*, if it is set."""
 
     def check(field: str, value: Any, _: Any) -> Iterator[Cause]:
         if value and value not in choices:
+            yield unsupported(field, value, choices)
+
+    return check
+
+
+def of_if_there(*choices: str) -> Check:
+    """It is one of *choices*, if it is there: the empty text is none of them."""
+
+    def check(field: str, value: Any, _: Any) -> Iterator[Cause]:
+        if value is not None and value not in choices:
             yield unsupported(field, value, choices)
 
     return check
@@ -259,6 +300,16 @@ def at_most(most: int) -> Check:
     def check(field: str, value: Any, _: Any) -> Iterator[Cause]:
         if len(value or ()) > most:
             yield too_many(field, len(value), most)
+
+    return check
+
+
+def within(least: int, most: int) -> Check:
+    """A number, 0 if absent, from *least* to *most*."""
+
+    def check(field: str, value: Any, _: Any) -> Iterator[Cause]:
+        if not least <= (value or 0) <= most:
+            yield wrong(field, value or 0, f"must be between {least} and {most}, inclusive")
 
     return check
 
@@ -327,7 +378,7 @@ class Rules:
         for check in self._checks:
             for cause in check(field, value, holder):
                 yield cause
-                if cause.reason == "FieldValueTooMany":
+                if cause.reason == "FieldValueTooMany" and cause.field == field:
                     return  # a list that is too long is not looked into
         if value is None:
             return

@@ -3,7 +3,7 @@
 Owns what the API server fills in before admission looks. Works on plain manifests, in place.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -59,6 +59,15 @@ def _default_container(container: Json, *, host_network: bool) -> None:
             port["hostPort"] = port.get("hostPort") or port.get("containerPort")
 
 
+def set_claim_defaults(spec: Json) -> None:
+    """Fill in what the specification of a claim for a volume leaves out."""
+    resources = spec.get("resources") or {}
+    for part in ("limits", "requests"):
+        if resources.get(part):
+            resources[part] = canonical_amounts(kinds.PERSISTENT_VOLUME_CLAIMS, resources[part])
+    spec.setdefault("volumeMode", "Filesystem")
+
+
 def set_defaults(spec: Json) -> None:
     """Fill in what a pod specification leaves out. Refuses malformed quantities with 400."""
     for key, value in _DEFAULTS.items():
@@ -74,43 +83,59 @@ def set_defaults(spec: Json) -> None:
     for volume in spec.get("volumes") or ():
         if not volume.keys() - {"name"}:
             volume["emptyDir"] = {}
+        template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if template is not None:
+            set_claim_defaults(template.setdefault("spec", {}))
     host_network = bool(spec.get("hostNetwork"))
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
             _default_container(container, host_network=host_network)
     if spec.get("overhead"):
         spec["overhead"] = canonical_amounts(kinds.PODS, spec["overhead"])
-    if spec.get("resources"):
-        _default_pod_resources(spec)
-
-
-def _default_pod_resources(spec: Json) -> None:
-    resources = spec["resources"]
+    resources = spec.get("resources") or {}
     for part in ("limits", "requests"):
         if resources.get(part):
             resources[part] = canonical_amounts(kinds.PODS, resources[part])
-    limits = resources.get("limits") or {}
-    if not limits and not resources.get("requests"):
+
+
+def set_pod_resources(spec: Json) -> None:
+    """Derive what the resources of a pod leave out from those of its containers.
+
+    The containers have their defaults, and what admission adds to them.
+
+    Source:
+        DefaultPodLevelResources.
+    """
+    resources = spec.get("resources") or {}
+    if not resources.get("limits") and not resources.get("requests"):
         return
-    requests = dict(resources.get("requests") or {})
-    for name in sorted({*_container_resources(spec), *limits}):
-        if name in requests or (name.startswith("hugepages-") and name not in limits):
-            continue
-        summed = _summed(spec, name)
-        if summed is not None:
-            requests[name] = _text(summed)
-        elif _is_pod_level(name):
+    limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    # 1. Huge pages have the limit of the containers.
+    huge = {name for name in _named(containers, "limits") if name.startswith("hugepages-")}
+    limits |= summed_amounts(spec, huge - {*limits, *requests}, "limits")
+    # 2. The requests are those of the containers, or else the limits.
+    shared = {name for name in _named(containers, "requests") if name in ("cpu", "memory")}
+    requests |= summed_amounts(spec, shared - {*requests}, "requests")
+    for name in sorted(limits.keys() - requests.keys()):
+        if _is_pod_level(name):
             requests[name] = limits[name]
-    if requests:
-        resources["requests"] = requests
+    # 3. What every container limits is limited as a whole, by no less than is requested.
+    limited = {
+        name
+        for name in requests.keys() - limits.keys()
+        if _is_pod_level(name)
+        and all(name in (one["resources"].get("limits") or {}) for one in containers)
+    }
+    for name, text in summed_amounts(spec, limited, "limits").items():
+        limits[name] = max(text, requests[name], key=amount)
+    parts = (("limits", limits), ("requests", requests))
+    spec["resources"] = {**resources, **{part: amounts for part, amounts in parts if amounts}}
 
 
-def _container_resources(spec: Json) -> Iterator[str]:
-    """The resources of containers that pod-level requests are derived from."""
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        for name in container["resources"].get("requests") or {}:
-            if _is_pod_level(name):
-                yield name
+def _named(containers: Iterable[Json], part: str) -> set[str]:
+    """The resources that any of *containers* has in *part*, `requests` or `limits`."""
+    return {name for one in containers for name in one["resources"].get(part) or ()}
 
 
 def _is_pod_level(name: str) -> bool:
@@ -123,7 +148,7 @@ def summed_amounts(spec: Json, names: Iterable[str], part: str) -> dict[str, str
     return {name: _text(value) for name, value in sums if value is not None}
 
 
-def _summed(spec: Json, name: str, part: str = "requests") -> Fraction | None:
+def _summed(spec: Json, name: str, part: str) -> Fraction | None:
     """What the containers have of *name* together in *part*, None if none of them says.
 
     Restartable init containers run next to the others; the rest run one by one before them.

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
+from engine.manifests import storage_rules
 from engine.manifests.errors import Cause
 from engine.manifests.field_rules import (
-    DNS_LABEL,
-    LABEL_RULE,
     Json,
+    Rules,
     denied,
     dns_label,
     duplicate,
+    is_set,
+    is_there,
     label_selector,
     label_value_problem,
     labels,
@@ -58,12 +60,14 @@ def pod(manifest: Json) -> Iterator[Cause]:
     for field in ("containers", "initContainers"):
         ports: set[tuple[object, ...]] = set()
         for index, container in enumerate(spec.get(field) or ()):
+            if field == "initContainers":  # they run one by one
+                ports = set()
             yield from _container(f"spec.{field}[{index}]", container, names, claims)
             if container.get("ports"):
                 at = f"spec.{field}[{index}].ports"
                 yield from _host_ports(at, container["ports"], spec, ports)
     if "resources" in spec:
-        yield from _resources("spec.resources", spec["resources"], claims, pod_level=True)
+        yield from check_resources("spec.resources", spec["resources"], claims, pod_level=True)
         yield from _pod_resources("spec.resources", spec["resources"], spec)
     if spec.get("resourceClaims"):
         yield from _claims("spec.resourceClaims", spec["resourceClaims"])
@@ -84,7 +88,7 @@ def pod(manifest: Json) -> Iterator[Cause]:
     if spec.get("nodeSelector"):
         yield from labels("spec.nodeSelector", spec["nodeSelector"])
     for index, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(f"spec.tolerations[{index}]", toleration)
+        yield from check_toleration(f"spec.tolerations[{index}]", toleration)
     if spec.get("affinity"):
         yield from _affinity("spec.affinity", spec["affinity"])
     constraints = spec.get("topologySpreadConstraints") or ()
@@ -115,11 +119,10 @@ def _container(field: str, container: Json, names: set[str], claims: set[str]) -
     name = container.get("name")
     if not name:
         yield required(f"{field}.name")
-    elif len(name) > 63 or not DNS_LABEL.fullmatch(name):
-        yield wrong(f"{field}.name", name, LABEL_RULE)
-    elif name in names:
-        yield duplicate(f"{field}.name", f'"{name}"')
     else:
+        yield from dns_label(f"{field}.name", name, container)
+        if name in names:
+            yield duplicate(f"{field}.name", f'"{name}"')
         names.add(name)
     if not container.get("image"):
         yield required(f"{field}.image")
@@ -130,7 +133,7 @@ def _container(field: str, container: Json, names: set[str], claims: set[str]) -
     for index, port in enumerate(container.get("ports") or ()):
         yield from _port(f"{field}.ports[{index}]", port)
     if container.get("resources"):
-        yield from _resources(f"{field}.resources", container["resources"], claims)
+        yield from check_resources(f"{field}.resources", container["resources"], claims)
 
 
 def _port(field: str, port: Json) -> Iterator[Cause]:
@@ -200,6 +203,16 @@ _VOLUME_SOURCES = (
 )  # fmt: skip
 
 
+_TEMPLATE = "ephemeral.volumeClaimTemplate"
+_VOLUME = Rules(
+    [
+        ("persistentVolumeClaim.claimName", is_set),
+        (_TEMPLATE, is_there),
+        *[(f"{_TEMPLATE}.{path}", check) for path, check in storage_rules.CLAIM_SPEC],
+    ]
+)
+
+
 def _volumes(field: str, volumes: list[Json]) -> Iterator[Cause]:
     names: set[str] = set()
     for index, volume in enumerate(volumes):
@@ -208,9 +221,7 @@ def _volumes(field: str, volumes: list[Json]) -> Iterator[Cause]:
         sources = [one for one in _VOLUME_SOURCES if volume.get(one) is not None]
         for source in sources[1:]:
             yield denied(f"{at}.{source}", "may not specify more than 1 volume type")
-        claim = volume.get("persistentVolumeClaim")
-        if claim is not None and not claim.get("claimName"):
-            yield required(f"{at}.persistentVolumeClaim.claimName")
+        yield from _VOLUME.problems(at, volume)
 
 
 def _is_native(name: str) -> bool:
@@ -234,9 +245,10 @@ def is_integer(name: str) -> bool:
     return name in _COUNTED or is_extended(name)
 
 
-def _resources(
+def check_resources(
     field: str, resources: Json, claims: set[str], *, pod_level: bool = False
 ) -> Iterator[Cause]:
+    """What is wrong with requests and limits of a container, or of a pod if *pod_level*."""
     limits = resources.get("limits") or {}
     requests = resources.get("requests") or {}
     for part, amounts in (("limits", limits), ("requests", requests)):
@@ -328,7 +340,8 @@ def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Ca
         yield wrong(field, text, "must be a multiple of the page size")
 
 
-def _toleration(field: str, toleration: Json) -> Iterator[Cause]:
+def check_toleration(field: str, toleration: Json) -> Iterator[Cause]:
+    """What is wrong with a toleration of a pod."""
     key = toleration.get("key")
     operator = toleration.get("operator") or "Equal"
     if key:

@@ -284,6 +284,33 @@ def _without_nulls(value: Any, schema: Json) -> Any:
     }
 
 
+def without_empties(kind: Kind, body: Json) -> Json:
+    """*body* without empty lists and maps, which are as good as absent where objects are compared.
+
+    An object without members stays: an empty selector selects.
+    """
+    found: Json = _without_empties(body, _of(kind))
+    return found
+
+
+def _without_empties(value: Any, schema: Json) -> Any:
+    schema = _resolved(schema)
+    if isinstance(value, list):
+        return [_without_empties(item, schema.get("items", {})) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
+    return {
+        key: _without_empties(item, members.get(key, others))
+        for key, item in value.items()
+        if item or not isinstance(item, list | dict) or _is_object(members.get(key, others))
+    }
+
+
+def _is_object(schema: Json) -> bool:
+    return "properties" in _resolved(schema)
+
+
 def plain_amounts(kind: Kind, body: Json) -> Json:
     """*body* with every quantity in canonical text. Refuses malformed ones with 400."""
     try:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine.manifests import device_rules, kinds, pod_rules
+from engine.manifests import device_rules, kinds, pod_rules, storage_rules
 from engine.manifests.errors import Cause
 from engine.manifests.field_rules import (
     DNS_LABEL,
@@ -18,6 +18,7 @@ from engine.manifests.field_rules import (
     denied,
     duplicate,
     is_set,
+    label_if_set,
     label_selector,
     label_value_problem,
     labels,
@@ -30,6 +31,7 @@ from engine.manifests.field_rules import (
 )
 from engine.manifests.kinds import Kind
 from engine.manifests.quantities import amount
+from engine.manifests.schema import without_empties
 
 Json = dict[str, Any]
 
@@ -225,6 +227,26 @@ def priority_class(manifest: Json) -> Iterator[Cause]:
         yield unsupported("preemptionPolicy", policy or "", ("Never", "PreemptLowerPriority"))
 
 
+def runtime_class(manifest: Json) -> Iterator[Cause]:
+    """The rules for a RuntimeClass."""
+    yield from _RUNTIME_CLASS.problems("", manifest)
+    fixed = (manifest.get("overhead") or {}).get("podFixed") or {}
+    yield from pod_rules.check_resources("overhead", {"limits": fixed}, set())
+    scheduling = manifest.get("scheduling") or {}
+    yield from labels("scheduling.nodeSelector", scheduling.get("nodeSelector") or {})
+    for index, toleration in enumerate(scheduling.get("tolerations") or ()):
+        yield from pod_rules.check_toleration(f"scheduling.tolerations[{index}]", toleration)
+
+
+_RUNTIME_CLASS = Rules(
+    [
+        ("handler", is_set),
+        ("handler", label_if_set),
+        ("scheduling.tolerations", unique("key", "operator", "value", "effect")),
+    ]
+)
+
+
 def disruption_budget(manifest: Json) -> Iterator[Cause]:
     """The rules for a PodDisruptionBudget: one bound, a number or a percentage."""
     spec = manifest.get("spec") or {}
@@ -321,7 +343,15 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.CONFIG_MAPS: config_map,
     kinds.LEASES: lease,
     kinds.PRIORITY_CLASSES: priority_class,
+    kinds.RUNTIME_CLASSES: runtime_class,
     kinds.POD_DISRUPTION_BUDGETS: disruption_budget,
+    kinds.PERSISTENT_VOLUMES: storage_rules.volume,
+    kinds.PERSISTENT_VOLUME_CLAIMS: _by_table(storage_rules.CLAIM),
+    kinds.STORAGE_CLASSES: _by_table(storage_rules.STORAGE_CLASS),
+    kinds.CSI_NODES: _by_table(storage_rules.NODE),
+    kinds.CSI_DRIVERS: _by_table(storage_rules.DRIVER),
+    kinds.CSI_STORAGE_CAPACITIES: _by_table(storage_rules.CAPACITY),
+    kinds.VOLUME_ATTACHMENTS: _by_table(storage_rules.ATTACHMENT),
     kinds.DEVICE_TAINT_RULES: device_taint_rule,
     kinds.POD_GROUPS: pod_group,
     kinds.ALPHA_POD_GROUPS: pod_group,
@@ -352,31 +382,71 @@ def problems(kind: Kind, manifest: Json, *, is_new: bool = False) -> list[Cause]
 
 def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
     """What an update may not change, beyond the rules of the object itself."""
-    found: list[Cause] = []
-    if kind is kinds.PODS and new["spec"] != old["spec"]:
-        found += pod_rules.changes(new["spec"], old["spec"])
-    elif kind is kinds.PRIORITY_CLASSES and new.get("value") != old.get("value"):
-        found.append(denied("value", "may not be changed in an update."))
-    elif kind is kinds.CONFIG_MAPS and old.get("immutable"):
-        shown = "field is immutable when `immutable` is set"
-        fields = ("data", "binaryData", "immutable")
-        found += [denied(one, shown) for one in fields if new.get(one) != old.get(one)]
-    elif kind in (kinds.POD_GROUPS, kinds.ALPHA_POD_GROUPS):
-        found += _pod_group_changes(new["spec"], old["spec"])
-    elif kind is kinds.NEW_EVENTS and new.get("series") != old.get("series"):
-        found += _series(new)
+    if any(new.get(part) != old.get(part) for part in {*new, *old} - {"metadata", "status"}):
+        new, old = without_empties(kind, new), without_empties(kind, old)
+    changes = _CHANGES.get(kind)
+    found = list(changes(new, old)) if changes else []
     for path in _IMMUTABLE.get(kind, ()):
         if _value(new, path) != _value(old, path):
-            found.append(wrong(_WRITTEN.get(path, path), "", "field is immutable"))
+            found.append(wrong(_CALLED.get(path, path), "", "field is immutable"))
     return found
 
 
+def _pod_changes(new: Json, old: Json) -> Iterator[Cause]:
+    if new["spec"] != old["spec"]:
+        yield from pod_rules.changes(new["spec"], old["spec"])
+
+
+def _priority_class_changes(new: Json, old: Json) -> Iterator[Cause]:
+    if new.get("value") != old.get("value"):
+        yield denied("value", "may not be changed in an update.")
+
+
+def _config_map_changes(new: Json, old: Json) -> Iterator[Cause]:
+    for field in ("data", "binaryData", "immutable") if old.get("immutable") else ():
+        if new.get(field) != old.get(field):
+            yield denied(field, "field is immutable when `immutable` is set")
+
+
+def _pod_group_changes(group: Json, before: Json) -> Iterator[Cause]:
+    """All but the number of a gang is as it was made."""
+    new, old = group["spec"], before["spec"]
+    now, was = new["schedulingPolicy"], old["schedulingPolicy"]
+    for name in ("basic", "gang"):
+        if (now.get(name) is None) != (was.get(name) is None):
+            yield wrong(f"spec.schedulingPolicy.{name}", "", "field is immutable")
+    for field in sorted({*new, *old} - {"schedulingPolicy"}):
+        if new.get(field) != old.get(field):
+            yield wrong(f"spec.{field}", "", "field is immutable")
+
+
+def _event_changes(new: Json, old: Json) -> Iterator[Cause]:
+    if new.get("series") != old.get("series"):
+        yield from _series(new)
+
+
+_CHANGES: dict[Kind, Callable[[Json, Json], Iterator[Cause]]] = {
+    kinds.PODS: _pod_changes,
+    kinds.PRIORITY_CLASSES: _priority_class_changes,
+    kinds.CONFIG_MAPS: _config_map_changes,
+    kinds.NEW_EVENTS: _event_changes,
+    kinds.POD_GROUPS: _pod_group_changes,
+    kinds.ALPHA_POD_GROUPS: _pod_group_changes,
+    kinds.PERSISTENT_VOLUMES: storage_rules.volume_changes,
+    kinds.PERSISTENT_VOLUME_CLAIMS: storage_rules.claim_changes,
+    kinds.CSI_NODES: storage_rules.node_changes,
+}
 #: The fields that no update may change.
 _IMMUTABLE: dict[Kind, tuple[str, ...]] = {
     kinds.RESOURCE_CLAIMS: ("spec",),
     kinds.RESOURCE_CLAIM_TEMPLATES: ("spec",),
     kinds.PRIORITY_CLASSES: ("preemptionPolicy",),
+    kinds.RUNTIME_CLASSES: ("handler",),
     kinds.RESOURCE_SLICES: ("spec.driver", "spec.nodeName", "spec.pool.name"),
+    kinds.STORAGE_CLASSES: ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+    kinds.CSI_DRIVERS: ("spec.attachRequired", "spec.volumeLifecycleModes"),
+    kinds.CSI_STORAGE_CAPACITIES: ("nodeTopology", "storageClassName"),
+    kinds.VOLUME_ATTACHMENTS: ("spec",),
     kinds.NEW_EVENTS: (
         "involvedObject",
         "reason",
@@ -393,8 +463,11 @@ _IMMUTABLE: dict[Kind, tuple[str, ...]] = {
         "reportingInstance",
     ),
 }
-# Events are stored in their core form.
-_WRITTEN = {"reportingComponent": "reportingController"}
+#: What the API server calls a field in its refusal, where it is not the field's name.
+_CALLED = {
+    "spec.attachRequired": "spec.attachedRequired",
+    "reportingComponent": "reportingController",  # events are stored in their core form
+}
 
 
 def _value(manifest: Json, path: str) -> Any:
@@ -428,14 +501,3 @@ _STATUS_RULES: dict[Kind, Callable[[Json, Json], Iterator[Cause]]] = {
     kinds.ALPHA_POD_GROUPS: _conditions,
     kinds.RESOURCE_CLAIMS: device_rules.claim_status,
 }
-
-
-def _pod_group_changes(new: Json, old: Json) -> Iterator[Cause]:
-    """All but the number of a gang is as it was made."""
-    now, before = new["schedulingPolicy"], old["schedulingPolicy"]
-    for name in ("basic", "gang"):
-        if (now.get(name) is None) != (before.get(name) is None):
-            yield wrong(f"spec.schedulingPolicy.{name}", "", "field is immutable")
-    for field in sorted({*new, *old} - {"schedulingPolicy"}):
-        if new.get(field) != old.get(field):
-            yield wrong(f"spec.{field}", "", "field is immutable")

@@ -2,7 +2,7 @@
 
 `python -m tests.contract.compare --count 5000 --seed 1` starts both servers and prints the
 differences; it exits with 1 if there are any. Owns the generator: objects are mixed from the
-manifests of `rule_cases`, and some of their values are spoiled.
+manifests of `rule_cases` and `storage_cases`, and some of their values are spoiled.
 """
 
 import argparse
@@ -21,11 +21,25 @@ from engine.manifests.kinds import Kind
 from tests.contract.conftest import embedded_api, real_api
 from tests.contract.harness import Answer, Api
 from tests.contract.rule_cases import CASES, shown
+from tests.contract.storage_cases import STORAGE_CASES
 from tests.controlplane import ControlPlane, serving_groups
 
 Json = dict[str, Any]
 
-KINDS = (kinds.PODS, kinds.RESOURCE_CLAIMS, kinds.RESOURCE_SLICES, kinds.POD_DISRUPTION_BUDGETS)
+#: What is generated, and how often.
+KINDS = {
+    kinds.PODS: 6,
+    kinds.RESOURCE_CLAIMS: 2,
+    kinds.RESOURCE_SLICES: 2,
+    kinds.POD_DISRUPTION_BUDGETS: 1,
+    kinds.PERSISTENT_VOLUMES: 1,
+    kinds.PERSISTENT_VOLUME_CLAIMS: 1,
+    kinds.STORAGE_CLASSES: 1,
+    kinds.CSI_NODES: 1,
+    kinds.CSI_DRIVERS: 1,
+    kinds.CSI_STORAGE_CAPACITIES: 1,
+    kinds.RUNTIME_CLASSES: 1,
+}
 #: What values are replaced by. Each has the type of what it stands for.
 _SPOILED: dict[type, tuple[Any, ...]] = {
     str: ("", "a", "A_b", "a b", "x" * 64, "1", "example.com/x", "Exists", "In", "NoSchedule"),
@@ -38,6 +52,7 @@ NOT_COMPARED = {
     "creationTimestamp": "made by each server",
     "resourceVersion": "made by each server",
     "managedFields": "not kept by the embedded server",
+    "timeAdded": "of the taints of devices, for who evicts",
     "name": "of cluster-scoped objects, unique to a run",
     "namespace": "unique to a run",
     "imagePullPolicy": "for kubelets; of images that have no valid name it differs",
@@ -50,22 +65,24 @@ _MEANS_ALL = {"labelSelector", "namespaceSelector", "selector", "operator"}
 def generated(count: int, seed: int) -> Iterator[tuple[Kind, Json]]:
     """*count* objects, the same for the same *seed*."""
     draw = random.Random(seed)  # no secret
+    cases = [*CASES, *STORAGE_CASES]
     manifests = {
-        kind: [case.manifest for case in CASES if case.kind is kind and _is_small(case.manifest)]
+        kind: [case.manifest for case in cases if case.kind is kind and _is_small(case.manifest)]
         for kind in KINDS
     }
     for _ in range(count):
-        kind = draw.choices(KINDS, (6, 2, 2, 1))[0]
+        kind = draw.choices([*KINDS], [*KINDS.values()])[0]
         mixed: Json = {}
         for manifest in draw.sample(manifests[kind], draw.randint(1, 2)):
             mixed = _mixed(mixed, copy.deepcopy(manifest))
+        metadata = mixed.pop("metadata")
         for _ in range(draw.choice((0, 0, 1, 1, 2))):
-            _spoil(mixed["spec"], draw)
-        yield kind, mixed
+            _spoil(mixed, draw)
+        yield kind, {"metadata": metadata, **mixed}
 
 
 def _is_small(manifest: Json) -> bool:
-    return bool(manifest.get("spec")) and len(str(manifest)) < 2000
+    return len(manifest) > 1 and len(str(manifest)) < 2000
 
 
 def _mixed(one: Any, other: Any) -> Any:
@@ -79,8 +96,8 @@ def _mixed(one: Any, other: Any) -> Any:
     return other
 
 
-def _spoil(spec: Json, draw: random.Random) -> None:
-    places = list(_leaves(spec))
+def _spoil(content: Json, draw: random.Random) -> None:
+    places = list(_leaves(content))
     if not places:
         return
     holder, key = draw.choice(places)
@@ -116,7 +133,7 @@ def _kept(value: Any) -> Any:
 
 def _answered(answer: Answer) -> Any:
     if answer.status < 400:
-        return _kept(answer.body.get("spec"))
+        return _kept({**answer.body, "metadata": None, "status": None})
     text = shown(answer)
     # Of a list that is too long, the API server checks some of the entries all the same.
     return "422: a list is too long" if " TooMany" in text else text

@@ -53,8 +53,8 @@ async def verdict(api: Api, case: Case) -> str:
             target += f"/{case.sub}"
         answer = await api.patch(target, change, MERGE)
     assert answer is not None
+    await api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
     if case.kind.namespaced:
-        await api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}}, MERGE)
         await api.delete(f"{path}/{name}", gracePeriodSeconds=0)
     # A change that is accepted and lost is as bad as one that is wrongly refused.
     is_lost = answer.status == 200 and _content(answer.body) == _content(before)
@@ -211,6 +211,16 @@ CLAIM_CASES = [
         "a toleration of a value and Exists",
         "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].value Invalid",
         one(tolerations=[{"key": "a", "value": "b", "operator": "Exists"}]),
+    ),
+    claim_case(
+        "a toleration of an unknown operator and a bad value",
+        "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].operator NotSupported",
+        one(tolerations=[{"key": "a", "operator": "Like", "value": "b c"}]),
+    ),
+    claim_case(
+        "a toleration of a bad value",
+        "422 Invalid: spec.devices.requests[0].exactly.tolerations[0].value Invalid",
+        one(tolerations=[{"key": "a", "value": "b c"}]),
     ),
     claim_case(
         "a toleration of a bad key",
@@ -620,6 +630,30 @@ SLICE_CASES = [
         ),
     ),
     slice_case(
+        "a policy of a value twice",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy.validValues[1] Duplicate",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={
+                "m": {"value": "4", "requestPolicy": {"default": "1", "validValues": ["1", "1"]}}
+            },
+        ),
+    ),
+    slice_case(
+        "a policy of eleven values",
+        "422 Invalid: spec.devices[0].capacity[m].requestPolicy.validValues Invalid, "
+        "spec.devices[0].capacity[m].requestPolicy.validValues TooMany",
+        **device(
+            allowMultipleAllocations=True,
+            capacity={
+                "m": {
+                    "value": "99",
+                    "requestPolicy": {"default": "1", "validValues": [str(i) for i in range(11)]},
+                }
+            },
+        ),
+    ),
+    slice_case(
         "a policy beyond the capacity",
         "422 Invalid: spec.devices[0].capacity[m].requestPolicy.validRange.max Invalid",
         **device(
@@ -848,6 +882,30 @@ POD_CASES = [
         containers=containers(
             {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}, "requests": {"hugepages-2Mi": "2Mi"}}
         ),
+    ),
+    pod_case(
+        "huge pages and a half, of the containers and so of the pod",
+        "422 Invalid: spec.containers[0].resources.limits[hugepages-2Mi] Invalid, "
+        "spec.containers[0].resources.requests[hugepages-2Mi] Invalid, "
+        "spec.resources.limits[hugepages-2Mi] Invalid, "
+        "spec.resources.requests[hugepages-2Mi] Invalid",
+        containers=containers({"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}),
+        resources={"requests": {"cpu": "2"}},
+    ),
+    pod_case(
+        "a bad name twice",
+        "422 Invalid: spec.containers[0].name Invalid, spec.initContainers[0].name Duplicate, "
+        "spec.initContainers[0].name Invalid",
+        containers=[{"name": "A_b", "image": "i"}],
+        initContainers=[{"name": "A_b", "image": "i"}],
+    ),
+    pod_case(
+        "a host port of two containers, one after the other",
+        "201",
+        initContainers=[
+            {"name": name, "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
+            for name in ("a", "b")
+        ],
     ),
     pod_case(
         "a group of nothing",

@@ -97,7 +97,57 @@ SEEDS: list[Json] = [
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "a"},
-        "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "a"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "d", "volumeHandle": "h"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": []}]}},
+        },
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "a"},
+        "provisioner": "p",
+        "parameters": {"a": "b"},
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "a", "values": ["b"]}]}],
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": "a"},
+        "spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": ["z"]}]},
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": "a"},
+        "spec": {"tokenRequests": [{"audience": "a"}], "volumeLifecycleModes": ["Persistent"]},
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": "a"},
+        "storageClassName": "s",
+        "capacity": "1Gi",
+        "nodeTopology": {"matchLabels": {"a": "b"}},
+    },
+    {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "a"},
+        "handler": "h",
+        "overhead": {"podFixed": {"cpu": "1"}},
+        "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
     },
     {
         "apiVersion": "resource.k8s.io/v1",
@@ -237,6 +287,25 @@ _NEEDED: Json = {
             "pool": {"name": "p", "resourceSliceCount": 1},
         }
     },
+    "PersistentVolume": {
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "d", "volumeHandle": "h"},
+        }
+    },
+    "PersistentVolumeClaim": {
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+    },
+    "StorageClass": {"provisioner": "p"},
+    "CSIStorageCapacity": {"storageClassName": "s"},
+    "VolumeAttachment": {
+        "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}}
+    },
+    "RuntimeClass": {"handler": "h"},
 }
 
 

@@ -120,3 +120,40 @@ def test_alternatives_of_a_device_request_get_their_mode_and_count() -> None:
     assert claim["spec"]["devices"]["requests"][0]["firstAvailable"] == [
         {"name": "b", "allocationMode": "ExactCount", "count": 1}
     ]
+
+
+def test_a_pod_is_limited_where_each_of_its_containers_is() -> None:
+    """Huge pages have the limit of the containers; what one does not limit has none."""
+    limited = container(limits={"hugepages-2Mi": "2Mi", "memory": "64Mi"})
+    first = {**container(limits={"memory": "128Mi"}, requests={"cpu": "1"}), "name": "b"}
+    spec = {"containers": [limited], "initContainers": [first]}
+    got = admitted({**spec, "resources": {"requests": {"memory": "256Mi"}}})["spec"]["resources"]
+    assert got == {
+        "requests": {"hugepages-2Mi": "2Mi", "memory": "256Mi", "cpu": "1"},
+        "limits": {"hugepages-2Mi": "2Mi", "memory": "256Mi"},
+    }
+
+
+def test_a_pod_requests_what_a_limit_range_gives_its_containers() -> None:
+    of = limit_range(defaultRequest={"cpu": "250m"})
+    got = admitted({"containers": [container()], "resources": {"limits": {"cpu": "2"}}}, of)
+    assert got["spec"]["resources"]["requests"] == {"cpu": "250m"}
+
+
+def test_a_claim_gets_the_newest_default_class_and_the_first_by_name() -> None:
+    def marked(name: str, made: str, domain: str = "storageclass") -> tuple[Kind, Json]:
+        annotations = {f"{domain}.kubernetes.io/is-default-class": "true"}
+        meta = {"name": name, "annotations": annotations, "creationTimestamp": made}
+        return kinds.STORAGE_CLASSES, {"metadata": meta, "provisioner": "p"}
+
+    def class_of(**metadata: Any) -> str | None:
+        new, old = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
+        beta = "storageclass.beta"
+        known = Objects(marked("c", new), marked("b", new, beta), marked("a", old))
+        claim = {"metadata": {"name": "data", **metadata}, "spec": {}}
+        admission.admit(kinds.PERSISTENT_VOLUME_CLAIMS, claim, known)
+        found: str | None = claim["spec"].get("storageClassName")
+        return found
+
+    assert class_of() == "b"
+    assert class_of(annotations={"volume.beta.kubernetes.io/storage-class": "own"}) is None

@@ -9,7 +9,13 @@ import yaml
 from engine.manifests import kinds
 from engine.manifests.errors import ApiStatus
 from engine.manifests.kinds import KINDS, Kind
-from engine.manifests.schema import read_document, read_types, type_problems, without_nulls
+from engine.manifests.schema import (
+    read_document,
+    read_types,
+    type_problems,
+    without_empties,
+    without_nulls,
+)
 from engine.manifests.times import TIMES
 
 Json = dict[str, Any]
@@ -170,3 +176,15 @@ def test_a_time_that_is_as_it_is_stored_costs_no_copy() -> None:
     """Leases are renewed all the time."""
     lease = {"spec": {"renewTime": "2030-11-30T23:59:59.000678Z"}}
     assert read_types(kinds.LEASES, lease) is lease
+
+
+def test_a_null_in_a_list_is_an_empty_value() -> None:
+    budget = {"spec": {"selector": {"matchExpressions": [None, {"key": "a", "values": [None]}]}}}
+    found = without_nulls(kinds.POD_DISRUPTION_BUDGETS, budget)
+    assert found["spec"]["selector"]["matchExpressions"] == [{}, {"key": "a", "values": [""]}]
+
+
+def test_empty_lists_and_maps_are_left_out_and_empty_objects_stay() -> None:
+    spec = {"selector": {"matchLabels": {}, "matchExpressions": []}, "resources": {"limits": {}}}
+    found = without_empties(kinds.PERSISTENT_VOLUME_CLAIMS, {"spec": {**spec, "accessModes": []}})
+    assert found == {"spec": {"selector": {}, "resources": {}}}

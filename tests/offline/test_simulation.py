@@ -244,7 +244,7 @@ def test_a_volume_stays_its_claim_s_when_the_pod_has_gone(tmp_path: Path) -> Non
         is_there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}
         reach = {"required": {"nodeSelectorTerms": [{"matchExpressions": [is_there]}]}}
         spec = {"storageClassName": "local", "nodeAffinity": reach, "capacity": {"storage": "1Gi"}}
-        spec["accessModes"] = ["ReadWriteOnce"]
+        spec |= {"accessModes": ["ReadWriteOnce"], "local": {"path": "/data"}}
         free = {"phase": "Available"}
         return {
             "kind": "PersistentVolume",

@@ -95,11 +95,15 @@ kind: StatefulSet
 metadata: {name: db}
 spec:
   replicas: 2
-  volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce]}}]
+  volumeClaimTemplates:
+    - metadata: {name: data}
+      spec: &own {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
   template:
     spec:
       resourceClaims: [{name: g, resourceClaimTemplateName: gpu}]
-      volumes: [{name: tmp, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: slow}}}}]
+      volumes:
+        - name: tmp
+          ephemeral: {volumeClaimTemplate: {spec: {<<: *own, storageClassName: slow}}}
 """
 
 

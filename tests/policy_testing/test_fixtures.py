@@ -48,7 +48,10 @@ status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data, namespace: shop}
-spec: {accessModes: [ReadWriteOnce], volumeName: pv-1}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+  volumeName: pv-1
 ---
 kind: Pod
 metadata: {name: job}
@@ -139,14 +142,14 @@ def test_it():
 
 
 def test_the_claims_and_volumes_of_a_fixture_are_seen(root: Path) -> None:
-    (root / "volumes.json").write_text(
-        json.dumps(
-            {
-                "kind": "PersistentVolumeList",
-                "items": [{"metadata": {"name": "pv-1"}, "spec": {"capacity": {"storage": "1Gi"}}}],
-            }
-        )
-    )
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "csi": {"driver": "disk.example.com", "volumeHandle": "1"},
+    }
+    items = [{"metadata": {"name": "pv-1"}, "spec": spec}]
+    volumes = {"kind": "PersistentVolumeList", "items": items}
+    (root / "volumes.json").write_text(json.dumps(volumes))
     policy = (
         "def filter(pod, node):\n"
         "    for volume in pod.volumes:\n"
