@@ -31,6 +31,7 @@ RUN python -m venv --without-pip /opt/build \
 ARG SOURCE_DATE_EPOCH=0
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY engine engine
+COPY workbench workbench
 COPY policies policies
 # A checkout's files have the modes that its user's umask gives them.
 RUN chmod -R u=rwX,go=rX . \
@@ -42,7 +43,7 @@ RUN python -m pip --python /opt/starsched/bin/python install --no-compile \
 # static pod calls that.
 RUN ln -s starsched /opt/starsched/bin/kube-scheduler
 # What is in the image, the base's packages included.
-COPY tools/sbom.py ./
+COPY devkit/tools/sbom.py ./
 ARG PYTHON_IMAGE
 ARG PYTHON_DIGEST
 RUN python sbom.py --wheels /wheels --dpkg /var/lib/dpkg/status --os-release /etc/os-release \

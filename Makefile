@@ -10,8 +10,8 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= starsched:$(VERSION)
 OUTPUT ?= type=docker
 # The supported minor versions of Kubernetes, oldest first: one folder each.
-MINORS := $(sort $(patsubst controlplane/%/go.mod,%,$(wildcard controlplane/*/go.mod)))
-ON_EVERY_MINOR := tests/contract tests/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
+MINORS := $(sort $(patsubst devkit/controlplane/%/go.mod,%,$(wildcard devkit/controlplane/*/go.mod)))
+ON_EVERY_MINOR := tests/contract tests/engine/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
 OVER_MINORS := tests/faults/test_an_upgrade_of_the_cluster.py
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 # Another checkout's packages or a user's site must not change what is tested.
@@ -31,8 +31,8 @@ help: ## show this list
 
 setup: $(STAMP) ## install everything into .venv; the command is .venv/bin/starsched
 
-$(STAMP): requirements-dev.lock pyproject.toml tools/setup.sh
-	@sh tools/setup.sh $(VENV)
+$(STAMP): requirements-dev.lock pyproject.toml devkit/tools/setup.sh
+	@sh devkit/tools/setup.sh $(VENV)
 	@touch $@
 
 demo: setup ## place an example cluster's pods, edit a policy live (KEEP=1 leaves it running; SCENARIO=gpu, ...)
@@ -63,8 +63,8 @@ test: lint controlplane oracle chromium wheels ## everything: check's linters an
 
 # What talks to the API server, and what kube-scheduler answers, on every supported minor.
 test-versions: setup ## the tests of the API server and of parity on every supported Kubernetes minor
-	$(BIN)/python controlplane/build.py $(MINORS)
-	$(BIN)/python tools/go_programs.py kustomize
+	$(BIN)/python devkit/controlplane/build.py $(MINORS)
+	$(BIN)/python devkit/tools/go_programs.py kustomize
 	@set -e; for minor in $(MINORS); do \
 	  echo "Kubernetes $$minor"; \
 	  KUBERNETES=$$minor $(PYTEST) -q -p tests.no_skips -k "not embedded" $(ON_EVERY_MINOR); \
@@ -74,64 +74,64 @@ test-versions: setup ## the tests of the API server and of parity on every suppo
 ##@ Measure
 
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
-	$(BIN)/python -m benchmarks.bench $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench $(ARGS)
 
 bench-upstream: setup controlplane ## Kubernetes' own scheduler_perf, ours and kube-scheduler (hours)
-	$(BIN)/python -m benchmarks.bench_upstream $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_upstream $(ARGS)
 
 bench-openb: setup controlplane ## the openb GPU trace, placed on the real control plane
-	$(BIN)/python -m benchmarks.bench_openb $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_openb $(ARGS)
 
 bench-reload: setup controlplane ## a thousand edits of the policies under load, no pod lost or bound twice
-	$(BIN)/python -m benchmarks.bench_reload $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_reload $(ARGS)
 
 bench-fgd: setup ## the published comparison of GPU policies, reproduced by simulation (long)
-	$(BIN)/python -m benchmarks.bench_fgd $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_fgd $(ARGS)
 
 bench-large: setup controlplane ## start, reload and memory at 5,000 nodes and 30,000 pods
-	$(BIN)/python -m benchmarks.bench_large $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_large $(ARGS)
 
 bench-live: setup controlplane ## what live answers take, and what they cost decisions
-	$(BIN)/python -m benchmarks.bench_live $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_live $(ARGS)
 
 bench-rollout: setup controlplane ## edits, good and bad, rolled out under load: no bad one decides for many
-	$(BIN)/python -m benchmarks.bench_rollout $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_rollout $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
-	$(BIN)/python -m benchmarks.bench_core $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.bench_core $(ARGS)
 
 ##@ Build what tests run on
 
 controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, helm, kwok, Prometheus, promtool, basedpyright (cached outside)
-	$(BIN)/python controlplane/build.py
-	$(BIN)/python tools/go_programs.py actionlint kustomize helm krew kubectl kwok prometheus promtool
-	$(BIN)/python tools/basedpyright/build.py
+	$(BIN)/python devkit/controlplane/build.py
+	$(BIN)/python devkit/tools/go_programs.py actionlint kustomize helm krew kubectl kwok prometheus promtool
+	$(BIN)/python devkit/tools/basedpyright/build.py
 
-openapi: controlplane ## write the types of the API as kube-apiserver publishes them (engine/manifests/openapi)
-	$(BIN)/python tools/openapi_document.py
+openapi: controlplane ## write the types of the API as kube-apiserver publishes them (engine/core/manifests/openapi)
+	$(BIN)/python devkit/tools/openapi_document.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
-	$(BIN)/python tools/go_programs.py oracle
+	$(BIN)/python devkit/tools/go_programs.py oracle
 
 chromium: setup ## install the browser that tests of the page drive (cached too)
-	$(BIN)/python tools/chromium/build.py
+	$(BIN)/python devkit/tools/chromium/build.py
 
 wheels: setup ## fetch the wheels of the image for each of its platforms (cached too)
-	$(BIN)/python tools/wheels.py
+	$(BIN)/python devkit/tools/wheels.py
 
 ##@ Look for faults
 
 chaos: setup controlplane ## faults of network and processes on the real control plane for 20 minutes, then checks
-	$(BIN)/python -m benchmarks.chaos $(ARGS)
+	$(BIN)/python -m devkit.benchmarks.chaos $(ARGS)
 
 fuzz: setup ## inputs that are mutated for coverage, for each reader of input (TARGET=name MINUTES=n)
 	$(BIN)/python -m tests.fuzzing $(TARGET) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(INPUT),--input $(INPUT)) $(ARGS)
 
 simulate-faults: setup ## worlds full of faults in virtual time until one fails (SEED=n, or HOURS=h)
-	$(BIN)/python -m engine.fault_simulation.command $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+	$(BIN)/python -m devkit.faults $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 simulate-planted: setup ## a hundred planted faults, each looked for in simulated worlds (an hour of CPU)
-	$(BIN)/python -m tests.fault_simulation.planted $(ARGS)
+	$(BIN)/python -m tests.devkit.faults.planted $(ARGS)
 
 mutants: setup ## a hundred random mutants of each of the core's folders, and which the quick tests miss (ARGS="kernel --seed 2")
 	$(BIN)/python -m tests.mutation $(ARGS)
@@ -142,18 +142,19 @@ fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=
 ##@ Maintain
 
 lock: ## write the lock files from pyproject.toml (UPGRADE=1 moves every version)
-	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
+	python3 devkit/tools/lock.py $(if $(UPGRADE),--upgrade)
 
-docs: setup ## write the pages of the commands (docs/commands) from their --help, and the cookbook from its policies
-	@$(BIN)/python tools/command_pages.py
-	@$(BIN)/python tools/cookbook_page.py
+docs: setup ## write the pages of the commands (docs/commands) from their --help, the cookbook from its policies, the figure of the house
+	@$(BIN)/python devkit/tools/command_pages.py
+	@$(BIN)/python devkit/tools/cookbook_page.py
+	@$(BIN)/python devkit/tools/house.py
 
 monitoring: setup ## write dashboards and the PrometheusRule (deploy/monitoring) from their sources
-	@$(BIN)/python tools/monitoring.py
-	@$(BIN)/python tools/chart.py
+	@$(BIN)/python devkit/tools/monitoring.py
+	@$(BIN)/python devkit/tools/chart.py
 
 chart: setup ## write the chart's copies and README (deploy/helm) from their sources
-	@$(BIN)/python tools/chart.py
+	@$(BIN)/python devkit/tools/chart.py
 
 # The theme reports its own end of life with every build.
 site site-release: export NO_MKDOCS_2_WARNING = 1
@@ -175,16 +176,16 @@ image: ## build the container image (needs docker; PLATFORMS=linux/amd64,linux/a
 	  --output $(OUTPUT),rewrite-timestamp=true $(ARGS) .
 
 image-digests: ## pin the image's base by the digest that its registry has now (ARGS=--check compares)
-	python3 tools/image_digests.py $(ARGS)
+	python3 devkit/tools/image_digests.py $(ARGS)
 
 release: setup ## make what a release has, of the commit that is checked out, in dist/
 	rm -rf dist
-	$(BIN)/python tools/release.py $(ARGS)
+	$(BIN)/python devkit/tools/release.py $(ARGS)
 
 version: ## write the version of pyproject.toml into the other files that name it (ARGS=--show prints it)
-	@python3 tools/version.py $(ARGS)
+	@python3 devkit/tools/version.py $(ARGS)
 
 clean: ## remove what setup and the tools wrote into the checkout
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf .import_linter_cache benchmarks/results
+	rm -rf .import_linter_cache devkit/benchmarks/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,31 +17,9 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from engine.binding.binder import Binder
-from engine.binding.binding_cycle import MOST_IN_FLIGHT, BindingCycle
-from engine.binding.claim_writer import DeviceClaimWriter
-from engine.binding.deferred_writer import DeferredWriter
-from engine.binding.event_recorder import CONTROLLER, NORMAL, EventRecorder, Reference
-from engine.binding.other_binders import OtherBinders
-from engine.binding.outcomes import AttemptOutcomes
-from engine.binding.pod_group_status import PodGroupStatusUpdater
-from engine.binding.pod_status import PodStatusUpdater
-from engine.binding.preemptor import Preemptor
-from engine.binding.volume_binder import VolumeBinder
-from engine.caching.cache import Cache
-from engine.endpoints.component_pages import Component, component_routes
-from engine.endpoints.health import health_routes, metrics_route, ping
-from engine.endpoints.routes import Route, json_route
-from engine.endpoints.server import EndpointServer, ReviewClients, SecureSettings
-from engine.event_handlers import ObjectReporter, SampledHandler
-from engine.extender_calls import ExtenderBinder, ExtenderCalls, decided_asking
-from engine.facts.assembly import FactSources
-from engine.facts.board import FactBoard
-from engine.facts.learned import LearnedStore, NoLearnedStore
-from engine.facts.live_facts import LiveFacts
-from engine.informers import PolicyInformers, make_informers
-from engine.kernel import instructions as to_do
-from engine.kernel.events import (
+from engine.core.caching.cache import Cache
+from engine.core.kernel import instructions as to_do
+from engine.core.kernel.events import (
     Event,
     FactsReported,
     LeadershipAcquired,
@@ -53,31 +31,66 @@ from engine.kernel.events import (
     TurnBegan,
     WaitingPodPreempted,
 )
-from engine.kernel.instructions import Instruction
-from engine.kernel.kernel import Kernel, decided
-from engine.kube import resources
-from engine.kube.client import ApiClient
-from engine.kube.resources import Resource
-from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
+from engine.core.kernel.instructions import Instruction
+from engine.core.kernel.kernel import Kernel, decided
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.scheduling.plugins.registry import make_plugins
+from engine.io.binding.binder import Binder
+from engine.io.binding.binding_cycle import MOST_IN_FLIGHT, BindingCycle
+from engine.io.binding.claim_writer import DeviceClaimWriter
+from engine.io.binding.deferred_writer import DeferredWriter
+from engine.io.binding.event_recorder import CONTROLLER, NORMAL, EventRecorder, Reference
+from engine.io.binding.other_binders import OtherBinders
+from engine.io.binding.outcomes import AttemptOutcomes
+from engine.io.binding.pod_group_status import PodGroupStatusUpdater
+from engine.io.binding.pod_status import PodStatusUpdater
+from engine.io.binding.preemptor import Preemptor
+from engine.io.binding.volume_binder import VolumeBinder
+from engine.io.endpoints.component_pages import Component, component_routes
+from engine.io.endpoints.health import health_routes, metrics_route, ping
+from engine.io.endpoints.routes import Route, json_route
+from engine.io.endpoints.server import EndpointServer, ReviewClients, SecureSettings
+from engine.io.event_handlers import ObjectReporter, SampledHandler
+from engine.io.extender_calls import ExtenderBinder, ExtenderCalls, decided_asking
+from engine.io.facts.assembly import FactSources
+from engine.io.facts.board import FactBoard
+from engine.io.facts.learned import LearnedStore, NoLearnedStore
+from engine.io.facts.live_facts import LiveFacts
+from engine.io.informers import PolicyInformers, make_informers
+from engine.io.kube import resources
+from engine.io.kube.client import ApiClient
+from engine.io.kube.resources import Resource
+from engine.io.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
+from engine.io.tracing.pod_traces import Tracing
+from engine.io.watching.informer import Handler, Handlers
+from engine.io.watching.readable import MOST_AGE_SECONDS, Readability
 from engine.lib import free_memory
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock
 from engine.lib.saved_state import SavedStates, WhenUnread
-from engine.live.activity import Activity
-from engine.live.answers import Leader
-from engine.live.decision_record import DecisionRecord
-from engine.live.explainer import Explainer
-from engine.live.service import LiveAnswers
-from engine.model.node import Node
-from engine.model.pod import Pod
-from engine.page.handlers import PageHandlers
-from engine.page.routes import page_routes, root_route
-from engine.page.streams import Streams
 from engine.policy.analysis import TimeReads, time_reads
 from engine.policy.bundle import Bundle
 from engine.policy.config import DEFAULT_SCHEDULER_NAME
 from engine.policy.written import with_decisions
-from engine.pulled_metrics import (
+from engine.recording.recorder import Recorder
+from engine.rollout.comparing import LiveComparing
+from engine.rollout.control import NoControl, RolloutControl
+from engine.rollout.last_good import NoStore, Store
+from engine.rollout.last_resort import WAIT, LastResort, WhenNone
+from engine.rollout.rollout import Rollout
+from engine.rollout.shadow.shadow import Shadow
+from engine.rollout.sources import PolicySource
+from engine.rollout.trial import CandidateStages, LoadedRevision
+from engine.surfaces.live.activity import Activity
+from engine.surfaces.live.answers import Leader
+from engine.surfaces.live.decision_record import DecisionRecord
+from engine.surfaces.live.explainer import Explainer
+from engine.surfaces.live.service import LiveAnswers
+from engine.surfaces.page.handlers import PageHandlers
+from engine.surfaces.page.routes import page_routes, root_route
+from engine.surfaces.page.streams import Streams
+from engine.surfaces.pulled_metrics import (
     show_cache,
     show_facts,
     show_former_profiles,
@@ -94,17 +107,7 @@ from engine.pulled_metrics import (
     show_waiting,
     show_watches,
 )
-from engine.recording.recorder import Recorder
-from engine.rollout.comparing import LiveComparing
-from engine.rollout.control import NoControl, RolloutControl
-from engine.rollout.last_good import NoStore, Store
-from engine.rollout.last_resort import WAIT, LastResort, WhenNone
-from engine.rollout.rollout import Rollout
-from engine.rollout.shadow.shadow import Shadow
-from engine.rollout.sources import PolicySource
-from engine.rollout.trial import CandidateStages, LoadedRevision
-from engine.scheduling.plugins.registry import make_plugins
-from engine.state_dump import dump
+from engine.surfaces.state_dump import dump
 from engine.telemetry.component_metrics import (
     EMULATES,
     RequestMetrics,
@@ -115,9 +118,6 @@ from engine.telemetry.component_metrics import (
 from engine.telemetry.exemplars import ExemplarHistogram
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
-from engine.tracing.pod_traces import Tracing
-from engine.watching.informer import Handler, Handlers
-from engine.watching.readable import MOST_AGE_SECONDS, Readability
 
 log = structlog.get_logger(component="app")
 

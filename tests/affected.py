@@ -1,9 +1,9 @@
 """A pytest plug-in for the tests that a change concerns: `-p tests.affected`, as `make fast` does.
 
 Compares the working tree with the place where it left `main`. Chosen are the tests of the folders
-with a changed file (`engine/caching` -> `tests/caching`), each test file that imports a changed
-module and, where those are few, each that imports a module that imports one. What is further away
-is left to `make check`.
+with a changed file (`engine/rollout` -> `tests/engine/rollout`), each test file that imports a
+changed module and, where those are few, each that imports a module that imports one. What is
+further away is left to `make check`.
 """
 
 import functools
@@ -19,15 +19,12 @@ import pytest
 #: they would take minutes.
 _MOST_INDIRECT: Final = 40
 _ROOT: Final = Path(__file__).resolve().parent.parent
-_PACKAGES: Final = ("engine", "tests", "benchmarks")
+_PACKAGES: Final = ("engine", "workbench", "devkit", "tests")
 #: Folders whose tests are elsewhere, or nowhere near an import.
 _TESTS_OF: Final = {
     "policies": ("tests/policies", "tests/packs"),
     "docs": ("tests/docs", "tests/monitoring"),
     "deploy": ("tests/deploy", "tests/monitoring"),
-    "controlplane": ("tests/controlplane_build",),
-    "benchmarks": ("tests/benchmarks",),
-    "engine/live": ("tests/live_answers",),
 }
 
 
@@ -50,7 +47,7 @@ def _git(root: Path, *arguments: str, check: bool = True) -> list[str]:
 
 
 def module_of(path: str) -> str:
-    """The module in the file *path*: `engine.model.pod` of `engine/model/pod.py`."""
+    """The module in the file *path*: `engine.core.model.pod` of `engine/core/model/pod.py`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -64,12 +61,10 @@ def test_paths(changed: Iterable[str], importers: dict[str, set[str]]) -> set[st
     chosen: set[str] = set()
     for path in changed:
         top, _, rest = path.partition("/")
-        folder = rest.partition("/")[0]
-        if top == "engine" and path.endswith(".py"):
-            named = f"tests/{folder.removesuffix('.py')}"
-            chosen.update(_TESTS_OF.get(f"{top}/{folder}", (named,)))
-        elif top == "tests" and "/" in rest:
-            chosen.add(f"tests/{folder}")
+        if top == "tests" and "/" in rest:
+            chosen.add(path.rpartition("/")[0])
+        elif top in _PACKAGES and path.endswith(".py"):
+            chosen.update(_folder_of_tests(path))
         chosen.update(_TESTS_OF.get(top, ()))
         module = module_of(path)
         direct = importers.get(module, set())
@@ -78,6 +73,17 @@ def test_paths(changed: Iterable[str], importers: dict[str, set[str]]) -> set[st
         if len(indirect) <= _MOST_INDIRECT:
             chosen.update(indirect)
     return chosen
+
+
+def _folder_of_tests(path: str) -> list[str]:
+    """The folder below `tests` that mirrors the module or folder of *path*, or its nearest one."""
+    mirrored = Path("tests", path).with_suffix("")
+    at_least = 3  # `tests/engine/rollout`; all of `tests/engine` is what `make check` is for
+    while len(mirrored.parts) >= at_least:
+        if any((_ROOT / mirrored).glob("test_*.py")):
+            return [str(mirrored)]
+        mirrored = mirrored.parent
+    return []
 
 
 def _test_files(modules: Iterable[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium, headless, of the version that `tools/chromium` pins."""
+"""A real browser for tests: headless Chromium, in the version that `devkit/tools/chromium` pins."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ expect.set_options(timeout=30_000)
 @contextlib.asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
     """A browser; installs it if it is missing."""
-    build = script("tools/chromium/build.py")
+    build = script("devkit/tools/chromium/build.py")
     program = build.browser()
     environment: dict[str, str | float | bool] = {**os.environ, **build.environment(program)}
     async with async_playwright() as playwright:

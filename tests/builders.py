@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.model.node import Node
-from engine.model.pod import Pod
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

@@ -21,7 +21,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from engine.kube.client import ApiClient
+from engine.io.kube.client import ApiClient
 from tests import parallel
 from tests.controlplane import ControlPlane, as_numbers, kubernetes_minor
 

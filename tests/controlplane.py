@@ -29,14 +29,14 @@ from typing import Any, Final
 
 import yaml
 
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
+from engine.io.kube.client import ApiClient
+from engine.io.kube.config import Endpoint
 from tests.scripts import script
 from tests.waiting import wait_until
 
 START_SECONDS = 60.0
 #: The newest minor version of Kubernetes that is supported.
-NEWEST: str = script("controlplane/build.py").NEWEST
+NEWEST: str = script("devkit/controlplane/build.py").NEWEST
 #: The version of PodGroup that a minor version serves on request; 1.35 has none.
 GROUP_VERSIONS: Final = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 #: The argument that turns groups of pods on, of kube-apiserver and of kube-scheduler.
@@ -411,14 +411,14 @@ def binaries(minor: str | None = None) -> dict[str, Path]:
 
     Of the minor version that is given, of that in the environment's `KUBERNETES`, or the newest.
     """
-    build = script("controlplane/build.py")
+    build = script("devkit/controlplane/build.py")
     programs: dict[str, Path] = build.binaries(minor or kubernetes_minor())
     return programs
 
 
 def controllers(minor: str | None = None) -> Path:
     """Path of the program that makes and deletes the claims of pods; see `binaries`."""
-    build = script("controlplane/build.py")
+    build = script("devkit/controlplane/build.py")
     path: Path = build.controllers(minor or kubernetes_minor())
     return path
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from engine.kube.client import ApiClient
-from engine.kube.errors import AlreadyExists, Conflict, NotFound
+from engine.io.kube.client import ApiClient
+from engine.io.kube.errors import AlreadyExists, Conflict, NotFound
 
 Json = dict[str, Any]
 

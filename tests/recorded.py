@@ -5,8 +5,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from engine.caching.cache import Cache
-from engine.kernel.events import (
+from engine.core.caching.cache import Cache
+from engine.core.kernel.events import (
     NODES,
     PODS,
     Event,
@@ -14,18 +14,18 @@ from engine.kernel.events import (
     ObjectChanged,
     RevisionSwitched,
 )
-from engine.kernel.instructions import ReportDecision
-from engine.kernel.kernel import Kernel, decided
+from engine.core.kernel.instructions import ReportDecision
+from engine.core.kernel.kernel import Kernel, decided
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.scheduling.decision import Decision
+from engine.core.scheduling.plugins.registry import make_plugins
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.lib.clock import VirtualClock
-from engine.model.node import Node
-from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
-from engine.scheduling.decision import Decision
-from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +22,12 @@ def script(path: str) -> ModuleType:
 
 
 def go_program(name: str) -> Path:
-    """The binary of a program of `tools/go_programs.py`, built if it is missing."""
-    path: Path = script("tools/go_programs.py").binary(name)
+    """The binary of a program of `devkit/tools/go_programs.py`, built if it is missing."""
+    path: Path = script("devkit/tools/go_programs.py").binary(name)
     return path
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Every Python file below *folders* of the checkout."""
+    for folder in folders:
+        yield from (ROOT / folder).rglob("*.py")

@@ -5,8 +5,8 @@ Owns their Starlark text. What the counters count is decided in `caching.counter
 
 from typing import Final
 
+from engine.core.model.resources import is_counted_resource
 from engine.language.table import Builtin, Parameter, kinds
-from engine.model.resources import is_counted_resource
 
 _ONE_WILL_DO: Final = {"str": "a list of one will do: `[{given}]`"}
 _LABELS: Final = kinds("dict struct none"), "a selector or a dict of labels"

@@ -7,9 +7,9 @@ it, is `verdicts`.
 import string
 from typing import Final
 
-from engine.framework.reasons import LONGEST_TOKEN, RESERVED, TOKEN_FORM, token_problem
+from engine.core.framework.reasons import LONGEST_TOKEN, RESERVED, TOKEN_FORM, token_problem
+from engine.core.model.pod_group import DISRUPTION_MODES, PREEMPTION_POLICIES
 from engine.language.table import Builtin, Parameter, kinds
-from engine.model.pod_group import DISRUPTION_MODES, PREEMPTION_POLICIES
 
 _REASONS: Final = Parameter(
     "reasons",

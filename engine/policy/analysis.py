@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from engine.core.model.clock_facts import CLOCK_FACTS
 from engine.language.effects import AGES, ALL, Note
 from engine.language.infer import Inference
 from engine.language.modules import World
 from engine.language.values import may_be_none
-from engine.model.clock_facts import CLOCK_FACTS
 from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.protocol import Files
 from engine.policy.views import SCHEMA, VIEWS

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.core.model import objects as api
+from engine.core.model.resources import is_qualified_name
+from engine.core.model.selectors import field_requirement_problem, requirement_problem
 from engine.language.syntax import parse, walk
-from engine.model import objects as api
-from engine.model.resources import is_qualified_name
-from engine.model.selectors import field_requirement_problem, requirement_problem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean
 from engine.policy.shipped import snake_case

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from engine.framework.extender import Extender
-from engine.framework.profile import Profile
+from engine.core.framework.extender import Extender
+from engine.core.framework.profile import Profile
+from engine.core.model.clock_facts import CLOCK_FACTS
+from engine.core.model.event_kinds import NODE
 from engine.language.effects import ALL
 from engine.language.summaries import COUNT
 from engine.language.syntax import loads_of, parse, with_loaded
-from engine.model.clock_facts import CLOCK_FACTS
-from engine.model.event_kinds import NODE
 from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
 from engine.policy.check import check_files, check_sizes
@@ -28,21 +28,11 @@ from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Files, Program
 from engine.policy.extenders import ignored_resources, in_order
 from engine.policy.fact_config import FactsConfig
-from engine.policy.file_names import (
-    DOCUMENT_SUFFIXES,
-    STARLARK_SUFFIX,
-    TEST_SUFFIX,
-    is_document,
-)
+from engine.policy.file_names import DOCUMENT_SUFFIXES, STARLARK_SUFFIX, TEST_SUFFIX, is_document
 from engine.policy.hook_signatures import hook_signatures, shipped_signatures
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.rollout_config import profile_problems
-from engine.policy.shipped import (
-    KUBERNETES,
-    pack_modules,
-    shipped_files,
-    snake_case,
-)
+from engine.policy.shipped import KUBERNETES, pack_modules, shipped_files, snake_case
 from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import FACT_FIELDS, VIEWS
 

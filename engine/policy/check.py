@@ -29,12 +29,7 @@ from engine.language.resolve import (
 )
 from engine.language.starlark import VALUES
 from engine.language.summaries import COUNT, counter_fields
-from engine.language.syntax import (
-    is_safe_to_parse,
-    loads_of,
-    parse,
-    walk,
-)
+from engine.language.syntax import is_safe_to_parse, loads_of, parse, walk
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
 from engine.policy.analysis import Analyses

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from engine.framework.extender import Extender
-from engine.language.hooks import PLUGIN_SETS
-from engine.model.resources import (
+from engine.core.framework.extender import Extender
+from engine.core.model.resources import (
     WANT_NAMESPACE,
     WANT_SUBDOMAIN,
     is_namespace_name,
     is_qualified_name,
     is_subdomain,
 )
+from engine.language.hooks import PLUGIN_SETS
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import decode_extenders

@@ -8,8 +8,8 @@ pod requests them by annotations: `PREFIXcount` of them, and if it is one, thous
 import functools
 from typing import Final
 
+from engine.core.model.node_info import NodeInfo
 from engine.language.numbers import parse_int
-from engine.model.node_info import NodeInfo
 
 WHOLE: Final = 1000
 # A node may say any number of its devices, and each of them is looked at.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.framework.owner import Owner
+from engine.core.framework.owner import Owner
 from engine.policy import current_hook
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.hook_signatures import hook_signatures

@@ -1,7 +1,7 @@
 """The `extenders` of a KubeSchedulerConfiguration: fields, defaults and validation rules.
 
 Owns what an extender's entry may say, with kube-scheduler's texts, and the order in which extenders
-are asked. Sending them requests is `engine.extender_calls`'.
+are asked. Sending them requests is `engine.io.extender_calls`'.
 """
 
 import base64
@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
-from engine.framework.extender import DEFAULT_TIMEOUT, Extender, ExtenderTls
-from engine.model.resources import is_extended_resource
+from engine.core.framework.extender import DEFAULT_TIMEOUT, Extender, ExtenderTls
+from engine.core.model.resources import is_extended_resource
 from engine.policy.documents import Field, Object
 
 _CERTIFICATES: Final = "want certificates as PEM (`-----BEGIN CERTIFICATE-----`), in base64"

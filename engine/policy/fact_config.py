@@ -1,6 +1,6 @@
 """The `facts` of a PolicyRuntime: where values about nodes and pods come from.
 
-Owns their fields, defaults and rules. Getting the values is `engine.facts`'. What is here may be
+Owns their fields, defaults and rules. Getting the values is `engine.io.facts`'. What is here may be
 written by users who may edit policies, so it names no credentials and no secret files.
 """
 
@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
+from engine.core.model.fact import DEFAULT_TYPE_LABELS
 from engine.lib.time_zones import UTC, zone_names
-from engine.model.fact import DEFAULT_TYPE_LABELS
 from engine.policy.documents import Field, Object, did_you_mean
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")

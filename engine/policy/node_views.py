@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from engine.caching.attachments import (
+from engine.core.caching.attachments import (
     csi_drivers,
     other_attached_volumes,
     volume_limits,
     volumes_in_use,
 )
-from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE
-from engine.model.node_info import NodeInfo
-from engine.model.resources import NONZERO_RESOURCES, spec_limits
+from engine.core.model.event_kinds import ASSIGNED_POD, FACTS, NODE
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.resources import NONZERO_RESOURCES, spec_limits
 from engine.policy.device_views import DeviceShares
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, Wanted, manifest_view
 from engine.policy.volume_views import (

@@ -5,17 +5,17 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.caching.device_classes import device_resources
-from engine.caching.kind_index import terms_of, terms_of_kind
-from engine.caching.own_terms import own_terms
+from engine.core.caching.device_classes import device_resources
+from engine.core.caching.kind_index import terms_of, terms_of_kind
+from engine.core.caching.own_terms import own_terms
+from engine.core.model import objects as api
+from engine.core.model.event_kinds import ASSIGNED_POD, FACTS
+from engine.core.model.fact import Facts, pod_type
+from engine.core.model.pod import Pod
+from engine.core.model.quantity import QuantityError, resource_amount
+from engine.core.model.resources import NONZERO_RESOURCES, spec_limits
+from engine.core.model.selectors import label_keys, selects
 from engine.language.counter_makers import TERMS
-from engine.model import objects as api
-from engine.model.event_kinds import ASSIGNED_POD, FACTS
-from engine.model.fact import Facts, pod_type
-from engine.model.pod import Pod
-from engine.model.quantity import QuantityError, resource_amount
-from engine.model.resources import NONZERO_RESOURCES, spec_limits
-from engine.model.selectors import label_keys, selects
 from engine.policy.term_views import Requirement, Selector, node_affinity, shown
 from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
 from engine.policy.volume_views import (

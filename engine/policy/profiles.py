@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from engine.framework.profile import EnabledPolicy, Profile
+from engine.core.framework.profile import EnabledPolicy, Profile
 from engine.language.hooks import PLUGIN_SETS
 from engine.policy.arguments import Arguments, read_arguments, runtime_arguments
 from engine.policy.config import (

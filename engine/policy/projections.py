@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.snapshot import Snapshot
+from engine.core.caching.snapshot import Snapshot
+from engine.core.model.fact import Facts
+from engine.core.model.node import Node
+from engine.core.model.node_info import NodeInfo
 from engine.language.effects import AGES
 from engine.lib.change_log import ChangeLog
-from engine.model.fact import Facts
-from engine.model.node import Node
-from engine.model.node_info import NodeInfo
 from engine.policy.view_fields import ClusterFacts, ViewField, Wanted
 from engine.policy.views import VIEWS
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from engine.model.objects import LabelSelector, LabelSelectorRequirement
-from engine.model.selectors import SelectorError, check_label_selector, requirement_problem
+from engine.core.model.objects import LabelSelector, LabelSelectorRequirement
+from engine.core.model.selectors import SelectorError, check_label_selector, requirement_problem
 from engine.policy.documents import Field, Object, Report, did_you_mean
 from engine.policy.errors import Problem
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from engine.framework.profile import EnabledPolicy
+from engine.core.framework.profile import EnabledPolicy
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 

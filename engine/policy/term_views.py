@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from engine.model import objects as api
-from engine.model.storage import VolumeNodeAffinity
+from engine.core.model import objects as api
+from engine.core.model.storage import VolumeNodeAffinity
 
 
 # Pods may have thousands of terms, so records become views without a Python call for each: by the

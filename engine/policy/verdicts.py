@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.framework.reasons import legal_token
-from engine.framework.status import Code, Status
+from engine.core.framework.reasons import legal_token
+from engine.core.framework.status import Code, Status
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.projections import NodeColumn

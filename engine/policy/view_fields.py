@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from engine.caching.attachments import VolumeUsers
-from engine.caching.objects import ObjectStore
-from engine.model.event_kinds import FACTS, NODE
-from engine.model.fact import Facts
+from engine.core.caching.attachments import VolumeUsers
+from engine.core.caching.objects import ObjectStore
+from engine.core.model.event_kinds import FACTS, NODE
+from engine.core.model.fact import Facts
 from engine.policy.volume_views import VOLUME_RECORDS
 from engine.policy.workload_views import WORKLOAD_RECORDS
 

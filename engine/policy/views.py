@@ -8,10 +8,10 @@ Which fields a hook gets is decided by `analysis`; how they are reused by `verdi
 from collections.abc import Callable
 from typing import Any, Final
 
+from engine.core.model.clock_facts import CLOCK_FACTS
+from engine.core.model.event_kinds import FACTS, NODE
+from engine.core.model.pod_group import PodGroupState
 from engine.language.values import Schema
-from engine.model.clock_facts import CLOCK_FACTS
-from engine.model.event_kinds import FACTS, NODE
-from engine.model.pod_group import PodGroupState
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.pod_views import POD_FIELDS
 from engine.policy.view_fields import RECORDS, Entries, ViewField

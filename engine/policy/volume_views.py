@@ -6,7 +6,7 @@ needs no second look; what is shown of it changes with those objects.
 
 from typing import Any, Final
 
-from engine.caching.attachments import (
+from engine.core.caching.attachments import (
     CLAIMS,
     CLASSES,
     VOLUMES,
@@ -15,12 +15,12 @@ from engine.caching.attachments import (
     is_for_in_tree_plugin,
     must_be_installed,
 )
-from engine.caching.objects import ObjectStore
-from engine.model.csi_migration import Attachment
-from engine.model.node_info import NodeInfo
-from engine.model.pod import Pod
-from engine.model.pod_volumes import ClaimUse, Disk, PodVolume
-from engine.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from engine.core.caching.objects import ObjectStore
+from engine.core.model.csi_migration import Attachment
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.pod import Pod
+from engine.core.model.pod_volumes import ClaimUse, Disk, PodVolume
+from engine.core.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from engine.policy.term_views import node_affinity
 
 #: The kinds of objects that say what a claim stands for.

@@ -8,10 +8,10 @@ workload of its pods whatever made the Deployment.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.caching.objects import ObjectStore
-from engine.model import objects as api
-from engine.model.event_kinds import PLURALS
-from engine.model.pod import Pod
+from engine.core.caching.objects import ObjectStore
+from engine.core.model import objects as api
+from engine.core.model.event_kinds import PLURALS
+from engine.core.model.pod import Pod
 from engine.policy.term_views import Selector, shown
 
 WORKLOAD_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from engine.framework.extender import Extender, ExtenderTls
+from engine.core.framework.extender import Extender, ExtenderTls
 from engine.lib.durations import go_duration
 from engine.policy.arguments import KUBERNETES_ARGUMENTS, UNKNOWN
 from engine.policy.config import (

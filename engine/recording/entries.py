@@ -30,11 +30,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from engine.model.node import Node
-from engine.model.pod import Pod
-from engine.offline.cluster_file import redact, redacted
-from engine.scheduling.decision import Decision
-from engine.scheduling.extenders import (
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.scheduling.decision import Decision
+from engine.core.scheduling.extenders import (
     Answer,
     ExtenderFailure,
     FilterAnswer,
@@ -42,6 +41,7 @@ from engine.scheduling.extenders import (
     PreemptAnswer,
     PrioritizeAnswer,
 )
+from engine.files.cluster_file import redact, redacted
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 

@@ -18,17 +18,11 @@ from typing import IO, Any, Final
 import msgspec
 import structlog
 
-from engine.caching.objects import object_key
-from engine.model.node import Node
-from engine.model.pod import Pod
-from engine.offline.decision_log import FORMAT, log_files, number_of
-from engine.recording.entries import (
-    Entry,
-    StateHash,
-    assumed_text,
-    digest,
-    object_text,
-)
+from engine.core.caching.objects import object_key
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.recording.decision_log import FORMAT, log_files, number_of
+from engine.recording.entries import Entry, StateHash, assumed_text, digest, object_text
 
 log = structlog.get_logger(component="record")
 

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from engine.caching.cache import Cache
-from engine.kernel.events import (
+from engine.core.caching.cache import Cache
+from engine.core.kernel.events import (
     NODES,
     PODS,
     Event,
@@ -22,7 +22,7 @@ from engine.kernel.events import (
     PodTypeLabelsChanged,
     ReadabilityChanged,
 )
-from engine.kernel.instructions import (
+from engine.core.kernel.instructions import (
     Instruction,
     PodAssumed,
     PodCounted,
@@ -31,11 +31,11 @@ from engine.kernel.instructions import (
     ReportDecision,
     ReportFault,
 )
-from engine.kernel.kernel import Kernel
+from engine.core.kernel.kernel import Kernel
+from engine.core.model.fact import Facts
+from engine.core.queueing.nominator import Nominator
 from engine.lib.clock import Clock
-from engine.model.fact import Facts
 from engine.policy.bundle import Bundle
-from engine.queueing.nominator import Nominator
 from engine.recording.entries import Entry, answer_plain, verdict
 from engine.recording.log_writer import Checkpoint, LogWriter, key_of
 

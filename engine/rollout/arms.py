@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeAlias
 
-from engine.model.pod import Pod
-from engine.model.selectors import is_selected
+from engine.core.model.pod import Pod
+from engine.core.model.selectors import is_selected
 from engine.policy.rollout_config import CanaryStage
 
 Arm: TypeAlias = Literal["canary", "control", ""]

@@ -13,9 +13,9 @@ from engine.policy.evaluator import Evaluator
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.policy.sandbox.warm_pool import WarmPool
 from engine.policy.start_check import require_usable
-from engine.policy_testing.process import run_tests_confined
-from engine.policy_testing.runner import failed
 from engine.rollout.trial import CandidateStages
+from engine.testing.process import run_tests_confined
+from engine.testing.runner import failed
 
 
 def make_stages(config_text: str | None = None, file: str = "--config") -> CandidateStages:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
-from engine.kernel.deciders import Canary
-from engine.kernel.events import CanaryChanged, Event
-from engine.kernel.instructions import (
+from engine.core.kernel.deciders import Canary
+from engine.core.kernel.events import CanaryChanged, Event
+from engine.core.kernel.instructions import (
     Instruction,
     ReportBound,
     ReportDecision,
@@ -19,9 +19,9 @@ from engine.kernel.instructions import (
     ReportHookFailure,
     ReportWaiting,
 )
-from engine.kernel.kernel import Kernel
+from engine.core.kernel.kernel import Kernel
+from engine.core.model.pod import Pod
 from engine.lib.clock import Clock
-from engine.model.pod import Pod
 from engine.policy.rollout_config import CanaryStage, ShadowStage
 from engine.rollout.arms import CANARY, CONTROL, Arms, LabelsOf, owner_of
 from engine.rollout.canary_counts import ArmCounter

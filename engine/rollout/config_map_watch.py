@@ -5,13 +5,13 @@ Owns how it is watched. What its content means is the caller's.
 
 from collections.abc import Callable
 
-from engine.binding.event_recorder import Reference
-from engine.kube.client import ApiClient
-from engine.kube.resources import CONFIG_MAPS
-from engine.model.objects import ConfigMap, ObjectMeta, decode
-from engine.watching.informer import Handlers, Informer
-from engine.watching.readable import why_unread
-from engine.watching.reflector import WatchOptions
+from engine.core.model.objects import ConfigMap, ObjectMeta, decode
+from engine.io.binding.event_recorder import Reference
+from engine.io.kube.client import ApiClient
+from engine.io.kube.resources import CONFIG_MAPS
+from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.readable import why_unread
+from engine.io.watching.reflector import WatchOptions
 
 
 def config_map_informer(

@@ -13,14 +13,14 @@ from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 import structlog
 
-from engine.binding.event_recorder import Reference
-from engine.kube.client import ApiClient
+from engine.core.model.objects import ConfigMap
+from engine.io.binding.event_recorder import Reference
+from engine.io.kube.client import ApiClient
+from engine.io.watching.informer import Informer
 from engine.language.hooks import HOOKS
-from engine.model.objects import ConfigMap
 from engine.policy.errors import Problem
 from engine.policy.source import no_text
 from engine.rollout.config_map_watch import config_map_informer, config_map_reference, trouble
-from engine.watching.informer import Informer
 
 log = structlog.get_logger(component="rollout")
 

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
-from engine.kube.resources import CONFIG_MAPS
+from engine.io.kube.client import MERGE_PATCH, ApiClient
+from engine.io.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
+from engine.io.kube.resources import CONFIG_MAPS
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.files import FILES, Files
 from engine.lib.saved_state import Unread

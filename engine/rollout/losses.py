@@ -18,18 +18,19 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from engine.caching.snapshot import Snapshot
-from engine.framework.profile import Profile
+from engine.comparing.acceptance import accepts, rejectors
+from engine.comparing.population import AlikePods, PolicySet, classes_of
+from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.profile import Profile
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.pod import Pod
+from engine.core.queueing.queued_pod import SortKey
+from engine.core.scheduling.scheduling_cycle import NO_NOMINATIONS
+from engine.explaining.verdict_table import VerdictTable, ask_each, filter_names
 from engine.lib.stopping import never
-from engine.model.node_info import NodeInfo
-from engine.model.pod import Pod
-from engine.offline.acceptance import accepts, rejectors
-from engine.offline.population import AlikePods, PolicySet, classes_of
-from engine.offline.verdict_table import VerdictTable, ask_each, filter_names
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
-from engine.queueing.queued_pod import SortKey
 from engine.rollout.late_sandbox import LateSandbox
 from engine.rollout.measures import (
     FIT_NOWHERE,
@@ -42,7 +43,6 @@ from engine.rollout.measures import (
 )
 from engine.rollout.shadow.tally import class_of
 from engine.rollout.trial import CandidateStages, LoadedRevision, Revision, World, frozen_copy
-from engine.scheduling.scheduling_cycle import NO_NOMINATIONS
 
 _T = TypeVar("_T")
 log = structlog.get_logger(component="trial")

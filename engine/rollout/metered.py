@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from engine.framework.profile import Profile
+from engine.core.framework.profile import Profile
 from engine.language.hooks import hook_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict

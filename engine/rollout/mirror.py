@@ -8,11 +8,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.caching.objects import ObjectStore
-from engine.caching.snapshot import Snapshot
-from engine.model.fact import Fact, Facts
-from engine.model.node_info import NodeInfo
-from engine.queueing.nominator import Nominator
+from engine.core.caching.objects import ObjectStore
+from engine.core.caching.snapshot import Snapshot
+from engine.core.model.fact import Fact, Facts
+from engine.core.model.node_info import NodeInfo
+from engine.core.queueing.nominator import Nominator
 from engine.rollout.trial import frozen_copy
 
 

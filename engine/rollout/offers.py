@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from engine.binding.event_recorder import Reference
+from engine.io.binding.event_recorder import Reference
 from engine.lib.short import shortened
 from engine.rollout.sources import MEANT_ANNOTATION, Offer, PolicySource
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import structlog
 
-from engine.caching.snapshot import Snapshot
-from engine.framework.profile import Profile
+from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.profile import Profile
+from engine.core.model.pod import Pod
+from engine.core.scheduling.extenders import NodeVictims
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.core.scheduling.trial_groups import TrialGroups
 from engine.lib.stopping import never
-from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.scheduling.extenders import NodeVictims
-from engine.scheduling.scheduling_cycle import Scheduler
-from engine.scheduling.trial_groups import TrialGroups
 
 log = structlog.get_logger(component="trial")
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from engine.binding.event_recorder import NORMAL, WARNING, Reference
+from engine.io.binding.event_recorder import NORMAL, WARNING, Reference
 from engine.lib.clock import Clock
 from engine.lib.confinement import Confinement
 from engine.policy.errors import Problem

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import structlog
 
-from engine.binding.binder import yes
-from engine.binding.event_recorder import Reference
+from engine.io.binding.binder import yes
+from engine.io.binding.event_recorder import Reference
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.lib.saved_state import PATIENCE_SECONDS, WAIT, SavedStates, Unread

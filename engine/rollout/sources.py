@@ -12,14 +12,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from engine.binding.event_recorder import Reference
-from engine.kube.client import ApiClient
-from engine.model.objects import ConfigMap
+from engine.core.model.objects import ConfigMap
+from engine.io.binding.event_recorder import Reference
+from engine.io.kube.client import ApiClient
+from engine.io.watching.informer import Informer
 from engine.policy.errors import Problem
 from engine.policy.file_names import SUFFIXES
 from engine.policy.source import DirectorySource, Reading, no_text
 from engine.rollout.config_map_watch import config_map_informer, config_map_reference, trouble
-from engine.watching.informer import Informer
 
 log = structlog.get_logger(component="rollout")
 

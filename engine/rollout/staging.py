@@ -21,13 +21,7 @@ from engine.policy.errors import Problem
 from engine.policy.rollout_config import CanaryStep, RolloutConfig
 from engine.rollout.comparing import Comparing
 from engine.rollout.control import AT_ONCE, PAUSED, RolloutControl
-from engine.rollout.judge import (
-    MEANT_GATES,
-    TakenAway,
-    judge_canary,
-    judge_losses,
-    judge_shadow,
-)
+from engine.rollout.judge import MEANT_GATES, TakenAway, judge_canary, judge_losses, judge_shadow
 from engine.rollout.last_good import Progress
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.offers import Offers

@@ -16,10 +16,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from engine.caching.snapshot import Snapshot
+from engine.core.caching.snapshot import Snapshot
+from engine.core.model.pod import Pod
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.lib.change_log import ChangeLog
 from engine.lib.confinement import Confinement
-from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem, SandboxDied
 from engine.policy.evaluator import Evaluator, PolicyFailure
@@ -28,7 +29,6 @@ from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.rollout.rehearsal import Finding, failures_of, rehearse, worse
-from engine.scheduling.scheduling_cycle import Scheduler
 
 log = structlog.get_logger(component="trial")
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.framework.reason_kinds import REASONS
+from engine.core.framework.reason_kinds import REASONS
 from engine.telemetry.bounded_counts import BoundedCounts
 
 SCHEDULED: Final = "scheduled"

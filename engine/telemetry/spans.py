@@ -2,8 +2,8 @@
 
 Owns the record of a span and which span the work at hand belongs to. That is a context variable:
 tasks and callbacks inherit it from what starts them. It is set only while something is done for
-a pod that is traced (`engine.tracing` decides which), so without tracing a step costs one look at
-the variable.
+a pod that is traced (`engine.io.tracing` decides which), so without tracing a step costs one look
+at the variable.
 """
 
 import contextlib

@@ -15,9 +15,9 @@ from typing import Any
 
 import aiohttp
 
-from engine.devcluster import DevCluster
-from engine.manifests import kinds
-from engine.manifests.kinds import Kind
+from devkit.cluster import DevCluster
+from engine.core.manifests import kinds
+from engine.core.manifests.kinds import Kind
 from tests.contract.conftest import embedded_api, real_api
 from tests.contract.harness import Answer, Api
 from tests.contract.rule_cases import CASES, shown

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
-from engine.devcluster import DevCluster
+from devkit.cluster import DevCluster
 from tests.contract.harness import Api, Breakable
 from tests.controlplane import ControlPlane, serving_groups
 

@@ -6,8 +6,8 @@ Owns the table and how a case is asked; `test_rules` asks both servers.
 from dataclasses import dataclass
 from typing import Any
 
-from engine.manifests import kinds
-from engine.manifests.kinds import Kind
+from engine.core.manifests import kinds
+from engine.core.manifests.kinds import Kind
 from tests.contract.harness import MERGE, Api, pod
 
 Json = dict[str, Any]

@@ -5,8 +5,8 @@ Owns the tables; `test_rules` asks both servers.
 
 from typing import Any
 
-from engine.manifests import kinds
-from engine.manifests.kinds import Kind
+from engine.core.manifests import kinds
+from engine.core.manifests.kinds import Kind
 from tests.contract.rule_cases import Case, Json
 
 NODE_NAME = "kubernetes.io/hostname"

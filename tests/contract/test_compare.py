@@ -3,7 +3,7 @@
 import aiohttp
 import pytest
 
-from engine.devcluster import DevCluster
+from devkit.cluster import DevCluster
 from tests.contract.compare import differences
 from tests.contract.conftest import embedded_api, real_api
 from tests.controlplane import ControlPlane

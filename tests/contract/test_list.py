@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine.manifests.kinds import KINDS, Kind
+from engine.core.manifests.kinds import KINDS, Kind
 from tests.contract.harness import Api, names, pod
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.devcluster.patch import merge
-from engine.manifests.kinds import Kind
-from engine.manifests.schema import without_nulls
+from devkit.cluster.patch import merge
+from engine.core.manifests.kinds import Kind
+from engine.core.manifests.schema import without_nulls
 from tests.contract.harness import Api, Json
 from tests.contract.rule_cases import CASES, Case, verdict
 from tests.contract.storage_cases import DEFAULTS, STORAGE_CASES

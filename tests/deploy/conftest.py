@@ -39,7 +39,7 @@ def helm() -> Path:
 def made_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the release of the commit that is checked out."""
     folder = tmp_path_factory.mktemp("release") / "dist"
-    script("tools/release.py").release(folder)
+    script("devkit/tools/release.py").release(folder)
     return folder
 
 

@@ -16,17 +16,17 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.binding.binder import Binder
-from engine.binding.claim_writer import DeviceClaimWriter
-from engine.binding.volume_binder import VolumeBinder
-from engine.caching.cache import Cache
+from engine.core.caching.cache import Cache
+from engine.core.model.devices import AllocationResult, ResourceClaim
+from engine.core.model.node import Node
+from engine.core.model.objects import decode, from_plain
+from engine.core.model.pod import Pod
+from engine.core.model.storage import ClaimReference, PersistentVolume, PersistentVolumeClaim
+from engine.core.scheduling.plugins.volume_plan import VolumePlan
+from engine.io.binding.binder import Binder
+from engine.io.binding.claim_writer import DeviceClaimWriter
+from engine.io.binding.volume_binder import VolumeBinder
 from engine.lib.clock import SystemClock
-from engine.model.devices import AllocationResult, ResourceClaim
-from engine.model.node import Node
-from engine.model.objects import decode, from_plain
-from engine.model.pod import Pod
-from engine.model.storage import ClaimReference, PersistentVolume, PersistentVolumeClaim
-from engine.scheduling.plugins.volume_plan import VolumePlan
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import (
     GROUP_VERSIONS,

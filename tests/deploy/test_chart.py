@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.cli.main import main
-from engine.cli.preflight_command import preflight_command
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import KubeSchedulerConfiguration, decode_documents
 from engine.policy.shipped import PACKS
+from engine.surfaces.cli.preflight_command import preflight_command
 from tests.deploy.chart import CHART, given, refusal, render_chart, run_helm
 from tests.deploy.rendering import DEPLOY, ROOT, Manifest, container, pick, policies, render
 from tests.scripts import script
+from workbench.cli.main import main
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
@@ -104,7 +104,7 @@ def test_helm_lint_finds_nothing(values: dict[str, Any]) -> None:
 
 
 def test_what_the_chart_copies_is_up_to_date() -> None:
-    chart = script("tools/chart.py")
+    chart = script("devkit/tools/chart.py")
     written = chart.texts()
     stale = [
         str(path.relative_to(ROOT))
@@ -118,7 +118,7 @@ def test_what_the_chart_copies_is_up_to_date() -> None:
 def test_every_value_is_documented_and_has_a_default_and_a_type() -> None:
     documented = {
         path
-        for _, path, _, _ in script("tools/chart.py").documented(
+        for _, path, _, _ in script("devkit/tools/chart.py").documented(
             (CHART / "values.yaml").read_text()
         )
     }

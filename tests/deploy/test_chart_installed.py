@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.kube.client import APPLY_PATCH
+from engine.io.kube.client import APPLY_PATCH
 from tests.controlplane import ControlPlane, ControlPlaneError
 from tests.deploy.chart import CHART, given, render_chart, run_helm
 from tests.deploy.image import Image
@@ -116,9 +116,9 @@ def this_checkout() -> Image:
 
 def define_monitors(plane: ControlPlane) -> None:
     """Add the kinds of the Prometheus operator, from its own pinned definitions."""
-    folder = ROOT / "tools" / "prometheus-operator"
+    folder = ROOT / "devkit" / "tools" / "prometheus-operator"
     module = "github.com/prometheus-operator/prometheus-operator"
-    go, environment = script("controlplane/build.py").find_go()
+    go, environment = script("devkit/controlplane/build.py").find_go()
     answer = subprocess.run(
         [go, "mod", "download", "-json", module],
         cwd=folder,

@@ -113,7 +113,7 @@ def test_kube_scheduler_decides_with_the_example(
         log,
         sys.executable,
         "-m",
-        "engine.cli.main",
+        "workbench.cli.main",
         *arguments,
         f"--kubeconfig={plane.kubeconfig(tmp_path / 'extender.kubeconfig', token)}",
         "--address=127.0.0.1:0",

@@ -73,6 +73,7 @@ def test_only_what_the_image_is_made_of_is_sent_to_the_engine() -> None:
     tops = {name.partition("/")[0] for name in sent}
     assert tops == {
         "engine",
+        "workbench",
         "policies",
         "pyproject.toml",
         "README.md",
@@ -80,9 +81,9 @@ def test_only_what_the_image_is_made_of_is_sent_to_the_engine() -> None:
         "NOTICE",
         "requirements.lock",
         "requirements-build.lock",
-        "tools",
+        "devkit",
     }
-    assert [name for name in sent if name.startswith("tools/")] == ["tools/sbom.py"]
+    assert [name for name in sent if name.startswith("devkit/")] == ["devkit/tools/sbom.py"]
     assert not [name for name in sent if "__pycache__" in name]
 
 

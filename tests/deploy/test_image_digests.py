@@ -72,7 +72,7 @@ def ask(tmp_path: Path, image: str, *arguments: str) -> tuple[int, str, str]:
     """Exit code, output, and the Dockerfile afterwards."""
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text(f"ARG PYTHON_IMAGE={image}\nARG PYTHON_DIGEST=sha256:old\nFROM scratch\n")
-    script = [sys.executable, str(ROOT / "tools/image_digests.py")]
+    script = [sys.executable, str(ROOT / "devkit/tools/image_digests.py")]
     result = subprocess.run(
         [*script, "--dockerfile", str(dockerfile), *arguments],
         capture_output=True,

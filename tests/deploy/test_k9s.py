@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from engine.cli.kubectl_plugin import main
+from workbench.cli.kubectl_plugin import main
 
 PLUGINS = Path(__file__).parents[2] / "deploy" / "k9s" / "plugins.yaml"
 

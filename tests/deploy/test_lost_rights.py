@@ -14,14 +14,14 @@ import pytest
 import structlog
 
 from engine.app import App
-from engine.kube import resources
-from engine.kube.config import Endpoint
-from engine.kube.resources import Resource
-from engine.preflight.rights import watched_resources
-from tests.app.harness import metric, scheduler_at
+from engine.io.kube import resources
+from engine.io.kube.config import Endpoint
+from engine.io.kube.resources import Resource
+from engine.surfaces.preflight.rights import watched_resources
 from tests.controlplane import ControlPlane, serving_groups
 from tests.deploy.rendering import render
 from tests.deploy.scheduler_process import create_all, node, pod
+from tests.engine.app.harness import metric, scheduler_at
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow("starts the real control plane")

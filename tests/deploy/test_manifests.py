@@ -12,9 +12,8 @@ import click
 import pytest
 import yaml
 
-from engine.cli.rollout_control import write_control
-from engine.kube.client import APPLY_PATCH, ApiClient
-from engine.kube.resources import CONFIG_MAPS
+from engine.io.kube.client import APPLY_PATCH, ApiClient
+from engine.io.kube.resources import CONFIG_MAPS
 from engine.policy.bundle import build_bundle
 from engine.policy.rollout_config import CanaryStage, RolloutConfig, ShadowStage
 from engine.rollout.control import SUFFIX
@@ -30,6 +29,7 @@ from tests.deploy.rendering import (
     render,
 )
 from tests.waiting import eventually
+from workbench.cli.rollout_control import write_control
 
 OVERLAYS = ("overlays/beside", "overlays/replace")
 FOLDERS = ("base", *OVERLAYS)

@@ -60,10 +60,14 @@ def test_the_wheel_brings_every_module_and_no_test(image: Image) -> None:
     (packages,) = (image.tree / "opt/starsched/lib").glob("python*/site-packages")
 
     def modules(root: Path) -> set[str]:
-        return {path.relative_to(root).as_posix() for path in root.glob("engine/**/*.py")}
+        return {
+            path.relative_to(root).as_posix()
+            for package in ("engine", "workbench")
+            for path in root.glob(f"{package}/**/*.py")
+        }
 
     assert modules(packages) == modules(ROOT)
-    for name in ("tests", "benchmarks", "tools", "controlplane"):
+    for name in ("tests", "devkit"):
         assert not (packages / name).exists()
 
 

@@ -34,7 +34,7 @@ def wanted(machine: str, python: str) -> set[str]:
 @pytest.mark.slow("unpacks the wheels of two platforms")
 @pytest.mark.parametrize("platform", _MACHINES)
 def test_every_package_has_a_wheel_that_unpacks_and_is_compiled_for(platform: str) -> None:
-    fetch = script("tools/wheels.py")
+    fetch = script("devkit/tools/wheels.py")
     pins = locked("requirements.lock")
     compiled, found = 0, set()
     for path in fetch.wheels(platform).iterdir():

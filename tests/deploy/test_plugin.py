@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy.rendering import ROOT
-from tests.scripts import go_program, script
+from tests.scripts import go_program, script, sources
 
 _LAUNCHER = ROOT / "deploy" / "krew" / "kubectl-starsched"
 
@@ -75,8 +75,9 @@ def test_the_wheel_in_an_empty_environment_runs_the_plugin_and_the_demo(
     plugin: Plugin, tmp_path: Path
 ) -> None:
     # Another project's folder of the same name is not ours.
-    (tmp_path / "engine").mkdir()
-    (tmp_path / "engine" / "__init__.py").write_text("raise SystemExit('not this one')\n")
+    for name in ("engine", "workbench"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('not this one')\n")
     # 1. The first call installs what the lock file names, and the wheel.
     first = plugin.run(
         "kubectl-starsched", "queue", "--server", "http://127.0.0.1:1", where=tmp_path
@@ -91,7 +92,7 @@ def test_the_wheel_in_an_empty_environment_runs_the_plugin_and_the_demo(
     # 3. The same environment is that of `pip install`: every declared dependency is satisfied.
     bin_folder = plugin.store / "environment" / "bin"
     version = plugin.run(bin_folder / "starsched", "--version", where=tmp_path)
-    assert version.stdout.strip() == f"starsched {script('tools/version.py').version()}"
+    assert version.stdout.strip() == f"starsched {script('devkit/tools/version.py').version()}"
     pip = [sys.executable, "-m", "pip", "--python", str(bin_folder / "python")]
     checked = subprocess.run([*pip, "check"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
@@ -143,8 +144,8 @@ def test_what_is_imported_is_declared() -> None:
     }
     known = packages_distributions()
     undeclared = {}
-    for path in (ROOT / "engine").rglob("*.py"):
-        for top in imported(path.read_text()) - sys.stdlib_module_names - {"engine"}:
+    for path in sources("engine", "workbench"):
+        for top in imported(path.read_text()) - sys.stdlib_module_names - {"engine", "workbench"}:
             brings = {canonicalize_name(name) for name in known.get(top, [top])}
             if not brings & declared:
                 undeclared[top] = path.name

@@ -71,7 +71,9 @@ def test_a_second_release_of_the_commit_has_the_same_bytes(
 ) -> None:
     """Also where another user's umask and a later time made the files."""
     command = f'umask 077; exec "$0" "$1" --output "{tmp_path / "again"}"'
-    subprocess.run(["sh", "-c", command, sys.executable, ROOT / "tools/release.py"], check=True)
+    subprocess.run(
+        ["sh", "-c", command, sys.executable, ROOT / "devkit/tools/release.py"], check=True
+    )
     for path in made_release.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
@@ -84,7 +86,7 @@ def test_the_wheel_has_the_modules_the_policies_the_page_and_the_licences(
         got = {name: archive.read(name) for name in archive.namelist()}
     info = f"starsched-{_VERSION}.dist-info"
     ours = {name: data for name, data in got.items() if not name.startswith(info)}
-    assert ours == committed("engine", "policies")
+    assert ours == committed("engine", "workbench", "policies")
     assert {f"{info}/licenses/{name}" for name in ("LICENSE", "NOTICE")} < got.keys()
     kinds = {Path(name).parts[1] for name in ours if name.startswith("policies/")}
     assert {"gpu", "trimaran", "kubernetes", "std"} < kinds
@@ -95,7 +97,9 @@ def test_the_sdist_has_what_the_wheel_has_and_says_who_may_use_it(made_release: 
     inside = unpacked((made_release / f"starsched-{_VERSION}.tar.gz").read_bytes())
     top = f"starsched-{_VERSION}/"
     assert all(name.startswith(top) for name in inside)
-    want = committed("engine", "policies", "LICENSE", "NOTICE", "README.md", "pyproject.toml")
+    want = committed(
+        "engine", "workbench", "policies", "LICENSE", "NOTICE", "README.md", "pyproject.toml"
+    )
     assert {name: inside.get(top + name) for name in want} == want
 
 
@@ -160,7 +164,7 @@ _CHANGELOG = """\
 
 
 def test_the_notes_are_the_changelog_s_section_with_links_that_lead_somewhere() -> None:
-    release = script("tools/release.py")
+    release = script("devkit/tools/release.py")
     got = release.notes(_CHANGELOG, "0.2.0")
     there = f"{release.REPOSITORY}/blob/v0.2.0/docs/a.md#b"
     assert got == f"- One, [there]({there}), [elsewhere](https://example.com/x).\n"
@@ -175,26 +179,26 @@ def test_the_notes_are_the_changelog_s_section_with_links_that_lead_somewhere() 
     ],
 )
 def test_a_version_that_the_changelog_does_not_tell_of_is_refused(version: str, want: str) -> None:
-    release = script("tools/release.py")
+    release = script("devkit/tools/release.py")
     with pytest.raises(release.CannotRelease, match=re.escape(want)):
         release.notes(_CHANGELOG, version)
 
 
 def test_a_folder_that_has_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old.whl").touch()
-    release = script("tools/release.py")
+    release = script("devkit/tools/release.py")
     with pytest.raises(release.CannotRelease, match="want a folder that is empty"):
         release.release(tmp_path)
 
 
 def test_every_file_that_names_the_version_names_that_of_pyproject() -> None:
-    version = script("tools/version.py")
+    version = script("devkit/tools/version.py")
     for path, text in version.texts(_VERSION).items():
         assert path.read_text() == text, f"{path}: run `make version`"
 
 
 def test_another_version_is_written_everywhere_the_old_one_was() -> None:
-    version = script("tools/version.py")
+    version = script("devkit/tools/version.py")
     for path, text in version.texts("9.8.7rc6").items():
         assert "9.8.7rc6" in text
         assert not re.search(rf"(?<![\d.]){re.escape(_VERSION)}(?![\d.])", text), path
@@ -202,7 +206,7 @@ def test_another_version_is_written_everywhere_the_old_one_was() -> None:
 
 def test_no_other_file_for_users_names_the_version() -> None:
     """`make version` and `make chart` know them all."""
-    version = script("tools/version.py")
+    version = script("devkit/tools/version.py")
     names = re.compile(rf"(?<![\d.]){re.escape(_VERSION)}(?![\d.])")
     found = {
         path.relative_to(ROOT).as_posix()

@@ -75,7 +75,7 @@ def test_dependencies_and_licences_are_those_of_the_metadata(tmp_path: Path) -> 
     wheel(tmp_path, "main", "License-Expression: MIT OR Apache-2.0", needs, unused)
     wheel(tmp_path, "big_thing", "License: MIT", "Requires-Dist: nowhere")
     wheel(tmp_path, "small", "License: do what you like")
-    sbom = script("tools/sbom.py")
+    sbom = script("devkit/tools/sbom.py")
     document = sbom.document(sbom.of_wheels(tmp_path), "main", 0)
     got = {one["name"]: one["licenseDeclared"] for one in document["packages"]}
     assert got == {"main": "MIT OR Apache-2.0", "big-thing": "MIT", "small": "NOASSERTION"}
@@ -89,7 +89,7 @@ def test_dependencies_and_licences_are_those_of_the_metadata(tmp_path: Path) -> 
 def test_the_namespace_is_another_for_another_content_and_the_same_for_the_same(
     tmp_path: Path,
 ) -> None:
-    sbom = script("tools/sbom.py")
+    sbom = script("devkit/tools/sbom.py")
     wheel(tmp_path, "main")
 
     def namespace(created: int) -> str:

@@ -22,15 +22,15 @@ import click
 import pytest
 import yaml
 
-from engine.cli.go_flags import UNUSED
-from engine.cli.run_command import run_command
+from engine.surfaces.cli.go_flags import UNUSED
+from engine.surfaces.cli.run_command import run_command
 from tests.certificates import Authority
 from tests.controlplane import ControlPlane, binaries
 from tests.deploy.rendering import DEPLOY
 from tests.deploy.scheduler_process import node, pod
 from tests.deploy.test_account import scraper_token
-from tests.endpoints.harness import unverified
-from tests.facts.prometheus_server import prometheus
+from tests.engine.io.endpoints.harness import unverified
+from tests.engine.io.facts.prometheus_server import prometheus
 from tests.waiting import wait_until
 
 pytestmark = [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.devcluster import make_node
+from devkit.cluster import make_node
 from tests.controlplane import ControlPlane, ControlPlaneError
 from tests.deploy.image import Image
 from tests.deploy.rendering import DEPLOY, ROOT, pick, render

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from engine.cli.main import main
+from workbench.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "authoring.md").read_text(encoding="utf-8")

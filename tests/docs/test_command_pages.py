@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from engine.cli.main import COMMANDS, main
-from tools import command_pages
+from devkit.tools import command_pages
+from workbench.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 

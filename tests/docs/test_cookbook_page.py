@@ -1,6 +1,6 @@
 """The page of the cookbook has its policies as they are."""
 
-from tools import cookbook_page
+from devkit.tools import cookbook_page
 
 
 def test_the_page_is_what_the_policies_say() -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 import click
 import pytest
 
-from engine.cli.main import COMMANDS
-from engine.live.routes import FILTERED, POLICIES
-from engine.page.routes import ACTIVITY, NODE
 from engine.policy.config import PolicyRuntime, decode_documents
-from engine.policy.lint.finding import LINTS
+from engine.surfaces.live.routes import FILTERED, POLICIES
+from engine.surfaces.page.routes import ACTIVITY, NODE
+from tests.scripts import sources
+from workbench.cli.main import COMMANDS
+from workbench.lint.finding import LINTS
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -58,7 +59,7 @@ def flags() -> Iterator[tuple[str, str]]:
 
 def nodes_of_source(marker: str) -> Iterator[ast.AST]:
     """The syntax tree, node by node, of each file of the engine that contains *marker*."""
-    for path in sorted((ROOT / "engine").rglob("*.py")):
+    for path in sorted(sources("engine", "workbench")):
         text = path.read_text()
         if re.search(marker, text):
             yield from ast.walk(ast.parse(text))
@@ -106,7 +107,7 @@ def event_reasons() -> frozenset[str]:
 
 def endpoints() -> list[str]:
     """Every path that is served, as the source has them."""
-    files = [*(ROOT / "engine" / "endpoints").glob("*.py"), ROOT / "engine" / "app.py"]
+    files = [*(ROOT / "engine" / "io" / "endpoints").glob("*.py"), ROOT / "engine" / "app.py"]
     source = "".join(file.read_text() for file in files)
     paths = set(re.findall(r'Route\("(/[a-z]+)"|_route\("(/[a-z/]+)"', source))
     live = {"/" + path.split("/")[1] for path in (*FILTERED, POLICIES, NODE, ACTIVITY)}
@@ -309,7 +310,7 @@ def test_every_path_in_the_readme_s_map_exists() -> None:
 
 def named_in_commands(document: Path) -> tuple[set[str], set[str]]:
     """The paths of the tree and the targets of make that the commands of *document* name."""
-    folders = "engine|tests|tools|deploy|benchmarks|controlplane|docs"
+    folders = "engine|workbench|devkit|tests|deploy|docs"
     text = document.read_text()
     commands = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     paths = re.findall(rf"(?<![\w/.~$-])(?:{folders})/[\w./-]*", commands)
@@ -328,5 +329,5 @@ def test_what_a_command_names_is_there() -> None:
 
 def test_commands_that_name_something_are_found() -> None:
     paths, targets = named_in_commands(ROOT / "docs" / "parity.md")
-    assert "tools/go_programs.py" in paths
+    assert "devkit/tools/go_programs.py" in paths
     assert "fuzz-parity" in targets

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from engine.cli.main import main
-from tests.cli.language_client import LanguageClient
 from tests.scripts import script
+from tests.workbench.cli.language_client import LanguageClient
+from workbench.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "editors.md").read_text()
@@ -81,9 +81,8 @@ def test_the_command_of_the_page_is_a_server_that_completes(
     # As `pip install basedpyright` puts it: under its name, on the path.
     program = tmp_path / "bin" / "basedpyright-langserver"
     program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\nexec {shlex.join(script("tools/basedpyright/build.py").command()[:-1])} "$@"\n'
-    )
+    command = script("devkit/tools/basedpyright/build.py").command()[:-1]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)
     folders = [str(program.parent), str(Path(sys.executable).parent)]
     monkeypatch.setenv("PATH", os.pathsep.join([*folders, os.environ["PATH"]]))

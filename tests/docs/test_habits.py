@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.cli.main import COMMANDS
+from workbench.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PRE_COMMIT = ROOT / ".pre-commit-config.yaml"
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
 #: The folders with files of others, whose `libraries.toml` lists them.
-VENDORED = ("engine/page/static", "docs/assets")
+VENDORED = ("engine/surfaces/page/static", "docs/assets")
 
 
 def libraries(folder: str) -> list[dict[str, str]]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from engine.cli.main import main
 from engine.language.hooks import HOOKS
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
-from tests.policy.programs import per_node, per_pod, program_of
+from tests.engine.policy.programs import per_node, per_pod, program_of
+from workbench.cli.main import main
 
 HOOK_PAGES = Path(__file__).resolve().parents[2] / "docs" / "hooks"
 _FILE = re.compile(r"^`([\w.]+\.(?:star|yaml))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.page.words import word
 from engine.policy.rollout_config import CanaryStage, Gates, ShadowStage
 from engine.rollout import control, readings
 from engine.rollout.judge import CANARY_GATES, LOSS_GATES, SHADOW_GATES, Arms
 from engine.rollout.measures import KINDS, ArmMeasures
 from engine.rollout.shadow import comparer, shadow
+from engine.surfaces.page.words import word
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "rollout.md").read_text()
 

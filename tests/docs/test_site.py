@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow("builds the site")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make site-release` adds to the branch, in a repository of the test's own."""
     repository = tmp_path_factory.mktemp("repository")
-    for name in ("Makefile", "pyproject.toml", "mkdocs.yml", "docs", "tools"):
+    for name in ("Makefile", "pyproject.toml", "mkdocs.yml", "docs", "devkit"):
         (repository / name).symlink_to(ROOT / name)
     here = functools.partial(
         subprocess.run, cwd=repository, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.devcluster import make_node
+from devkit.cluster import make_node
 from tests.controlplane import ControlPlane
 from tests.docs.walking import Shell, reader, shows, walk
 
@@ -27,7 +27,7 @@ WALK = TUTORIAL.partition("\n## Write it\n")[2]
 @contextlib.contextmanager
 def _demo() -> Iterator[Path]:
     """The kubeconfig that `starsched demo --keep` prints, until the block ends."""
-    command = [sys.executable, "-m", "engine.cli.main", "demo", "--keep"]
+    command = [sys.executable, "-m", "workbench.cli.main", "demo", "--keep"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as demo:
         assert demo.stdout is not None

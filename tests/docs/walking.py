@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.facts.prometheus_server import free_port
+from tests.engine.io.facts.prometheus_server import free_port
 from tests.scripts import ROOT, go_program
 
 STEP_SECONDS = 90.0

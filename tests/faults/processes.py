@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-STARSCHED = (sys.executable, "-m", "engine.cli.main", "run")
+STARSCHED = (sys.executable, "-m", "workbench.cli.main", "run")
 
 
 class Replica:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.kube.client import ApiClient
-from engine.kube.resources import NODES, PODS
+from engine.io.kube.client import ApiClient
+from engine.io.kube.resources import NODES, PODS
 from tests.builders import node_manifest, pod_manifest
 from tests.controlplane import ControlPlane
 from tests.faults.processes import Replica

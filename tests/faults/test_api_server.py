@@ -8,18 +8,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from devkit.cluster import DevCluster, make_node, make_pod
+from devkit.cluster.faults import Match
 from engine.app import App
-from engine.devcluster import DevCluster, make_node, make_pod
-from engine.devcluster.faults import Match
 from engine.policy.sandbox.process import SandboxEvaluator
-from tests.app.harness import (
-    condition,
-    events,
-    metric,
-    node_of,
-    placements,
-    scheduler,
-)
+from tests.engine.app.harness import condition, events, metric, node_of, placements, scheduler
 from tests.waiting import eventually, idle
 
 pytestmark = pytest.mark.slow("breaks whole schedulers")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.devcluster import DevCluster
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
-from tests.app.harness import node_of
+from devkit.cluster import DevCluster
+from engine.io.kube.client import ApiClient
+from engine.io.kube.config import Endpoint
+from tests.engine.app.harness import node_of
 from tests.faults.processes import Replica
 from tests.live import LiveCluster, node, pod
 from tests.waiting import eventually

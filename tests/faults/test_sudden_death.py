@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine.devcluster import DevCluster, make_node, make_pod
-from tests.app.harness import (
+from devkit.cluster import DevCluster, make_node, make_pod
+from tests.engine.app.harness import (
     condition,
     edit,
     events,

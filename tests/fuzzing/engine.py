@@ -26,8 +26,8 @@ def main(arguments: list[str]) -> None:
     """Fuzz until libFuzzer ends the process."""
     name, *options = arguments
     target = TARGETS[name]
-    # Only the engine's code: what libraries and tests do is not what is fuzzed.
-    with atheris.instrument_imports(include=["engine"]):
+    # Only our own code: what libraries and tests do is not what is fuzzed.
+    with atheris.instrument_imports(include=["engine", "workbench"]):
         run = runner_of(name)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.cli.main import COMMANDS
-from engine.cli.rollout_command import rollout_command
+from devkit.tools import monitoring
 from tests.monitoring.world import ALERTS, ROOT, World, alerts
 from tests.scripts import go_program
-from tools import monitoring
+from workbench.cli.main import COMMANDS
+from workbench.cli.rollout_command import rollout_command
 
 SLOW = pytest.mark.slow("runs a scheduler and Prometheus")
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text("utf-8")

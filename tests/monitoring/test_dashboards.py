@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from devkit.tools import monitoring
 from tests.monitoring.world import ROOT, World, has_data
-from tools import monitoring
 
 SLOW = pytest.mark.slow("runs a scheduler and Prometheus")
 

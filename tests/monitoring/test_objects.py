@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from devkit.tools import monitoring
 from tests.deploy.chart import render_chart
 from tests.deploy.rendering import DEPLOY, container, pick, render
-from tools import monitoring
 
 pytestmark = pytest.mark.slow("renders with kustomize")
 

@@ -17,15 +17,15 @@ from typing import Any, Final
 
 import yaml
 
+from devkit.cluster import DevCluster, make_node, make_pod
 from engine.app import App
-from engine.devcluster import DevCluster, make_node, make_pod
-from engine.leader_election import LeaseSettings
+from engine.io.leader_election import LeaseSettings
 from engine.lib.clock import SystemClock
 from engine.rollout.control import SUFFIX
-from tests.app import harness
-from tests.app.harness import edit, namespace, node_of, placements, scheduler
 from tests.builders import HOSTNAME
-from tests.facts.prometheus_server import Prometheus, free_port
+from tests.engine.app import harness
+from tests.engine.app.harness import edit, namespace, node_of, placements, scheduler
+from tests.engine.io.facts.prometheus_server import Prometheus, free_port
 from tests.storage_builders import claim, storage_class, uses, volume
 from tests.waiting import eventually, pace
 

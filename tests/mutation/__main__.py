@@ -17,7 +17,13 @@ from tests.mutation.run import MutationRun, Outcome
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _EXPLAINED: Final = Path(__file__).with_name("explained.toml")
-GROUPS: Final = ("kernel", "queueing", "caching", "leader_election", "rollout/saved")
+GROUPS: Final = (
+    "core/kernel",
+    "core/queueing",
+    "core/caching",
+    "io/leader_election",
+    "rollout/saved",
+)
 WANTED: Final = 0.9
 
 

@@ -1,5 +1,5 @@
 // Answers scenarios with kube-scheduler's own plugins, to compare ours with. The versions are those
-// of controlplane/1.37/go.mod, so that one build cache serves both.
+// of devkit/controlplane/1.37/go.mod, so that one build cache serves both.
 module starsched.dev/oracle
 
 go 1.26.0

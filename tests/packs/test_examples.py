@@ -7,11 +7,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from engine.cli.main import main
-from engine.model.pod import Pod
+from engine.core.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.shipped import PACKS, pack_modules, snake_case
-from engine.policy_testing.runner import describe, discover, run_tests
+from engine.testing.runner import describe, discover, run_tests
+from workbench.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from devkit.cluster import DevCluster
 from engine.app import App
-from engine.devcluster import DevCluster
 from engine.rollout.assembly import make_stages
 from tests import builders
-from tests.app.harness import scheduler
+from tests.engine.app.harness import scheduler
 from tests.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import yaml
 
-from engine.kube import resources
-from engine.kube.client import ApiClient
+from engine.io.kube import resources
+from engine.io.kube.client import ApiClient
 from engine.rollout.assembly import make_stages
 from tests import builders
-from tests.app.gang_world import World
-from tests.app.harness import scheduler_at
 from tests.controlplane import ControlPlane
+from tests.engine.app.gang_world import World
+from tests.engine.app.harness import scheduler_at
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "deploy" / "examples" / "gpu"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.offline.full_decision import decide
-from engine.offline.world import World, pod_of
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.world import World, pod_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.scheduling_cycle import Scheduler
+from engine.testing.full_decision import decide
 from tests import builders
 
 GPU = "alibabacloud.com/gpu-"

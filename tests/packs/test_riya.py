@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from engine.kube import resources
-from engine.kube.client import ApiClient
+from engine.io.kube import resources
+from engine.io.kube.client import ApiClient
+from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.reflector import WatchOptions
 from engine.rollout.assembly import make_stages
-from engine.watching.informer import Handlers, Informer
-from engine.watching.reflector import WatchOptions
 from tests import builders
-from tests.app.harness import scheduler_at
 from tests.controlplane import ControlPlane
+from tests.engine.app.harness import scheduler_at
 from tests.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "riya"

@@ -1,7 +1,7 @@
 """Our answers and the oracle's, side by side.
 
 Owns asking both and telling differences apart by kind; what is compared of one answer is
-`engine.offline.conformance`'s.
+`workbench.conformance.conformance`'s.
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from engine.offline.conformance import Agreement, CaseRunner, Scenario
 from tests.parity.oracle import Oracle
+from workbench.conformance.conformance import Agreement, CaseRunner, Scenario
 
 Plain = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """`make fuzz-parity`: random clusters, our answers beside kube-scheduler's, the first difference.
 
 Owns the command line and what is printed. The scenarios are `generator`'s, asking `comparison`'s,
-making a case small `offline.shrinking`'s.
+making a case small `comparing.shrinking`'s.
 """
 
 import itertools
@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.offline.shrinking import Path as Place
-from engine.offline.shrinking import shrink
+from engine.comparing.shrinking import Path as Place
+from engine.comparing.shrinking import shrink
 from tests.parity import generator
 from tests.parity.comparison import Comparison, Finding, Tally
 from tests.parity.oracle import Oracle

@@ -10,10 +10,10 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from engine.model.devices import ResourceSlice
-from engine.model.objects import from_plain
-from engine.scheduling.devices.pools import PoolSlice
-from engine.scheduling.devices.selectors import SelectorError, Selectors
+from engine.core.model.devices import ResourceSlice
+from engine.core.model.objects import from_plain
+from engine.core.scheduling.devices.pools import PoolSlice
+from engine.core.scheduling.devices.selectors import SelectorError, Selectors
 from tests.scripts import go_program
 
 Plain = dict[str, Any]

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import yaml
 
-from benchmarks.subjects import KubeScheduler, Starsched, Subject
-from engine.binding.event_recorder import truncate_note
-from engine.framework.reasons import SCHEDULING_GATED
+from devkit.benchmarks.subjects import KubeScheduler, Starsched, Subject
+from engine.core.framework.reasons import SCHEDULING_GATED
+from engine.io.binding.event_recorder import truncate_note
 from tests.controlplane import (
     GROUPS_GATE,
     ControlPlane,

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from engine.offline.conformance import CaseRunner, Outcome, Scenario
 from tests.parity import fuzz, generator
 from tests.parity.comparison import Comparison
 from tests.parity.oracle import Oracle
+from workbench.conformance.conformance import CaseRunner, Outcome, Scenario
 
 SEED = 2026
 

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.offline.deliberate_differences import is_deliberate
-from engine.offline.full_decision import FullDecision, decide
-from engine.offline.world import World, pod_of
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.world import World, pod_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.scheduling_cycle import Scheduler
+from engine.testing.full_decision import FullDecision, decide
 from tests.parity.oracle import Oracle
+from workbench.conformance.deliberate_differences import is_deliberate
 
 Plain = dict[str, Any]
 

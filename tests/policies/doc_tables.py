@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from engine.framework.reason_kinds import REASONS
+from engine.core.framework.reason_kinds import REASONS
+from engine.core.model.clock_facts import CLOCK_FACTS
 from engine.language.hooks import HOOKS, PARAMETERS, Hook
 from engine.language.numbers import CONSTANTS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.language.table import builtins
-from engine.model.clock_facts import CLOCK_FACTS
 from engine.policy.analysis import analyse
 from engine.policy.bundle import Policy, build_bundle
 from engine.policy.shipped import KUBERNETES, PACKS, shipped_files

@@ -21,7 +21,7 @@ import pytest
 
 from engine.policy.bundle import build_bundle
 from engine.policy.shipped import recipes
-from engine.policy_testing.runner import describe, discover, run_tests
+from engine.testing.runner import describe, discover, run_tests
 
 WISHES = re.findall(r"^\| [^|]+ \| (\w+) \|", __doc__ or "", re.MULTILINE)[1:]
 

@@ -61,7 +61,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_the_examples_of_the_document_work() -> None:
     """The first policy and its tests are run as a reader would run them."""
-    from engine.policy_testing.runner import discover, run_tests
+    from engine.testing.runner import discover, run_tests
 
     blocks = [block.split("```")[0] for block in CONCEPTS.split("```python\n")[1:]]
     policy = next(block for block in blocks if "def filter" in block)

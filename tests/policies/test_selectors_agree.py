@@ -5,13 +5,13 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.model.objects import (
+from engine.core.model.objects import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
 )
-from engine.model.selectors import matches_node_selector
+from engine.core.model.selectors import matches_node_selector
 from engine.policy.sandbox.modules import Modules
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.shipped import shipped_files

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.caching.cache import Cache
-from engine.offline.policy_files import read_policy_files
+from engine.core.caching.cache import Cache
+from engine.files.policy_files import read_policy_files
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
 from engine.policy.projections import Projector
 from engine.policy.shipped import PACKS, pack_modules, shipped_files
-from engine.policy_testing.fixtures import DirectoryFiles
-from engine.policy_testing.runner import describe, discover, run_tests
+from engine.testing.fixtures import DirectoryFiles
+from engine.testing.runner import describe, discover, run_tests
 from tests.builders import make_pod
 
 POLICIES = Path(__file__).parents[2] / "policies"

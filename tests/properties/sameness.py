@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.caching.cache import Cache
+from engine.core.caching.cache import Cache
+from engine.core.model.pod import Pod
+from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.decision import Decision, Explanation
+from engine.core.scheduling.pod_hooks import GroupSource
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.language.effects import AGES
-from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
 from engine.policy.projections import EVERYTHING
-from engine.queueing.nominator import Nominator
-from engine.scheduling.decision import Decision, Explanation
-from engine.scheduling.pod_hooks import GroupSource
-from engine.scheduling.scheduling_cycle import Scheduler
 
 
 def without_reuse(

@@ -7,11 +7,11 @@ cache with the same. Volumes are `test_reuse_with_volumes`'s.
 import random
 from typing import Any, Final
 
-from engine.caching.cache import Cache
-from engine.framework.profile import EnabledPolicy
-from engine.model.fact import NO_FACTS, Fact, NodeFacts
-from engine.model.node import Node
-from engine.model.objects import (
+from engine.core.caching.cache import Cache
+from engine.core.framework.profile import EnabledPolicy
+from engine.core.model.fact import NO_FACTS, Fact, NodeFacts
+from engine.core.model.node import Node
+from engine.core.model.objects import (
     LabelSelector,
     Namespace,
     ObjectMeta,
@@ -21,9 +21,9 @@ from engine.model.objects import (
     Service,
     ServiceSpec,
 )
-from engine.model.pod import Pod
-from engine.model.pod_group import PodGroupState
-from engine.queueing.nominator import Nominator
+from engine.core.model.pod import Pod
+from engine.core.model.pod_group import PodGroupState
+from engine.core.queueing.nominator import Nominator
 from tests.builders import HOSTNAME, ZONE, container, make_node, make_pod, taint, toleration
 
 NODES: Final = [f"n{i}" for i in range(7)]

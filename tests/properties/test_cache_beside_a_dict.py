@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.caching.cache import AlreadyAssumed, Cache
-from engine.model.node_info import NodeInfo
-from engine.model.pod import Pod
+from engine.core.caching.cache import AlreadyAssumed, Cache
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.pod import Pod
 from tests.builders import make_node, make_pod
 
 pytestmark = pytest.mark.slow("searches for long")

@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.caching.cache import Cache
-from engine.caching.counter_answers import OUTSIDE
-from engine.caching.counters import Counters
-from engine.model.objects import Namespace, ObjectMeta
-from engine.model.pod import Pod
-from engine.model.selectors import matches_label_selector
-from engine.scheduling.node_groups import Groups
+from engine.core.caching.cache import Cache
+from engine.core.caching.counter_answers import OUTSIDE
+from engine.core.caching.counters import Counters
+from engine.core.model.objects import Namespace, ObjectMeta
+from engine.core.model.pod import Pod
+from engine.core.model.selectors import matches_label_selector
+from engine.core.scheduling.node_groups import Groups
 from tests.builders import ZONE, make_node, make_pod
 
 pytestmark = pytest.mark.slow("searches for long")

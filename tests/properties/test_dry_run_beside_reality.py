@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.caching.cache import Cache
-from engine.model.node import Node
-from engine.model.objects import (
+from engine.core.caching.cache import Cache
+from engine.core.model.node import Node
+from engine.core.model.objects import (
     LabelSelector,
     ObjectMeta,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from engine.model.pod import Pod
+from engine.core.model.pod import Pod
+from engine.core.scheduling.decision import Explanation
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
-from engine.scheduling.decision import Explanation
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 from tests.profiles import default_bundle, default_evaluator
 

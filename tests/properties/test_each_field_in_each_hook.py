@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import pytest
 
-from engine.caching.cache import Cache
-from engine.model.fact import Fact, NodeFacts
-from engine.model.node import Node
-from engine.model.objects import from_plain
-from engine.model.pod import Pod
-from engine.offline.world import OBJECT_KINDS
+from engine.core.caching.cache import Cache
+from engine.core.model.fact import Fact, NodeFacts
+from engine.core.model.node import Node
+from engine.core.model.objects import from_plain
+from engine.core.model.pod import Pod
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.world import OBJECT_KINDS
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.views import VIEWS
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.properties.sameness import decided, explained
 from tests.storage_builders import DRIVER, claim, csi_node, storage_class, uses, volume

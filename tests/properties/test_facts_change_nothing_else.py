@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.caching.cache import Cache
-from engine.model.fact import Fact, NodeFacts
+from engine.core.caching.cache import Cache
+from engine.core.model.fact import Fact, NodeFacts
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 
 pytestmark = pytest.mark.slow("searches for long")

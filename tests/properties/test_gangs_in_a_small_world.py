@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.model.node import Node
-from engine.model.pod import Pod
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
 from tests.builders import make_node, make_pod
-from tests.kernel.small_world import MOST_TURNS, World, member
+from tests.engine.core.kernel.small_world import MOST_TURNS, World, member
 
 pytestmark = pytest.mark.slow("searches for long")
 

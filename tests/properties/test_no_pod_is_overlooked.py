@@ -23,24 +23,24 @@ from hypothesis.stateful import (
 )
 from prometheus_client import CollectorRegistry
 
-from engine.caching.cache import Cache
-from engine.caching.objects import object_key
-from engine.kernel import events
-from engine.kernel.events import ObjectChanged, RevisionSwitched, TimePassed
-from engine.kernel.kernel import Kernel
+from engine.core.caching.cache import Cache
+from engine.core.caching.objects import object_key
+from engine.core.kernel import events
+from engine.core.kernel.events import ObjectChanged, RevisionSwitched, TimePassed
+from engine.core.kernel.kernel import Kernel
+from engine.core.model import devices, storage
+from engine.core.model import objects as api
+from engine.core.model.node import Node
+from engine.core.model.objects import Namespace, ObjectMeta
+from engine.core.model.pod import Pod
+from engine.core.queueing.events import ASSIGNED_POD_DELETE
+from engine.core.queueing.queued_pod import QueuedPod
+from engine.core.scheduling.decision import Decision
+from engine.core.scheduling.plugins.registry import make_plugins
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.lib.clock import VirtualClock
-from engine.model import devices, storage
-from engine.model import objects as api
-from engine.model.node import Node
-from engine.model.objects import Namespace, ObjectMeta
-from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.queueing.events import ASSIGNED_POD_DELETE
-from engine.queueing.queued_pod import QueuedPod
-from engine.scheduling.decision import Decision
-from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 from tests.builders import ZONE, make_node, make_pod, taint, toleration
 

@@ -21,15 +21,9 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.caching import snapshot
-from engine.model.pod_group import PodGroupState
-from engine.policy import verdicts
-from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import InProcessEvaluator
-from engine.policy.hook_signatures import hook_signatures
-from engine.policy.memo_reuse import unchanged_instances
-from engine.rollout.trial import frozen_copy
-from engine.scheduling import (
+from engine.core.caching import snapshot
+from engine.core.model.pod_group import PodGroupState
+from engine.core.scheduling import (
     hook_changes,
     node_groups,
     placed_pods,
@@ -41,19 +35,18 @@ from engine.scheduling import (
     tie_keys,
     trial_patterns,
 )
-from engine.scheduling.scheduling_cycle import Scheduler
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.policy import verdicts
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.hook_signatures import hook_signatures
+from engine.policy.memo_reuse import unchanged_instances
+from engine.rollout.trial import frozen_copy
 from tests.builders import taint
 from tests.profiles import only
 from tests.properties.policy_texts import KNOWN, LIBRARY, NAMED, policy_texts
 from tests.properties.sameness import assert_same, with_whole_views
-from tests.properties.small_cluster import (
-    IMAGE,
-    NODES,
-    PODS,
-    PRIORITIES,
-    SmallCluster,
-    random_node,
-)
+from tests.properties.small_cluster import IMAGE, NODES, PODS, PRIORITIES, SmallCluster, random_node
 
 pytestmark = pytest.mark.slow("searches for long")
 

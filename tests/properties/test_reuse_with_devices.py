@@ -16,19 +16,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.caching.cache import Cache
-from engine.model.node import Node
-from engine.model.objects import from_plain
-from engine.model.pod import Pod
-from engine.offline.world import OBJECT_KINDS, pod_of
+from engine.core.caching.cache import Cache
+from engine.core.model.node import Node
+from engine.core.model.objects import from_plain
+from engine.core.model.pod import Pod
+from engine.core.scheduling.decision import Decision
+from engine.core.scheduling.plugins.dynamic_resources import DynamicResources
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.world import OBJECT_KINDS, pod_of
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.decision import Decision
-from engine.scheduling.plugins.dynamic_resources import DynamicResources
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_pod, node_manifest
-from tests.profiles import only
-from tests.scheduling.devices.builders import (
+from tests.engine.core.scheduling.devices.builders import (
     DRIVER,
     Json,
     claim,
@@ -38,6 +37,7 @@ from tests.scheduling.devices.builders import (
     resource_slice,
     taint_rule,
 )
+from tests.profiles import only
 
 pytestmark = pytest.mark.slow("searches for long")
 

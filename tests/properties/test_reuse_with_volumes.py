@@ -12,14 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.caching.cache import Cache
-from engine.model.objects import from_plain
-from engine.model.pod import Pod
-from engine.offline.world import OBJECT_KINDS
+from engine.core.caching.cache import Cache
+from engine.core.model.objects import from_plain
+from engine.core.model.pod import Pod
+from engine.core.scheduling.decision import Explanation
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.world import OBJECT_KINDS
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.decision import Explanation
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.profiles import only
 from tests.storage_builders import DRIVER, Json, claim, csi_node, storage_class, uses, volume

@@ -8,17 +8,17 @@ from typing import Final
 import msgspec
 import pytest
 
-from benchmarks import openb
-from engine.caching.cache import Cache
-from engine.model.node import Node
-from engine.model.pod import Pod
-from engine.offline.conformance import Scenario, read_scenarios
-from engine.offline.world import ManifestError, World, pod_of
+from devkit.benchmarks import openb
+from engine.core.caching.cache import Cache
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.world import ManifestError, World, pod_of
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.queueing.nominator import Nominator
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.properties.sameness import assert_same
+from workbench.conformance.conformance import Scenario, read_scenarios
 
 pytestmark = pytest.mark.slow("searches for long")
 

@@ -14,19 +14,19 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-from engine.devcluster import DevCluster
-from engine.facts.learned import LearnedConfigMap, LearnedFiles, LearnedSource, LearnedStore
-from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
-from engine.kube.errors import ConnectionLost, TimedOut, error_from_answer
+from devkit.cluster import DevCluster
+from engine.io.facts.learned import LearnedConfigMap, LearnedFiles, LearnedSource, LearnedStore
+from engine.io.facts.outcomes import OutcomeLearner, decode_watched_pod
+from engine.io.kube.client import ApiClient
+from engine.io.kube.config import Endpoint
+from engine.io.kube.errors import ConnectionLost, TimedOut, error_from_answer
 from engine.lib.clock import SystemClock
 from engine.lib.saved_state import START, WAIT, SavedStates, WhenUnread
 from engine.policy.fact_config import PodOutcomes
 from engine.rollout.control import SUFFIX, ConfigMapControl
 from engine.rollout.last_good import ConfigMapStore, DirectoryStore, LastGood, Store, Stores
 from engine.rollout.rollout import Rollout
-from tests.rollout.test_taking_over import (
+from tests.engine.rollout.test_taking_over import (
     EDITED,
     STORED,
     Source,

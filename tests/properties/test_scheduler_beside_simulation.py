@@ -23,32 +23,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from devkit.cluster import DevCluster, make_node, make_pod
+from devkit.faults.hosts import Host, HostClock, Simulator
+from devkit.faults.network import Network
 from engine.app import App, Settings
-from engine.devcluster import DevCluster, make_node, make_pod
-from engine.fault_simulation.hosts import Host, HostClock, Simulator
-from engine.fault_simulation.network import Network
-from engine.kernel import events
-from engine.kernel.events import Event, Reply
-from engine.kernel.instructions import Bind, Evict, Instruction, ReportDecision
-from engine.kernel.kernel import Kernel, decided
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
+from engine.core.kernel import events
+from engine.core.kernel.events import Event, Reply
+from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportDecision
+from engine.core.kernel.kernel import Kernel, decided
+from engine.core.scheduling.extenders import Question
+from engine.core.scheduling.placement import Placement
+from engine.core.scheduling.runtime_plugin import RuntimePlugin
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.cluster_file import Cluster
+from engine.io.kube.client import ApiClient
+from engine.io.kube.config import Endpoint
 from engine.lib.clock import Clock, VirtualClock
-from engine.offline.cluster_file import Cluster
-from engine.offline.simulation import Simulation
-from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure, Verdict
 from engine.rollout.sources import ConfigMapSource
 from engine.rollout.trial import CandidateStages
-from engine.scheduling.extenders import Question
-from engine.scheduling.placement import Placement
-from engine.scheduling.runtime_plugin import RuntimePlugin
-from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
-from tests.app.harness import NAME, NAMESPACE, config_map, edit, namespace
-from tests.kernel.plain import plain
+from tests.engine.app.harness import NAME, NAMESPACE, config_map, edit, namespace
+from tests.engine.core.kernel.plain import plain
 from tests.properties.test_the_kernel_repeats import CONFIG, MOODS, MOODY
+from workbench.simulation.simulation import Simulation
+from workbench.simulation.workload import Workload
 
 # --- policies ----------------------------------------------------------------------------------
 

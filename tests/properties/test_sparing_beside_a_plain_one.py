@@ -11,17 +11,17 @@ from typing import Any
 from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from engine.caching.cache import Cache
-from engine.kernel.group_sparing import Sparing, Unit
-from engine.model.node import Node
-from engine.model.pod import Pod
+from engine.core.caching.cache import Cache
+from engine.core.kernel.group_sparing import Sparing, Unit
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.queueing.nominator import Nominator
+from engine.core.queueing.queued_pod import QueuedPod
+from engine.core.scheduling.disruption_budgets import Budgets
+from engine.core.scheduling.placement import Placement
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
-from engine.queueing.nominator import Nominator
-from engine.queueing.queued_pod import QueuedPod
-from engine.scheduling.disruption_budgets import Budgets
-from engine.scheduling.placement import Placement
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 from tests.profiles import default_bundle, default_evaluator
 from tests.properties.test_dry_run_beside_reality import (

@@ -18,29 +18,29 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from engine.app import App, Settings
-from engine.caching.cache import Cache
-from engine.kernel import events
-from engine.kernel.events import NODES, PODS, ObjectChanged, PreemptionEnd
-from engine.kernel.instructions import Bind, Evict, Instruction, ReportGate, RunAction
-from engine.kernel.kernel import Kernel, decided
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
-from engine.model.node import Node
-from engine.model.pod import Pod
-from engine.offline.cluster_file import Cluster
-from engine.offline.simulation import Simulation
-from engine.offline.workload import Arrival, NodeChange, Workload
+from engine.core.caching.cache import Cache
+from engine.core.kernel import events
+from engine.core.kernel.events import NODES, PODS, ObjectChanged, PreemptionEnd
+from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportGate, RunAction
+from engine.core.kernel.kernel import Kernel, decided
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.scheduling.placement import Placement
+from engine.core.scheduling.plugins.registry import make_plugins
+from engine.core.scheduling.runtime_plugin import RuntimePlugin
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.files.cluster_file import Cluster
+from engine.io.kube.client import ApiClient
+from engine.io.kube.config import Endpoint
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.sources import BuiltinSource
 from engine.rollout.trial import CandidateStages
-from engine.scheduling.placement import Placement
-from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.runtime_plugin import RuntimePlugin
-from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
-from tests.kernel.plain import plain
+from tests.engine.core.kernel.plain import plain
+from workbench.simulation.simulation import Simulation
+from workbench.simulation.workload import Arrival, NodeChange, Workload
 
 # --- policies that fail for some pods ----------------------------------------------------------
 

@@ -21,12 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.kernel.events import TurnBegan
-from engine.model.node import Node
-from engine.model.pod import Pod
-from engine.scheduling.extenders import unopposed
+from engine.core.kernel.events import TurnBegan
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.scheduling.extenders import unopposed
 from tests.builders import make_node, make_pod
-from tests.kernel.small_world import CONFIG, World
+from tests.engine.core.kernel.small_world import CONFIG, World
 
 pytestmark = pytest.mark.slow("searches for long")
 

@@ -13,12 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from engine.policy.sandbox.protocol import (
-    Call,
-    PolicyFailure,
-    RawAnswer,
-    unpacked,
-)
+from engine.policy.sandbox.protocol import Call, PolicyFailure, RawAnswer, unpacked
 
 # Entries of a part: at least, at most, and how rarely one ends in between. About 380 on average.
 _LEAST: Final = 128

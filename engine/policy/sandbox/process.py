@@ -23,13 +23,7 @@ import msgspec
 
 from engine.lib.cores import usable_cores
 from engine.policy.errors import PolicyErrors
-from engine.policy.evaluator import (
-    Call,
-    PolicyFailure,
-    Program,
-    Verdict,
-    program_image,
-)
+from engine.policy.evaluator import Call, PolicyFailure, Program, Verdict, program_image
 from engine.policy.sandbox.children import Child, ChildExited, StartingChild
 from engine.policy.sandbox.parts import can_split, entry_count
 from engine.policy.sandbox.protocol import (

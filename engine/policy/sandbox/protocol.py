@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from engine.framework.owner import Owner
+from engine.core.framework.owner import Owner
 from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
 from engine.lib.confinement import Confinement

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from engine.offline.reason_source import reason_source
+from engine.explaining.reason_source import reason_source
 from engine.policy.errors import PolicyErrors
 from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.attribution import cause_of, changed_files, changed_place

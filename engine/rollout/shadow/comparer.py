@@ -11,9 +11,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from engine.caching.snapshot import Snapshot
-from engine.kernel.instructions import ReportDecision
-from engine.model.pod import Pod
+from engine.core.caching.snapshot import Snapshot
+from engine.core.kernel.instructions import ReportDecision
+from engine.core.model.pod import Pod
+from engine.core.scheduling.choice import Choice
+from engine.core.scheduling.decision import Decision
 from engine.policy.errors import PolicyErrors
 from engine.rollout.differences import kind_of
 from engine.rollout.measures import MOVED, Example
@@ -24,8 +26,6 @@ from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.stranding import Stranding
 from engine.rollout.shadow.tally import Tally, class_of
 from engine.rollout.shadow.worker import GiveWay
-from engine.scheduling.choice import Choice
-from engine.scheduling.decision import Decision
 
 log = structlog.get_logger(component="shadow")
 

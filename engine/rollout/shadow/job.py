@@ -6,9 +6,9 @@ Owns the record. Nothing in it changes any more.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.kernel.instructions import ReportDecision
-from engine.model.pod import Pod
-from engine.model.pod_group import DisruptionUnit, PodGroupState
+from engine.core.kernel.instructions import ReportDecision
+from engine.core.model.pod import Pod
+from engine.core.model.pod_group import DisruptionUnit, PodGroupState
 from engine.rollout.mirror import Changes, Mirror
 
 

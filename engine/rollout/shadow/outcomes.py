@@ -5,8 +5,8 @@ Owns the record and its words.
 
 from dataclasses import dataclass
 
-from engine.model.pod import Pod
-from engine.scheduling.decision import Decision
+from engine.core.model.pod import Pod
+from engine.core.scheduling.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.caching.snapshot import Snapshot
-from engine.framework.profile import EnabledPolicy
-from engine.model.pod import Pod
-from engine.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
+from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.profile import EnabledPolicy
+from engine.core.model.pod import Pod
+from engine.core.model.pod_group import POD_GROUPS, GroupTerms, PodGroupState, group_state
+from engine.core.scheduling.pod_hooks import PodHooks
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
-from engine.scheduling.pod_hooks import PodHooks
 
 Known = Mapping[str, PodGroupState]
 """The groups of a pod as the policies in force see them, by name."""

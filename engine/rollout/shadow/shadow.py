@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from engine.kernel.instructions import (
+from engine.core.kernel.instructions import (
     Instruction,
     PodAssumed,
     PodCounted,
@@ -20,9 +20,9 @@ from engine.kernel.instructions import (
     PodUncounted,
     ReportDecision,
 )
-from engine.kernel.kernel import Kernel
-from engine.model.pod import Pod
-from engine.model.pod_group import DisruptionUnit, PodGroupState
+from engine.core.kernel.kernel import Kernel
+from engine.core.model.pod import Pod
+from engine.core.model.pod_group import DisruptionUnit, PodGroupState
 from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.mirror import Changes, Mirror

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.caching.snapshot import Snapshot
-from engine.model.pod import Pod
+from engine.core.caching.snapshot import Snapshot
+from engine.core.model.pod import Pod
+from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.decision import Decision
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, PolicyFailure, Verdict
-from engine.queueing.nominator import Nominator
 from engine.rollout.late_sandbox import LateSandbox
 from engine.rollout.shadow.worker import GiveWay
 from engine.rollout.trial import MakeEvaluator
-from engine.scheduling.decision import Decision
-from engine.scheduling.scheduling_cycle import Scheduler
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from engine.caching.snapshot import Snapshot
-from engine.model.node_info import NodeInfo
-from engine.model.pod import Pod
+from engine.core.caching.snapshot import Snapshot
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.pod import Pod
 
 #: Kinds of pods, by what they request, that count as typical.
 MOST_KINDS: Final = 32

@@ -8,7 +8,7 @@ import re
 import threading
 from typing import Final
 
-from engine.model.pod import Pod
+from engine.core.model.pod import Pod
 from engine.rollout.measures import Example, ShadowMeasures
 
 #: Examples that are kept.

@@ -5,17 +5,17 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from engine.extender_calls import ExtenderCalls
-from engine.framework.extender import Extender, ExtenderError
-from engine.kube.extender_client import ExtenderClient
-from engine.lib.clock import VirtualClock
-from engine.offline.world import World
-from engine.scheduling.extenders import (
+from engine.core.framework.extender import Extender, ExtenderError
+from engine.core.scheduling.extenders import (
     ExtenderFilter,
     ExtenderPreempt,
     ExtenderPrioritize,
     NodeVictims,
 )
+from engine.files.world import World
+from engine.io.extender_calls import ExtenderCalls
+from engine.io.kube.extender_client import ExtenderClient
+from engine.lib.clock import VirtualClock
 from tests.builders import make_pod, node_manifest, pod_manifest
 from tests.fuzzing.targets.http import loop
 from tests.fuzzing.targets.policies import metrics

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.facts.collection import document_of
-from engine.facts.demand import DemandLearner, decode_placed_pod
-from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
-from engine.facts.prometheus import QueryError, read_answer, why_nothing
-from engine.facts.readings import Document, read_document, read_plain, reading_of_text
-from engine.facts.store import FactStore, nodes_of
+from engine.io.facts.collection import document_of
+from engine.io.facts.demand import DemandLearner, decode_placed_pod
+from engine.io.facts.outcomes import OutcomeLearner, decode_watched_pod
+from engine.io.facts.prometheus import QueryError, read_answer, why_nothing
+from engine.io.facts.readings import Document, read_document, read_plain, reading_of_text
+from engine.io.facts.store import FactStore, nodes_of
 from engine.policy.fact_config import FactQuery, PodDemand, PodOutcomes
 
 _NOW: Final = 1_790_000_000.0

@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from engine.kube.connection import Connection, Exchange, Stream
-from engine.kube.errors import ApiError
-from tests.kube.test_connection import Owner, Wire
+from engine.io.kube.connection import Connection, Exchange, Stream
+from engine.io.kube.errors import ApiError
+from tests.engine.io.kube.test_connection import Owner, Wire
 
 #: Requests that one connection is used for.
 _REQUESTS: Final = 3

@@ -4,13 +4,13 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from engine.offline.cluster_file import ClusterFileError, read_cluster, redact, snapshot_bytes
-from engine.offline.simulation import Simulation
-from engine.offline.simulation_report import Recorder, report
-from engine.offline.workload import WorkloadError, read_workload
-from engine.offline.world import ManifestError
+from engine.files.cluster_file import ClusterFileError, read_cluster, redact, snapshot_bytes
+from engine.files.world import ManifestError
 from tests.fuzzing.targets.scratch import file_of
 from tests.profiles import default_bundle, default_evaluator
+from workbench.simulation.simulation import Simulation
+from workbench.simulation.simulation_report import Recorder, report
+from workbench.simulation.workload import WorkloadError, read_workload
 
 #: One input of so many is simulated, which takes longer than to read it.
 _SIMULATED_OF: Final = 8

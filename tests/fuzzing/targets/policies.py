@@ -6,24 +6,30 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from engine.caching.cache import Cache
-from engine.kernel.events import NODES, PODS, LeadershipAcquired, ObjectChanged, RevisionSwitched
-from engine.kernel.instructions import Instruction, ReportFault
-from engine.kernel.kernel import Kernel, decided
-from engine.model.node import Node
-from engine.model.pod import Pod
+from engine.core.caching.cache import Cache
+from engine.core.kernel.events import (
+    NODES,
+    PODS,
+    LeadershipAcquired,
+    ObjectChanged,
+    RevisionSwitched,
+)
+from engine.core.kernel.instructions import Instruction, ReportFault
+from engine.core.kernel.kernel import Kernel, decided
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.scheduling.plugins.registry import make_plugins
+from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Evaluator
-from engine.policy.formatting import FormatError, formatted
-from engine.policy.lint.linter import lint_files
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.policy.sandbox.warm_pool import WarmPool
-from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 from tests.builders import node_manifest, pod_manifest
 from tests.profiles import only
+from workbench.formatting import FormatError, formatted
+from workbench.lint.linter import lint_files
 
 #: One input of so many is linted, for which every shipped policy is parsed.
 _LINTED_OF: Final = 8

@@ -19,7 +19,7 @@ from engine.policy.sandbox.protocol import (
     decode_answer,
     unpacked,
 )
-from tests.policy.programs import named, per_node, per_pod, program_of
+from tests.engine.policy.programs import named, per_node, per_pod, program_of
 
 _POLICY: Final = """
 def filter(pod, node): return None

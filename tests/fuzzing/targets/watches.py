@@ -12,17 +12,17 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
-from engine.event_handlers import ObjectReporter
-from engine.informers import OTHER_OBJECTS, decode_node, decoder_of, pod_decoder
-from engine.kernel.events import ObjectChanged, TurnBegan
-from engine.kernel.kernel import decided
-from engine.kube import resources
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
-from engine.kube.resources import Resource
-from engine.kube.transport import Observer, Pieces, Request
+from engine.core.kernel.events import ObjectChanged, TurnBegan
+from engine.core.kernel.kernel import decided
+from engine.io.event_handlers import ObjectReporter
+from engine.io.informers import OTHER_OBJECTS, decode_node, decoder_of, pod_decoder
+from engine.io.kube import resources
+from engine.io.kube.client import ApiClient
+from engine.io.kube.config import Endpoint
+from engine.io.kube.resources import Resource
+from engine.io.kube.transport import Observer, Pieces, Request
+from engine.io.watching.informer import Handler, Informer
 from engine.lib.clock import VirtualClock
-from engine.watching.informer import Handler, Informer
 from tests.fuzzing.targets.http import cut, loop
 from tests.fuzzing.targets.policies import kernel_of, survived
 from tests.profiles import default_bundle, default_evaluator

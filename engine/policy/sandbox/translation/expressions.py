@@ -39,11 +39,7 @@ from engine.policy.sandbox.translation.kinds import (
     join,
     names,
 )
-from engine.policy.sandbox.translation.state import (
-    Code,
-    call,
-    load,
-)
+from engine.policy.sandbox.translation.state import Code, call, load
 from engine.policy.sandbox.translation.texts import Constant, Meaning
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from engine.framework.reasons import legal_token
+from engine.core.framework.reasons import legal_token
 from engine.language.flow import UNKNOWN
 from engine.language.starlark import TEXT_METHODS
 from engine.language.table import Builtin, builtins

@@ -1,0 +1,1 @@
+"""What developers and demos need; the image is without it."""

@@ -1,0 +1,5 @@
+"""`python -m devkit.faults`, as `make simulate-faults` calls it."""
+
+from devkit.faults.command import main
+
+main()

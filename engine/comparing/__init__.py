@@ -1,0 +1,1 @@
+"""What two sets of policies decide differently, and which pods no node accepts."""

@@ -1,0 +1,1 @@
+"""What is decided: pure functions and state on plain data, with no I/O, clock or chance."""

@@ -1,0 +1,461 @@
+"""An attempt at a group of pods: a node for each of them, one after the other, all or nothing.
+
+Owns the order of its steps, and what each pod of the group is told. Which pods are in a group, and
+how many belong together, is `pod_groups`'; how one pod is decided is the kernel's.
+
+    taken --> checked --> decided one by one, each held --> as many as belong together: permit
+                 \\                          \\-------------> released, requeued as one
+                  \\-> requeued as one
+"""
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from engine.core.caching.cache import AlreadyAssumed, Cache
+from engine.core.framework.reasons import Reason, failure
+from engine.core.framework.reasons import rejection as reason_of
+from engine.core.framework.status import Status
+from engine.core.kernel.attempts import Attempts
+from engine.core.kernel.entities import Entities
+from engine.core.kernel.events import Reply
+from engine.core.kernel.group_post_filters import GroupPostFilters
+from engine.core.kernel.instructions import Instruction, ReportFault, ReportPodGroup
+from engine.core.kernel.permits import NOT_WHOLE, POD_GROUP, Permits
+from engine.core.kernel.pod_groups import GroupKey, PodGroups
+from engine.core.model.pod import Pod
+from engine.core.queueing.queued_pod import QueuedPod
+from engine.core.queueing.scheduling_queue import SchedulingQueue
+from engine.core.queueing.transitions import Place
+from engine.core.scheduling.decision import Decision
+from engine.core.scheduling.extenders import Answer, Question
+from engine.core.scheduling.placement import Placement, Rejection
+from engine.core.scheduling.runtime_plugin import RuntimePlugin
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.lib.clock import Clock
+from engine.telemetry.metrics import Metrics
+
+# The texts are kube-scheduler's.
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+_TOO_FEW: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
+_OTHER_POD: Final = "failed to schedule other pod from a pod group: {}"
+_SCHEDULERS: Final = (
+    "all pods in a single pod group should have the same .spec.schedulerName set, "
+    'got: "{}" and "{}"'
+)
+_PRIORITIES: Final = (
+    "all pods in a single pod group should have the same priority as the pod group's priority, "
+    "got {} and {}"
+)
+_REASONS: Final = {"scheduled": "Scheduled", "error": "SchedulerError"}
+_POLICIES: Final = (
+    "all pods in a single pod group should have the same preemption policy, got {} and {}"
+)
+
+_GROUP: Final = frozenset({POD_GROUP})
+_INVALID: Final = failure("InvalidGroup")
+_GROUP_POLICIES: Final = (
+    "all pods in a single pod group should have the same preemption policy as the pod group's "
+    "preemption policy, got {} and {}"
+)
+
+
+class Choose(Protocol):
+    """How the kernel decides about one pod, and accounts for it."""
+
+    def __call__(
+        self, queued: QueuedPod, scheduler: Scheduler, answers: list[Answer]
+    ) -> Generator[Question, Reply, Decision]:
+        """The decision; *answers* takes those of extenders."""
+        ...
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt under way.
+
+    Attributes:
+        key: The group.
+        members: The pods that are tried, in order.
+        min_count: How many of its pods belong together, at least one.
+        scheduled: How many of the group have a node, those from before included.
+        remaining: How many are still to be tried.
+        held: The placements of this attempt.
+        rejections: By uid, why pods fitted nowhere.
+        nominated: By uid, where members that are held were nominated.
+        states: By uid, what plugins of the runtime know of the members that were tried.
+        logged: The messages that are in the log: of members with the same one, the first is logged.
+        error: What ended the attempt, as the other pods are told; "" if nothing did.
+        cause: The same as a reason, while there is an error.
+    """
+
+    key: GroupKey
+    members: list[QueuedPod]
+    min_count: int = 1
+    scheduled: int = 0
+    remaining: int = 0
+    held: list[Placement] = field(default_factory=list)
+    rejections: dict[str, Rejection] = field(default_factory=dict)
+    nominated: dict[str, str] = field(default_factory=dict)
+    states: dict[str, Sequence[tuple[RuntimePlugin, Any]]] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
+    error: str = ""
+    cause: Reason = _INVALID
+
+    def end(self, error: str, cause: Reason) -> None:
+        """Note what ends the attempt."""
+        self.error, self.cause = error, cause
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if too few pods are left."""
+        return self.scheduled + self.remaining < self.min_count
+
+
+class GroupAttempts:
+    """Tries groups as one.
+
+    Args:
+        groups: Knows them.
+        entities: Counts them.
+        cache, queue, attempts, permits: The parts of the kernel that an attempt changes.
+        choose: Decides about one pod.
+        is_to_be_tried: False if a pod must not be tried; it is put away then.
+        wants_node: False if a pod is gone, bound or being deleted by now; it is put away then.
+        post_filters: Does something about a group that fits nowhere.
+        metrics, time: Measure.
+        out: Receives the instructions.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: PodGroups,
+        entities: Entities,
+        cache: Cache,
+        queue: SchedulingQueue,
+        attempts: Attempts,
+        permits: Permits,
+        choose: Choose,
+        is_to_be_tried: Callable[[QueuedPod, Scheduler], bool],
+        wants_node: Callable[[QueuedPod, Scheduler], bool],
+        post_filters: GroupPostFilters,
+        metrics: Metrics,
+        time: Clock,
+        out: list[Instruction],
+    ) -> None:
+        self._post_filters = post_filters
+        self._metrics = metrics
+        self._time = time
+        self._groups = groups
+        self._entities = entities
+        self._cache = cache
+        self._queue = queue
+        self._attempts = attempts
+        self._permits = permits
+        self._choose = choose
+        self._is_to_be_tried = is_to_be_tried
+        self._wants_node = wants_node
+        self._out = out
+
+    def run(
+        self, first: QueuedPod, key: GroupKey, scheduler: Scheduler, started_at: float
+    ) -> Generator[Question, Reply, None]:
+        """Try the group of *first*, which was popped, with all its pods that wait in the queue."""
+        members = self._take(first, key)
+        self._entities.tried(key)
+        attempt = _Attempt(key, members)
+        try:
+            yield from self._run(attempt, scheduler, started_at)
+        except Exception as error:
+            # A bug of ours or of a library. It costs the group one attempt.
+            self._out.append(ReportFault(first.pod, error))
+            attempt.end(f"{type(error).__name__}: {error}", failure("InternalError"))
+            self._undo(attempt)
+            self._fail(attempt, scheduler, started_at)
+        finally:
+            self._entities.tried(None)
+
+    def _run(
+        self, attempt: _Attempt, scheduler: Scheduler, started_at: float
+    ) -> Generator[Question, Reply, None]:
+        # 1. Are they a group that can be tried as one?
+        attempt.error = self._problem(attempt.key, attempt.members)
+        if attempt.error:
+            self._fail(attempt, scheduler, started_at)
+            return
+        attempt.members = [one for one in attempt.members if self._is_to_be_tried(one, scheduler)]
+        if not attempt.members:
+            return
+        self._count(attempt)
+        # 2. A node for each, as long as enough can have one.
+        if scheduler.has_extenders:
+            # Nothing that happens while they are asked may be seen by the next pod only.
+            with self._cache.frozen():
+                yield from self._decide(attempt, scheduler, started_at)
+            self._drop_lost(attempt, scheduler)
+        else:
+            yield from self._decide(attempt, scheduler, started_at)
+        seconds = self._time.monotonic() - started_at
+        self._metrics.podgroup_algorithm_seconds.observe(seconds)
+        # 3. All or nothing.
+        is_whole = attempt.scheduled >= attempt.min_count and bool(attempt.held)
+        if attempt.error or not is_whole:
+            self._undo(attempt)
+            self._fail(attempt, scheduler, started_at)
+            return
+        for placement in attempt.held:
+            self._restore_nomination(attempt, placement.queued)
+            self._queue.nominator.remove(placement.queued.uid, placed_on=placement.node)
+        self._report(attempt, started_at, "scheduled", "")
+        self._permits.ask(attempt.held)
+        held = {placement.queued.uid for placement in attempt.held}
+        left = [queued for queued in attempt.members if queued.uid not in held]
+        self._queue.align(left)
+        for queued in left:
+            self._fail_one(attempt, queued, attempt.rejections[queued.uid], scheduler, started_at)
+        # They are tried again at once: now it is about them alone.
+        self._queue.activate([queued.uid for queued in left if queued.place is Place.UNSCHEDULABLE])
+
+    def _count(self, attempt: _Attempt) -> None:
+        """Note how many pods the group wants, has, and is going to try."""
+        state = self._groups.state(attempt.key)
+        attempt.min_count = max(state.min_count, 1)
+        attempt.scheduled = state.placed + state.waiting
+        attempt.remaining = len(attempt.members)
+
+    def _take(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
+        """Pop the other pods of the group; all in the order in which they are tried."""
+        members = [first]
+        for uid in self._groups.pending_in(key):
+            queued = self._queue.pop(uid)
+            if queued is not None:
+                members.append(queued)
+        members.sort(
+            key=lambda one: (-one.pod.priority, -one.attempts, one.timestamp, one.pod.name)
+        )
+        return members
+
+    def _problem(self, key: GroupKey, members: Sequence[QueuedPod]) -> str:
+        """Why the pods cannot be tried as one group; "" if they can."""
+        if not self._groups.follows_object(key):
+            return ""
+        placed = [
+            pod
+            for pod in self._groups.members_of(key)
+            if self._cache.get_pod(pod.uid) is not None and not pod.is_terminating
+        ]
+        for other in self._groups.namesakes(key):
+            if self._groups.state(other).pod_count:
+                return _SCHEDULERS.format(other.scheduler_name, key.scheduler_name)
+        has_priority = self._groups.has_priority(key)
+        priority = self._groups.state(key).priority
+        found = self._groups.object_of(key)
+        policy = found.preemption_policy if found is not None else ""
+        differ = _GROUP_POLICIES if policy else _POLICIES
+        for pod in (*(queued.pod for queued in members), *placed):
+            if has_priority and pod.priority != priority:
+                return _PRIORITIES.format(pod.priority, priority)
+            of_pod = _preemption_policy(pod)
+            policy = policy or of_pod
+            if of_pod != policy:
+                return differ.format(of_pod, policy)
+        return ""
+
+    def _decide(
+        self, attempt: _Attempt, scheduler: Scheduler, started_at: float
+    ) -> Generator[Question, Reply, None]:
+        """Choose nodes and hold them, until all pods are tried or it is hopeless."""
+        for queued in attempt.members:
+            if attempt.is_hopeless or attempt.error:
+                return
+            answers: list[Answer] = []
+            decision = yield from self._choose(queued, scheduler, answers)
+            attempt.remaining -= 1
+            attempt.states[queued.uid] = decision.reserves
+            if decision.is_error:
+                attempt.rejections[queued.uid] = Rejection(
+                    decision.message(),
+                    is_error=True,
+                    rejectors=decision.failed_objects,
+                    reason=decision.reason,
+                )
+                attempt.end(_OTHER_POD.format(decision.message()), decision.reason)
+            elif decision.node is None:
+                attempt.rejections[queued.uid] = Rejection(
+                    decision.message(),
+                    is_error=False,
+                    rejectors=decision.diagnosis.rejectors,
+                    reason=decision.reason,
+                )
+            else:
+                self._hold(attempt, queued, decision, decision.node, started_at)
+
+    def _hold(
+        self, attempt: _Attempt, queued: QueuedPod, decision: Decision, node: str, started: float
+    ) -> None:
+        try:
+            held = self._attempts.hold(queued, decision, node, started)
+        except AlreadyAssumed as error:  # bound by another program while extenders were asked
+            held = Rejection(str(error), is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
+        if isinstance(held, Placement):
+            attempt.held.append(held)
+            attempt.scheduled += 1
+            # It counts there itself now. In force again if the attempt is undone.
+            nominated = self._queue.nominator.node_of(queued.uid)
+            if nominated is not None:
+                attempt.nominated[queued.uid] = nominated
+                self._queue.nominator.remove(queued.uid, placed_on=nominated)
+            return
+        attempt.rejections[queued.uid] = held
+        if held.is_error:
+            attempt.end(_OTHER_POD.format(held.message), held.reason)
+
+    def _drop_lost(self, attempt: _Attempt, scheduler: Scheduler) -> None:
+        """Put away the pods, and release the nodes, that went while extenders were asked."""
+        kept = []
+        for placement in attempt.held:
+            info = self._cache.node_info(placement.node)
+            if info is None or info.node is None:
+                text = f"node `{placement.node}` is gone"
+                attempt.rejections[placement.queued.uid] = Rejection(
+                    text, is_error=True, reason=failure("BackingOff")
+                )
+            elif self._still_wants(placement):
+                kept.append(placement)
+                continue
+            self._attempts.release(placement)
+            attempt.scheduled -= 1
+        attempt.held = kept
+        attempt.members = [one for one in attempt.members if self._wants_node(one, scheduler)]
+
+    def _still_wants(self, placement: Placement) -> bool:
+        queued = placement.queued
+        is_known = queued.uid in self._queue and not queued.pod.is_terminating
+        return is_known and self._cache.is_assumed(queued.uid)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _undo(self, attempt: _Attempt) -> None:
+        """Release what the attempt holds; what was bound or requeued already stays so."""
+        for placement in reversed(attempt.held):
+            if placement.queued.place is Place.IN_FLIGHT:
+                self._attempts.release(placement)
+                self._restore_nomination(attempt, placement.queued)
+
+    def _restore_nomination(self, attempt: _Attempt, queued: QueuedPod) -> None:
+        node = attempt.nominated.pop(queued.uid, None)
+        if node is not None:
+            self._queue.nominator.nominate(queued.pod, node)
+
+    def _fail(self, attempt: _Attempt, scheduler: Scheduler, started_at: float) -> None:
+        """Requeue every pod of the attempt, each with what it is told."""
+        members = [one for one in attempt.members if one.place is Place.IN_FLIGHT]
+        self._queue.align(members)
+        if attempt.error:
+            self._report(attempt, started_at, "error", attempt.error)
+            for queued in members:
+                own = attempt.rejections.get(queued.uid)
+                failure = (
+                    own
+                    if own and own.is_error
+                    else Rejection(attempt.error, is_error=True, reason=attempt.cause)
+                )
+                self._fail_one(attempt, queued, failure, scheduler, started_at)
+            return
+        # 1. Why, and what can be done about it.
+        is_tried = bool(attempt.held or attempt.rejections)
+        why = ""
+        if attempt.scheduled < attempt.min_count:
+            why = _TOO_FEW.format(attempt.min_count, attempt.scheduled, attempt.remaining)
+        untried = text = why if why and is_tried else ", ".join(filter(None, (UNSCHEDULABLE, why)))
+        nodes: dict[str, str] | None = None
+        held_by: Status | None = None
+        if members:
+            trial = functools.partial(self._try, attempt.key, members, scheduler)
+            outcome = self._post_filters.run(attempt.key, members, attempt.states, scheduler, trial)
+            text, nodes = ", ".join(filter(None, (text, outcome.message))), outcome.nodes
+            held_by = outcome.held
+        self._report(
+            attempt, started_at, "unschedulable" if nodes is None else "waiting_on_preemption", text
+        )
+        # 2. The message of each pod.
+        held = {placement.queued.uid for placement in attempt.held}
+        for queued in members:
+            rejection = attempt.rejections.get(queued.uid)
+            if rejection is None:
+                message = untried
+                if queued.uid in held:
+                    message = text if nodes is not None else f"{UNSCHEDULABLE}, {text}"
+                rejection = Rejection(message, is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
+            if held_by is not None:
+                # What is said of nodes is true, but not why the pod waits.
+                rejectors = rejection.rejectors | {held_by.plugin}
+                message = rejection.message if held_by.message in rejection.message else text
+                rejection = replace(
+                    rejection, message=message, rejectors=rejectors, reason=reason_of(held_by)
+                )
+            if nodes is not None:
+                rejection = replace(rejection, nominated_node=nodes.get(queued.uid, ""))
+            self._fail_one(attempt, queued, rejection, scheduler, started_at)
+
+    def _try(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler
+    ) -> tuple[list[Placement], str]:
+        """Place the group, release it again: the placements, or why it does not fit."""
+        trial = _Attempt(key, list(members))
+        self._count(trial)
+        for queued in members:
+            if trial.is_hopeless or trial.error:
+                break
+            trial.remaining -= 1
+            decision = scheduler.schedule(
+                queued.pod, self._cache.snapshot(), self._queue.nominator, has_post_filters=False
+            )
+            if decision.is_error:
+                trial.error = decision.message()
+            elif decision.node is not None:
+                self._hold(trial, queued, decision, decision.node, 0.0)
+        held = trial.held.copy()
+        self._undo(trial)
+        if trial.error:
+            return [], trial.error
+        if trial.scheduled < trial.min_count:
+            return [], _TOO_FEW.format(trial.min_count, trial.scheduled, trial.remaining)
+        return held, "" if held else UNSCHEDULABLE
+
+    def _report(self, attempt: _Attempt, started_at: float, result: str, message: str) -> None:
+        """Count the attempt, and report it if there is a PodGroup to say so."""
+        key = attempt.key
+        labels = result, key.scheduler_name
+        self._metrics.podgroup_attempts.labels(*labels).inc()
+        seconds = self._time.monotonic() - started_at
+        self._metrics.podgroup_attempt_seconds.labels(*labels).observe(seconds)
+        if self._groups.follows_object(key) and self._groups.state(key).exists:
+            reason = _REASONS.get(result, "Unschedulable")
+            name = f"{key.namespace}/{key.name}"
+            self._out.append(ReportPodGroup(name, result == "scheduled", reason, message))
+
+    def _fail_one(
+        self,
+        attempt: _Attempt,
+        queued: QueuedPod,
+        rejection: Rejection,
+        scheduler: Scheduler,
+        started_at: float,
+    ) -> None:
+        is_logged = rejection.message not in attempt.logged
+        attempt.logged.add(rejection.message)
+        self._attempts.fail(
+            queued,
+            rejection,
+            profile=queued.pod.scheduler_name,
+            revision=scheduler.bundle.revision,
+            started_at=started_at,
+            is_logged=is_logged,
+        )
+
+
+def _preemption_policy(pod: Pod) -> str:
+    return pod.manifest.spec.preemption_policy or "PreemptLowerPriority"

@@ -1,0 +1,215 @@
+"""Preemption for a whole group: which pods have to go so that all of its pods fit.
+
+Owns kube-scheduler's workload-aware preemption as a trial on the cache, which is as before in the
+end: every less important pod is taken away, one run of the group chooses the nodes, and then pods
+are spared, the most important first, as long as the members still pass the filters where they are.
+A group that is disrupted as a whole goes or stays as one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.core.caching.cache import Cache
+from engine.core.framework.status import Status
+from engine.core.kernel.group_sparing import Sparing, Unit
+from engine.core.kernel.instructions import Evict, Instruction
+from engine.core.kernel.pod_groups import GroupKey, PodGroups
+from engine.core.kernel.preemptions import Preemptions
+from engine.core.model.pod import Pod
+from engine.core.model.pod_group import NEVER, PREEMPT_LOWER_PRIORITY
+from engine.core.queueing.nominator import Nominator
+from engine.core.queueing.queued_pod import QueuedPod
+from engine.core.scheduling.disruption_budgets import Budgets
+from engine.core.scheduling.placement import Placement, Preemption
+from engine.core.scheduling.preemption import NEVER as IS_NEVER
+from engine.core.scheduling.preemption import is_preempted
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.lib.clock import Clock
+from engine.policy.evaluator import PolicyFailure
+from engine.telemetry.metrics import Metrics
+
+# The texts are kube-scheduler's.
+PREFIX: Final = "pod group preemption: "
+_ONGOING: Final = "ongoing preemption on nominated nodes"
+_NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+_FOUND: Final = "found a placement for podgroup, preempting {} victims"
+#: A status of kube-scheduler, in metrics.
+UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
+#: What stands for the node in a preemption that is about all of them.
+CLUSTER: Final = "cluster"
+
+Trial = Callable[[], tuple[list[Placement], str]]
+"""Places the group on the cache as it is, and releases it again: the placements, or why not."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What preemption can do for a group.
+
+    `nodes` are those to nominate its pods for, by uid; None: it cannot help. `is_final`: nothing
+    else need be said. `held`: why no pods are evicted, although that would help.
+    """
+
+    message: str
+    nodes: dict[str, str] | None = None
+    is_final: bool = False
+    held: Status | None = None
+
+
+class GroupPreemption:
+    """Finds victims for groups, and has them evicted.
+
+    Args:
+        groups: Knows them.
+        cache: Where it is tried; as before in the end.
+        nominator: Knows where pods are nominated.
+        preemptions: Keeps the group's pods from being tried while victims are evicted.
+        metrics, time: Measure.
+        out: Receives the instructions.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: PodGroups,
+        cache: Cache,
+        nominator: Nominator,
+        preemptions: Preemptions,
+        metrics: Metrics,
+        time: Clock,
+        out: list[Instruction],
+    ) -> None:
+        self._groups = groups
+        self._cache = cache
+        self._nominator = nominator
+        self._preemptions = preemptions
+        self._metrics = metrics
+        self._time = time
+        self._out = out
+
+    def run(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
+    ) -> Outcome:
+        """Find out what eviction can do for the group, and start it."""
+        outcome = self._run(key, members, scheduler, trial)
+        result = "Success"
+        if outcome.nodes is not None:
+            outcome.is_final = True
+        else:
+            result = UNRESOLVABLE if outcome.is_final else "Unschedulable"
+        self._metrics.workload_preemption_attempts.labels(result).inc()
+        outcome.message = PREFIX + outcome.message
+        return outcome
+
+    def _run(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
+    ) -> Outcome:
+        state = self._groups.state(key)
+        pods = [queued.pod for queued in members]
+        policy = state.preemption_policy or pods[0].manifest.spec.preemption_policy
+        if (policy or PREEMPT_LOWER_PRIORITY) == NEVER:
+            return Outcome(IS_NEVER)
+        nominated = {
+            pod.uid: node
+            for pod in pods
+            if (node := self._nominator.node_of(pod.uid) or pod.nominated_node_name)
+        }
+        if self._is_ongoing(set(nominated.values()), state.priority):
+            return Outcome(_ONGOING, nominated)
+        started_at = self._time.monotonic()
+        units = self._units(key, pods[0], state.priority, scheduler)
+        if not units:
+            self._observe(UNRESOLVABLE, started_at)
+            return Outcome(_NO_VICTIMS, is_final=True)
+        budgets = Budgets(self._cache.snapshot())
+        length = len(self._out)
+        with self._cache.trial():
+            for unit in units:
+                for pod in unit.pods:
+                    self._cache.remove_pod(pod)
+            placements, why_not = trial()
+            victims = []
+            if not why_not:
+                sparing = Sparing(
+                    placements,
+                    cache=self._cache,
+                    nominator=self._nominator,
+                    scheduler=scheduler,
+                )
+                victims = sparing.victims(units, budgets)
+        del self._out[length:]  # nothing of it has happened
+        self._observe("Unschedulable" if why_not else "Success", started_at)
+        if why_not:
+            return Outcome(why_not)
+        held = scheduler.missing_for_preemption(pods[0], self._cache.snapshot())
+        if held is not None:
+            return Outcome(held.message, is_final=True, held=held)
+        self._evict(key, pods, victims, scheduler)
+        nodes = {placement.pod.uid: placement.node for placement in placements}
+        return Outcome(_FOUND.format(sum(len(unit.pods) for unit in victims)), nodes)
+
+    def _observe(self, result: str, started_at: float) -> None:
+        seconds = self._time.monotonic() - started_at
+        self._metrics.preemption_evaluation_seconds.labels("podgroup", result).observe(seconds)
+
+    def _is_ongoing(self, nodes: set[str], priority: int) -> bool:
+        """True if a victim is on its way out where a member is nominated to."""
+        return any(
+            pod.priority < priority and is_preempted(pod)
+            for node in nodes
+            if (info := self._cache.node_info(node)) is not None
+            for pod in info.pods.values()
+        )
+
+    def _units(
+        self, key: GroupKey, preemptor: Pod, priority: int, scheduler: Scheduler
+    ) -> list[Unit]:
+        """Everything that is less important than *priority*, the most important first."""
+        profile = scheduler.profile_of(preemptor)
+        assert profile is not None, "a pod is tried without a profile"
+        units: list[Unit] = []
+        # A group that has the priority of its most important pod would replace its other pods with
+        # each other for ever.
+        grouped = {pod.uid for pod in self._groups.members_of(key)}
+        for one in self._groups.disrupted_as_one():
+            grouped.update(pod.uid for pod in one.pods)
+            units.append(Unit(one.pods, one.priority, is_group=True))
+        for info in self._cache.infos():
+            units += [
+                Unit((pod,), pod.priority)
+                for uid, pod in info.pods.items()
+                if pod.priority < priority and uid not in grouped
+            ]
+        units = [unit for unit in units if unit.priority < priority]
+        pods = [pod for unit in units for pod in unit.pods]
+        kept = scheduler.kept(profile, pods, self._cache.snapshot()) if pods else []
+        if isinstance(kept, PolicyFailure):
+            return []
+        never = {pod.uid for pod in kept}
+        units = [unit for unit in units if not any(pod.uid in never for pod in unit.pods)]
+        return sorted(units, key=lambda unit: unit.order)
+
+    def _evict(
+        self, key: GroupKey, pods: Sequence[Pod], victims: Sequence[Unit], scheduler: Scheduler
+    ) -> None:
+        all_victims = tuple(pod for unit in victims for pod in unit.pods)
+        going = tuple(pod for pod in all_victims if not pod.is_terminating)
+        self._metrics.workload_preemption_victims.observe(len(all_victims))
+        disruptions = sum(unit.is_group for unit in victims)
+        if disruptions:
+            self._metrics.preemption_workload_disruptions.labels("podgroup").observe(disruptions)
+        violations = sum(unit.violations for unit in victims)
+        self._metrics.preemption_violations.labels("podgroup").inc(violations)
+        if not going or pods[0].uid in self._preemptions:
+            return
+        self._preemptions.begin(
+            pods[0].uid, CLUSTER, [pod.uid for pod in going], [pod.uid for pod in pods]
+        )
+        found = self._groups.object_of(key)
+        name = found.metadata.uid if found is not None else f"{key.namespace}/{key.name}"
+        preemption = Preemption(CLUSTER, all_victims, violations)
+        revision = scheduler.bundle.revision
+        self._out.append(
+            Evict(pods[0], preemption, going, key.scheduler_name, revision, group=name)
+        )

@@ -1,0 +1,673 @@
+"""The kernel itself: what each event means, and how the next pod is tried.
+
+Owns the parts of the state and the order in which they learn of an event. Each event and each
+decision collects its instructions, and returns them when the state is consistent again.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
+
+from engine.core.caching.cache import AlreadyAssumed, Cache
+from engine.core.framework.reasons import failure
+from engine.core.kernel import events
+from engine.core.kernel.attempts import Attempts
+from engine.core.kernel.cluster import ClusterChanges
+from engine.core.kernel.deciders import Deciders
+from engine.core.kernel.entities import Entities
+from engine.core.kernel.events import Event, PreemptionEnd, Reply
+from engine.core.kernel.group_attempts import GroupAttempts
+from engine.core.kernel.group_post_filters import GroupPostFilters
+from engine.core.kernel.group_preemption import GroupPreemption
+from engine.core.kernel.instructions import (
+    Evict,
+    Instruction,
+    PodAssumed,
+    ReportBound,
+    ReportDecision,
+    ReportDeleting,
+    ReportFault,
+    ReportHookFailure,
+    ReportNomination,
+    RunAction,
+)
+from engine.core.kernel.kernel_time import KernelTime, standing_still
+from engine.core.kernel.permits import Permits
+from engine.core.kernel.pod_groups import PodGroups
+from engine.core.kernel.preemptions import Preemptions
+from engine.core.kernel.queue_hooks import QueueHooks
+from engine.core.model.pod import Pod
+from engine.core.queueing.events import (
+    ASSIGNED_POD_DELETE,
+    CLOCK_STEPS,
+    FACTS_AGE,
+    FACTS_UPDATE,
+    READABLE_AGAIN,
+)
+from engine.core.queueing.hints import EitherHints, Hints
+from engine.core.queueing.places import Gate
+from engine.core.queueing.queued_pod import QueuedPod
+from engine.core.queueing.scheduling_queue import SchedulingQueue
+from engine.core.queueing.throttle import Failures, Throttle, Work
+from engine.core.queueing.transitions import Trigger
+from engine.core.scheduling.decision import Decision, Explanation
+from engine.core.scheduling.extenders import Answer, Question
+from engine.core.scheduling.placement import Preemption, Rejection
+from engine.core.scheduling.runtime_plugin import RuntimePlugin
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.telemetry.metrics import Metrics
+
+# Sums of seconds are rounded: a wait may end a little later than its end was computed.
+_SHORTEST_WAIT: Final = 0.001
+# Between two looks at hooks that failed or are throttled.
+_RETRY_SECONDS: Final = 1.0
+
+
+class Kernel:
+    """The state of a scheduler: `handle` changes it, `decide` tries one pod.
+
+    Single-threaded. While `decide` waits for a reply, events may be handled; the decision goes on
+    with the cluster as it was, and its outcome takes into account what happened meanwhile.
+
+    Args:
+        cache: Nodes and placed pods; changed by the kernel alone from here on.
+        plugins: The plugins of the runtime by name, made for the cache's objects.
+        metrics: Counted in.
+        stopwatch: Measures how long policies take; with the default they take no time.
+        initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
+        pops_early: Not while the queue is idle.
+        max_unschedulable: Seconds after which a rejected pod is tried again in any case.
+
+    Attributes:
+        time: The time of the event that is handled.
+        deciders: Whose policies decide a pod.
+        queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        plugins: Mapping[str, RuntimePlugin],
+        *,
+        metrics: Metrics,
+        stopwatch: Callable[[], float] = standing_still,
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        pops_early: bool = True,
+        max_unschedulable: float = 300.0,
+    ) -> None:
+        self.cache = cache
+        self.plugins = plugins
+        self.time = KernelTime(stopwatch)
+        self._metrics = metrics
+        self._is_leading = False
+        self._out: list[Instruction] = []
+        # 1. The parts for pods without a node.
+        self.throttle = Throttle(self.time, self._hook_failed, self._decider_of)
+        self.preemptions = Preemptions()
+        self.groups = PodGroups(
+            cache,
+            throttle=self.throttle,
+            clock=self.time,
+            preemptions=self.preemptions,
+        )
+        self.deciders = Deciders(self.groups)
+        self.entities = Entities(self.groups)
+        self._hooks = QueueHooks(
+            cache,
+            deciders=self.deciders,
+            throttle=self.throttle,
+            metrics=metrics,
+            time=self.time,
+            out=self._out,
+        )
+        self.queue = SchedulingQueue(
+            self.time,
+            key_of=self._hooks.key_of,
+            pre_enqueue=self._gate_of,
+            initial_backoff=initial_backoff,
+            max_backoff=max_backoff,
+            pops_early=pops_early,
+            max_unschedulable=max_unschedulable,
+            on_incoming=self.entities.entered,
+        )
+        # 2. The parts for pods with a node that is not bound yet.
+        self.attempts = Attempts(cache, self.queue, self._out)
+        self.permits = Permits(
+            deciders=self.deciders,
+            groups=self.groups,
+            cache=cache,
+            queue=self.queue,
+            attempts=self.attempts,
+            metrics=metrics,
+            time=self.time,
+            throttle=self.throttle,
+            out=self._out,
+        )
+        preemption = GroupPreemption(
+            groups=self.groups,
+            cache=cache,
+            nominator=self.queue.nominator,
+            preemptions=self.preemptions,
+            metrics=metrics,
+            time=self.time,
+            out=self._out,
+        )
+        self.group_attempts = GroupAttempts(
+            groups=self.groups,
+            entities=self.entities,
+            cache=cache,
+            queue=self.queue,
+            attempts=self.attempts,
+            permits=self.permits,
+            choose=self._choose_for_member,
+            is_to_be_tried=self._is_to_be_tried,
+            wants_node=self._wants_node,
+            post_filters=GroupPostFilters(
+                cache=cache,
+                preemption=preemption,
+                metrics=metrics,
+                time=self.time,
+                out=self._out,
+            ),
+            metrics=metrics,
+            time=self.time,
+            out=self._out,
+        )
+        # 3. The part that applies what the API server reports.
+        self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
+        self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
+            events.ObjectChanged: self.cluster.take,
+            events.NodeFactsChanged: self._show_node_facts,
+            events.PodFactsChanged: self._show_pod_facts,
+            events.OtherFactsChanged: self._show_other_facts,
+            events.PodTypeLabelsChanged: self._set_pod_type_labels,
+            events.PodGroupsServed: self._note_served,
+            events.ReadabilityChanged: self._change_readability,
+            events.FactsReported: self._retry_for_facts,
+            events.RevisionSwitched: self._switch,
+            events.CanaryChanged: self._change_canary,
+            events.LeadershipAcquired: self._lead,
+            events.TurnBegan: self._begin_turn,
+            events.TimePassed: self._pass_time,
+            events.Bound: self._bound,
+            events.BindingFailed: self._binding_failed,
+            events.BindingGivenUp: self._binding_given_up,
+            events.WaitingPodPreempted: self._preempt_waiting,
+            events.PreemptionEnded: self._preemption_ended,
+            events.Stopped: self._stop,
+        }
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """The policies in force; None before there are some."""
+        return self.deciders.in_force
+
+    @property
+    def has_work(self) -> bool:
+        """True if a turn of decisions would do something now."""
+        return self.queue.has_poppable or self.groups.has_changes
+
+    @property
+    def asks_extenders(self) -> bool:
+        """True if `decide` may yield questions."""
+        return self.deciders.ask_extenders
+
+    def wakes_at(self) -> float | None:
+        """When `TimePassed` is to be reported next (monotonic seconds); None: it need not be."""
+        now = self.time.monotonic()
+        moments = []
+        if (wait := self.queue.next_flush_in()) is not None and wait != math.inf:
+            moments.append(now + wait)
+        if (expiry := self.permits.next_expiry()) is not None:
+            moments.append(expiry)
+        if self.throttle:
+            moments.append(now + _RETRY_SECONDS)
+        return max(min(moments), now + _SHORTEST_WAIT) if moments else None
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if the parts contradict themselves or each other."""
+        assert not self._out, "instructions were left behind"
+        self.cache.check_invariants()
+        self.queue.check_invariants()
+        self.permits.check_invariants()
+        self.preemptions.check_invariants()
+
+    def waiting_reasons(self) -> Counter[tuple[str, str, str]]:
+        """How many pods wait, in the queue or in permit, by (reason token, policy, profile)."""
+        found = Counter(self.queue.waiting_reasons())
+        for queued, reason in self.permits.waiting():
+            found[reason.token, reason.policy, queued.pod.scheduler_name] += 1
+        return found
+
+    def oldest_waiting(self) -> dict[tuple[str, str, str], float]:
+        """When the oldest of them was created (epoch seconds), by the same."""
+        found = self.queue.oldest_waiting()
+        for queued, reason in self.permits.waiting():
+            key = reason.token, reason.policy, queued.pod.scheduler_name
+            found[key] = min(queued.pod.created_at, found.get(key, math.inf))
+        return found
+
+    # --- events ------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Handle *event*, at *now* (monotonic seconds); returns what is to be done about it."""
+        self.time.enter(now)
+        self._handlers[type(event)](event)
+        return self.take_instructions()
+
+    def take_instructions(self) -> list[Instruction]:
+        """What was collected, once groups have followed; for callers that change a part."""
+        self.permits.settle()
+        instructions = self._out.copy()
+        self._out.clear()
+        return instructions
+
+    # --- facts
+
+    def _show_node_facts(self, event: events.NodeFactsChanged) -> None:
+        self.cache.set_node_facts(event.name, event.facts)
+
+    def _show_pod_facts(self, event: events.PodFactsChanged) -> None:
+        self.cache.set_pod_facts(event.key, event.facts)
+
+    def _show_other_facts(self, event: events.OtherFactsChanged) -> None:
+        before = self.cache.snapshot().cluster_facts
+        self.cache.set_other_facts(cluster=event.cluster, types=event.types, pods=event.pods)
+        if event.cluster == before:
+            return
+        # 1. First the sort keys, so that a pod that may go now goes in its turn.
+        snapshot = self.cache.snapshot()
+        concerned = {one: one.hooks.profiles_given_others(snapshot) for one in self.deciders.all()}
+        if any(concerned.values()):
+            self.queue.ask_again(lambda pod: pod.scheduler_name in concerned[self.deciders.of(pod)])
+        # 2. A step of the clock is no measurement: it concerns those alone that read this fact.
+        for name, step in CLOCK_STEPS.items():
+            if name in event.cluster and event.cluster[name] != before.get(name):
+                self.queue.move(step)
+
+    def _set_pod_type_labels(self, event: events.PodTypeLabelsChanged) -> None:
+        self.cache.set_pod_type_labels(event.labels)
+
+    def _retry_for_facts(self, event: events.FactsReported) -> None:
+        self.queue.move(FACTS_AGE if event.is_age else FACTS_UPDATE)
+
+    def _note_served(self, event: events.PodGroupsServed) -> None:
+        self.groups.set_served(bool(event.api_version))
+
+    def _change_readability(self, event: events.ReadabilityChanged) -> None:
+        objects = self.cache.objects
+        before, objects.unknown = objects.unknown, dict(event.unknown)
+        if before.keys() - event.unknown.keys():
+            self.queue.move(READABLE_AGAIN)
+        if event.unknown.keys() - before.keys():
+            self.queue.rekey()  # asks every gate again: what it says may come of what is unknown
+
+    # --- policies, leadership, time
+
+    def _switch(self, event: events.RevisionSwitched) -> None:
+        scheduler = self.deciders.in_force = event.scheduler
+        self.deciders.canary = None
+        scheduler.use_plugins(self.plugins)
+        # 1. What is throttled is so because of the policies before.
+        self.throttle.clear()
+        # 2. Groups are known before a policy is asked about a pod: it may want to see its group.
+        waited = self.permits.use(scheduler, self.cluster.known_pods)
+        # 3. The queue holds the pods of the new profiles, and asks for every key and gate again.
+        self.cluster.use(scheduler)
+        self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
+        self.queue.activate(waited)
+
+    def _change_canary(self, event: events.CanaryChanged) -> None:
+        deciders, in_force = self.deciders, self.deciders.in_force
+        assert in_force is not None, "there is nothing to compare a candidate with"
+        waiting = [*self.queue.waiting_pods(), *(queued for queued, _ in self.permits.waiting())]
+        before = {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
+        # 1. The candidate sees groups as the policies in force do.
+        deciders.canary = event.canary
+        hints = Hints.of(in_force.bundle, self.cache)
+        if event.canary is not None:
+            for scheduler in filter(None, (event.canary.scheduler, event.canary.control)):
+                scheduler.use_plugins(self.plugins)
+                scheduler.hooks.groups = self.groups.state_for
+                scheduler.use_units(self.groups.disrupted_as_one)
+            hints = EitherHints(hints, Hints.of(event.canary.scheduler.bundle, self.cache))
+        # 2. Pods that are decided by others now are tried again.
+        self.throttle.forgive()
+        changed = before ^ {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
+        waited = self.permits.take_back(lambda pod: pod.uid in changed)
+        self.queue.rekey(hints, changed)
+        self.queue.activate(waited)
+
+    def _lead(self, event: events.LeadershipAcquired) -> None:
+        self._is_leading = True
+        self.queue.rekey()  # asks every gate again: what was reported before was not carried out
+
+    def _begin_turn(self, event: events.TurnBegan) -> None:
+        self.permits.follow_groups()
+
+    def _pass_time(self, event: events.TimePassed) -> None:
+        self.queue.flush()
+        self.throttle.retry(self._try_again)
+        self.permits.pass_time()
+        if not self._is_leading:
+            self.groups.take_changes()  # the first turn begins with how they are then
+
+    def _stop(self, event: events.Stopped) -> None:
+        self.permits.close()
+
+    # --- bindings
+
+    def _bound(self, event: events.Bound) -> None:
+        self._out.append(ReportBound(event.placement))
+
+    def _binding_failed(self, event: events.BindingFailed) -> None:
+        placement = event.placement
+        self.attempts.release(placement)
+        # The capacity that the pod held is free again; another may have been rejected for it.
+        self.queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
+        rejection = Rejection(
+            event.reason,
+            is_error=True,
+            is_reported=event.is_reported,
+            reason=failure("BindingFailed"),
+        )
+        self.attempts.fail_placement(placement, rejection)
+
+    def _binding_given_up(self, event: events.BindingGivenUp) -> None:
+        # The request may still arrive, or has arrived: then what was made for the pod is in use.
+        self.attempts.forget(event.placement.pod.uid)
+
+    # --- preemptions
+
+    def _preempt_waiting(self, event: events.WaitingPodPreempted) -> None:
+        self.permits.preempt(event.uid)
+
+    def _preemption_ended(self, event: events.PreemptionEnded) -> None:
+        uid = event.preemptor.uid
+        released = self.preemptions.end(uid)
+        if event.end is PreemptionEnd.DONE:
+            # A victim that went before the last answer came triggered a retry while the gate was
+            # closed. If none did, the preemptor waits for their deletion as for any other event.
+            self.queue.recheck(uid, Trigger.PREEMPTION_DONE)
+        elif event.end in (PreemptionEnd.IN_MEMORY, PreemptionEnd.INTERRUPTED):
+            self.queue.activate([uid])
+        else:
+            # Without the backoff, a refusal that repeats at once would loop for ever.
+            self.queue.recheck(uid, Trigger.PREEMPTION_FAILED)
+        for held in released:
+            self.queue.recheck(held, Trigger.PREEMPTION_DONE)
+
+    # --- what the parts ask ------------------------------------------------------------------
+
+    def _gate_of(self, pod: Pod) -> Gate | None:
+        """What keeps *pod* out of the active queue, and why; None: it may be tried."""
+        held = self.preemptions.gate(pod.uid, self.queue.nominator.node_of(pod.uid))
+        own = self._hooks.gate_of(pod) if held is None else held
+        return self.groups.gate_of(pod, own)
+
+    def _decider_of(self, pod: Pod) -> str:
+        """Whose policies waste time if it is over *pod*."""
+        return self.deciders.name_of(pod)
+
+    def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
+        self._out.append(ReportHookFailure(pod, failures, lost, seconds))
+
+    def _try_again(self, work: Work, uid: str) -> bool:
+        """Repeat work that was throttled or failed for a pod; True if the pod may be tried now."""
+        match work:
+            case Work.ATTEMPT:
+                return self.queue.recheck(uid, Trigger.THROTTLE_ENDED)
+            case Work.GATE:
+                return self.queue.recheck(uid, Trigger.GATE_RETRIED)
+            case Work.GROUP:
+                return self.groups.ask_again(uid)
+            case Work.SORT_KEY:
+                self.queue.reorder(uid)
+                return True
+
+    # --- one decision ------------------------------------------------------------------------
+
+    def decide(self, now: float) -> Generator[Question, Reply, list[Instruction]]:
+        """Try the pod that goes first, if one is ready; ends with what is to be done about it.
+
+        A pod of a group whose pods need approval is tried together with the others of its group.
+        Yields questions to extenders. Until it ends no other decision may begin. An exception costs
+        the pod its attempt and does not propagate.
+        """
+        self.time.enter(now)
+        # 1. Take the pod that goes first, of groups as they are by now.
+        self.permits.follow_groups()
+        queued = self.queue.pop()
+        if queued is None:
+            return self.take_instructions()
+        scheduler = self.deciders.of(queued.pod)
+        started_at = self.time.monotonic()
+        group = self.groups.tried_in(queued.uid)
+        if group is not None:
+            yield from self.group_attempts.run(queued, group, scheduler, started_at)
+            return self.take_instructions()
+        try:
+            # 2. Some must not be tried.
+            if self._is_to_be_tried(queued, scheduler):
+                # 3. Choose a node, on the cluster as it is now.
+                answers: list[Answer] = []
+                decision, waited = yield from self.choose(queued.pod, scheduler, answers)
+                # 4. Account for it, even if the pod is gone by now.
+                self._account(queued.pod, decision, answers, started_at, waited)
+                if not answers or self._wants_node(queued, scheduler):
+                    # 5. Hold the node, or put the pod back.
+                    if decision.node is None:
+                        self._nowhere(queued, decision, started_at)
+                    else:
+                        self._place(queued, decision, decision.node, started_at)
+        except Exception as error:
+            # A bug of ours or of a library. It costs this pod one attempt.
+            self._out.append(ReportFault(queued.pod, error))
+            text = f"{type(error).__name__}: {error}"
+            rejection = Rejection(text, is_error=True, reason=failure("InternalError"))
+            self._fail(queued, rejection, scheduler.bundle.revision, started_at)
+        return self.take_instructions()
+
+    def choose(
+        self, pod: Pod, scheduler: Scheduler, answers: list[Answer], *, is_member: bool = False
+    ) -> Generator[Question, Reply, tuple[Decision, float]]:
+        """The decision about *pod*, and how many seconds of it were waiting for extenders.
+
+        *answers* takes theirs. *is_member*: it is tried with others of its group, and what
+        post-filters can do is not asked for it alone. Until it ends the snapshot stays as it was,
+        whatever happens to the cache meanwhile.
+        """
+        waited = 0.0
+        with self.cache.frozen() as snapshot:
+            steps = scheduler.steps(
+                pod, snapshot, self.queue.nominator, has_post_filters=not is_member
+            )
+            try:
+                question = next(steps)
+                while True:
+                    asked_at = self.time.monotonic()
+                    # What others are to do about events meanwhile is not part of this decision.
+                    so_far = self._out.copy()
+                    self._out.clear()
+                    try:
+                        reply = yield question
+                    finally:  # asking may fail, and the caller may give up
+                        # What an event said meanwhile of a pod that was held is out already.
+                        self._out[:0] = [
+                            one
+                            for one in so_far
+                            if not isinstance(one, PodAssumed) or self.cache.is_assumed(one.uid)
+                        ]
+                    self.time.enter(reply.at)
+                    waited += reply.at - asked_at
+                    answers.append(reply.answer)
+                    question = steps.send(reply.answer)
+            except StopIteration as end:
+                explanation: Explanation = end.value
+                return explanation.decision, waited
+
+    def _choose_for_member(
+        self, queued: QueuedPod, scheduler: Scheduler, answers: list[Answer]
+    ) -> Generator[Question, Reply, Decision]:
+        """The decision about a pod of a group, accounted for."""
+        started_at = self.time.monotonic()
+        decision, waited = yield from self.choose(queued.pod, scheduler, answers, is_member=True)
+        self._account(queued.pod, decision, answers, started_at, waited, is_member=True)
+        return decision
+
+    def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
+        """False if the pod is placed already, unwanted or throttled; it is put away."""
+        pod = queued.pod
+        if self.cache.get_pod(pod.uid) is not None:
+            # It was not ours for a while, and is still being bound from before that. The watch
+            # will end its stay here, unless that fails.
+            self.queue.requeue(queued)
+            return False
+        if not self._wants_node(queued, scheduler):
+            return False
+        if self.throttle.why_throttled(Work.ATTEMPT, pod) is not None:
+            self.queue.requeue_untried(queued, Trigger.THROTTLED)
+            return False
+        return True
+
+    def _wants_node(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
+        """False if the pod is gone, was placed by another program, or is being deleted by now."""
+        pod = queued.pod
+        if pod.uid not in self.queue:
+            self.queue.done(pod.uid)
+            return False
+        if pod.is_terminating:
+            self.queue.skip(pod.uid)
+            self._out.append(ReportDeleting(pod, scheduler.bundle.revision))
+            return False
+        return True
+
+    def _account(
+        self,
+        pod: Pod,
+        decision: Decision,
+        answers: list[Answer],
+        started_at: float,
+        waited: float,
+        *,
+        is_member: bool = False,
+    ) -> None:
+        """Report the decision, and charge the pod's policies with the time that they lost."""
+        seconds = self.time.monotonic() - started_at
+        own_seconds = seconds - waited
+        # What is not the policies' fault must not throttle them, nor cause a fallback.
+        failures = decision.policy_failures
+        lost = self.throttle.charge(Work.ATTEMPT, pod, failures, own_seconds)
+        if not lost and not self.throttle.charge_large(pod, own_seconds):
+            self.throttle.succeeded(Work.ATTEMPT, pod)
+        self._out.append(
+            ReportDecision(
+                pod,
+                decision,
+                answers,
+                seconds,
+                own_seconds,
+                failures,
+                lost,
+                is_member,
+                started_at,
+            )
+        )
+
+    def _nowhere(self, queued: QueuedPod, decision: Decision, started_at: float) -> None:
+        """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
+        pod = queued.pod
+        if decision.eviction is not None:
+            self._start_preemption(pod, decision.eviction, decision.revision)
+        for action in decision.actions:
+            self._out.append(RunAction(action, pod))
+        self._fail(queued, _rejection(decision), decision.revision, started_at)
+
+    def _place(self, queued: QueuedPod, decision: Decision, node: str, started_at: float) -> None:
+        """Hold the node, so that the next decision sees the pod there; bind it once approved."""
+        info = self.cache.node_info(node)
+        if info is None or info.node is None:  # since an extender was asked
+            text = f"node `{node}` is gone"
+            rejection = Rejection(text, is_error=True, reason=failure("BackingOff"))
+            self._fail(queued, rejection, decision.revision, started_at)
+            return
+        try:
+            placement = self.attempts.hold(queued, decision, node, started_at)
+        except AlreadyAssumed:
+            self.queue.done(queued.uid)
+            return
+        if isinstance(placement, Rejection):
+            # Not an event: no pod was rejected for the capacity while it was held.
+            self._fail(queued, placement, decision.revision, started_at)
+            return
+        # The nomination has served its purpose.
+        self.queue.nominator.remove(queued.uid, placed_on=node)
+        try:
+            self.permits.ask([placement])
+        except BaseException:
+            self.attempts.release(placement)
+            raise
+
+    def _start_preemption(self, pod: Pod, preemption: Preemption, revision: str) -> None:
+        """Have the victims evicted; until that has ended, *pod* is not tried.
+
+        If every victim is terminating already there is nothing to do but to wait for them, which
+        is the queue's business.
+        """
+        if pod.uid in self.preemptions:
+            return
+        self._metrics.preemption_victims.observe(len(preemption.victims))
+        self._metrics.preemption_violations.labels("pod").inc(preemption.violations)
+        victims = tuple(victim for victim in preemption.victims if not victim.is_terminating)
+        if not victims:
+            return
+        nominator = self.queue.nominator
+        self.preemptions.begin(pod.uid, preemption.node, [victim.uid for victim in victims])
+        self._out.append(Evict(pod, preemption, victims, pod.scheduler_name, revision))
+        for other in nominator.pods_on(preemption.node):
+            if other.priority < pod.priority:
+                # It will not fit any more: the sooner it knows, the sooner it finds another node.
+                nominator.nominate(other, "")
+                self._out.append(ReportNomination(other, ""))
+                self.queue.recheck(other.uid, Trigger.NOMINATION_CLEARED)
+            else:
+                self.queue.recheck(other.uid, Trigger.PREEMPTION_STARTED)
+
+    def _fail(
+        self, queued: QueuedPod, rejection: Rejection, revision: str, started_at: float
+    ) -> None:
+        profile = queued.pod.scheduler_name
+        self.attempts.fail(
+            queued, rejection, profile=profile, revision=revision, started_at=started_at
+        )
+
+
+def _rejection(decision: Decision) -> Rejection:
+    if decision.is_error:
+        return Rejection(
+            decision.message(),
+            is_error=True,
+            rejectors=decision.failed_objects,
+            reason=decision.reason,
+        )
+    return Rejection(
+        decision.message(),
+        is_error=False,
+        rejectors=decision.diagnosis.rejectors,
+        nominated_node=decision.nominated_node,
+        reason=decision.reason,
+    )
+
+
+def decided(decision: Generator[Question, Reply, list[Instruction]]) -> list[Instruction]:
+    """The end of a decision of `Kernel.decide` that asks no extender."""
+    try:
+        question = next(decision)
+    except StopIteration as end:
+        instructions: list[Instruction] = end.value
+        return instructions
+    raise AssertionError(f"an extender would have to be asked: {question}")

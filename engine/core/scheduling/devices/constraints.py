@@ -1,0 +1,70 @@
+"""Constraints over the devices of a claim: the same value of an attribute, or all different."""
+
+from typing import Any, Final
+
+from engine.core.model.devices import DeviceConstraint
+from engine.core.scheduling.devices.pools import PoolDevice
+
+#: An attribute of a type that cannot be compared, such as a list: it goes with no other device.
+_INCOMPARABLE: Final = ("", None)
+
+
+class Constraint:
+    """What must hold over the devices of some requests; devices come and go while searching.
+
+    Once it refuses a device in addition to those that it has, adding others does not change that.
+    """
+
+    def __init__(self, record: DeviceConstraint) -> None:
+        self._requests = frozenset(record.requests)
+        self._is_distinct = record.match_attribute is None
+        self._attribute = record.match_attribute or record.distinct_attribute or ""
+        self._values: list[Any] = []
+
+    def _applies(self, request: str, sub_request: str) -> bool:
+        if not self._requests:
+            return True
+        return request in self._requests or (
+            bool(sub_request) and f"{request}/{sub_request}" in self._requests
+        )
+
+    def add(self, request: str, sub_request: str, device: PoolDevice) -> bool:
+        """Add *device* if the constraint then still holds; False if it does not."""
+        if not self._applies(request, sub_request):
+            return True
+        value = _attribute(device, self._attribute)
+        if value is None:
+            return False
+        if self._values:
+            if value == _INCOMPARABLE:
+                return False
+            if (value in self._values) if self._is_distinct else (value != self._values[0]):
+                return False
+        self._values.append(value)
+        return True
+
+    def remove(self, request: str, sub_request: str) -> None:
+        """Remove the device that was added last."""
+        if self._applies(request, sub_request):
+            self._values.pop()
+
+
+def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
+    """The value of an attribute with its type; None if *device* has none of that name."""
+    attribute = device.attributes.get(name)
+    if attribute is None:
+        domain, slash, identifier = name.partition("/")
+        if not slash or domain != device.driver:
+            return None
+        attribute = device.attributes.get(identifier)
+    if attribute is None:
+        return None
+    if attribute.string_value is not None:
+        return ("string", attribute.string_value)
+    if attribute.int_value is not None:
+        return ("int", attribute.int_value)
+    if attribute.bool_value is not None:
+        return ("bool", attribute.bool_value)
+    if attribute.version_value is not None:
+        return ("version", attribute.version_value)
+    return _INCOMPARABLE

@@ -1,0 +1,485 @@
+"""Evaluates expressions over a device, within a cost limit.
+
+Owns the meaning of the operators, of selecting and of comprehensions. A tree is turned into nested
+functions once; each of them counts what it does, so that no expression, however it was written,
+takes more steps or memory than its cost allows.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from engine.core.scheduling.devices.expressions import (
+    Call,
+    Comprehension,
+    Constant,
+    Ident,
+    ListNode,
+    MapNode,
+    Node,
+    Select,
+)
+from engine.core.scheduling.devices.functions import FUNCTIONS, includes, is_equal
+from engine.core.scheduling.devices.values import (
+    INT64_MAX,
+    INT64_MIN,
+    NOTHING,
+    UINT64_MAX,
+    CelCostExceeded,
+    CelError,
+    OptionalValue,
+    TypeValue,
+    Uint,
+    compare,
+    equal,
+    is_number,
+    no_overload,
+    size_of,
+    type_name,
+)
+
+MOST_COST: Final = 1_000_000
+"""Kubernetes' limit for one expression on one device."""
+_SIZE_PER_COST: Final = 10
+
+_TYPES: Final = frozenset(
+    {"bool", "bytes", "double", "int", "list", "map", "null_type", "optional_type", "string"}
+    | {"type", "uint"}
+)
+
+
+class Domains(dict[str, Any]):
+    """A map in which every domain is present: one that a device lacks is empty, not an error."""
+
+
+class Scope:
+    """The variables of one evaluation and what it has cost so far."""
+
+    __slots__ = ("cost", "limit", "variables")
+
+    def __init__(self, variables: Mapping[str, Any], limit: int = MOST_COST) -> None:
+        self.variables: dict[str, Any] = dict(variables)
+        self.cost = 0
+        self.limit = limit
+
+    def spend(self, cost: int) -> None:
+        """Count *cost*. Raises `CelCostExceeded` once it is too much."""
+        self.cost += cost
+        if self.cost > self.limit:
+            raise CelCostExceeded("operation cancelled: actual cost limit exceeded")
+
+
+class _Failure:
+    """Stands for a value whose evaluation failed; raised only if the value is used."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: CelError) -> None:
+        self.error = error
+
+
+Evaluator = Callable[[Scope], Any]
+
+
+def _value_or_failure(part: Evaluator, scope: Scope) -> Any:
+    try:
+        return part(scope)
+    except CelCostExceeded:
+        raise
+    except CelError as error:
+        return _Failure(error)
+
+
+def evaluator_of(node: Node) -> Evaluator:
+    """A function that gives the value of *node* in a scope, or raises `CelError`."""
+    match node:
+        case Constant(value):
+            return lambda _: value
+        case Ident(name):
+            return _ident(name)
+        case Select():
+            return _select(node)
+        case Call():
+            return _call(node)
+        case ListNode():
+            return _list(node)
+        case MapNode():
+            return _map(node)
+        case Comprehension():
+            return _comprehension(node)
+
+
+def _ident(name: str) -> Evaluator:
+    as_type = TypeValue(name) if name in _TYPES else None
+
+    def evaluate(scope: Scope) -> Any:
+        scope.spend(1)
+        try:
+            value = scope.variables[name]
+        except KeyError:
+            if as_type is not None:
+                return as_type
+            raise CelError(f"no such attribute(s): {name}") from None
+        if type(value) is _Failure:
+            raise value.error
+        return value
+
+    return evaluate
+
+
+# --- maps ------------------------------------------------------------------------------------
+
+
+def _key(key: Any) -> Any:
+    """A map key as Python keeps it, so that `1`, `1u` and `1.0` are one and `true` is another."""
+    if isinstance(key, bool):
+        return ("bool", key)
+    if isinstance(key, float) and key.is_integer():
+        return int(key)
+    if isinstance(key, int):
+        return int(key)
+    if isinstance(key, str | float):
+        return key
+    raise CelError(f"unsupported key type: {type_name(key)}")
+
+
+def _found(container: Any, key: Any) -> OptionalValue:
+    """What *container* has at *key*. Raises `CelError` if it cannot have such a key."""
+    if isinstance(container, dict):
+        name = _key(key)
+        if name in container:
+            return OptionalValue(True, container[name])
+        return OptionalValue(True, {}) if isinstance(container, Domains) else NOTHING
+    if isinstance(container, list):
+        if not is_number(key) or key != int(key):
+            raise CelError(f"unsupported index type '{type_name(key)}' in list")
+        if 0 <= key < len(container):
+            return OptionalValue(True, container[int(key)])
+        return NOTHING
+    raise no_overload()
+
+
+def _at(container: Any, key: Any) -> Any:
+    if isinstance(container, OptionalValue):
+        return _optional_at(container, key)
+    found = _found(container, key)
+    if not found.has_value:
+        if isinstance(container, list):
+            raise CelError(f"index out of bounds: {key}")
+        raise CelError(f"no such key: {key}")
+    return found.value
+
+
+def _optional_at(container: Any, key: Any) -> OptionalValue:
+    if isinstance(container, OptionalValue):
+        return _found(container.value, key) if container.has_value else NOTHING
+    return _found(container, key)
+
+
+def _select(node: Select) -> Evaluator:
+    operand, field = evaluator_of(node.operand), node.field
+    if node.is_test:
+
+        def test(scope: Scope) -> bool:
+            value = operand(scope)
+            if isinstance(value, OptionalValue):
+                return _optional_at(value, field).has_value
+            if not isinstance(value, dict):
+                raise no_overload()
+            return _found(value, field).has_value
+
+        return test
+
+    def select(scope: Scope) -> Any:
+        scope.spend(1)
+        value = operand(scope)
+        if not isinstance(value, dict | OptionalValue):
+            raise no_overload()
+        return _at(value, field)
+
+    return select
+
+
+def _list(node: ListNode) -> Evaluator:
+    parts = [(evaluator_of(e), i in node.optionals) for i, e in enumerate(node.elements)]
+
+    def evaluate(scope: Scope) -> list[Any]:
+        scope.spend(10)
+        values = []
+        for part, is_optional in parts:
+            value = part(scope)
+            if is_optional:
+                if not isinstance(value, OptionalValue):
+                    raise no_overload()
+                if not value.has_value:
+                    continue
+                value = value.value
+            values.append(value)
+        return values
+
+    return evaluate
+
+
+def _map(node: MapNode) -> Evaluator:
+    parts = [(evaluator_of(k), evaluator_of(v), o) for k, v, o in node.entries]
+
+    def evaluate(scope: Scope) -> dict[Any, Any]:
+        scope.spend(30)
+        values: dict[Any, Any] = {}
+        for key_of, value_of, is_optional in parts:
+            key, value = _key(key_of(scope)), value_of(scope)
+            if is_optional:
+                if not isinstance(value, OptionalValue):
+                    raise no_overload()
+                if not value.has_value:
+                    continue
+                value = value.value
+            values[key] = value  # the last one of a key counts
+        return values
+
+    return evaluate
+
+
+def _comprehension(node: Comprehension) -> Evaluator:
+    over, start = evaluator_of(node.range), evaluator_of(node.start)
+    condition, step = evaluator_of(node.condition), evaluator_of(node.step)
+    result = evaluator_of(node.result)
+    variable, accumulator = node.variable, node.accumulator
+
+    def evaluate(scope: Scope) -> Any:
+        items = over(scope)
+        if isinstance(items, dict):
+            items = [key[1] if isinstance(key, tuple) else key for key in items]
+        elif not isinstance(items, list):
+            kind = type_name(items).removeprefix("kubernetes.").capitalize()
+            raise CelError(f"got 'types.{kind}', expected iterable type")
+        outer = scope.variables
+        scope.variables = inner = dict(outer)
+        try:
+            inner[accumulator] = _value_or_failure(start, scope)
+            for item in items:
+                scope.spend(1)
+                inner[variable] = item
+                if condition(scope) is not True:
+                    break
+                inner[accumulator] = _value_or_failure(step, scope)
+            inner.pop(variable, None)
+            return result(scope)
+        finally:
+            scope.variables = outer
+
+    return evaluate
+
+
+# --- operators -------------------------------------------------------------------------------
+
+
+def _call(node: Call) -> Evaluator:
+    special = _SPECIAL.get(node.function)
+    arguments = [*([node.target] if node.target is not None else []), *node.args]
+    parts = [evaluator_of(argument) for argument in arguments]
+    if special is not None:
+        return special(parts)
+    function = _OPERATORS.get(node.function) or FUNCTIONS.get(node.function)
+    if function is None:
+        raise CelError(f"function `{node.function}` is not supported")
+
+    def evaluate(scope: Scope) -> Any:
+        values = [part(scope) for part in parts]
+        # Copying, comparing and creating values costs by their size.
+        scope.spend(1 + sum(map(size_of, values)) // _SIZE_PER_COST)
+        try:
+            value = function(*values)
+        except (TypeError, AttributeError, KeyError) as error:
+            raise no_overload() from error
+        except (ArithmeticError, ValueError, IndexError) as error:
+            raise CelError(str(error)) from error
+        scope.spend(size_of(value) // _SIZE_PER_COST)
+        return value
+
+    return evaluate
+
+
+def _logic(parts: list[Evaluator], decides: bool) -> Evaluator:
+    """`&&` and `||`: the side that decides wins, even over an error of the other."""
+
+    def evaluate(scope: Scope) -> bool:
+        problem: CelError | None = None
+        for part in parts:
+            try:
+                value: object = part(scope)
+            except CelCostExceeded:
+                raise
+            except CelError as error:
+                problem = problem or error
+                continue
+            if value is decides:
+                return decides
+            if not isinstance(value, bool):
+                problem = problem or no_overload()
+        if problem is not None:
+            raise problem
+        return not decides
+
+    return evaluate
+
+
+def _conditional(parts: list[Evaluator]) -> Evaluator:
+    condition, then, otherwise = parts
+
+    def evaluate(scope: Scope) -> Any:
+        chosen = condition(scope)
+        if not isinstance(chosen, bool):
+            raise no_overload()
+        return then(scope) if chosen else otherwise(scope)
+
+    return evaluate
+
+
+def _not_strictly_false(parts: list[Evaluator]) -> Evaluator:
+    """Whether a loop continues: after everything but a plain false, errors included."""
+    (part,) = parts
+
+    def evaluate(scope: Scope) -> bool:
+        try:
+            value: object = part(scope)
+        except CelCostExceeded:
+            raise
+        except CelError:
+            return True
+        return value is not False
+
+    return evaluate
+
+
+def _or_value(parts: list[Evaluator]) -> Evaluator:
+    optional, default = parts
+
+    def evaluate(scope: Scope) -> Any:
+        value = optional(scope)
+        if not isinstance(value, OptionalValue):
+            raise no_overload()
+        return value.value if value.has_value else default(scope)
+
+    return evaluate
+
+
+def _or_optional(parts: list[Evaluator]) -> Evaluator:
+    optional, default = parts
+
+    def evaluate(scope: Scope) -> Any:
+        value = optional(scope)
+        if not isinstance(value, OptionalValue):
+            raise no_overload()
+        return value if value.has_value else default(scope)
+
+    return evaluate
+
+
+_SPECIAL: Final[Mapping[str, Callable[[list[Evaluator]], Evaluator]]] = {
+    "_&&_": lambda parts: _logic(parts, False),
+    "_||_": lambda parts: _logic(parts, True),
+    "_?_:_": _conditional,
+    "@not_strictly_false": _not_strictly_false,
+    "orValue": _or_value,
+    "or": _or_optional,
+}
+
+
+def _within(value: int, like: Any) -> int:
+    if isinstance(like, Uint):
+        if not 0 <= value <= UINT64_MAX:
+            raise CelError("unsigned integer overflow")
+        return Uint(value)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise CelError("integer overflow")
+    return value
+
+
+def _arithmetic(
+    of_ints: Callable[[int, int], int], of_floats: Callable[[float, float], float] | None
+) -> Callable[[Any, Any], Any]:
+    def evaluate(one: Any, two: Any) -> Any:
+        if not is_number(one) or type(one) is not type(two):
+            raise no_overload()
+        if isinstance(one, float):
+            if of_floats is None:
+                raise no_overload()
+            return of_floats(one, two)
+        return _within(of_ints(int(one), int(two)), one)
+
+    return evaluate
+
+
+_add_numbers = _arithmetic(lambda a, b: a + b, lambda a, b: a + b)
+
+
+def _add(one: Any, two: Any) -> Any:
+    for kind in (str, bytes, list):
+        if isinstance(one, kind) and isinstance(two, kind):
+            return operator.add(one, two)
+    return _add_numbers(one, two)
+
+
+def _divide_ints(one: int, two: int) -> int:
+    if two == 0:
+        raise CelError("division by zero")
+    quotient = abs(one) // abs(two)
+    return quotient if (one < 0) == (two < 0) else -quotient
+
+
+def _divide_floats(one: float, two: float) -> float:
+    if two == 0:
+        if one == 0 or one != one:
+            return float("nan")
+        return float("inf") if (one > 0) == (str(two)[0] != "-") else float("-inf")
+    return one / two
+
+
+def _remainder(one: int, two: int) -> int:
+    if two == 0:
+        raise CelError("modulus by zero")
+    if two == -1 and one == INT64_MIN:
+        raise CelError("integer overflow")  # of the quotient
+    return one - two * _divide_ints(one, two)
+
+
+def _negate(value: Any) -> Any:
+    if isinstance(value, Uint) or not is_number(value):
+        raise no_overload()
+    return -value if isinstance(value, float) else _within(-value, value)
+
+
+def _not(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise no_overload()
+    return not value
+
+
+def _in(value: Any, container: Any) -> bool:
+    if isinstance(container, list):
+        return includes(container, value)
+    if isinstance(container, dict):
+        return _key(value) in container
+    raise no_overload()
+
+
+_OPERATORS: Final[Mapping[str, Callable[..., Any]]] = {
+    "_==_": equal,
+    "_!=_": lambda a, b: not is_equal(a, b),
+    "_<_": lambda a, b: compare(a, b) < 0,
+    "_<=_": lambda a, b: compare(a, b) <= 0,
+    "_>_": lambda a, b: compare(a, b) > 0,
+    "_>=_": lambda a, b: compare(a, b) >= 0,
+    "_+_": _add,
+    "_-_": _arithmetic(lambda a, b: a - b, lambda a, b: a - b),
+    "_*_": _arithmetic(lambda a, b: a * b, lambda a, b: a * b),
+    "_/_": _arithmetic(_divide_ints, _divide_floats),
+    "_%_": _arithmetic(_remainder, None),
+    "-_": _negate,
+    "!_": _not,
+    "@in": _in,
+    "_[_]": _at,
+    "_[?_]": _optional_at,
+    "_?._": _optional_at,
+}

@@ -1,0 +1,167 @@
+"""Device selectors: whether a device satisfies a CEL expression.
+
+Owns the cache of compiled expressions, how a device looks to them, and what is remembered of the
+answers: an expression always says the same of the same device.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from engine.core.model.devices import DeviceAttribute, DeviceCapacity
+from engine.core.scheduling.devices.evaluation import (
+    MOST_COST,
+    Domains,
+    Evaluator,
+    Scope,
+    evaluator_of,
+)
+from engine.core.scheduling.devices.expressions import CompileError, compile_expression
+from engine.core.scheduling.devices.values import CelError, Quantity, Semver, type_name
+
+_MOST_COMPILED: Final = 1_000
+# Why an attribute is no answer, by its type.
+_NO_BOOL: Final = {
+    "int": "unsupported type conversion from 'int' to bool",
+    "string": "unsupported native conversion from string to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
+}
+
+
+class SelectorError(Exception):
+    """A selector that cannot say if a device suits: the text says why.
+
+    `is_about_device`: it may say so of another device, because it is a valid expression.
+    `is_device_at_fault`: every expression would fail on the device, since it has a malformed value.
+    """
+
+    def __init__(
+        self, text: str, *, is_about_device: bool = False, is_device_at_fault: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.is_about_device = is_about_device
+        self.is_device_at_fault = is_device_at_fault
+
+
+class Described(Protocol):
+    """What of a device an expression can see; `answers` holds what was said of it before."""
+
+    driver: str
+    attributes: Mapping[str, DeviceAttribute]
+    capacity: Mapping[str, DeviceCapacity]
+    allows_many: bool
+    answers: "dict[str, bool | SelectorError]"
+    variables: "dict[str, Any] | None"
+
+
+class Selectors:
+    """Compiled expressions by their text; the least recently used ones are dropped."""
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[str, Evaluator | SelectorError] = OrderedDict()
+
+    def matches(self, expression: str, device: Described) -> tuple[bool, int]:
+        """Whether *device* suits *expression*, and what it cost to find out (0: it was known).
+
+        Raises `SelectorError` if the expression is invalid, or gives no bool for this device.
+        """
+        known = device.answers.get(expression)
+        cost = 0
+        if known is None:
+            known, cost = self._ask(expression, device)
+            device.answers[expression] = known
+        if isinstance(known, SelectorError):
+            raise known.with_traceback(None)  # or it would grow with each time
+        return known, cost
+
+    def _ask(self, expression: str, device: Described) -> tuple[bool | SelectorError, int]:
+        evaluate = self._compile(expression)
+        if isinstance(evaluate, SelectorError):
+            return evaluate, 1
+        try:
+            if device.variables is None:
+                device.variables = _variables(device)
+            scope = Scope(device.variables, MOST_COST)
+        except CelError as error:
+            return _runtime_error(error, is_device_at_fault=True), 1
+        try:
+            answer = evaluate(scope)
+        except CelError as error:
+            return _runtime_error(error), scope.cost
+        if not isinstance(answer, bool):
+            kind = type_name(answer)
+            why = _NO_BOOL.get(kind, f"type conversion error from '{kind}' to 'bool'")
+            text = f"CEL result of type {kind} could not be converted to bool: {why}"
+            return _runtime_error(CelError(text)), scope.cost
+        return answer, scope.cost
+
+    def _compile(self, expression: str) -> Evaluator | SelectorError:
+        compiled = self._compiled.get(expression)
+        if compiled is None:
+            try:
+                compiled = evaluator_of(compile_expression(expression))
+            except (CompileError, CelError) as error:
+                compiled = SelectorError(f"CEL compile error: {error}")
+            self._compiled[expression] = compiled
+            if len(self._compiled) > _MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        else:
+            self._compiled.move_to_end(expression)
+        return compiled
+
+
+def _runtime_error(error: CelError, *, is_device_at_fault: bool = False) -> SelectorError:
+    text = f"CEL runtime error: {error}"
+    if "no such key:" in text:
+        text += (
+            ". consider using CEL optional chaining (.? followed by orValue()) "
+            "or guarding the check with has() for optional fields"
+        )
+    return SelectorError(text, is_about_device=True, is_device_at_fault=is_device_at_fault)
+
+
+def _variables(device: Described) -> dict[str, Any]:
+    """What `device` is to an expression. Raises `CelError` for a malformed value."""
+    attributes, capacity = Domains(), Domains()
+    for name, attribute in device.attributes.items():
+        domain, identifier = _split(name, device.driver)
+        attributes.setdefault(domain, {})[identifier] = _value(name, attribute)
+    for name, amount in device.capacity.items():
+        domain, identifier = _split(name, device.driver)
+        capacity.setdefault(domain, {})[identifier] = Quantity.parse(amount.value)
+    fields: dict[str, Any] = {
+        "driver": device.driver,
+        "allowMultipleAllocations": device.allows_many,
+        "attributes": attributes,
+        "capacity": capacity,
+    }
+    return {"device": fields, **{f"device.{name}": value for name, value in fields.items()}}
+
+
+def _split(name: str, driver: str) -> tuple[str, str]:
+    """Domain and identifier of a qualified name; without a domain it is the driver's."""
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def _value(name: str, attribute: DeviceAttribute) -> Any:
+    plain = (
+        attribute.int_values,
+        attribute.bool_values,
+        attribute.string_values,
+        attribute.int_value,
+        attribute.bool_value,
+        attribute.string_value,
+    )
+    for value in plain:
+        if value is not None:
+            return value
+    try:
+        if attribute.version_values is not None:
+            return [Semver.parse(version) for version in attribute.version_values]
+        if attribute.version_value is not None:
+            return Semver.parse(attribute.version_value)
+    except CelError as error:
+        raise CelError(f"attribute {name}: parse semantic version: {error}") from error
+    raise CelError(f"attribute {name}: unsupported attribute value")

@@ -1,0 +1,583 @@
+"""Pods that every policy of a profile sees alike, and the verdicts on every node for them.
+
+Owns the verdict vectors: for one pod class, by node slot, the first rejection, the scores and the
+total. A decision brings them up to the snapshot by looking again at the slots that changed since
+the last pod of the class, with the hooks that see them differently than before; everything else
+still holds, because the hooks were given nothing else.
+
+    first pod of a class --all slots--> up to date --nodes change--> stale in those slots
+    stale --next pod of the class: changed slots and hooks only--> up to date
+
+A slot is looked at in one of two ways. Where all filters passed before, those that see the node as
+it was still pass, and their scores still count: only the others are asked, filters and scores
+together. Where one rejected, or nothing is known, all filters are asked in their order, and scores
+only if all pass: a full node is rarely free for the next pod of the class.
+
+State from one decision to the next:
+
+    codes, totals            by slot, as of `generation` of the snapshot with `history`
+    vectors[k].raw, .normal  by slot, of the scores that are summed up in `totals`: a new score of
+                             one slot is a difference, a new range is a difference for all slots
+    tables                   the memo's tables of each hook; the memo may drop a table, the class
+                             keeps it, and notices by `epoch` that ids were renumbered
+    changes                  how far the columns' logs of changed slots were read
+
+Hooks over counters are not kept here: a pod placed in one domain changes their inputs everywhere.
+They are `counted`'s.
+"""
+
+import functools
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.profile import EnabledPolicy
+from engine.core.model.pod import Pod
+from engine.core.scheduling.counted import CountedHook
+from engine.core.scheduling.hook_changes import EVERY_HOOK, FEW, HookChanges
+from engine.core.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_beyond
+from engine.core.scheduling.node_columns import NodeColumns
+from engine.core.scheduling.nominations import NominatedVerdicts
+from engine.core.scheduling.scoring import Normalizer
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.projections import WantedColumn
+from engine.policy.verdicts import (
+    FAILED,
+    FITS,
+    SCORE_FAILED,
+    SCORE_NONE,
+    SCORE_UNKNOWN,
+    UNKNOWN,
+    Table,
+    VerdictMemo,
+)
+
+# A code of a class vector in addition to those of a filter's table: no node in this slot, or a node
+# outside the pre-filter's subset.
+ABSENT: Final = -3
+
+# The total of a node that is not feasible; those of feasible ones are never negative.
+INFEASIBLE: Final = -1
+
+# Up to this many slots of which nothing is known, all hooks are asked at once. Worked out from what
+# the two ways cost: a round trip is worth about forty evaluations (65 us, and 1.5 to 2 each), and
+# asking filter by filter takes up to eight, but saves evaluations of nodes that stop early.
+_ONE_TRIP: Final = 96
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class PodClass:
+    """The verdict vectors of one pod class for one set of hook inputs.
+
+    `codes[slot]`: FITS, the interned rejection of the first filter that rejects, FAILED, or
+    ABSENT. `totals[slot]`: the weighted sum of the scores, INFEASIBLE where the code is not FITS;
+    valid unless `score_failure` is set. `numbers`: the raw scores of all `vectors`, then the
+    normalized ones, each a row by slot; `scorers` are their policies. Filters and scores over
+    counters, `whole_scores` (policies whose `score_all` sees all feasible nodes) and their states
+    are for the cycle to add. `wanted` are the columns of entries that the pods name. `example` is
+    the pod that it was made for, `last_filter` the position of the last of the filters. `sibling`,
+    until the first update: a class whose pods differ only in what they want of nodes by name.
+    `nominated`: what the filters said of nodes with the pods that are nominated to them.
+    """
+
+    pre: PreFiltered
+    filters: Sequence[HookUse] = ()
+    scores: Sequence[HookUse] = ()
+    counted_filters: Sequence[CountedHook] = ()
+    counted_scores: Sequence[CountedHook] = ()
+    whole_scores: Sequence[HookUse] = ()
+    wanted: Sequence[WantedColumn] = ()
+    pre_score_failures: Sequence[PolicyFailure] = ()
+    codes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    vectors: list[ScoreVector] = field(default_factory=list)
+    scorers: tuple[EnabledPolicy, ...] = ()
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty((2, 0, 0), np.int64))
+    tables: list[Table] = field(default_factory=list)
+    filter_failures: dict[int, PolicyFailure] = field(default_factory=dict)
+    normalize_failure: PolicyFailure | None = None
+    history: object = None
+    generation: int = -1
+    image_generation: int = -1
+    membership: int = -1
+    last_filter: int = -1
+    example: Pod | None = None
+    sibling: "PodClass | None" = None
+    nominated: NominatedVerdicts = field(default_factory=NominatedVerdicts)
+    changes: HookChanges = field(default_factory=HookChanges)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the vectors."""
+        counted = sum(use.nbytes for use in (*self.counted_filters, *self.counted_scores))
+        tables = sum(table.codes.nbytes for table in self.tables)
+        own = self.codes.nbytes + self.totals.nbytes + self.nominated.codes.nbytes
+        own += sum(column.ids.nbytes for column in self.wanted)
+        return own + self.numbers.nbytes + counted + tables
+
+    @property
+    def term_bytes(self) -> int:
+        """Memory of the terms of its pods, in counters."""
+        hooks = (*self.counted_filters, *self.counted_scores)
+        return sum(use.nbytes for hook in hooks for use in hook.counters)
+
+    @property
+    def has_score_failures(self) -> bool:
+        """True if the totals cannot be used: a score or a normalisation failed somewhere."""
+        return self.normalize_failure is not None or any(v.failures for v in self.vectors)
+
+    @property
+    def totals_hold_for_subsets(self) -> bool:
+        """True if leaving out feasible nodes does not change the totals of the others."""
+        return all(v.constant or not v.use.normalizes for v in self.vectors)
+
+    def update(
+        self,
+        snapshot: Snapshot,
+        nodes: NodeColumns,
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
+        """Bring the vectors up to *snapshot*, to which *nodes* were brought before."""
+        for column in self.wanted:
+            column.follow(snapshot)
+        sibling, self.sibling = self.sibling, None
+        if sibling is not None and self._begin_as(sibling, snapshot, nodes, memo, normalizer):
+            return
+        touched = self._touched(snapshot, nodes)
+        if touched is None:
+            slots, gone = self._looked_through(snapshot, nodes)
+            self.changes.begin(self.filters, self.scores)
+            if len(slots) > FEW:
+                self._many(slots, EVERY_HOOK, gone, memo, normalizer)
+            elif len(slots) or gone:
+                self._few(dict.fromkeys(slots.tolist(), EVERY_HOOK), gone, memo, normalizer)
+        elif len(touched) > FEW:
+            slots = np.fromiter(touched, np.int64, len(touched))
+            mask = functools.reduce(operator.or_, touched.values())
+            self._many(slots, mask, (), memo, normalizer)
+        elif touched:
+            self._few(touched, (), memo, normalizer)
+        self.changes.catch_up()
+        self.history = snapshot.history
+        self.generation = snapshot.generation
+        self.image_generation = snapshot.image_generation
+        self.membership = nodes.membership
+
+    def _begin_as(
+        self,
+        sibling: "PodClass",
+        snapshot: Snapshot,
+        nodes: NodeColumns,
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> bool:
+        """Take over what *sibling* says, but of the nodes that have what either wants by name.
+
+        False, and nothing done, if something failed there.
+        """
+        sibling.update(snapshot, nodes, memo, normalizer)
+        if sibling.filter_failures or sibling.has_score_failures:
+            return False
+        self._restart_with(sibling.codes.copy(), sibling.totals.copy(), sibling.numbers.copy())
+        for vector, known in zip(self.vectors, sibling.vectors, strict=True):
+            vector.constant = known.constant
+        self.changes.begin(self.filters, self.scores)
+        differing = set().union(*(c.own_slots() for c in (*self.wanted, *sibling.wanted)))
+        slots = sorted(slot for slot in differing if self.codes.item(slot) != ABSENT)
+        if len(slots) > FEW:
+            self._many(np.array(slots), EVERY_HOOK, (), memo, normalizer)
+        elif slots:
+            self._few(dict.fromkeys(slots, EVERY_HOOK), (), memo, normalizer)
+        self.changes.catch_up()
+        self.history, self.membership = sibling.history, sibling.membership
+        self.generation, self.image_generation = sibling.generation, sibling.image_generation
+        return True
+
+    def forget(self) -> None:
+        """Look at every node again next time: a failure that was reported may not recur."""
+        self.generation = -1
+
+    # --- which slots, which hooks -------------------------------------------------------------
+
+    def _touched(self, snapshot: Snapshot, nodes: NodeColumns) -> dict[int, int] | None:
+        """By slot that some hook sees differently than before, the mask of the changed columns.
+
+        None if the columns alone do not say: nodes came or went, failures are to be
+        asked again, or too much happened.
+        """
+        if (
+            self.generation < 0
+            or nodes.membership != self.membership
+            or len(self.codes) != len(snapshot.infos)
+            or self.filter_failures
+            or any(vector.failures for vector in self.vectors)
+        ):
+            return None
+        touched = self.changes.touched()
+        if touched and self.pre.subset is not None:
+            return {s: bits for s, bits in touched.items() if self.codes.item(s) != ABSENT}
+        return touched
+
+    def _looked_through(
+        self, snapshot: Snapshot, nodes: NodeColumns
+    ) -> tuple[NDArray[np.int64], Sequence[int]]:
+        """The changed slots with a node of the class, and those without (now).
+
+        Starts from scratch if it is not known which slots changed.
+        """
+        size = len(snapshot.infos)
+        changed: Sequence[int] | None = None
+        if (
+            snapshot.continues(self.history, self.generation)
+            and len(self.codes) == size
+            and (
+                snapshot.image_generation == self.image_generation
+                or not look_beyond((*self.filters, *self.scores))
+            )
+        ):
+            changed = snapshot.changed_since(self.generation)
+        if changed is None:
+            self._restart(size)
+            return self._members(snapshot, nodes.present), ()
+        members, gone = self._changed_members(changed, snapshot, nodes.present)
+        return np.array(members, np.int64), gone
+
+    def _restart(self, size: int) -> None:
+        numbers = np.zeros((2, len(self.scores), size), np.int64)
+        numbers[0] = SCORE_NONE
+        codes, totals = np.full(size, ABSENT, np.int32), np.full(size, INFEASIBLE, np.int64)
+        self._restart_with(codes, totals, numbers)
+
+    def _restart_with(
+        self, codes: NDArray[np.int32], totals: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> None:
+        self.codes, self.totals, self.numbers = codes, totals, numbers
+        self.scorers = tuple(use.enabled for use in self.scores)
+        self.vectors = [ScoreVector(use, *self.numbers[:, k]) for k, use in enumerate(self.scores)]
+        self.filter_failures.clear()
+        self.normalize_failure = None
+
+    def _members(self, snapshot: Snapshot, present: NDArray[np.bool_]) -> NDArray[np.int64]:
+        if self.pre.subset is None:
+            return np.flatnonzero(present[: len(snapshot.infos)])
+        known = (snapshot.slot_of.get(name) for name in self.pre.subset)
+        slots = sorted({slot for slot in known if slot is not None and present[slot]})
+        return np.array(slots, np.int64)
+
+    def _changed_members(
+        self, changed: Sequence[int], snapshot: Snapshot, present: NDArray[np.bool_]
+    ) -> tuple[list[int], list[int]]:
+        """The changed slots that have a node of the class, and those that have none (now)."""
+        subset = self.pre.subset
+        members, gone = [], []
+        for slot in changed:
+            self.filter_failures.pop(slot, None)
+            for vector in self.vectors:
+                vector.failures.pop(slot, None)
+            info = snapshot.infos[slot]
+            if present[slot] and (subset is None or (info and info.name in subset)):
+                members.append(slot)
+            else:
+                gone.append(slot)
+        return members, gone
+
+    # --- a few slots -----------------------------------------------------------------------
+
+    def _few(
+        self,
+        touched: Mapping[int, int],
+        gone: Sequence[int],
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
+        """Look at a few slots in plain Python; by slot, *touched* has the changed columns.
+
+        After a placement one node has a new projection for several hooks; one trip for all of
+        them beats one for each.
+        """
+        moved = [False] * len(self.vectors)
+        for slot in gone:
+            self.codes[slot] = ABSENT
+            self._leave(slot, moved)
+        tables = self._current_tables(memo)
+        # 1. Ask what is not known; of nodes that were rejected, what filters say.
+        wants: dict[int, list[int]] = {}
+        todo = []
+        for slot, mask in touched.items():
+            before = self.codes.item(slot)
+            filters, scores = self.changes.hooks(mask if before == FITS else EVERY_HOOK)
+            todo.append((slot, before, filters, scores))
+            self._want(filters if before > FITS else (*filters, *scores), slot, wants)
+        self._ask(wants, memo)
+        # 2. The first filter that rejects. The others fit as before.
+        fitting = []
+        for slot, before, filters, scores in todo:
+            code = FITS
+            for place in filters:
+                table = tables[place]
+                projection = self.changes.column_of[place].ids.item(slot)
+                code = table.codes.item(projection)
+                if code != FITS:
+                    if code == FAILED:
+                        self.filter_failures[slot] = table.failures[projection]
+                    break
+            if code != before:
+                self.codes[slot] = code
+            if code == FITS:
+                fitting.append((slot, before == FITS, scores))
+                if before > FITS:
+                    self._want(scores, slot, wants)
+            elif before == FITS:
+                self._leave(slot, moved)
+        self._ask(wants, memo)
+        # 3. The scores of nodes that fit.
+        for slot, was_feasible, scores in fitting:
+            if not was_feasible:
+                self.totals[slot] = 0
+            for place in scores:
+                self._set_score(place, slot, was_feasible, moved)
+        for vector, has_moved in zip(self.vectors, moved, strict=True):
+            if has_moved:
+                self._renormalize(vector, normalizer)
+        for table in tables:
+            if table.failures:
+                memo.forget_transient(table)
+
+    def _want(self, places: Collection[int], slot: int, wants: dict[int, list[int]]) -> None:
+        """Note the node's projection for the hooks at *places* whose answer is not known."""
+        for place in places:
+            table = self.tables[place]
+            projection = self.changes.column_of[place].ids.item(slot)
+            if table.codes.item(projection) == (SCORE_UNKNOWN if table.is_score else UNKNOWN):
+                wants.setdefault(place, []).append(projection)
+
+    def _ask(self, wants: dict[int, list[int]], memo: VerdictMemo) -> None:
+        """Ask what is wanted in one round trip, and want nothing any more."""
+        if wants:
+            memo.fill_missing(
+                [
+                    (self.tables[place], self.changes.column_of[place], list(dict.fromkeys(ids)))
+                    for place, ids in wants.items()
+                ]
+            )
+            wants.clear()
+
+    def _set_score(self, place: int, slot: int, was_feasible: bool, moved: list[bool]) -> None:
+        k = place - len(self.filters)
+        vector, table = self.vectors[k], self.tables[place]
+        projection = vector.use.column.ids.item(slot)
+        value = table.codes.item(projection)
+        if value == SCORE_FAILED:
+            vector.failures[slot] = table.failures[projection]
+            value = SCORE_NONE
+        if was_feasible and vector.raw.item(slot) == value:
+            return
+        vector.raw[slot] = value
+        if not vector.use.normalizes:
+            counts = 0 if value == SCORE_NONE else value
+        elif vector.constant is not None and vector.constant[0] == value:
+            counts = vector.constant[1]
+        else:
+            moved[k] = True
+            return
+        before = vector.normal.item(slot) if was_feasible else 0
+        self.totals[slot] += (counts - before) * vector.use.enabled.weight
+        vector.normal[slot] = counts
+
+    def _leave(self, slot: int, moved: list[bool]) -> None:
+        """The node of *slot* is not feasible any more."""
+        if self.totals[slot] == INFEASIBLE:
+            return
+        self.totals[slot] = INFEASIBLE
+        for k, vector in enumerate(self.vectors):
+            vector.raw[slot] = SCORE_NONE
+            vector.normal[slot] = 0
+            moved[k] |= vector.use.normalizes and vector.constant is None
+
+    # --- many slots ------------------------------------------------------------------------
+
+    def _many(
+        self,
+        slots: NDArray[np.int64],
+        mask: int,
+        gone: Sequence[int],
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
+        """As `_few` with arrays: the hooks that *mask* is about look at all of *slots*."""
+        tables = self._current_tables(memo)
+        before = self.codes[slots]
+        kept, others = slots[before == FITS], slots[before != FITS]
+        filters, scores = self.changes.hooks(mask)
+        every_filter, _ = self.changes.hooks(EVERY_HOOK)
+        # 1. Ask what is not known. Scores of nodes that were rejected wait; so does everything of
+        #    many nodes that were never looked at: most may stop at the first filter.
+        asks_others = len(others) <= _ONE_TRIP
+        unseen = others[before[before != FITS] <= FITS] if asks_others else others[:0]
+        wants = []
+        for place, column in enumerate(self.changes.column_of):
+            is_filter = place < len(self.filters)
+            asked = [kept] if place in filters or place in scores else []
+            asked.append((others if asks_others else others[:0]) if is_filter else unseen)
+            ids = column.ids[asked[0] if len(asked) == 1 else np.concatenate(asked)]
+            if len(ids):
+                wants.append((tables[place], column, ids))
+        memo.fill(wants)
+        # 2. The first filter that rejects.
+        staying = self._filter(kept, filters)
+        fitting = self._filter(others, every_filter, None if asks_others else memo)
+        self.codes[fitting] = FITS
+        # 3. The scores. What left is not in any range any more.
+        moved: dict[int, ScoreVector] = {}
+        if len(staying):
+            self._rescore(staying, scores, moved)
+        without = others
+        if gone or len(staying) < len(kept):
+            away = np.array(gone, np.int64)
+            self.codes[away] = ABSENT
+            without = np.concatenate((kept[self.codes[kept] != FITS], others, away))
+        if len(without):
+            is_asked = asks_others and len(unseen) == len(others)
+            self._score(without, fitting, None if is_asked else memo, moved)
+        for table in tables:
+            if table.failures:
+                memo.forget_transient(table)
+        for vector in moved.values():
+            self._renormalize(vector, normalizer)
+
+    def _filter(
+        self, slots: NDArray[np.int64], places: Collection[int], memo: VerdictMemo | None = None
+    ) -> NDArray[np.int64]:
+        """Those of *slots* that the filters at *places* let pass; the codes of the others are set.
+
+        Without a *memo* all answers are known.
+        """
+        remaining = slots
+        for place in places:
+            if not len(remaining):
+                break
+            use, table = self.filters[place], self.tables[place]
+            ids = use.column.ids[remaining]
+            if memo is not None:
+                memo.fill([(table, use.column, ids)])
+            verdicts = table.codes[ids]
+            fits = verdicts == FITS
+            if np.count_nonzero(fits) == len(fits):
+                continue
+            self.codes[remaining[~fits]] = verdicts[~fits]
+            if table.failures:
+                for slot, i in zip(remaining.tolist(), ids.tolist(), strict=True):
+                    if table.codes[i] == FAILED:
+                        self.filter_failures[slot] = table.failures[i]
+            remaining = remaining[fits]
+        return remaining
+
+    def _raw(self, place: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the score at *place* says of *slots*, and its failures noted."""
+        table, vector = self.tables[place], self.vectors[place - len(self.filters)]
+        ids = vector.use.column.ids[slots]
+        values: NDArray[np.int64] = table.codes[ids]
+        if table.failures:
+            for slot, i in zip(slots.tolist(), ids.tolist(), strict=True):
+                if table.codes[i] == SCORE_FAILED:
+                    vector.failures[slot] = table.failures[i]
+            values = np.where(values == SCORE_FAILED, SCORE_NONE, values)
+        return values
+
+    def _rescore(
+        self, slots: NDArray[np.int64], places: Collection[int], moved: dict[int, ScoreVector]
+    ) -> None:
+        """Take new scores of nodes that were feasible and still are."""
+        for place in places:
+            vector = self.vectors[place - len(self.filters)]
+            values = self._raw(place, slots)
+            if vector.use.normalizes:
+                if not np.array_equal(vector.raw[slots], values):
+                    moved[place] = vector
+            else:
+                counts = np.where(values == SCORE_NONE, 0, values)
+                self.totals[slots] += (counts - vector.normal[slots]) * vector.use.enabled.weight
+                vector.normal[slots] = counts
+            vector.raw[slots] = values
+
+    def _score(
+        self,
+        slots: NDArray[np.int64],
+        feasible: NDArray[np.int64],
+        memo: VerdictMemo | None,
+        moved: dict[int, ScoreVector],
+    ) -> None:
+        """Scores of *slots*, of which *feasible* fit now; all hooks' gaps in one round trip.
+
+        Without a *memo* there are no gaps. The totals of other nodes change only with a
+        normalisation whose range moved.
+        """
+        first = len(self.filters)
+        columns = [use.column for use in self.scores]
+        if len(feasible) and memo is not None:
+            tables = self.tables[first:]
+            memo.fill([(t, c, c.ids[feasible]) for t, c in zip(tables, columns, strict=True)])
+        sums = np.zeros(len(feasible), np.int64)
+        for k, vector in enumerate(self.vectors):
+            before = vector.raw[slots]
+            vector.raw[slots] = SCORE_NONE
+            values = self._raw(first + k, feasible)
+            vector.raw[feasible] = values
+            if not vector.use.normalizes:
+                normal = np.where(values == SCORE_NONE, 0, values)
+            elif vector.constant is not None and bool((values == vector.constant[0]).all()):
+                normal = np.full(len(feasible), vector.constant[1])
+            else:
+                # As it was; if the raw scores changed, the whole vector is normalised again.
+                normal = vector.normal[feasible]
+                if not np.array_equal(before, vector.raw[slots]):
+                    moved[first + k] = vector
+            vector.normal[slots] = 0
+            vector.normal[feasible] = normal
+            sums += normal * vector.use.enabled.weight
+        self.totals[slots] = INFEASIBLE
+        self.totals[feasible] = sums
+
+    def _renormalize(self, vector: ScoreVector, normalizer: Normalizer) -> None:
+        """Take new raw scores of *vector* into the totals."""
+        feasible = np.flatnonzero(self.codes == FITS)
+        before = vector.normal[feasible]
+        self._normalize(vector, feasible, normalizer)
+        difference = vector.normal[feasible] - before
+        self.totals[feasible] += difference * vector.use.enabled.weight
+
+    def _normalize(
+        self, vector: ScoreVector, feasible: NDArray[np.int64], normalizer: Normalizer
+    ) -> None:
+        raw = vector.raw[feasible]
+        use = vector.use
+        answer = normalizer.normalize(use.enabled.instance, raw, reads_count=use.reads_count)
+        vector.constant = None
+        if isinstance(answer, PolicyFailure):
+            self.normalize_failure = answer
+            return
+        vector.normal[feasible] = answer
+        if len(raw) and not use.reads_count and raw.min() == raw.max():
+            vector.constant = raw.item(0), answer.item(0)
+
+    def _current_tables(self, memo: VerdictMemo) -> list[Table]:
+        """The table of every filter and score, large enough for all projections.
+
+        A class holds on to its tables: the memo may forget them, but not renumber them behind the
+        class's back: the epoch shows that.
+        """
+        tables, columns = self.tables, self.changes.column_of
+        if len(tables) != len(columns):
+            self.tables = [use.table(memo) for use in (*self.filters, *self.scores)]
+            return self.tables
+        for place, (table, column) in enumerate(zip(tables, columns, strict=True)):
+            if table.epoch != column.epoch or len(table.codes) < len(column.values):
+                uses = (*self.filters, *self.scores)
+                tables[place] = uses[place].table(memo)
+        return tables

@@ -1,0 +1,1 @@
+"""Words for decisions: why a node was rejected, and what would help."""

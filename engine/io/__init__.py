@@ -1,0 +1,1 @@
+"""What talks to the API server and to the rest of the world."""

@@ -1,0 +1,1 @@
+"""What people and other programs see: commands, pages, live answers, the extender."""

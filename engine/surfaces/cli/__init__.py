@@ -1,0 +1,1 @@
+"""The commands that serve: the scheduler, the extender, and what they need."""

@@ -1,0 +1,100 @@
+"""Dumps the cache and the queue to the log on SIGUSR2, as kube-scheduler's debugger does.
+
+Owns the comparison of the cache with what the watches report, and the lines of the dump. Read-only;
+it yields to decisions between lines.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
+
+import structlog
+
+from engine.core.caching.cache import Cache
+from engine.core.model.node import Node
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.pod import Pod
+from engine.core.queueing.scheduling_queue import SchedulingQueue
+
+log = structlog.get_logger(component="dump")
+
+# Lines between two yields to other tasks: a few milliseconds.
+_LINES_PER_TURN: Final = 32
+# Names in one line; the rest is a number.
+_MOST_NAMES: Final = 100
+
+
+def mismatches(
+    cache: Cache, nodes: Iterable[Node], pods: Iterable[Pod]
+) -> dict[str, dict[str, list[str]]]:
+    """Where the cache differs from *nodes* and *pods*, which are all that the watches reported.
+
+    By `nodes` and `pods`: the names that are `missed` by the cache, and those `redundant` in it.
+    Assumed pods are in the cache alone for a while. Empty if nothing differs.
+    """
+    reported_nodes = {node.name for node in nodes}
+    reported_pods = {pod.uid: pod.key for pod in pods if pod.node_name}
+    cached = list(cache.infos())
+    cached_nodes = {info.name for info in cached if info.node is not None}
+    cached_pods = {pod.uid: pod.key for info in cached for pod in info.pods.values()}
+    found = {
+        "nodes": {
+            "missed": sorted(reported_nodes - cached_nodes),
+            "redundant": sorted(cached_nodes - reported_nodes),
+        },
+        "pods": {
+            "missed": sorted(key for uid, key in reported_pods.items() if uid not in cached_pods),
+            "redundant": sorted(
+                key
+                for uid, key in cached_pods.items()
+                if uid not in reported_pods and not cache.is_assumed(uid)
+            ),
+        },
+    }
+    return {kind: names for kind, names in found.items() if any(names.values())}
+
+
+async def dump(
+    cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]
+) -> None:
+    """Log what differs, every node with its pods, and every pod of the queue."""
+    for kind, names in mismatches(cache, nodes, pods).items():
+        log.warning(
+            "Cache mismatch",
+            kind=kind,
+            missed=_shortened(names["missed"]),
+            redundant=_shortened(names["redundant"]),
+        )
+    for number, (message, words) in enumerate(chain(_of_nodes(cache), _of_queue(queue))):
+        log.info(message, **words)
+        if number % _LINES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    log.info("Dump ended", nodes=cache.node_count, assumed=cache.assumed_count, **queue.counts())
+
+
+def _of_nodes(cache: Cache) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    infos: list[NodeInfo] = sorted(cache.infos(), key=lambda info: info.name)
+    for info in infos:
+        yield (
+            "Dump of cached NodeInfo",
+            {
+                "node": info.name,
+                "is_known": info.node is not None,
+                "generation": info.generation,
+                "requested": dict(info.requested),
+                "pods": _shortened([pod.key for pod in info.pods.values()]),
+                "assumed": [pod.key for pod in info.pods.values() if cache.is_assumed(pod.uid)],
+            },
+        )
+
+
+def _of_queue(queue: SchedulingQueue) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key in sorted(queue.keys()):
+        if described := queue.describe(key):  # it may have gone meanwhile
+            yield "Dump of scheduling queue", described
+
+
+def _shortened(names: list[str]) -> list[str]:
+    rest = len(names) - _MOST_NAMES
+    return names if rest <= 0 else [*names[:_MOST_NAMES], f"... and {rest} more"]

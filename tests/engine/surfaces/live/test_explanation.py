@@ -1,0 +1,567 @@
+"""An explanation says what the engine decides, and what it promises comes true."""
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.core.caching.cache import Cache
+from engine.core.caching.snapshot import Snapshot
+from engine.core.model.pod import Pod
+from engine.core.queueing.hints import INTERESTS, Hints
+from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.explaining.remedies import amount_text, bytes_text, shortfall
+from engine.explaining.verdict_table import VerdictTable, ask_each
+from engine.files.cluster_file import Cluster
+from engine.files.world import World
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.surfaces.live.answers import PodAnswer
+from engine.surfaces.live.on_a_copy import explain_on_a_copy
+from engine.surfaces.live.rules import Rules
+from tests.profiles import default_bundle, default_evaluator
+
+POLICY = '''"""Keeps pods off nodes of the wrong colour."""
+
+_WANT = "node(s) had the colour %s"
+
+def filter(pod, node):
+    colour = node.labels.get("colour", "none")
+    return None if colour == "red" else _WANT % colour
+
+def score(pod, node):
+    return len(node.name)
+'''
+
+
+GPU = "nvidia.com/gpu"
+
+
+def node(name: str, cpu: int = 4, **more: Any) -> dict[str, Any]:
+    labels, spec = more.get("labels", {}), {"taints": more.get("taints", [])}
+    spec["unschedulable"] = more.get("cordoned", False)
+    room = {"cpu": f"{cpu}", "memory": "8Gi", "pods": f"{more.get('pods', 10)}"}
+    if gpus := more.get("gpus", 0):
+        room[GPU] = f"{gpus}"
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": room},
+    }
+
+
+def pod(name: str = "p", cpu: str = "1", gpus: int = 0, **spec: Any) -> dict[str, Any]:
+    limits = {GPU: f"{gpus}"} if gpus else {}
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu, **limits}, "limits": limits}}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def explained(
+    nodes: list[dict[str, Any]],
+    wanted: dict[str, Any],
+    others: list[dict[str, Any]] | None = None,
+    bundle: Bundle | None = None,
+    **words: Any,
+) -> PodAnswer:
+    cluster = Cluster(nodes=nodes, pods=others or [])
+    evaluator = default_evaluator() if bundle is None else InProcessEvaluator(bundle.program)
+    asked = cluster.pod_of(wanted)
+    return explain_on_a_copy(bundle or default_bundle(), evaluator, cluster.world(), asked, **words)
+
+
+def asked_each(asked: Pod, snapshot: Snapshot) -> VerdictTable:
+    scheduler = Scheduler(default_bundle(), default_evaluator())
+    return ask_each(scheduler, asked, snapshot, Nominator())
+
+
+# --- the table ------------------------------------------------------------------------------
+
+TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+_nodes = st.lists(
+    st.fixed_dictionaries(
+        {
+            "cpu": st.integers(1, 4),
+            "labels": st.sampled_from([{}, {"disk": "ssd"}, {"disk": "hdd"}]),
+            "taints": st.sampled_from([[], [TAINT]]),
+            "cordoned": st.booleans(),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+_pods = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from(["500m", "1", "2500m", "9"]),
+        "nodeSelector": st.sampled_from([{}, {"disk": "ssd"}]),
+    }
+)
+
+
+def _world(shapes: list[dict[str, Any]], taken: int) -> tuple[list[dict[str, Any]], World]:
+    nodes = [node(f"n{i}", **shape) for i, shape in enumerate(shapes)]
+    others = [pod(f"o{i}", "500m", nodeName=f"n{i % len(nodes)}") for i in range(taken)]
+    return nodes, Cluster(nodes=nodes, pods=others).world()
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
+def test_asking_each_policy_alone_agrees_with_the_decision(
+    shapes: list[dict[str, Any]], wanted: dict[str, Any], taken: int
+) -> None:
+    _, world = _world(shapes, taken)
+    asked = Pod.from_plain(pod(**wanted))
+    table = asked_each(asked, world.snapshot)
+    decided = Scheduler(default_bundle(), default_evaluator()).explain(asked, world.snapshot)
+    assert not table.failures
+    assert set(decided.feasible) == {n for n in table.nodes if not table.rejectors_of(n)}
+    for name, status in decided.rejected.items():
+        assert table.rejectors_of(name)[0] == status.plugin
+        assert table.rejections[status.plugin][name] == status
+
+
+@pytest.mark.slow("compares much")
+@settings(max_examples=60, deadline=None)
+@given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
+def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
+    shapes: list[dict[str, Any]], wanted: dict[str, Any], taken: int
+) -> None:
+    nodes, world = _world(shapes, taken)
+    asked = Pod.from_plain(pod(**wanted))
+    table = asked_each(asked, world.snapshot)
+    for i, shape in enumerate(nodes):
+        info = world.snapshot.info(f"n{i}")
+        assert info is not None
+        lacking = shortfall(asked, info)
+        assert bool(lacking) == (f"n{i}" in table.rejections["NodeResourcesFit"])
+        for more, is_enough in ((0, True), (-1, False)) if lacking else ():
+            room = shape["status"]["allocatable"]
+            millis = int(room["cpu"]) * 1000 + lacking["cpu"] + more
+            grown = {**shape, "status": {"allocatable": {**room, "cpu": f"{millis}m"}}}
+            others = [p.manifest for p in info.pods.values()]
+            again = Cluster(nodes=[grown]).world()
+            for one in others:
+                again.cache.add_pod(Pod.from_manifest(one))
+            snapshot = again.cache.snapshot()
+            result = asked_each(asked, snapshot)
+            assert (not result.rejections["NodeResourcesFit"]) == is_enough
+
+
+# --- what is said ----------------------------------------------------------------------------
+
+
+def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
+    nodes = [
+        node("small", cpu=2, labels={"disk": "ssd"}),
+        node("hdd", cpu=8, labels={"disk": "hdd"}),
+        node("tainted", cpu=8, labels={"disk": "ssd"}, taints=[TAINT]),
+        node("cordoned", cpu=8, labels={"disk": "ssd"}, cordoned=True),
+        node("hopeless", cpu=2, taints=[TAINT]),
+    ]
+    got = explained(nodes, pod(cpu="2500m", nodeSelector={"disk": "ssd"}), asked=["hopeless"])
+    assert (got.outcome, got.feasible, got.nodes) == ("unschedulable", 0, 5)
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["NodeResourcesFit", "small lacks 500m cpu"] == 1
+    assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
+    assert answer["NodeAffinity", "nodes do not meet `disk=ssd`"] == 1
+    assert answer["NodeUnschedulable", "uncordon cordoned"] == 1
+    # The kubelet would refuse the pod.
+    assert ("NodeResourcesFit", "leave this policy out") not in answer
+    assert answer["TaintToleration", "leave this policy out"] == 1
+    assert got.asked[0].rejections == {
+        "TaintToleration": ("node(s) had untolerated taint(s)",),
+        "NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",),
+        "NodeResourcesFit": ("Insufficient cpu",),
+    }
+    taints = next(v for v in got.policies if v.policy == "TaintToleration")
+    assert (taints.rejects, taints.decides, taints.fits) == (2, 1, 3)
+    assert "taints of a Node changed" in taints.waits_for
+    source = taints.groups[0].source
+    file, _, line = source.rpartition(":")
+    assert "untolerated taint" in default_bundle().files[file].splitlines()[int(line) - 1]
+
+
+def test_a_cordon_with_its_taint_is_one_thing_to_lift() -> None:
+    """As a cluster has it: two policies reject the node, and neither was said to be enough."""
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    nodes = [
+        node("cordoned", taints=[cordon], cordoned=True),
+        node("tainted-too", taints=[cordon, TAINT], cordoned=True),
+        node("full", cpu=0, taints=[cordon], cordoned=True),
+    ]
+    got = explained(nodes, pod())
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["NodeUnschedulable", "uncordon cordoned"] == 1
+    only, both = {"effect": "NoSchedule", "key": cordon["key"], "operator": "Exists"}, TAINT["key"]
+    tolerated = f"tolerate `{cordon['key']}:NoSchedule`"
+    assert answer["TaintToleration", tolerated] == 1
+    # Who tolerates both tolerates the one: it was said of a single node.
+    assert answer["TaintToleration", f"tolerate `gpu=yes:NoSchedule` and {tolerated[9:]}"] == 2
+    assert not any(text == "leave this policy out" for _, text in answer)
+    # And it is so.
+    assert explained([node("cordoned"), *nodes[1:]], pod()).feasible == 1
+    assert explained(nodes, pod(tolerations=[only])).feasible == 1
+    exists = [only, {"key": both, "operator": "Exists"}]
+    assert explained(nodes, pod(tolerations=exists)).feasible == 2
+
+
+def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
+    required = {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+        ]
+    }
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    got = explained([node("n"), node("m")], pod(affinity=affinity))
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
+
+
+def test_a_gpu_pod_is_not_sent_to_nodes_without_gpus() -> None:
+    """Nodes without a GPU were said to lack 8, and those with some were not named."""
+    nodes = [
+        *(node(f"cpu-{number}", cpu=8) for number in range(3)),
+        node("gpu-full", cpu=8, gpus=8),
+        node("gpu-small", cpu=8, gpus=4),
+        node("gpu-tainted", cpu=8, gpus=8, taints=[TAINT]),
+    ]
+    there = pod("other", "1", gpus=6, nodeName="gpu-full")
+    got = explained(nodes, pod(cpu="1", gpus=8), [there])
+    texts = [r.text for r in got.remedies]
+    assert f"gpu-full lacks 6 {GPU}" in texts
+    assert "tolerate `gpu=yes:NoSchedule`" in texts
+    assert not any("cpu-" in text for text in texts)
+    assert (got.reason, got.node_helps) == ("InsufficientResources", True)
+    assert got.node_shape == f"1 cpu and 8 {GPU}"
+    assert got.next_step == "lower the pod's requests, free capacity, or add a node"
+
+
+def test_a_request_beyond_every_node_says_what_shape_of_node_would_do() -> None:
+    """It was told to free capacity, and that a node like those with 16 cores helps one with 111."""
+    nodes = [node("small", cpu=8), node("large", cpu=16)]
+    got = explained(nodes, pod(cpu="111"))
+    assert got.node_shape == "111 cpu"
+    assert got.next_step == "lower the pod's requests, or add a node that offers 111 cpu"
+    texts = [r.text for r in got.remedies]
+    assert "it asks for 111 cpu, and the largest of these nodes, large, has 16 cpu" in texts
+    got = explained(nodes, pod(cpu="1", gpus=2))
+    assert f"it asks for 2 {GPU}, which no node has" in [r.text for r in got.remedies]
+    assert not any(" lacks " in r.text for r in got.remedies)
+
+
+def test_full_nodes_that_lack_a_gpu_lack_a_gpu() -> None:
+    """The reason was `TooManyPods`, the first in the list of most nodes, and so was the advice."""
+    nodes = [node(f"n{number}", cpu=8, pods=1 if number < 3 else 10) for number in range(5)]
+    others = [pod(f"o{number}", "1", nodeName=f"n{number}") for number in range(3)]
+    got = explained(nodes, pod(cpu="1", gpus=1), others)
+    assert got.reason == "InsufficientResources"
+    # The text stays kube-scheduler's.
+    assert "0/5 nodes are available: 3 Too many pods, 5 Insufficient nvidia.com/gpu" in got.message
+    assert got.next_step == f"lower the pod's requests, or add a node that offers 1 cpu and 1 {GPU}"
+
+
+NAME = {"key": "metadata.name", "operator": "NotIn", "values": ["n"]}
+SSD = {"key": "disk", "operator": "In", "values": ["ssd", "hdd"]}
+NO_DISK = {"key": "disk", "operator": "DoesNotExist"}
+BIG = {"key": "size", "operator": "Gt", "values": ["9"]}
+SMALL = {"key": "size", "operator": "Lt", "values": ["11"]}
+NOT_TEN = {"key": "size", "operator": "NotIn", "values": ["10"]}
+# Trying each value with each other took minutes.
+CROWD = [
+    {"key": "disk", "operator": "Exists"},
+    {"key": "disk", "operator": "NotIn", "values": [str(number) for number in range(5000)]},
+]
+
+
+def required(**term: Any) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "term", "want"),
+    [
+        pytest.param({}, {"matchFields": [NAME]}, 0, id="the name of another node"),
+        pytest.param({"disk": "nvme"}, {"matchExpressions": [SSD]}, 0, id="two values of a label"),
+        pytest.param({}, {"matchExpressions": [SSD, NO_DISK]}, 0, id="a label and none"),
+        pytest.param({"disk": "ssd"}, {"matchExpressions": [SSD, BIG]}, 1, id="what labels can do"),
+        pytest.param({}, {"matchExpressions": [BIG, SMALL]}, 1, id="a number between two"),
+        pytest.param({}, {"matchExpressions": [BIG, SMALL, NOT_TEN]}, 0, id="no number is left"),
+        pytest.param({}, {"matchExpressions": [NO_DISK, *CROWD]}, 0, id="thousands of values"),
+    ],
+)
+def test_what_no_label_can_bring_about_does_not_help(
+    selector: dict[str, str], term: dict[str, Any], want: int
+) -> None:
+    """It was counted as if a label would do."""
+    got = explained([node("n")], pod(nodeSelector=selector, affinity=required(**term)))
+    reported = [r.nodes for r in got.remedies if r.text.startswith("nodes do not meet")]
+    assert reported == [want]
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.mark.parametrize(("zone", "rejected"), [("a", 0), ("b", 2)])
+def test_a_placed_pod_is_decided_without_the_labels_of_its_node(zone: str, rejected: int) -> None:
+    """The API server had given it the labels, so that it was explained as another pod."""
+    text = f"""
+def filter(pod, node):
+    return "it has a zone" if "{ZONE}" in pod.labels else None
+"""
+    nodes = [node("n", labels={ZONE: "a"}), node("other", labels={ZONE: "b"})]
+    there = pod() | {"metadata": {"name": "p", "labels": {"app": "web", ZONE: zone}}}
+    got = explained(nodes, there, bundle=build_bundle({"own.star": text}), placed_on="n")
+    assert [one.rejects for one in got.policies if one.policy == "own"] == [rejected]
+
+
+def test_capacity_that_is_kept_for_others_is_lacking() -> None:
+    """The room of a promised pod was taken for free, so what lacks was too little, or nothing."""
+    urgent = {**pod("urgent", cpu="3", priority=10), "status": {"nominatedNodeName": "n"}}
+    urgent["metadata"] = {"name": "urgent", "uid": "urgent"}
+    got = explained([node("n")], pod(cpu="2"), pending=[Cluster().pod_of(urgent, unplaced=False)])
+    assert "n lacks 1 cpu" in [r.text for r in got.remedies]
+
+
+def test_nodes_that_a_pre_filter_leaves_out_are_rejected_by_it() -> None:
+    """A pod of a DaemonSet names its node. Others looked as if only room were missing there."""
+    name = {"key": "metadata.name", "operator": "In", "values": ["own"]}
+    nodes = [node("own", taints=[TAINT]), node("other", cpu=1)]
+    got = explained(nodes, pod(cpu="2", affinity=required(matchFields=[name])), asked=["other"])
+    answer = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
+    assert answer["NodeResourcesFit", "other lacks 1 cpu"] == 0
+    assert got.asked[0].rejections == {
+        "NodeAffinity": ("node(s) didn't satisfy plugin(s) [NodeAffinity]",),
+        "NodeResourcesFit": ("Insufficient cpu",),
+    }
+
+
+def test_a_pod_learns_which_policy_keeps_its_victims() -> None:
+    text = 'def victim_key(pod):\n    return None if pod.name == "kept" else 0\n'
+    bundle = build_bundle({"keeps.star": text})
+    weak = [pod(name, "2", nodeName=name, priority=0) for name in ("kept", "peer")]
+    weak[1]["spec"]["priority"] = 50
+    world = Cluster(nodes=[node("kept", cpu=2), node("peer", cpu=2)], pods=weak).world()
+    asked = Pod.from_plain(pod(cpu="2", priority=50))
+    got = explain_on_a_copy(bundle, InProcessEvaluator(bundle.program), world, asked)
+    sentence = "node(s) would fit only without pods that are never evicted"
+    assert got.message.endswith(
+        f"0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 {sentence}."
+    )
+    assert any(one.startswith(f"`{sentence}`: ") for one in got.words)
+    answer = {r.policy: (r.text, r.nodes) for r in got.remedies}
+    assert answer["keeps"] == (
+        "evict pods of lower priority that it protects: victim_key returns None",
+        1,
+    )
+
+
+def test_a_pod_that_fits_learns_what_made_the_difference() -> None:
+    got = explained([node("empty"), node("used")], pod(), [pod("o", "2", nodeName="used")])
+    assert (got.outcome, got.node) == ("placed", "empty")
+    first, second = got.ranking
+    assert (first.node, first.place, second.place) == ("empty", 1, 2)
+    assert f"{first.total - second.total} more than `used`" in got.why[0]
+    gaps = {p: s.weighted - second.scores[p].weighted for p, s in first.scores.items()}
+    assert sum(gaps.values()) == first.total - second.total
+    widest = max(gaps, key=lambda policy: abs(gaps[policy]))
+    assert got.why[1] == f"{widest} favors it: {gaps[widest]:+d}"
+    assert not got.remedies
+
+
+def test_a_tie_is_reported_as_one() -> None:
+    got = explained([node("a"), node("b")], pod())
+    assert [row.place for row in got.ranking] == [1, 1]
+    assert got.ranking[0].node == got.node
+    assert "2 nodes have the highest total" in got.why[0]
+
+
+def test_a_pod_that_could_preempt_learns_whom() -> None:
+    got = explained([node("n")], pod(cpu="3", priority=10), [pod("weak", "2", nodeName="n")])
+    assert got.outcome == "unschedulable"
+    assert got.preemption is not None
+    assert (got.preemption.outcome, got.preemption.node) == ("would_evict", "n")
+    assert [victim.pod for victim in got.preemption.victims] == ["default/weak"]
+    assert [one.node for one in got.preemption.candidates] == ["n"]
+
+
+def test_a_gated_pod_says_which_policy_gates_it() -> None:
+    got = explained([node("n")], pod(schedulingGates=[{"name": "later"}]))
+    assert got.outcome == "gated"
+    assert "SchedulingGates" in got.message
+
+
+def test_capacity_that_another_pod_is_nominated_for_is_taken() -> None:
+    nominated = Pod.from_plain(
+        {**pod("first", "3", priority=5), "status": {"nominatedNodeName": "n"}}
+    )
+    assert explained([node("n")], pod(cpu="2")).outcome == "placed"
+    assert explained([node("n")], pod(cpu="2"), pending=[nominated]).outcome == "unschedulable"
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "def pre_score(pod): return 1 // 0",
+        "def score(pod, node): return 1 // 0",
+        "def tie_key(pod, node): return [1 // 0]",
+    ],
+)
+def test_a_pod_with_a_nomination_needs_no_score(hook: str) -> None:
+    """It was said to lose by scores, which a scheduler ignores for a nominated pod."""
+    bundle = build_bundle({"broken.star": f"{hook}\n"})
+    evaluator = InProcessEvaluator(bundle.program)
+    nodes = [node("a"), node("b")]
+    nominated = Pod.from_plain({**pod(), "status": {"nominatedNodeName": "b"}})
+    got = explain_on_a_copy(bundle, evaluator, Cluster(nodes=nodes).world(), nominated)
+    assert (got.outcome, got.node) == ("placed", "b")
+    assert got.why == (
+        "the pod is nominated to `b` (status.nominatedNodeName), whatever the scores",
+    )
+    assert explained(nodes, pod(), bundle=bundle).outcome == "failed"
+    decision = Scheduler(bundle, evaluator).schedule(
+        nominated, Cluster(nodes=nodes).world().snapshot
+    )
+    assert decision.node == "b"
+
+
+def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() -> None:
+    bundle = build_bundle({"colour.star": POLICY})
+    nodes = [node("a", labels={"colour": "blue"}), node("b")]
+    got = explained(nodes, pod(), bundle=bundle)
+    colour = next(v for v in got.policies if v.policy == "colour")
+    assert {group.reason: group.source for group in colour.groups} == {
+        "node(s) had the colour blue": "colour.star:3",
+        "node(s) had the colour none": "colour.star:3",
+    }
+    assert [(group.example, group.read) for group in colour.groups] == [
+        ("a", {"labels": {"colour": "blue"}}),
+        ("b", {"labels": {}}),
+    ]
+    assert "Node changed" in colour.waits_for
+    assert "placed pod deleted" not in colour.waits_for
+    assert {r.text: r.nodes for r in got.remedies if r.policy == "colour"} == {
+        "leave this policy out": 2
+    }
+
+
+def test_a_pod_that_waits_in_permit_says_so() -> None:
+    """Only "not called here" was reported, although the pod itself says what it waits for."""
+    answer = "waiting on node `a` for policy `mine`, 30s at most: the licence"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "WaitingOnPermit"}
+    waiting = {**pod(), "status": {"conditions": [{**condition, "message": answer}]}}
+    got = explained([node("a")], waiting)
+    assert f"a scheduler has a node for it and reports: {answer}" in got.notes
+
+
+def test_a_pod_that_is_throttled_says_so() -> None:
+    """Alone it fits, and nothing but its condition tells why it is not tried."""
+    answer = "throttled: filter() of policy `mine` took too long for other pods"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Throttled"}
+    got = explained(
+        [node("a")], {**pod(), "status": {"conditions": [condition | {"message": answer}]}}
+    )
+    assert got.outcome == "placed"
+    assert f"a scheduler does not try it for now and reports: {answer}" in got.notes
+
+
+@pytest.mark.parametrize(
+    ("hook", "want"),
+    [
+        ('def filter(pod, node):\n    return "no" if pod.labels.get("a") else "never"', True),
+        ('def filter(pod, node):\n    return "no" if node.labels.get("a") else "never"', False),
+    ],
+    ids=["of the pod", "of the node"],
+)
+def test_a_change_of_the_pod_is_waited_for_where_it_is_read(hook: str, want: bool) -> None:
+    """A label of the pod made it fit at once, and was not told."""
+    got = explained([node("a")], pod(), bundle=build_bundle({"mine.star": f"{hook}\n"}))
+    mine = next(policy for policy in got.policies if policy.policy == "mine")
+    assert ("the pod itself changed" in mine.waits_for) is want
+
+
+GATE = """
+def group_of(pod):
+    return gang("job", min_count = 3)
+
+def pre_enqueue(pod, group):
+    return "too few" if group != None and group.pod_count < group.min_count else None
+"""
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_the_group_of_a_pod_is_seen_by_its_gate(others: int) -> None:
+    """A pod was said to fit that a scheduler keeps out until its group is there."""
+    bundle = build_bundle({"gate.star": GATE})
+    cluster = Cluster(nodes=[node("a")], pods=[pod("placed", nodeName="a")])
+    waiting = [Pod.from_plain(pod(f"w{number}")) for number in range(others)]
+    got = explain_on_a_copy(
+        bundle,
+        InProcessEvaluator(bundle.program),
+        cluster.world(),
+        waiting[0],
+        pending=waiting,
+    )
+    want = ("placed", "") if others == 2 else ("gated", "gated by policy `gate`: too few")
+    assert (got.outcome, got.message) == want
+
+
+def test_a_policy_that_fails_is_named() -> None:
+    bundle = build_bundle({"broken.star": "def filter(pod, node):\n    return 1 // 0\n"})
+    got = explained([node("a")], pod(), bundle=bundle)
+    assert got.outcome == "failed"
+    assert any("broken.star:2" in text for text in got.failures)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "want"),
+    [
+        ("cpu", 500, "500m cpu"),
+        ("cpu", 2000, "2 cpu"),
+        ("memory", 3 << 29, "1.5Gi memory"),
+        ("nvidia.com/gpu", 2, "2 nvidia.com/gpu"),
+        ("pods", 1, "1 pods"),
+    ],
+)
+def test_amounts_are_written_as_people_write_them(resource: str, amount: int, want: str) -> None:
+    assert amount_text(resource, amount) == want
+
+
+def test_bytes_keep_their_size() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1024, 1 << 40)] == ["0", "1023", "1Ki", "1Ti"]
+    assert [bytes_text(n << 20) for n in (12, 1250, 12_650)] == ["12Mi", "1.22Gi", "12.4Gi"]
+
+
+@given(st.integers(0, 1 << 60))
+def test_what_lacks_is_never_said_to_be_less(amount: int) -> None:
+    """Rounded to the nearest, what was said to be enough was not."""
+    text = bytes_text(amount, is_least=True)
+    digits = text.rstrip("KMGTPi")
+    size = 1024 ** ["", "Ki", "Mi", "Gi", "Ti", "Pi"].index(text.removeprefix(digits))
+    assert amount <= Fraction(digits) * size <= amount * Fraction(101, 100)
+
+
+def test_of_many_nodes_those_that_lack_least_are_named() -> None:
+    """Beyond some nodes they are picked by arrays, which must pick the same."""
+    nodes = [node(f"n{number:03d}", cpu=2 + (number == 70)) for number in range(100)]
+    others = [pod(f"o{number:03d}", "1", nodeName=f"n{number:03d}") for number in range(0, 100, 2)]
+    got = explained(nodes, pod(cpu="4"), others)
+    lacks = [r.text for r in got.remedies if " lacks " in r.text]
+    assert lacks[0] == "n001 lacks 2 cpu"
+    assert {text.partition(" ")[2] for text in lacks} == {"lacks 2 cpu"}
+    alone = explained(nodes, pod(cpu="2500m"), others)
+    lacks = [r.text for r in alone.remedies if " lacks " in r.text]
+    assert lacks == ["n001 lacks 500m cpu", "n003 lacks 500m cpu", "n005 lacks 500m cpu"]
+
+
+def test_every_event_that_a_plugin_waits_for_has_words() -> None:
+    bundle = default_bundle()
+    rules = Rules(bundle, Hints.of(bundle, Cache()))
+    said = [words for policy in INTERESTS for words in rules.waits_for(policy)]
+    assert {"Node added", "taints of a Node changed", "placed pod deleted"} <= set(said)
+    assert not [words for words in said if re.search("Update|Add$|Delete$", words)]

@@ -1,0 +1,648 @@
+"""The live answers of a scheduler on the embedded API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from devkit.cluster import DevCluster
+from engine.app import App
+from engine.io.leader_election import LeaseSettings
+from engine.rollout.measures import ShadowMeasures
+from engine.rollout.status import RolloutStatus
+from engine.surfaces.live.answers import (
+    Leader,
+    NodesPage,
+    PodAnswer,
+    PoliciesPage,
+    QueuePage,
+    Refusal,
+    RolloutPage,
+    Score,
+)
+from engine.surfaces.live.queue_page import QueueFilter
+from tests.engine.app.harness import config_map, edit, namespace, scheduler
+from tests.live import node, pod
+from tests.waiting import eventually
+
+POLICY = '''"""Keeps pods off nodes of the wrong colour."""
+
+def filter(pod, node):
+    if node.labels.get("colour") == pod.labels.get("colour"):
+        return None
+    return unresolvable("node(s) had another colour")
+'''
+
+
+class Everybody:
+    """Sees everything, as the local listener's caller."""
+
+    is_local = True
+
+    async def may_read(self, namespace: str) -> bool:
+        return True
+
+    async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
+        return frozenset(namespaces)
+
+
+class OfOneNamespace:
+    """Sees the pods of one namespace."""
+
+    is_local = False
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    async def may_read(self, namespace: str) -> bool:
+        return namespace == self.namespace
+
+    async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
+        return frozenset(namespaces) & {self.namespace}
+
+
+ALL = Everybody()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as running:
+        running.create(namespace())
+        yield running
+
+
+async def queue(app: App, viewer: Any = ALL, **query: str) -> QueuePage:
+    status, page = await app.live.queue(viewer, query)
+    assert status == 200, page
+    assert isinstance(page, QueuePage)
+    return page
+
+
+async def explain(app: App, name: str, viewer: Any = ALL, **query: str) -> PodAnswer:
+    status, answer = await app.live.explain(viewer, query, "default", name)
+    assert status == 200, answer
+    assert isinstance(answer, PodAnswer)
+    return answer
+
+
+async def settled(app: App, waiting: int) -> None:
+    """Until so many pods were tried and wait."""
+
+    def is_settled() -> bool:
+        counts = app.queue.counts()
+        return counts["active"] == 0 and counts["unschedulable"] + counts["backoff"] >= waiting
+
+    await eventually(is_settled)
+    app.queue.flush()
+
+
+async def test_equal_pods_are_one_row(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        for number in range(300):
+            cluster.create(pod(f"big-{number}", cpu="9"))
+        cluster.create(pod("other", cpu="8"))
+        await settled(app, 301)
+        page = await queue(app, place="unschedulable")
+        assert (page.total_rows, page.total_pods) == (2, 301)
+        rows = {row.pods: row for row in page.rows}
+        big = rows[300]
+        assert (big.reason, big.node_helps, big.policies) == (
+            "InsufficientResources", True, ("NodeResourcesFit",),
+        )  # fmt: skip
+        assert big.message.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+        assert "Node added" in big.waits_for
+        assert big.attempts >= 1
+        assert big.next_try_at is not None
+        assert len(big.names) == 10
+        assert page.counts.unschedulable == 301
+        # In steps of a few pods, between which decisions are made.
+        steps = app.live._rows.page(QueueFilter(), Leader())
+        assert sum(1 for _ in steps) >= 301 / 128
+        # A page at a time, and each row once.
+        first = await queue(app, limit="1")
+        second = await queue(app, limit="1", **{"continue": first.next or ""})
+        assert second.next is None
+        assert {first.rows[0].row_id, second.rows[0].row_id} == {row.row_id for row in page.rows}
+
+
+async def test_rows_are_filtered(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        cluster.create(pod("gated", schedulingGates=[{"name": "later"}]))
+        await settled(app, 1)
+        await eventually(lambda: app.queue.counts()["gated"] == 1)
+
+        async def names(**query: str) -> list[str]:
+            return [row.example for row in (await queue(app, **query)).rows]
+
+        assert await names() == ["default/big", "default/gated"]
+        assert await names(place="gated") == ["default/gated"]
+        assert await names(reason="InsufficientResources") == ["default/big"]
+        assert await names(policy="SchedulingGates") == ["default/gated"]
+        assert await names(namespace="elsewhere") == []
+        assert await names(profile="default-scheduler") == await names()
+        elsewhere = await queue(app, OfOneNamespace("elsewhere"))
+        assert elsewhere.rows == ()
+        status, _ = await app.live.explain(OfOneNamespace("elsewhere"), {}, "default", "big")
+        assert status == 403
+
+
+async def test_a_pod_that_fits_nowhere_is_explained_with_the_line_of_the_policy(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(config_map({"colour.star": POLICY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        for name, shade in (("a", "blue"), ("b", "blue"), ("c", "green")):
+            cluster.create(node(name, labels={"colour": shade}))
+        cluster.create(pod("red", labels={"colour": "red"}))
+        await settled(app, 1)
+        got = await explain(app, "red")
+        assert (got.outcome, got.source, got.node) == ("unschedulable", "decided", "")
+        assert got.reason == got.queue.reason if got.queue else False
+        assert got.message.startswith("0/3 nodes are available: 3 node(s) had another colour.")
+        colour = next(one for one in got.policies if one.policy == "colour")
+        assert [(g.count, g.source, g.read) for g in colour.groups] == [
+            (2, "colour.star:6", {"labels": {"colour": "blue"}}),
+            (1, "colour.star:6", {"labels": {"colour": "green"}}),
+        ]
+        assert got.moves
+        assert got.headline.startswith("default/red waits (unschedulable): ")
+        assert got.next_step
+        assert got.preemption is not None
+        # What the record says comes true.
+        cluster.create(node("d", labels={"colour": "red"}))
+        await eventually(lambda: app.cache.uid_of("default/red") is not None)
+        placed = await explain(app, "red")
+        assert (placed.node, placed.source) == ("d", "decided")
+        assert placed.outcome in ("placed", "bound")
+        assert "1 of 4 nodes feasible" in placed.headline
+        assert placed.ranking[0].node == "d"
+
+
+async def test_a_placed_pod_that_was_decided_by_another_process_is_decided_again(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(node("n", cpu="2"))
+    cluster.create(pod("there", cpu="2", nodeName="n"))
+    async with scheduler(cluster) as app:
+        got = await explain(app, "there")
+        assert (got.outcome, got.node, got.source) == ("bound", "n", "decided_again")
+        # On its node there is capacity for it only if it does not count itself.
+        assert got.feasible == 1
+        assert "how it was decided is not known any more" in got.notes
+        assert app.cache.get_pod(got.uid) is not None
+
+
+RANK = '''"""Prefers nodes of a high rank."""
+
+def score(pod, node):
+    return int(node.labels["rank"])
+'''
+
+
+async def test_a_placed_pod_shows_the_scores_that_its_decision_had(cluster: DevCluster) -> None:
+    cluster.create(config_map({"rank.star": RANK}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        for name, rank in (("low", "1"), ("high", "20")):
+            cluster.create(node(name, labels={"rank": rank}))
+        await eventually(lambda: app.cache.node_count == 2)
+        cluster.create(pod("first"))
+        await eventually(lambda: app.cache.uid_of("default/first") is not None)
+        decided = await explain(app, "first")
+        assert [(one.node, one.place) for one in decided.ranking] == [("high", 1), ("low", 2)]
+        high, low = decided.ranking
+        assert high.scores["rank"] == Score(20, 20, 1, 20)
+        assert low.scores["rank"] == Score(1, 1, 1, 1)
+        assert high.total == sum(score.weighted for score in high.scores.values())
+        assert (
+            f"`high` has {high.total}, {high.total - low.total} more than `low`" in decided.why[0]
+        )
+        assert "rank favors it: +19" in decided.why
+        assert (decided.ties, decided.decided_by) == ((), decided.revision)
+        assert decided.decided_at in decided.headline
+        # Later nodes change neither the scores nor why.
+        for name in ("higher", "equal"):
+            cluster.create(node(name, labels={"rank": "50"}))
+        await eventually(lambda: app.cache.node_count == 4)
+        later = await explain(app, "first")
+        for field in ("ranking", "ties", "why", "decided_at", "decided_by", "node"):
+            assert getattr(later, field) == getattr(decided, field), field
+        assert any("verdicts are of the cluster as it is now" in note for note in later.notes)
+        # Of equals, how many there were and what chose.
+        cluster.create(pod("second"))
+        await eventually(lambda: app.cache.uid_of("default/second") is not None)
+        tied = await explain(app, "second")
+        assert [one.node for one in tied.ranking] == [tied.node]
+        (said,) = tied.ties
+        assert said.startswith(
+            f"2 nodes have the highest total, {tied.ranking[0].total}: chosen by"
+        )
+        assert tied.why == tied.ties
+
+
+async def test_scores_that_were_not_kept_are_of_now(cluster: DevCluster) -> None:
+    """A pod goes where it was nominated to, whatever the scores."""
+    cluster.create(node("a"), node("b"))
+    (made,) = cluster.create(pod("nominated"))
+    status = {**made["status"], "nominatedNodeName": "b"}
+    cluster.update("pods", {**made, "status": status}, subresource="status")
+    async with scheduler(cluster) as app:
+        await eventually(lambda: app.cache.uid_of("default/nominated") is not None)
+        got = await explain(app, "nominated")
+        assert (got.node, got.source, got.decided_at) == ("b", "decided", "")
+        assert any(note.startswith("scores and verdicts are of") for note in got.notes)
+        assert len(got.ranking) == 2
+
+
+async def test_explanations_follow_the_cluster(cluster: DevCluster) -> None:
+    """Each is of the cluster as it is, although what explains is kept."""
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        assert (await explain(app, "big")).nodes == 1
+        for number in range(5):
+            cluster.create(node(f"m{number}", cpu="1"))
+            await eventually(lambda: app.cache.node_count >= number + 2)  # noqa: B023
+            got = await explain(app, "big")
+            fit = next(one for one in got.policies if one.policy == "NodeResourcesFit")
+            assert (got.nodes, fit.rejects) == (number + 2, number + 2)
+        cluster.delete("nodes", "m0")
+        await eventually(lambda: app.cache.node_count == 5)
+        assert (await explain(app, "big")).nodes == 5
+
+
+async def test_policies_replaced_meanwhile_explain_the_next(cluster: DevCluster) -> None:
+    cluster.create(config_map({"colour.star": POLICY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(node("a", labels={"colour": "blue"}))
+        cluster.create(pod("red", labels={"colour": "red"}))
+        await settled(app, 1)
+        first = await explain(app, "red")
+        edit(cluster, {"colour.star": POLICY.replace("another", "the wrong")})
+        await eventually(lambda: app.rollout.active.bundle.revision != first.revision)
+        await eventually(lambda: app.queue.counts()["active"] == 0)
+        second = await explain(app, "red")
+        assert second.revision == app.rollout.active.bundle.revision
+        wrong = next(one for one in second.policies if one.policy == "colour")
+        assert wrong.groups[0].reason == "node(s) had the wrong colour"
+        status, page = await app.live.policies(ALL, {})
+        assert status == 200
+        assert isinstance(page, PoliciesPage)
+        now, before = page.revisions
+        assert (now.is_in_force, before.is_in_force) == (True, False)
+        assert now.compared_with == before.revision
+        assert [one.file for one in now.diff] == ["colour.star"]
+        assert '+    return unresolvable("node(s) had the wrong colour")' in now.diff[0].lines
+        stages = [stage.stage for stage in now.stages]
+        assert stages[:5] == ["offered", "checked", "tested", "loaded", "tried"]
+        assert page.files["colour.star"] == POLICY.replace("another", "the wrong")
+        assert page.texts == {}
+        _, page = await app.live.policies(ALL, {"texts": f"{first.revision},3f2a9c41d07b,"})
+        assert isinstance(page, PoliciesPage)
+        assert page.texts == {first.revision: {"colour.star": POLICY}}
+
+
+_CANARY = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+rollout:
+  canary:
+    steps:
+    - {share: 50%, duration: 1s, decisions: 1000000}
+  gates: {maxNewlyPending: 1000}
+"""
+
+
+async def test_a_pod_that_a_canary_decides_says_so(cluster: DevCluster) -> None:
+    """It is explained by the policies in force, and those did not decide about it."""
+    strict = 'def filter(pod, node):\n    return "not by me"\n'
+    cluster.create(node("one", cpu="100"), config_map({"runtime.yaml": _CANARY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        edit(cluster, {"runtime.yaml": _CANARY, "strict.star": strict})
+        await eventually(lambda: app.kernel.deciders.canary is not None)
+        candidate = app.rollout.status.candidate
+        cluster.create(*(pod(f"p{number}", cpu="1") for number in range(30)))
+        await eventually(lambda: app.queue.counts()["unschedulable"] + app.cache.pod_count == 30)
+        waiting = {one.pod.name for one in app.queue.waiting_pods()}
+        assert 0 < len(waiting) < 30
+        note = f"this pod is decided by the canary of revision {candidate}"
+        answer = await explain(app, min(waiting))
+        assert answer.message.startswith("0/1 nodes are available: 1 not by me.")
+        assert any(one.startswith(note) for one in answer.notes), answer.notes
+        assert any("it would go to one" in one for one in answer.notes)
+        placed = next(f"p{n}" for n in range(30) if f"p{n}" not in waiting)
+        answer = await explain(app, placed)
+        assert not any("canary" in one for one in answer.notes)
+
+
+async def test_a_rejected_edit_is_shown_with_its_problems(cluster: DevCluster) -> None:
+    cluster.create(config_map({"colour.star": POLICY}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        edit(cluster, {"colour.star": POLICY.replace("node.labels", "node.lables")})
+
+        def is_rejected() -> bool:
+            latest = next(iter(app.rollout.timeline), None)
+            return latest is not None and latest.result == "rejected"
+
+        await eventually(is_rejected)
+        _, page = await app.live.policies(ALL, {})
+        assert isinstance(page, PoliciesPage)
+        rejected = page.revisions[0]
+        assert (rejected.result, rejected.problems[0].file) == ("rejected", "colour.star")
+        assert rejected.problems[0].line == 4
+        assert rejected.diff
+
+
+async def test_nodes_are_listed_with_what_is_requested(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        for name in ("a", "b"):
+            cluster.create(node(name, cpu="4"))
+        cluster.create(pod("p", cpu="1", nodeName="b"))
+        await eventually(lambda: app.cache.pod_count == 1 and app.cache.node_count == 2)
+        status, page = await app.live.nodes(ALL, {"limit": "1"})
+        assert status == 200
+        assert isinstance(page, NodesPage)
+        assert (page.total, page.next, [row.name for row in page.rows]) == (2, "1", ["a"])
+        status, page = await app.live.nodes(ALL, {"continue": "1"})
+        assert isinstance(page, NodesPage)
+        (row,) = page.rows
+        assert (row.pods, row.resources["cpu"].requested) == (1, 1000)
+        total = page.totals["cpu"]
+        assert (total.free, total.largest_free) == (7000, 4000)
+
+
+LICENCE = """
+def permit(pod, group):
+    return wait(60, "the licence", token = "NoLicence") if pod.labels.get("licensed") else None
+"""
+
+
+async def test_a_pod_in_permit_says_on_which_node_it_waits_and_for_what(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(config_map({"licence.star": LICENCE}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(node("n", cpu="4"))
+        cluster.create(pod("waits", cpu="1", labels={"licensed": "yes"}))
+        await eventually(lambda: len(app.kernel.permits) == 1)
+        page = await queue(app)
+        (row,) = page.rows
+        assert (row.place, row.reason, row.node_helps) == ("permit", "NoLicence", False)
+        assert (row.policies, row.nominated_node) == (("licence",), "n")
+        assert "the licence" in row.message
+        assert row.next_try_at is not None
+        assert page.counts.in_permit == 1
+        got = await explain(app, "waits")
+        assert (got.outcome, got.node, got.reason) == ("waiting", "n", "NoLicence")
+        assert "waits there" in got.headline
+        assert got.feasible == 1
+
+
+GANG = """
+def group_of(pod):
+    return gang("job", min_count = 2) if pod.labels.get("gang") else None
+
+def permit(pod, group):
+    return None
+"""
+
+
+async def test_a_pod_of_a_group_says_that_it_is_tried_with_others(cluster: DevCluster) -> None:
+    cluster.create(config_map({"gang.star": GANG}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(node("n", cpu="1"))
+        for name in ("a", "b"):
+            cluster.create(pod(name, cpu="1", labels={"gang": "yes"}))
+        await settled(app, 2)
+        rows = (await queue(app)).rows
+        assert sum(row.pods for row in rows) == 2
+        assert {row.group for row in rows} == {"default/job"}
+        got = await explain(app, "a")
+        assert any("group `default/job`" in note for note in got.notes)
+
+
+async def test_victims_elsewhere_are_not_named_to_those_who_may_not_see_them(
+    cluster: DevCluster,
+) -> None:
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="2"))
+        victim = pod("weak", cpu="2", nodeName="n")
+        victim["metadata"]["namespace"] = "other"
+        cluster.create(victim)
+        await eventually(lambda: app.cache.pod_count == 1)
+        cluster.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": "high"},
+                "value": 100,
+            }
+        )
+        # The victim has no kubelet to end it, so the pod waits for its end.
+        cluster.create(pod("urgent", cpu="2", priorityClassName="high"))
+        await eventually(lambda: app.queue.nominator.node_of(_uid(app, "urgent")) == "n")
+        everything = await explain(app, "urgent")
+        assert everything.queue is not None
+        assert everything.queue.nominated_node == "n"
+        mine = await explain(app, "urgent", OfOneNamespace("default"))
+        for answer, want in ((everything, "other/weak"), (mine, "(a pod of another namespace)")):
+            assert answer.preemption is not None
+            assert answer.preemption.outcome in ("would_evict", "evicting", "cannot_help")
+            assert {victim.pod for victim in answer.preemption.victims} <= {want}
+        assert not any(group.read for policy in mine.policies for group in policy.groups)
+
+
+def _uid(app: App, name: str) -> str:
+    queued = app.queue.named(f"default/{name}")
+    return "" if queued is None else queued.uid
+
+
+@pytest.mark.parametrize(
+    ("namespace_name", "name", "want"),
+    [
+        pytest.param("default", "absent", "no pod `default/absent`", id="unknown"),
+        pytest.param("default", "../etc", "want `/explain/NAMESPACE/POD`", id="path"),
+        pytest.param("DE fault", "x", "want `/explain/NAMESPACE/POD`", id="characters"),
+        pytest.param("default", "x" * 10_000, "want `/explain/NAMESPACE/POD`", id="long"),
+        pytest.param("default", "foreign", "names the scheduler `other`", id="another scheduler's"),
+    ],
+)
+async def test_what_is_not_there_is_said(
+    cluster: DevCluster, namespace_name: str, name: str, want: str
+) -> None:
+    cluster.create(pod("foreign", schedulerName="other"))
+    async with scheduler(cluster) as app:
+        await eventually(lambda: app.kernel.cluster.pending_pod("default/foreign") is not None)
+        status, answer = await app.live.explain(ALL, {}, namespace_name, name)
+        assert status == 404
+        assert isinstance(answer, Refusal)
+        assert want in answer.error
+
+
+@pytest.mark.parametrize(
+    "query", [{"limit": "0"}, {"limit": "x"}, {"continue": "-1"}, {"place": "x"}]
+)
+async def test_a_query_that_makes_no_sense_is_refused(
+    cluster: DevCluster, query: dict[str, str]
+) -> None:
+    async with scheduler(cluster) as app:
+        status, answer = await app.live.queue(ALL, query)
+        assert status == 400
+        assert isinstance(answer, Refusal)
+        assert next(iter(query)) in answer.error
+
+
+async def test_a_standby_says_who_leads(cluster: DevCluster) -> None:
+    lease = LeaseSettings()
+    async with (
+        scheduler(cluster, lease=lease) as first,
+        scheduler(cluster, lease=lease, wait=False) as second,
+    ):
+        assert first.elector is not None
+        leader = first.elector.identity
+        await eventually(lambda: second.elector is not None and second.elector.holder == leader)
+        await eventually(second.synced.is_set)
+        status, answer = await second.live.queue(ALL, {})
+        assert status == 503
+        assert isinstance(answer, Refusal)
+        assert answer.leader is not None
+        assert (answer.leader.identity, answer.leader.is_us) == (leader, False)
+        assert (await queue(first)).leader.is_us
+        status, _ = await second.live.nodes(ALL, {})
+        assert status == 200
+
+
+async def test_too_many_at_once_are_refused_and_decisions_go_on(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        for number in range(20):
+            cluster.create(pod(f"big-{number}", cpu="9"))
+        await settled(app, 20)
+        asked = [app.live.explain(ALL, {}, "default", f"big-{number}") for number in range(20)]
+        statuses = [status for status, _ in await asyncio.gather(*asked)]
+        assert statuses.count(200) == 8
+        assert statuses.count(429) == 12
+        cluster.create(pod("small", cpu="1"))
+        await eventually(lambda: app.cache.uid_of("default/small") is not None)
+
+
+async def test_the_sandbox_starts_when_more_is_asked_than_was_decided(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        explainer = app.live._explainer
+        cluster.create(node("n", cpu="4"))
+        cluster.create(pod("small", cpu="1"))
+        await eventually(lambda: app.cache.uid_of("default/small") is not None)
+        assert (await explain(app, "small")).node == "n"
+        assert explainer._session is not None
+        assert explainer._session.evaluator._started is None
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        assert (await explain(app, "big")).reason == "InsufficientResources"
+        assert explainer._session.evaluator._started is not None
+
+
+async def test_an_explanation_that_takes_too_long_ends(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        app.live._explainer._limit_seconds = 0.0
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        status, answer = await app.live.explain(ALL, {}, "default", "big")
+        assert status == 503
+        assert isinstance(answer, Refusal)
+        assert "time limit" in answer.error
+        app.live._explainer._limit_seconds = 5.0
+        assert (await explain(app, "big")).reason == "InsufficientResources"
+
+
+async def test_a_pod_that_is_deleted_while_it_is_explained(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        asked = asyncio.ensure_future(explain(app, "big"))
+        await asyncio.sleep(0)
+        cluster.delete("pods", "big", "default")
+        await eventually(lambda: app.kernel.cluster.pending_pod("default/big") is None)
+        got = await asked
+        assert got.pod == "default/big"
+        status, _ = await app.live.explain(ALL, {}, "default", "big")
+        assert status == 404
+
+
+async def test_answers_are_json(cluster: DevCluster) -> None:
+    """What programs read has the keys of the records."""
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+        encoded = msgspec.json.encode(await explain(app, "big"))
+        again = msgspec.json.decode(encoded, type=PodAnswer)
+        assert again.queue is not None
+        assert again.queue.reason == "InsufficientResources"
+
+
+async def test_answers_are_served(cluster: DevCluster) -> None:
+    async with (
+        scheduler(cluster, local_port=0) as app,
+        aiohttp.ClientSession(f"http://127.0.0.1:{app.endpoints.local_port}") as http,
+    ):
+        cluster.create(node("n", cpu="1"))
+        cluster.create(pod("big", cpu="9"))
+        await settled(app, 1)
+
+        async def got(path: str) -> tuple[int, dict[str, Any]]:
+            async with http.get(path) as response:
+                return response.status, await response.json()
+
+        status, page = await got("/queue?place=unschedulable&limit=5")
+        assert (status, [row["example"] for row in page["rows"]]) == (200, ["default/big"])
+        status, answer = await got("/explain/default/big?node=n")
+        assert (status, answer["reason"]) == (200, "InsufficientResources")
+        assert answer["asked"][0]["rejections"] == {"NodeResourcesFit": ["Insufficient cpu"]}
+        assert answer["queue"]["row_id"] == page["rows"][0]["row_id"]
+        status, answer = await got("/explain/default/big?node=x")
+        assert (status, answer["error"]) == (404, "no node `x` is known here")
+        status, answer = await got("/explain/default/%2e%2e%2f%00%ff")
+        assert status == 404
+        # A megabyte, as an address and as a body.
+        async with http.get("/explain/default/" + "x" * (1 << 20)) as response:
+            assert response.status == 400
+        async with http.post("/queue", data=b"x" * (1 << 20)) as response:
+            assert response.status == 405
+        status, page = await got("/nodes")
+        assert (status, page["total"]) == (200, 1)
+        status, page = await got("/policies")
+        assert (status, page["active"]["origin"]) == (200, "builtin")
+        assert page["pod_groups"]["served"]
+        statuses = await asyncio.gather(*(got(f"/explain/default/p{n}") for n in range(50)))
+        assert {status for status, _ in statuses} == {404}
+
+
+async def test_the_roll_out_is_told_without_the_pods_of_others(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scheduler(cluster, from_config_map=True) as app:
+        status, page = await app.live.rollout(ALL, {})
+        assert status == 200
+        assert isinstance(page, RolloutPage)
+        assert page.headline == f"Nothing is being rolled out; {page.revision} is in force."
+        assert (page.config_map, page.source) == (
+            "starsched/policies-rollout", "configmap:starsched/policies",
+        )  # fmt: skip
+        shadow = ShadowMeasures(compared=3, by_namespace={"shop": 2, "secret": 1})
+        running = RolloutStatus(candidate="b81c00aa7e21", result="running", shadow=shadow)
+        monkeypatch.setattr(type(app.rollout), "status", running)
+        _, page = await app.live.rollout(OfOneNamespace("shop"), {})
+        assert isinstance(page, RolloutPage)
+        assert page.shadow is not None
+        assert (page.shadow.by_namespace, page.left_out) == ({"shop": 2}, 1)
+        app.leading.clear()
+        status, _refusal = await app.live.rollout(ALL, {})
+        assert status == 503

@@ -1,0 +1,387 @@
+"""Answers as the page is given them, made by hand."""
+
+from typing import Any, Final
+
+from engine.explaining.remedies import Remedy
+from engine.rollout.measures import ArmMeasures, Example, ShadowMeasures
+from engine.rollout.verdict import GateResult
+from engine.rollout.verdict import Verdict as StageVerdict
+from engine.surfaces.live.activity import ActivityPage, ActivitySample
+from engine.surfaces.live.answers import (
+    Candidate,
+    ClassOnNode,
+    Command,
+    FileDiff,
+    Leader,
+    NodeAnswer,
+    NodeGroup,
+    NodeRow,
+    NodeScores,
+    NodesPage,
+    PlaceCounts,
+    PodAnswer,
+    PoliciesPage,
+    PolicyAnswer,
+    PreemptionAnswer,
+    ProblemAnswer,
+    QueuePage,
+    QueueRow,
+    ResourceTotal,
+    ResourceUse,
+    RevisionAnswer,
+    RolloutPage,
+    RolloutStage,
+    Score,
+    Stage,
+    Victim,
+    WhyNot,
+)
+
+AT: Final = "2026-11-25T19:30:00+00:00"
+LEADER: Final = Leader("scheduler-0_5d3c", is_us=True)
+REVISION: Final = "3f2a9c41d07b"
+GIB: Final = 1024**3
+
+
+def row(name: str = "shop/checkout-1", **fields: Any) -> QueueRow:
+    """A row of the queue."""
+    known: dict[str, Any] = {
+        "row_id": name,
+        "example": name,
+        "pods": 1,
+        "names": (name,),
+        "namespace": name.partition("/")[0],
+        "profile": "default-scheduler",
+        "place": "unschedulable",
+        "since": "2026-11-25T19:17:20+00:00",
+        "waited_seconds": 760.0,
+        "attempts": 4,
+        "waits_for": ("Node added", "placed pod deleted"),
+        "reason": "InsufficientResources",
+        "message": "0/5 nodes are available: 5 Insufficient cpu.",
+        "node_helps": True,
+        "policies": ("NodeResourcesFit",),
+    }
+    return QueueRow(**(known | fields))
+
+
+def queue(*rows: QueueRow, **fields: Any) -> QueuePage:
+    """A page of the queue."""
+    known: dict[str, Any] = {
+        "revision": REVISION,
+        "at": AT,
+        "leader": LEADER,
+        "counts": PlaceCounts(unschedulable=sum(one.pods for one in rows)),
+        "total_pods": sum(one.pods for one in rows),
+        "total_rows": len(rows),
+        "next": None,
+        "rows": rows,
+    }
+    return QueuePage(**(known | fields))
+
+
+def pod(**fields: Any) -> PodAnswer:
+    """The answer about a pod that no node fits."""
+    known: dict[str, Any] = {
+        "pod": "shop/checkout-1",
+        "profile": "default-scheduler",
+        "revision": REVISION,
+        "at": AT,
+        "outcome": "unschedulable",
+        "reason": "InsufficientResources",
+        "headline": "No node has 8 CPU free; the largest free piece is 3.5 CPU.",
+        "node_helps": True,
+        "next_step": "Add a node with at least 8 CPU, or ask for at most 3.5.",
+        "message": "0/5 nodes are available: 3 Insufficient cpu, 2 kept for batch work.",
+        "queue": row(),
+        "moves": ("19:17:20 created", "19:29:12 tried: a pod was deleted"),
+        "nodes": 5,
+        "policies": (
+            PolicyAnswer(
+                policy="NodeResourcesFit",
+                fits=2,
+                rejects=3,
+                decides=0,
+                groups=(
+                    NodeGroup(
+                        verdict="rejects",
+                        count=3,
+                        example="node-1",
+                        examples=("node-1", "node-2", "node-3"),
+                        reason="Insufficient cpu",
+                        token="InsufficientResources",
+                        source="node_resources_fit.star:41",
+                        is_resolvable=True,
+                        read={"node.allocatable.cpu": 4000, "pod.requests.cpu": 8000},
+                    ),
+                    NodeGroup(verdict="fits", count=2, example="node-4"),
+                ),
+            ),
+            PolicyAnswer(
+                policy="business_hours",
+                fits=3,
+                rejects=2,
+                decides=2,
+                groups=(
+                    NodeGroup(
+                        verdict="rejects",
+                        count=2,
+                        example="node-4",
+                        reason="node(s) are kept for batch work",
+                        token="KeptForBatch",
+                        source="business_hours.star:12",
+                        read={"node.labels[pool]": "batch"},
+                    ),
+                ),
+            ),
+        ),
+        "remedies": (Remedy("NodeResourcesFit", "request at most 3500m cpu", 3),),
+        "preemption": PreemptionAnswer(
+            outcome="would_evict",
+            node="node-2",
+            victims=(Victim("batch/report-7", 10, "lower priority"),),
+            candidates=(Candidate("node-2", 1), Candidate("node-3", 4)),
+            candidate_count=2,
+            why_not=(WhyNot("evicting pods would not lift the taint", 2),),
+        ),
+    }
+    return PodAnswer(**(known | fields))
+
+
+def placed_pod() -> PodAnswer:
+    """The answer about a pod with a node."""
+    scores = {
+        "NodeResourcesFit": Score(None, 80, 1, 80),
+        "prefer_disk": Score(7, 100, 5, 500),
+    }
+    return pod(
+        outcome="bound",
+        source="decided",
+        node="node-2",
+        reason="",
+        headline="It is on node-2, the best of 2 feasible nodes.",
+        next_step="",
+        message="",
+        queue=None,
+        policies=(),
+        remedies=(),
+        preemption=None,
+        why=("node-2 has the disk that prefer_disk prefers",),
+        feasible=2,
+        ranking=(NodeScores("node-2", 1, 580, scores), NodeScores("node-1", 2, 80, scores)),
+        ties=("no tie",),
+        decided_at=AT,
+        decided_by=REVISION,
+    )
+
+
+def policies(**fields: Any) -> PoliciesPage:
+    """The policies after an accepted and a rejected edit."""
+    text = 'def score(pod, node):\n    return 100 if node.lables.get("disk") == "ssd" else 0\n'
+    problem = ProblemAnswer("prefer_disk.star", 2, 24, "a node has no field `lables`", "labels?")
+    rejected = RevisionAnswer(
+        revision="b81c00aa7e21",
+        at="2026-11-25T19:28:00+00:00",
+        result="rejected",
+        written_by="kubectl-edit",
+        stages=(
+            Stage(stage="offered", at=AT),
+            Stage(stage="rejected", at=AT, note="check"),
+        ),
+        problems=(problem,),
+        compared_with=REVISION,
+        diff=(
+            FileDiff(
+                "prefer_disk.star",
+                (
+                    "--- prefer_disk.star",
+                    "+++ prefer_disk.star",
+                    "@@ -1,2 +1,2 @@",
+                    " def score(pod, node):",
+                    '-    return 100 if node.labels.get("disk") == "ssd" else 0',
+                    '+    return 100 if node.lables.get("disk") == "ssd" else 0',
+                ),
+            ),
+        ),
+    )
+    accepted = RevisionAnswer(
+        revision=REVISION,
+        at="2026-11-25T18:02:11+00:00",
+        result="accepted",
+        written_by="argocd-controller",
+        stages=(
+            Stage(stage="offered", at=AT),
+            Stage(stage="checked", at=AT, seconds=0.038),
+            Stage(stage="tested", at=AT, seconds=0.21),
+            Stage(stage="loaded", at=AT, seconds=0.05),
+            Stage(stage="tried", at=AT, seconds=0.4),
+            Stage(stage="in_force", at=AT),
+        ),
+        is_in_force=True,
+    )
+    known: dict[str, Any] = {
+        "leader": LEADER,
+        "at": AT,
+        "source": {"name": "starsched/starsched-policies", "gone": False},
+        "active": {
+            "revision": REVISION,
+            "profiles": ["default-scheduler"],
+            "decisions": 1204,
+            "failed_decisions": 0,
+            "on_probation": False,
+            "warnings": [],
+            "sandbox": {"system_calls": True, "landlock": 7, "missing": []},
+        },
+        "last_rejected": None,
+        "last_good": REVISION,
+        "rolled_back": (),
+        "history": (),
+        "revisions": (rejected, accepted),
+        "files": {"prefer_disk.star": text},
+    }
+    return PoliciesPage(**(known | fields))
+
+
+def rollout(**fields: Any) -> RolloutPage:
+    """A candidate in its first canary step, after a shadow with differences."""
+    shadow = ShadowMeasures(
+        decided=1300,
+        compared=1204,
+        skipped={"busy": 90, "claims": 6},
+        counts={"moved": 41, "newly_pending": 1},
+        by_policy={"prefer_disk": 42},
+        by_namespace={"shop": 40, "batch": 2},
+        by_class={"shop/checkout": 40, "batch/report": 2},
+        examples=[
+            Example(
+                "newly_pending",
+                "batch/report-7",
+                "node-2",
+                "0/5 nodes are available: 5 no disk.",
+                "prefer_disk",
+                "prefer_disk.star:12",
+                {"NodeResourcesFit": 80, "prefer_disk": 500},
+            ),
+            Example(
+                "moved",
+                "shop/checkout-1",
+                "node-2",
+                "node-4",
+                "prefer_disk",
+                "prefer_disk.star:14",
+                {"NodeResourcesFit": 80, "prefer_disk": 500},
+                {"NodeResourcesFit": 60, "prefer_disk": 900},
+            ),
+        ],
+    )
+    gates = (
+        GateResult("duration", 71.0, 120.0, "inconclusive", "71 s of 2 min"),
+        GateResult("maxMoved", 0.034, 0.25, "pass", "maxMoved: 3.4% moved, at most 25%"),
+        GateResult("maxNewlyPending", 1, 0, "fail", "1 newly pending, at most 0"),
+    )
+    known: dict[str, Any] = {
+        "revision": REVISION,
+        "at": AT,
+        "leader": LEADER,
+        "source": "configmap:starsched/starsched-policies",
+        "config_map": "starsched/starsched-policies-rollout",
+        "headline": "b81c00aa7e21 decides about 1% of the pods.",
+        "next_step": "It goes on by itself when every gate has passed.",
+        "commands": (Command("starsched rollout pause", "keeps it in its stage"),),
+        "candidate": "b81c00aa7e21",
+        "base": REVISION,
+        "stages": (
+            RolloutStage("shadow", 0.0, "done"),
+            RolloutStage("canary", 0.01, "now"),
+            RolloutStage("canary", 0.05),
+            RolloutStage("in_force"),
+        ),
+        "since": "2026-11-25T19:28:49+00:00",
+        "elapsed": 71.0,
+        "result": "running",
+        "verdict": StageVerdict("inconclusive", "71 s of 2 min", gates),
+        "shadow": shadow,
+        "canary": ArmMeasures(
+            decisions=60, pending=1, seconds=0.3, bound=55, bind_seconds=22.0, owners=12
+        ),
+        "control": ArmMeasures(decisions=61, seconds=0.2, bound=60, bind_seconds=18.0, owners=11),
+    }
+    return RolloutPage(**(known | fields))
+
+
+def node(index: int, share: float, **fields: Any) -> NodeRow:
+    """A node whose fullest resource is cpu."""
+    cpu = ResourceUse(4000, round(4000 * share), share)
+    memory = ResourceUse(16 * GIB, round(16 * GIB * share / 2), share / 2)
+    known: dict[str, Any] = {
+        "name": f"node-{index:04}",
+        "zone": f"zone-{'abc'[index % 3]}",
+        "pods": round(20 * share),
+        "resources": {"cpu": cpu, "memory": memory, "pods": ResourceUse(110, 12, 0.11)},
+        "fullest": "cpu",
+        "fullest_share": share,
+    }
+    return NodeRow(**(known | fields))
+
+
+def nodes(count: int = 60) -> NodesPage:
+    """A page of nodes, every seventh of them full, two that take no pods."""
+    rows = [node(i, 1.0 if i % 7 == 0 else i * 37 % 100 / 100) for i in range(count)]
+    rows[1:3] = [
+        node(1, 0.3, is_ready=False),
+        node(2, 0.8, is_unschedulable=True, taints=("maintenance=yes:NoSchedule",)),
+    ]
+    return NodesPage(
+        revision=REVISION,
+        at=AT,
+        leader=LEADER,
+        total=count,
+        next=None,
+        totals={
+            "memory": ResourceTotal(16 * GIB * count, 4 * GIB * count, 12 * GIB * count, 16 * GIB),
+            "cpu": ResourceTotal(4000 * count, 2500 * count, 1500 * count, 3900),
+            "pods": ResourceTotal(110 * count, 12 * count, 98 * count, 108),
+        },
+        rows=tuple(rows),
+    )
+
+
+def one_node() -> NodeAnswer:
+    """The answer about a node that could take one of two classes."""
+    return NodeAnswer(
+        revision=REVISION,
+        at=AT,
+        leader=LEADER,
+        node=node(7, 0.8, taints=("gpu=true:NoSchedule",), nominated=("shop/next",)),
+        classes=(
+            ClassOnNode(
+                row=row("batch/render-1", pods=9812),
+                verdict="rejects",
+                rejections={"TaintToleration": ("node(s) had untolerated taint(s)",)},
+            ),
+            ClassOnNode(
+                row=row("web/api-1", place="gated", reason="GatedByPolicy"), verdict="fits"
+            ),
+            ClassOnNode(row=row("web/api-2")),
+        ),
+        classes_left_out=3,
+    )
+
+
+def activity(count: int = 120) -> ActivityPage:
+    """Samples with a wave in them."""
+    samples = tuple(
+        ActivitySample(
+            at=f"2026-11-25T{18 + i // 360}:{i // 6 % 60:02}:{i % 6 * 10:02}+00:00",
+            seconds=10.0,
+            decisions=100 + (i * 7) % 60,
+            bound=90 + (i * 7) % 50,
+            p50_seconds=0.002 + (i % 9) / 5000,
+            p99_seconds=0.009 + (i % 13) / 1000,
+            rejections={"InsufficientResources": i % 11, "UntoleratedTaint": i % 4},
+        )
+        for i in range(count)
+    )
+    return ActivityPage(
+        revision=REVISION, at=AT, leader=LEADER, interval_seconds=10.0, samples=samples
+    )

@@ -1,0 +1,448 @@
+"""The page in a real browser: what a person sees, on answers made by hand."""
+
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from engine.rollout.measures import Example, ShadowMeasures
+from engine.rollout.verdict import GateResult
+from engine.rollout.verdict import Verdict as StageVerdict
+from engine.surfaces.live.answers import (
+    ClassOnNode,
+    Command,
+    Leader,
+    PlaceCounts,
+    PodAnswer,
+    Refusal,
+    RevisionAnswer,
+    RolloutPage,
+    RolloutStage,
+    Stage,
+)
+from engine.surfaces.page.streams import Streams
+from tests.browser import visiting
+from tests.engine.surfaces.page import answers
+from tests.engine.surfaces.page.site import Site, running_site
+
+#: The loop that the browser runs in.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SCREENS: Final = {
+    "/queue": "shop/checkout-1",
+    "/explain/shop/checkout-1": "Add a node with at least 8 CPU",
+    "/policies": "a node has no field `lables`",
+    "/rollout": "prefer_disk.star:12",
+    "/nodes": "maintenance=yes:NoSchedule",
+    "/nodes/node-0007": "node(s) had untolerated taint(s)",
+    "/activity": "InsufficientResources",
+}
+WHY: Final = "/explain/{namespace}/{pod}"
+EVIL: Final = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{7*7}}\r\ndata: <b>"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with running_site() as site:
+        yield site
+
+
+@pytest.mark.parametrize("path", SCREENS)
+async def test_a_screen_shows_its_answer(browser: Browser, site: Site, path: str) -> None:
+    async with visiting(browser) as visit:
+        await visit.page.goto(site.url + path)
+        await expect(visit.page.locator("main")).to_contain_text(SCREENS[path])
+        await expect(visit.page.locator("#live")).to_have_text("live")
+        assert visit.complaints == []
+
+
+@pytest.mark.parametrize("path", SCREENS)
+async def test_a_screen_needs_no_javascript(browser: Browser, site: Site, path: str) -> None:
+    async with visiting(browser, java_script_enabled=False) as visit:
+        await visit.page.goto(site.url + path)
+        await expect(visit.page.locator("main")).to_contain_text(SCREENS[path])
+        await expect(visit.page.locator("#live")).to_be_hidden()
+        for chart in await visit.page.locator(".chart").all():
+            await expect(chart).to_be_hidden()
+
+
+async def test_filters_and_links_need_no_javascript(browser: Browser, site: Site) -> None:
+    async with visiting(browser, java_script_enabled=False) as visit:
+        page = visit.page
+        await page.goto(site.url)
+        assert page.url.endswith("/queue")
+        await page.get_by_label("namespace").fill("shop & co")
+        await page.get_by_role("button", name="Filter").click()
+        assert "namespace=shop+%26+co" in page.url
+        await expect(page.get_by_label("namespace")).to_have_value("shop & co")
+        await page.get_by_role("link", name="shop/checkout-1").click()
+        await expect(page.locator("h1")).to_have_text("shop/checkout-1")
+
+
+async def test_rows_stay_while_others_come_and_go(browser: Browser, site: Site) -> None:
+    """Rows are morphed: the element that stands for a pod stays the same, focus included."""
+    rows = [answers.row(f"shop/p{i}") for i in range(30)]
+    site.answers["/queue"] = answers.queue(*rows)
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/queue")
+        await expect(page.locator("#live")).to_have_text("live")
+        link = page.get_by_role("link", name="shop/p20")
+        await link.focus()
+        await page.evaluate("document.activeElement.closest('tr').kept = true")
+        site.answers["/queue"] = answers.queue(answers.row("shop/new"), *rows[10:25])
+        await expect(page.locator("tbody tr")).to_have_count(16)
+        await expect(link).to_be_focused()
+        assert await page.evaluate("document.activeElement.closest('tr').kept") is True
+
+
+async def test_what_is_typed_into_a_filter_outlives_an_update(browser: Browser, site: Site) -> None:
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/queue")
+        await expect(page.locator("#live")).to_have_text("live")
+        await page.keyboard.press("/")
+        await page.keyboard.type("half a wo")
+        site.answers["/queue"] = answers.queue(answers.row("shop/new"))
+        await expect(page.locator("tbody")).to_contain_text("new")
+        await expect(page.get_by_label("namespace")).to_have_value("half a wo")
+        await expect(page.get_by_label("namespace")).to_be_focused()
+
+
+async def test_an_edit_goes_through_its_stages_while_one_looks(
+    browser: Browser, site: Site
+) -> None:
+    def offered(*stages: str, **fields: Any) -> RevisionAnswer:
+        return RevisionAnswer(
+            revision="c0ffee", at=answers.AT, **{"result": "offered"} | fields,
+            stages=tuple(Stage(stage=name, at=answers.AT, seconds=0.1) for name in stages),
+        )  # fmt: skip
+
+    way = ("offered", "checked", "tested", "loaded", "tried", "probation")
+    before = answers.policies()
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/policies")
+        await page.get_by_text("prefer_disk.star 2 lines").click()
+        text = page.get_by_role("region", name="prefer_disk.star", exact=True)
+        await expect(text).to_be_visible()
+        for length in range(1, len(way) + 1):
+            now = offered(*way[:length])
+            site.answers["/policies"] = msgspec.structs.replace(
+                before, revisions=(now, *before.revisions)
+            )
+            shown = {"loaded": "tried", "in_force": "in force"}.get(
+                way[length - 1], way[length - 1]
+            )
+            step = page.locator(".revision").first.locator(".steps li.now")
+            await expect(step).to_contain_text(shown)
+        done = offered(*way, "in_force", result="accepted", is_in_force=True)
+        site.answers["/policies"] = msgspec.structs.replace(
+            before, revisions=(done, *before.revisions)
+        )
+        first = page.locator(".revision").first
+        await expect(first.locator(".line")).to_contain_text("in force")
+        await expect(first.locator(".steps li.done")).to_have_count(6)
+        # What was opened stays open.
+        await expect(text).to_be_visible()
+        assert visit.complaints == []
+
+
+async def test_a_roll_out_goes_through_its_stages_while_one_looks(
+    browser: Browser, site: Site
+) -> None:
+    running = answers.rollout()
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/rollout")
+        steps = page.locator(".steps li")
+        await expect(steps).to_have_text(
+            [re.compile(one) for one in ("shadow", "canary 1%", "canary 5%", "in force")]
+        )
+        await expect(page.locator(".steps li.now")).to_contain_text("canary 1%")
+        # Bars: how much of its bound a gate has used up, and what it says.
+        gate = page.locator("#gates tbody tr", has_text="maxNewlyPending")
+        await expect(gate.locator(".fill")).to_have_attribute("width", "100.0")
+        await expect(gate).to_contain_text("1 newly pending, at most 0fail")
+        # Denominators, and the decisions side by side with the rule.
+        await expect(page.locator("#compared tbody tr").first).to_contain_text("1,300")
+        example = page.locator(".example", has_text="checkout-1")
+        await expect(example).to_contain_text("prefer_disk.star:14")
+        await expect(example.locator("tbody tr").nth(1)).to_have_text("prefer_disk500900")
+        await page.evaluate("document.querySelectorAll('.example')[1].kept = true")
+        # The second example stays the same element when the first one goes.
+        assert running.shadow is not None
+        left = msgspec.structs.replace(running.shadow, examples=running.shadow.examples[1:])
+        site.answers["/rollout"] = msgspec.structs.replace(
+            running, shadow=left, result="failed", headline="It failed."
+        )
+        await expect(page.locator(".verdict.bad")).to_contain_text("It failed.")
+        await expect(page.locator(".example")).to_have_count(1)
+        assert await page.evaluate("document.querySelector('.example').kept") is True
+        assert visit.complaints == []
+
+
+async def test_charts_are_drawn_and_go_on(browser: Browser, site: Site) -> None:
+    drawn = "[...document.querySelectorAll('.chart canvas')].map((c) => c.toDataURL())"
+    site.answers["/activity"] = answers.activity(60)
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/activity")
+        await expect(page.locator(".chart canvas")).to_have_count(3)
+        await page.evaluate("document.querySelector('canvas').kept = true")
+        before = await page.evaluate(drawn)
+        site.answers["/activity"] = answers.activity(90)
+        await expect(page.locator("#table tbody tr")).to_have_count(3)
+        await page.wait_for_function(
+            f"(before) => {drawn}.every((d, i) => d !== before[i])", arg=before
+        )
+        assert await page.evaluate("document.querySelector('canvas').kept") is True
+        # The colours of the other scheme, at once.
+        light = await page.evaluate(drawn)
+        await page.emulate_media(color_scheme="dark")
+        await page.wait_for_function(
+            f"(before) => {drawn}.every((d, i) => d !== before[i])", arg=light
+        )
+        assert visit.complaints == []
+
+
+async def test_a_pod_is_unblocked_while_one_looks(browser: Browser, site: Site) -> None:
+    async with visiting(browser) as visit, visiting(browser) as other:
+        await visit.page.goto(site.url + "/explain/shop/checkout-1")
+        await other.page.goto(site.url + "/queue")
+        await expect(visit.page.locator(".verdict")).to_contain_text("unschedulable")
+        await expect(other.page.locator("tbody")).to_contain_text("checkout-1")
+        site.answers[WHY] = answers.placed_pod()
+        site.answers["/queue"] = answers.queue()
+        await expect(visit.page.locator(".verdict")).to_contain_text("bound")
+        await expect(visit.page.locator(".chosen")).to_contain_text("node-2")
+        said = f"As it was decided at {answers.AT} by revision {answers.REVISION}."
+        await expect(visit.page.locator("#ranking")).to_contain_text(said)
+        await expect(other.page.locator("main")).to_contain_text("No pod waits.")
+
+
+def _evil_answers() -> dict[str, Any]:
+    """Answers with text that would do harm as HTML, wherever a user's text can be."""
+    row = answers.row(
+        f"shop/{EVIL}", message=EVIL, reason=EVIL, policies=(EVIL,), waits_for=(EVIL,) * 4,
+        group=EVIL, nominated_node=EVIL, place=EVIL,
+    )  # fmt: skip
+    pod = answers.pod()
+    group = msgspec.structs.replace(
+        pod.policies[0].groups[0], reason=EVIL, token=EVIL, source=f"{EVIL}:3", read={EVIL: EVIL}
+    )
+    policy = msgspec.structs.replace(pod.policies[0], policy=EVIL, groups=(group,))
+    why: PodAnswer = msgspec.structs.replace(
+        pod,
+        headline=EVIL,
+        next_step=EVIL,
+        message=EVIL,
+        policies=(policy,),
+        notes=(EVIL,),
+        queue=row,
+    )
+    page = answers.policies()
+    edit = msgspec.structs.replace(
+        page.revisions[0], written_by=EVIL, note=EVIL, diff=(), result=EVIL
+    )
+    texts = {f"{EVIL}.star": EVIL}
+    nodes = answers.nodes(3)
+    node = msgspec.structs.replace(nodes.rows[0], name=EVIL, zone=EVIL, taints=(EVIL,))
+    one_node = msgspec.structs.replace(
+        answers.one_node(),
+        node=node,
+        classes=(ClassOnNode(row=row, verdict="rejects", rejections={EVIL: (EVIL,)}),),
+    )
+    activity = answers.activity(3)
+    sample = msgspec.structs.replace(activity.samples[0], rejections={EVIL: 3})
+    return {
+        "/queue": answers.queue(row),
+        WHY: why,
+        "/policies": msgspec.structs.replace(page, revisions=(edit,), files=texts),
+        "/rollout": _evil_rollout(),
+        "/nodes": msgspec.structs.replace(nodes, rows=(node,)),
+        "/nodes/{node}": one_node,
+        "/activity": msgspec.structs.replace(activity, samples=(sample,)),
+    }
+
+
+def _evil_rollout() -> RolloutPage:
+    return answers.rollout(
+        headline=EVIL,
+        next_step=EVIL,
+        problems=(EVIL,),
+        source=EVIL,
+        paused=EVIL,
+        commands=(Command(EVIL, EVIL),),
+        stages=(RolloutStage(EVIL, 0.0, "now"),),
+        verdict=StageVerdict("fail", EVIL, (GateResult(EVIL, 1.0, 0.0, "fail", EVIL),)),
+        shadow=ShadowMeasures(
+            decided=1,
+            compared=1,
+            skipped={EVIL: 1},
+            counts={EVIL: 1},
+            by_policy={EVIL: 1},
+            by_namespace={EVIL: 1},
+            by_class={EVIL: 1},
+            examples=[Example("moved", f"shop/{EVIL}", EVIL, EVIL, EVIL, EVIL, {EVIL: 1})],
+        ),
+    )
+
+
+@pytest.mark.parametrize("path", SCREENS)
+async def test_malicious_text_stays_text(browser: Browser, site: Site, path: str) -> None:
+    """In the page as it is first sent, and in what the stream brings."""
+    harmless, site.answers = site.answers, _evil_answers()
+    async with visiting(browser) as visit, visiting(browser) as other:
+        await visit.page.goto(site.url + path)
+        await _check_is_text(visit.page)
+        assert visit.complaints == []
+        evil, site.answers = site.answers, harmless
+        await other.page.goto(site.url + path)
+        await expect(other.page.locator("main")).to_contain_text(SCREENS[path])
+        site.answers = evil
+        await _check_is_text(other.page)
+        assert other.complaints == []
+
+
+async def _check_is_text(page: Page) -> None:
+    await expect(page.locator("main")).to_contain_text("<script>alert(2)</script>{{7*7}}")
+    assert await page.locator("main script, main img, main b:has-text('alert')").count() == 0
+
+
+async def test_html_that_gets_through_cannot_run(browser: Browser, site: Site) -> None:
+    """The policy of the page is a second wall: what a bug let through does nothing."""
+    async with visiting(browser) as visit:
+        await visit.page.goto(site.url + "/queue")
+        await expect(visit.page.locator("#live")).to_have_text("live")
+        await visit.page.evaluate(
+            """() => {
+                const main = document.querySelector("main");
+                const tried = (act) => { try { act(); } catch (error) { console.error(error); } };
+                tried(() => main.setAttribute("onclick", "window.harmed = 1"));
+                main.click();
+                tried(() => { main.innerHTML = "<img src=x onerror='window.harmed = 2'>"; });
+                const script = document.createElement("script");
+                tried(() => { script.textContent = "window.harmed = 3"; });
+                script.append("window.harmed = 4");
+                document.body.append(script);
+            }"""
+        )
+        assert await visit.page.evaluate("window.harmed") is None
+        assert visit.complaints != []
+
+
+async def test_a_standby_says_who_leads(browser: Browser, site: Site) -> None:
+    leader = Leader("scheduler-1_77aa", is_us=False, address="https://10.0.0.7:10259/queue")
+    site.status = 503
+    site.answers["/queue"] = Refusal(error="this process is a standby", leader=leader)
+    async with visiting(browser) as visit:
+        await visit.page.goto(site.url + "/queue")
+        await expect(visit.page.locator("main")).to_contain_text("scheduler-1_77aa leads")
+        link = visit.page.get_by_role("link", name="https://10.0.0.7:10259/queue")
+        await expect(link).to_have_attribute("href", leader.address)
+        # Now it leads.
+        site.status, site.answers["/queue"] = 200, answers.queue(answers.row())
+        await expect(visit.page.locator("tbody")).to_contain_text("checkout-1")
+
+
+async def test_every_control_is_reached_by_keyboard(browser: Browser, site: Site) -> None:
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/queue")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_text("Skip to the content")).to_be_focused()
+        reached = set()
+        for _ in range(30):
+            await page.keyboard.press("Tab")
+            reached.add(await page.evaluate("document.activeElement.textContent.trim()"))
+        assert {"Policies", "Rollout", "Nodes", "Activity", "Filter", "shop/checkout-1"} <= reached
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("namespace")).to_be_focused()
+
+
+_CONTRAST: Final = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const parsed = (text) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.slice(0, 3).map((c) => {
+      c /= 255;
+      return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (; element; element = element.parentElement) {
+      const rgba = parsed(getComputedStyle(element).backgroundColor);
+      if (rgba[3] === 255) return rgba;
+    }
+    return [255, 255, 255, 255];
+  };
+  const poor = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !element.checkVisibility() || element.closest(".hidden, .uplot, .skip")) continue;
+    const style = getComputedStyle(element);
+    if (style.fontSize === "0px") continue;
+    const [a, b] = [light(parsed(style.color)), light(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${element.className} ${element.textContent.slice(0, 20)} ${ratio}`);
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_has_enough_contrast(browser: Browser, site: Site, scheme: Any) -> None:
+    """4.5 to 1, the least that the guidelines for accessible pages take."""
+    async with visiting(browser, color_scheme=scheme) as visit:
+        for path in SCREENS:
+            await visit.page.goto(site.url + path)
+            assert await visit.page.evaluate(_CONTRAST) == [], path
+
+
+@pytest.mark.alone("measures time")
+async def test_a_large_cluster_is_shown_within_a_second(browser: Browser, site: Site) -> None:
+    """10,000 pods that all differ, and 5,000 nodes: at most 2 MB, the first content in a second."""
+    rows = [answers.row(f"shop/p{i}") for i in range(500)]
+    site.answers["/queue"] = answers.queue(
+        *rows, counts=PlaceCounts(unschedulable=10_000), total_pods=10_000, total_rows=10_000,
+        next="p499",
+    )  # fmt: skip
+    site.answers["/nodes"] = answers.nodes(5000)
+    async with visiting(browser) as visit:
+        await visit.page.goto(site.url + "/activity")  # the files are in the cache, as usual
+        for path in ("/queue", "/nodes"):
+            before = time.perf_counter()
+            response = await visit.page.goto(site.url + path, wait_until="commit")
+            await visit.page.locator("tbody tr").first.wait_for()
+            took = time.perf_counter() - before
+            # The browser paints its frame some time after the rows are in the document.
+            paint = await visit.page.wait_for_function(
+                "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+            )
+            assert response is not None
+            assert len(await response.body()) < 2_000_000
+            assert await paint.json_value() < 1000
+            assert took < 3, "with what the driver adds"
+
+
+async def test_beyond_the_limit_a_page_stays_a_plain_page(browser: Browser) -> None:
+    site = Site(streams=Streams(most=1, pace=0.02))
+    async with running_site(site), visiting(browser) as visit, visiting(browser) as other:
+        await visit.page.goto(site.url + "/queue")
+        await expect(visit.page.locator("#live")).to_have_text("live")
+        await other.page.goto(site.url + "/queue")
+        await expect(other.page.locator("#live")).to_have_text("not live: too many watch")
+        await expect(other.page.locator("tbody")).to_contain_text("checkout-1")
+        assert site.streams.count == 1

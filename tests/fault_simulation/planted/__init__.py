@@ -1,8 +1,0 @@
-"""Faults that are planted into the scheduler, to measure what simulated worlds find.
-
-Owns the faults, as a table of replaced source text, and the runner that looks for each: a process
-imports one module with the mistake in it and simulates worlds until something is violated. What
-must hold is `engine.fault_simulation.invariants`' and the world's.
-
-Begin with `fault`, then `table`; `python -m tests.fault_simulation.planted` runs them.
-"""

@@ -1,0 +1,112 @@
+"""`starsched compare`: equivalent, implies, or the smallest counterexample as YAML."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests.workbench.cli.test_diff_command import STRATEGY, node, pod
+from workbench.cli.main import main
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.json"
+    web = pod("web")
+    web["metadata"]["labels"] = {"team": "web", "app": "shop"}
+    items = [node("n1"), node("n2"), web, *(pod(f"p{i}") for i in range(3))]
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    return path
+
+
+def policies(directory: Path, text: str) -> Path:
+    directory.mkdir()
+    (directory / "only.star").write_text(text)
+    (directory / "config.yaml").write_text(STRATEGY)
+    return directory
+
+
+def compare(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["compare", *map(str, arguments)])
+
+
+LAX = "def filter(pod, node):\n    return None\n"
+STRICT = "def filter(pod, node):\n    return 'no' if pod.labels.get('team') == 'web' else None\n"
+
+
+def test_equivalent_policies_exit_with_0_and_say_of_what(snapshot: Path, tmp_path: Path) -> None:
+    refactored = "def filter(pod, node):\n    if pod.name == '':\n        return 'no'\n"
+    lax, other = policies(tmp_path / "a", LAX), policies(tmp_path / "b", refactored)
+    result = compare(lax, other, "--on", snapshot)
+    assert result.exit_code == 0, result.output
+    want = "equivalent on this input: 4 class(es) of 4 pod(s), 1 shape(s) of 2 node(s)\n"
+    assert result.stdout == want
+
+
+def test_the_counterexample_is_yaml_with_what_each_set_says(snapshot: Path, tmp_path: Path) -> None:
+    lax, strict = policies(tmp_path / "a", LAX), policies(tmp_path / "b", STRICT)
+    result = compare(lax, strict, "--on", snapshot)
+    assert result.exit_code == 1, result.output
+    assert result.stdout.startswith("not equivalent on this input: 2 class(es) of 4 pod(s)")
+    assert "A implies B: everything that A rejects, B rejects\n" in result.output
+    assert "B implies A" not in result.output
+    assert "# A accepts `n1`\n" in result.output
+    assert f"# B rejects `n1`: no [only, {strict}/only.star:2]\n" in result.output
+    of_pod, of_node = yaml.safe_load_all(result.output.partition("---\n")[2])
+    assert of_pod == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default", "labels": {"team": "web"}},
+    }
+    assert of_node == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+        "status": {"allocatable": {"pods": "110"}},
+    }
+    # The example is one: on it alone, the two still differ.
+    small = tmp_path / "small.yaml"
+    small.write_text(result.output[result.output.index("# counterexample") :])
+    again = compare(lax, strict, "--on", small)
+    assert again.exit_code == 1
+    assert again.output.partition("# counter")[2] == result.output.partition("# counter")[2]
+
+
+def test_json_has_the_same_each_time(snapshot: Path, tmp_path: Path) -> None:
+    lax, strict = policies(tmp_path / "a", LAX), policies(tmp_path / "b", STRICT)
+    results = [compare(lax, strict, "--on", snapshot, "--output", "json") for _ in range(2)]
+    assert results[0].stdout == results[1].stdout
+    answer: dict[str, Any] = json.loads(results[0].stdout)
+    assert (answer["relation"], answer["differing"]) == ("implies", {"verdict": 1})
+    assert answer["first_implies_second"]
+    assert not answer["second_implies_first"]
+    assert answer["before"] != answer["after"]
+    assert answer["counterexample"]["second_policy"] == "only"
+    # With a profile that neither has, nothing is asked.
+    result = compare(lax, strict, "--on", snapshot, "--profile", "another")
+    assert result.exit_code == 2
+    assert "`another`" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("{", "cluster.json", id="no JSON"),
+        pytest.param('{"kind": "List", "items": []}', "want nodes and pods", id="nothing"),
+        pytest.param(
+            '{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": 1}}',
+            "containers",
+            id="no pod",
+        ),
+    ],
+)
+def test_an_input_that_cannot_be_used_is_named(tmp_path: Path, text: str, want: str) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(text)
+    result = compare("builtin", "builtin", "--on", path)
+    assert result.exit_code == 2
+    assert want in result.output
+    assert str(path) in result.output

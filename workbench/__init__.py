@@ -1,0 +1,1 @@
+"""What authors and operators run by hand."""

@@ -1,0 +1,1 @@
+"""Our answers beside kube-scheduler's."""

@@ -1,0 +1,67 @@
+"""Answers of kube-scheduler that ours differ from on purpose.
+
+Owns telling them from other differences, as narrowly as an answer allows; docs/parity.md says why
+each is there and which test shows it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from engine.testing.full_decision import FullDecision
+
+Plain = Mapping[str, Any]
+
+_PLUGIN: Final = "DynamicResources"
+_POOL: Final = re.compile(
+    r"asks for all devices, but resource pool \S+ is currently (being updated|invalid)$"
+)
+_NO_DEVICES: Final = ("cannot allocate all claims",)
+
+
+def is_deliberate(
+    answer: Plain, decision: FullDecision, pod: Plain, objects: Sequence[Plain]
+) -> bool:
+    """True if *decision* on *pod* differs from kube-scheduler's *answer* on purpose."""
+    error = str(answer.get("error") or "")
+    if error:
+        return bool(_POOL.search(error)) and _leaves_out_a_pool(decision)
+    refused = [
+        name
+        for name, rejection in (answer.get("rejected") or {}).items()
+        if rejection["plugin"] == _PLUGIN and tuple(rejection["reasons"]) == _NO_DEVICES
+    ]
+    is_answered = decision.failures or any(name not in decision.rejected for name in refused)
+    return bool(refused and is_answered) and any(map(_is_for_admins, _claims(pod, objects)))
+
+
+def _leaves_out_a_pool(decision: FullDecision) -> bool:
+    """True if some node, and not the attempt, was rejected for a pool that is not usable."""
+    return any(
+        rejection.plugin == _PLUGIN
+        and any("of a resource pool" in one for one in rejection.reasons)
+        for rejection in decision.rejected.values()
+    )
+
+
+def _claims(pod: Plain, objects: Sequence[Plain]) -> Iterator[Plain]:
+    """The ResourceClaims that *pod* names, or that were made for it."""
+    made = {
+        one["name"]: one.get("resourceClaimName")
+        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    named = {
+        one.get("resourceClaimName") or made.get(one["name"])
+        for one in (pod.get("spec") or {}).get("resourceClaims") or ()
+    }
+    namespace = pod["metadata"].get("namespace", "default")
+    for one in objects:
+        metadata = one.get("metadata") or {}
+        is_here = metadata.get("namespace", "default") == namespace
+        if one.get("kind") == "ResourceClaim" and is_here and metadata.get("name") in named:
+            yield one
+
+
+def _is_for_admins(claim: Plain) -> bool:
+    requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ()
+    return any((one.get("exactly") or {}).get("adminAccess") for one in requests)

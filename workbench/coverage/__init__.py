@@ -1,0 +1,1 @@
+"""Which lines of policies their tests run."""

@@ -1,0 +1,1 @@
+"""What an edit of the policies would change."""

@@ -1,0 +1,238 @@
+"""Decides pods on a copy of a cluster, one by one, as if each were the only one that waits.
+
+Owns the decider of one set of policies, and its outcomes as records. Comparing outcomes is
+`rollout.plan`'s.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from engine.core.caching.snapshot import Snapshot
+from engine.core.framework import reasons
+from engine.core.kernel.pod_groups import PodGroups
+from engine.core.model.node_info import NodeInfo
+from engine.core.model.pod import Pod
+from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.decision import Explanation
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.core.scheduling.select_host import SortKey
+from engine.files.cluster_file import Cluster
+from engine.files.world import World
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Evaluator, PolicyFailure
+from engine.policy.memo_reuse import unchanged_instances
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a pod that waits.
+
+    Attributes:
+        node: Where it goes; "" if nowhere.
+        reason: The token of the dominant reason for that; "" for a pod with a node.
+        policy: The policy that the reason is of.
+        message: The text of its event; of a gate, what the policy says.
+        victims: Pods that would be evicted for it, `namespace/name`, and on which node.
+        gate: The policy that keeps it from being tried; "" if none does.
+        has_failed: A policy failed, so that nothing was decided.
+        place: `file:line` of the failure.
+    """
+
+    node: str = ""
+    reason: str = ""
+    policy: str = ""
+    message: str = ""
+    victims: tuple[str, ...] = ()
+    victims_on: str = ""
+    gate: str = ""
+    has_failed: bool = False
+    place: str = ""
+
+    @property
+    def evictions(self) -> tuple[str, tuple[str, ...]]:
+        """The node on which pods would be evicted, and which."""
+        return self.victims_on, self.victims
+
+    @property
+    def fate(self) -> str:
+        """The node, or why there is none, in one line."""
+        if self.node:
+            return self.node
+        if self.gate:
+            return f"gated by `{self.gate}`: {self.message}"
+        return self.message.partition("\n")[0]
+
+
+@dataclass(slots=True)
+class Scene:
+    """A copy of a cluster on which pods are decided.
+
+    Attributes:
+        world: Nodes and the pods on them.
+        pending: Pods that wait; those that are nominated count on their nodes.
+        unknown_facts: Configured sources of facts that could not be read.
+        clock_note: What time the clock shows that policies read; empty if they read none.
+    """
+
+    world: World
+    pending: Sequence[Pod] = ()
+    unknown_facts: Sequence[str] = ()
+    clock_note: str = ""
+    nominator: Nominator = field(default_factory=Nominator)
+
+    def __post_init__(self) -> None:
+        for pod in self.pending:
+            self.nominator.nominate(pod)
+
+    @classmethod
+    def of(cls, cluster: Cluster, bundle: Bundle, more: Iterable[Pod] = ()) -> "Scene":
+        """*cluster* as the policies of *bundle* see it; *more* are pods whose facts count, too.
+
+        Raises `ManifestError`.
+        """
+        pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
+        world = cluster.world()
+        config = bundle.runtime.facts
+        world.cache.set_pod_type_labels(config.pod_type_labels)
+        shown = cluster.show_facts(world.cache, config, [*pending, *more])
+        world.snapshot = world.cache.snapshot()
+        return cls(world, pending, shown.unknown, shown.clock_note(bundle))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The nodes."""
+        return self.world.snapshot
+
+    def placed(self) -> Iterator[Pod]:
+        """The pods that have a node."""
+        for info in self.snapshot.infos:
+            if info is not None:
+                yield from info.pods.values()
+
+    @contextlib.contextmanager
+    def without(self, pods: Iterable[Pod]) -> Iterator[Snapshot]:
+        """The nodes without placed *pods*; afterwards with them again."""
+        snapshot = self.snapshot
+        kept: dict[str, NodeInfo] = {}
+        for pod in pods:
+            info = snapshot.info(pod.node_name) if pod.node_name else None
+            if info is not None and pod.uid in info.pods:
+                kept.setdefault(pod.node_name, info)
+                snapshot.put(pod.node_name, info.without_pod(pod.uid))
+        try:
+            yield snapshot
+        finally:
+            for name, info in kept.items():
+                snapshot.put(name, info)
+
+
+class Decider:
+    """Decides under one set of policies, in *scene*.
+
+    Args:
+        bundle: The policies.
+        evaluator: Of its program; closed by the caller.
+        scene: The cluster.
+        known: One that has decided in the same scene, whose answers are used again.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        evaluator: Evaluator,
+        scene: Scene,
+        known: "Decider | None" = None,
+    ) -> None:
+        self.bundle = bundle
+        self.scene = scene
+        self.scheduler = Scheduler(bundle, evaluator, has_extenders=False)
+        if known is not None and known.scene is scene:
+            programs = known.bundle.program, bundle.program
+            self.scheduler.reuse_from(known.scheduler, unchanged_instances(*programs))
+        self.groups = PodGroups(scene.world.cache)
+        self.groups.use(self.scheduler, lambda: (*scene.placed(), *scene.pending))
+
+    def takes(self, pod: Pod) -> bool:
+        """True if a profile has the pod's `schedulerName`."""
+        return self.scheduler.profile_of(pod) is not None
+
+    def decide(self, pod: Pod) -> Outcome:
+        """What becomes of *pod*: of one with a node, as if it waited and the node were without it.
+
+        Raises `KeyError` if no profile has its `schedulerName`.
+        """
+        with self.scene.without([pod]) as snapshot:
+            return self.outcome(_waiting(pod), snapshot)
+
+    def outcome(self, pod: Pod, snapshot: Snapshot) -> Outcome:
+        """What becomes of *pod*, which waits, on the nodes of *snapshot*."""
+        gate = self.scheduler.hooks.pre_enqueue(pod, snapshot)
+        if gate is not None:
+            token = reasons.gate(gate.plugin, gate.token).token
+            return Outcome(reason=token, policy=gate.plugin, message=gate.reason, gate=gate.plugin)
+        decision = self.scheduler.schedule(pod, snapshot, self.scene.nominator)
+        if decision.failures:
+            failure = decision.failures[0]
+            return Outcome(
+                reason=decision.reason.token,
+                policy=failure.policy,
+                message=decision.message(),
+                has_failed=decision.is_policy_failure,
+                place=f"{failure.file}:{failure.line}" if failure.file else "",
+            )
+        if decision.node is not None:
+            return Outcome(node=decision.node)
+        eviction = decision.eviction
+        why = decision.reason
+        return Outcome(
+            reason=why.token,
+            policy=why.policy,
+            message=decision.message(),
+            victims=() if eviction is None else tuple(sorted(p.key for p in eviction.victims)),
+            victims_on="" if eviction is None else eviction.node,
+        )
+
+    def explain(self, pod: Pod) -> Explanation:
+        """The decision about *pod* node by node, as `decide` makes it."""
+        with self.scene.without([pod]) as snapshot:
+            return self.scheduler.explain(_waiting(pod), snapshot, self.scene.nominator)
+
+    def sort_key(self, pod: Pod) -> SortKey:
+        """Where *pod* stands in the queue; by its priority if no policy can say."""
+        key = self.scheduler.hooks.queue_key(pod, self.scene.snapshot)
+        return ((0, -pod.priority),) if isinstance(key, PolicyFailure) else key
+
+    def is_gated(self, pod: Pod) -> bool:
+        """True if a policy keeps *pod* out of the queue."""
+        return self.scheduler.hooks.pre_enqueue(pod, self.scene.snapshot) is not None
+
+    def queue(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Those of *pods* that may be tried, the first to be tried first."""
+        tried = [pod for pod in pods if self.takes(pod) and not self.is_gated(pod)]
+        return sorted(tried, key=lambda pod: (self.sort_key(pod), *arrival(pod)))
+
+
+def untracked(pods: Sequence[Pod], _: str) -> Iterable[Pod]:
+    """*pods*, whose progress is not shown."""
+    return pods
+
+
+def arrival(pod: Pod) -> tuple[str, str]:
+    """The order of pods that a queue has no other for: first come, first served."""
+    return pod.manifest.metadata.creation_timestamp or "~", pod.key
+
+
+def _waiting(pod: Pod) -> Pod:
+    return pod.unplaced() if pod.node_name else pod
+
+
+def controller_of(manifest: Mapping[str, Any]) -> str:
+    """The uid of what manages the pod of *manifest*, or the pod's own key."""
+    metadata = manifest.get("metadata") or {}
+    for owner in metadata.get("ownerReferences") or ():
+        if isinstance(owner, Mapping) and owner.get("controller"):
+            return str(owner.get("uid") or owner.get("name"))
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"

@@ -1,0 +1,1 @@
+"""Decides a recorded log again."""

@@ -1,0 +1,1 @@
+"""What policies can use, as types for editors."""
