@@ -57,9 +57,9 @@ check: lint ## format, lint, types, imports, policies and all quick tests (a few
 	$(PYTEST) -q -p tests.quick
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
-# plane can drop out unseen.
+# plane can drop out unseen. Nor may a test leave files in the checkout (tests/no_leftovers.py).
 test: lint controlplane oracle chromium wheels ## everything: check's linters and every test, the real control plane included
-	$(PYTEST) -p tests.no_skips
+	$(PYTEST) -p tests.no_skips -p tests.no_leftovers
 
 # What talks to the API server, and what kube-scheduler answers, on every supported minor.
 test-versions: setup ## the tests of the API server and of parity on every supported Kubernetes minor
