@@ -213,12 +213,12 @@ async def _make(
 ) -> _Edit:
     """Make an edit and follow it through its stages, which are shown at the end."""
     stage.show_text("the edit", _diff(before, after), "diff")
-    last, pods = stage.app.rollout.status.candidate, len(stream.made)
+    last, pods = stage.app.policies.rollout.status.candidate, len(stream.made)
     steps: dict[str, _Step] = {}
     stage.edit(after)
 
     def follow() -> RolloutStatus | None:
-        status = stage.app.rollout.status
+        status = stage.app.policies.rollout.status
         if status.candidate in ("", last):
             return None
         if (step := _step(status)) is not None:

@@ -144,7 +144,7 @@ class Stage:
     @property
     def revision(self) -> str:
         """The policies in force."""
-        return self.app.rollout.active.bundle.revision
+        return self.app.policies.rollout.active.bundle.revision
 
     def placed(self, names: Iterable[str]) -> dict[str, str]:
         """The nodes of those of the pods *names* that have one."""
@@ -238,20 +238,20 @@ async def stage_of(scenario: Scenario, console: Console) -> AsyncIterator[Stage]
 
 def page_of(app: App) -> str:
     """The address of the scheduler's page, without a slash at the end."""
-    return f"http://127.0.0.1:{app.endpoints.local_port}"
+    return f"http://127.0.0.1:{app.surfaces.endpoints.local_port}"
 
 
 @contextlib.asynccontextmanager
 async def _running(app: App) -> AsyncIterator[None]:
     running = asyncio.ensure_future(app.run())
-    leading = asyncio.ensure_future(app.leading.wait())
+    leading = asyncio.ensure_future(app.leadership.leading.wait())
     try:
         await asyncio.wait(
             {running, leading}, timeout=STEP_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         if running.done():
             running.result()
-        if not app.leading.is_set():
+        if not app.leadership.leading.is_set():
             raise StoryFailed(f"the scheduler did not start in {STEP_SECONDS:g} s")
         yield
     finally:

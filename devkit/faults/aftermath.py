@@ -236,7 +236,7 @@ class Aftermath:
         for replica in world.replicas:
             self._check_replica(replica)
             # A standby keeps the candidate that it must not let through.
-            is_leading = replica.app.leading.is_set()
+            is_leading = replica.app.leadership.leading.is_set()
             if is_long and is_leading and replica.pool.alive > _MOST_SANDBOXES:
                 text = f"{replica.pool.alive} sandboxes are alive"
                 world.violate("nothing is left behind", replica.name, text)

@@ -63,8 +63,8 @@ def disagreements(
     yield from contradictions(app)
     yield from _placed(app, pods)
     yield from _stored(app, cluster, pods)
-    if app.kernel.scheduler is not app.rollout.active.scheduler:
-        active = app.rollout.active.bundle.revision
+    if app.kernel.scheduler is not app.policies.rollout.active.scheduler:
+        active = app.policies.rollout.active.bundle.revision
         yield _violation("policies", f"the kernel does not decide by revision {active}")
     pending = {key: pod for key, pod in pods.items() if not pod["spec"].get("nodeName")}
     yield from _queued(app, pending)
@@ -90,21 +90,21 @@ def disagreements(
 def under_way(app: App) -> str:
     """What *app* has begun and not ended, in words; "" if nothing."""
     counts: dict[str, int] = {
-        "bindings": app.bindings.at_work,
-        "preemptions": app.preemptor.in_flight,
-        "writes": len(app.writer) + app.writer.in_flight,
-        "pods in flight": app.queue.counts()["in_flight"] - len(app.kernel.permits),
+        "bindings": app.carrying.bindings.at_work,
+        "preemptions": app.carrying.preemptor.in_flight,
+        "writes": len(app.reporting.writer) + app.reporting.writer.in_flight,
+        "pods in flight": app.kernel.queue.counts()["in_flight"] - len(app.kernel.permits),
     }
-    if app.leading.is_set():
-        counts["pods to try"] = app.queue.counts()["active"]
-    assumed = app.cache.assumed_count - len(app.kernel.permits) - app.bindings.in_flight
+    if app.leadership.leading.is_set():
+        counts["pods to try"] = app.kernel.queue.counts()["active"]
+    assumed = app.cache.assumed_count - len(app.kernel.permits) - app.carrying.bindings.in_flight
     counts["assumed pods that nothing waits for"] = max(0, assumed)
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def other_decisions(app: App) -> Iterator[Violation]:
     """Pods about which *app* would decide otherwise than a scheduler that begins now."""
-    nodes, *others, pods = app.informers
+    nodes, *others, pods = app.watching.informers
     cache = Cache()
     for node in nodes.values():
         cache.add_node(node)
@@ -123,7 +123,7 @@ def other_decisions(app: App) -> Iterator[Violation]:
             pending.append(pod)
     if app.cache.assumed_count:
         return  # which no other scheduler can know
-    live = app.rollout.active
+    live = app.policies.rollout.active
     clock = app._clock
     assert isinstance(clock, HostClock)
     pool = SimulatedPool(clock, Trouble(random.Random(0), lambda _: None))
@@ -137,7 +137,9 @@ def other_decisions(app: App) -> Iterator[Violation]:
                 continue
             options = {"has_post_filters": False}
             want = fresh.schedule(pod, cache.snapshot(), nominator, **options)
-            got = live.scheduler.schedule(pod, app.cache.snapshot(), app.queue.nominator, **options)
+            got = live.scheduler.schedule(
+                pod, app.cache.snapshot(), app.kernel.queue.nominator, **options
+            )
             if _said(want) != _said(got):
                 text = f"it decides `{_said(got)}`, and a new one decides `{_said(want)}`"
                 yield _violation(pod.key, text)
@@ -183,11 +185,13 @@ def contradictions(app: App, connections: int | None = None) -> Iterator[Violati
 
 def _unowned(app: App) -> Iterator[Violation]:
     """What is held for pods that have no node, and are not on their way to one."""
-    if app.bindings.in_flight:
+    if app.carrying.bindings.in_flight:
         return  # a pod may be gone while it is being bound
-    if app._stop.is_set() or (app.elector is not None and not app.elector.is_leading):
+    if app._stop.is_set() or (
+        app.leadership.elector is not None and not app.leadership.elector.is_leading
+    ):
         return  # what was for a binding that the end has cut off stays
-    for plugin in app.rollout.active.scheduler.hooks.plugins.values():
+    for plugin in app.policies.rollout.active.scheduler.hooks.plugins.values():
         if isinstance(plugin, DynamicResources) and plugin._claims is not None:
             for claim, reservation in plugin._claims._reservations.items():
                 for uid in reservation.pods:
@@ -203,13 +207,13 @@ def _placed(app: App, pods: Mapping[str, Json]) -> Iterator[Violation]:
         uid = pod["metadata"]["uid"]
         known, node = app.cache.get_pod(uid), pod["spec"].get("nodeName") or None
         got = known.node_name if known is not None else None
-        if got != node and uid not in app.kernel.permits and not app.bindings.in_flight:
+        if got != node and uid not in app.kernel.permits and not app.carrying.bindings.in_flight:
             yield _violation(key, f"it has the pod on {got}, the API server on {node}")
 
 
 def _stored(app: App, cluster: DevCluster, pods: Mapping[str, Json]) -> Iterator[Violation]:
     """Compare the stores of informers, and what the cache has of nodes and other objects."""
-    for informer in app.informers:
+    for informer in app.watching.informers:
         resource = informer.resource
         if informer.state == "absent":
             continue
@@ -235,12 +239,12 @@ def _keys(informer: Any) -> set[str]:
 
 
 def _queued(app: App, pending: Mapping[str, Json]) -> Iterator[Violation]:
-    known = set(app.queue.keys())
+    known = set(app.kernel.queue.keys())
     for key in sorted(known ^ pending.keys()):
         where = "in its queue and not" if key in known else "not in its queue, and"
         yield _violation(key, f"{where} pending in the API server")
     for key in sorted(known & pending.keys()):
-        queued = app.queue.named(key)
+        queued = app.kernel.queue.named(key)
         version = pending[key]["metadata"]["resourceVersion"]
         if queued is not None and queued.pod.resource_version != version:
             text = f"queued in version {queued.pod.resource_version}, it is {version}"
@@ -255,7 +259,7 @@ def _nominated(app: App, pending: Mapping[str, Json]) -> Iterator[Violation]:
         if (node := (pod.get("status") or {}).get("nominatedNodeName"))
         and not app.cache.is_assumed(pod["metadata"]["uid"])
     }
-    nominator = app.queue.nominator
+    nominator = app.kernel.queue.nominator
     got = {pod.key: nominator.node_of(pod.uid) for pod in nominator}
     for key in sorted(want.keys() | got.keys()):
         if want.get(key) != got.get(key):

@@ -38,7 +38,7 @@ def misplaced_policies(world: "World") -> Iterator[Violation]:
     want = policies.built(world.good_files).revision
     saved = world.cluster.get("configmaps", LAST_GOOD, NAMESPACE) or {}
     for leader in world.leaders:
-        rollout = leader.app.rollout
+        rollout = leader.app.policies.rollout
         revision = rollout.active.bundle.revision
         if revision != want:
             text = f"revision {revision} instead of {want}: {rollout.status}"
@@ -147,7 +147,7 @@ class Operators:
 
     def _is_inconclusive(self) -> bool:
         """True if a stage waits for decisions to compare: of pods that find a node, say."""
-        verdicts = [one.app.rollout.status.verdict for one in self._world.leaders]
+        verdicts = [one.app.policies.rollout.status.verdict for one in self._world.leaders]
         return any(one is not None and one.outcome == "inconclusive" for one in verdicts)
 
     def _lose_all_between_stages(self) -> None:
@@ -197,7 +197,7 @@ class Operators:
     # --- what must come of it -----------------------------------------------------------------
 
     def _in_force(self) -> list[str]:
-        return [one.app.rollout.active.bundle.revision for one in self._world.leaders]
+        return [one.app.policies.rollout.active.bundle.revision for one in self._world.leaders]
 
     def _check(self, step: str) -> None:
         world = self._world

@@ -652,7 +652,9 @@ class World:
     @property
     def leaders(self) -> list[Replica]:
         """The replicas that lead; one, if all is well."""
-        return [one for one in self.replicas if one.is_running and one.app.leading.is_set()]
+        return [
+            one for one in self.replicas if one.is_running and one.app.leadership.leading.is_set()
+        ]
 
     def _caller(self) -> str:
         """The identity of the replica whose request is being carried out."""
@@ -769,11 +771,11 @@ class World:
             for found in rule(objects):
                 self.violate(*found)
         for replica in self.replicas:
-            if replica.is_running and replica.app.leading.is_set():
+            if replica.is_running and replica.app.leadership.leading.is_set():
                 there = self.network.count_from(replica.host)
                 for found in contradictions(replica.app, there):
                     self.violate(found.rule, found.about, f"{replica.name}: {found.text}")
-                elector = replica.app.elector
+                elector = replica.app.leadership.elector
                 if self.is_calm and elector is not None and not elector.may_act:
                     text = "it leads, and its time is up"
                     self.violate("nothing fails without a fault", replica.name, text)
@@ -792,7 +794,7 @@ class World:
         return {
             one.host.name: sum(
                 sample.value
-                for family in one.app.metrics.schedule_attempts.collect()
+                for family in one.app.env.metrics.schedule_attempts.collect()
                 for sample in family.samples
                 if sample.name.endswith("_total")
                 and (not results or sample.labels["result"] in results)

@@ -82,13 +82,17 @@ class ExtenderCalls:
 
     Args:
         metrics, clock: Record the duration and the result of each call.
-
-    Attributes:
         on_answer: Is called after each request of a decision, with the extender's name, the verb,
             the seconds, and the error if there was one.
     """
 
-    def __init__(self, *, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        metrics: Metrics,
+        clock: Clock,
+        on_answer: Callable[[str, str, float, str], None] | None = None,
+    ) -> None:
         self._metrics = metrics
         self._clock = clock
         self._extenders: tuple[Extender, ...] = ()
@@ -96,7 +100,7 @@ class ExtenderCalls:
         self._is_candidates: Callable[[Pod], bool] = _is_nobodys
         self._clients: dict[Extender, ExtenderClient | _Broken] = {}
         self._texts = messages.NodeTexts()
-        self.on_answer: Callable[[str, str, float, str], None] | None = None
+        self._on_answer = on_answer
 
     def use(
         self,
@@ -298,8 +302,8 @@ class ExtenderCalls:
         finally:
             seconds = self._clock.monotonic() - started
             self._metrics.extender_seconds.labels(extender.name, what, result).observe(seconds)
-            if self.on_answer is not None and what != "bind":
-                self.on_answer(extender.name, what, seconds, failure)
+            if self._on_answer is not None and what != "bind":
+                self._on_answer(extender.name, what, seconds, failure)
 
 
 def _make_client(extender: Extender) -> ExtenderClient | _Broken:

@@ -37,6 +37,17 @@ class Evaluations:
         self.stopwatch: Stopwatch | None = None
         self.on_round_trip: Callable[[float, Sequence[Call]], None] | None = None
 
+    def measure(
+        self,
+        monotonic: Callable[[], float],
+        stopwatch: Stopwatch,
+        on_round_trip: Callable[[float, Sequence[Call]], None] | None = None,
+    ) -> None:
+        """Measure round trips from now on: with the clock and the metrics of a process."""
+        self.monotonic = monotonic
+        self.stopwatch = stopwatch
+        self.on_round_trip = on_round_trip
+
 
 class MeteredEvaluator:
     """Passes calls on to *evaluator* and counts their entries in *evaluations*.

@@ -82,7 +82,7 @@ class Role:
 
 
 async def readyz(app: App) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{app.endpoints.local_port}/readyz"
+    url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/readyz"
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
         return answer.status, await answer.text()
 
@@ -99,14 +99,14 @@ def is_going(plane: ControlPlane, name: str) -> bool:
 
 async def is_refused(app: App, resource: Resource) -> None:
     """Wait until the refusal of *resource* is all that keeps the replica from deciding."""
-    others = [one for one in app.informers if one.resource.plural != resource.plural]
+    others = [one for one in app.watching.informers if one.resource.plural != resource.plural]
     label = str(resource)
     await eventually(lambda: metric(app, "starsched_watch_forbidden", resource=label) == 1)
     await eventually(lambda: all(one.has_synced for one in others))
     status, text = await readyz(app)
     assert status == 500
     assert f"resources: [{resource.plural}], verbs: [list, watch]" in text
-    assert not app.leading.is_set()
+    assert not app.leadership.leading.is_set()
 
 
 def endpoint(plane: ControlPlane) -> Endpoint:
@@ -188,7 +188,7 @@ async def test_a_right_to_budgets_that_goes_while_it_runs_ends_evictions_alone(
     budgets = resources.POD_DISRUPTION_BUDGETS
     async with scheduler_at(endpoint(plane), local_port=0, most_watch_age=1.0) as app:
         role.take(budgets)
-        (one,) = [one for one in app.informers if one.resource == budgets]
+        (one,) = [one for one in app.watching.informers if one.resource == budgets]
         # The API server ends no watch for a right that goes: as if its time were over.
         restarted = asyncio.ensure_future(one.catch_up("9" * 18, 0.0))
         await eventually(lambda: budgets.plural in app.cache.objects.unknown, seconds=60)
@@ -241,7 +241,7 @@ async def test_a_pod_is_not_bound_beside_one_that_it_must_avoid_by_namespaces_un
     async with scheduler_at(endpoint(plane), local_port=0, wait=False) as app:
         await is_refused(app, resources.NAMESPACES)
         role.restore()
-        await eventually(app.leading.is_set, seconds=60)
+        await eventually(app.leadership.leading.is_set, seconds=60)
         plane.request("POST", PODS, pod("later", SCHEDULER))
         await eventually(lambda: placed(plane, "later") == "node-1", seconds=60)
         assert not placed(plane, "avoiding")

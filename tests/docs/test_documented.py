@@ -107,7 +107,10 @@ def event_reasons() -> frozenset[str]:
 
 def endpoints() -> list[str]:
     """Every path that is served, as the source has them."""
-    files = [*(ROOT / "engine" / "io" / "endpoints").glob("*.py"), ROOT / "engine" / "app.py"]
+    files = [
+        *(ROOT / "engine" / "io" / "endpoints").glob("*.py"),
+        ROOT / "engine" / "app" / "surfaces.py",
+    ]
     source = "".join(file.read_text() for file in files)
     paths = set(re.findall(r'Route\("(/[a-z]+)"|_route\("(/[a-z/]+)"', source))
     live = {"/" + path.split("/")[1] for path in (*FILTERED, POLICIES, NODE, ACTIVITY)}

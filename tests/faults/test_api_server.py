@@ -43,7 +43,7 @@ async def all_placed(cluster: DevCluster, app: App, count: int = PODS) -> None:
         known = app.cache.get_pod(pod["metadata"]["uid"])
         assert known is not None
         assert known.node_name == pod["spec"]["nodeName"]
-    assert len(app.queue) == 0
+    assert len(app.kernel.queue) == 0
 
 
 def bindings(*, times: int | None = 1, every: int = 1) -> Match:
@@ -121,9 +121,9 @@ async def test_a_pod_deleted_while_its_binding_is_under_way_leaves_no_trace(
         cluster.delete("pods", "web", grace=0)
         await eventually(lambda: app.cache.pod_count == 0)
         hold.release()
-        await eventually(lambda: app.bindings.in_flight == 0)
+        await eventually(lambda: app.carrying.bindings.in_flight == 0)
         await idle()
-        assert len(app.queue) == 0
+        assert len(app.kernel.queue) == 0
         assert events(cluster, "FailedScheduling") == []
 
 
@@ -160,8 +160,10 @@ async def test_two_that_bind_a_pod_to_the_same_node_report_it_once(cluster: DevC
         await hold.wait_hit()
         await eventually(lambda: node_of(cluster, "web"))
         hold.release()
-        await eventually(lambda: one.bindings.in_flight + other.bindings.in_flight == 0)
-        await asyncio.gather(one.writer.flush(5), other.writer.flush(5))
+        await eventually(
+            lambda: one.carrying.bindings.in_flight + other.carrying.bindings.in_flight == 0
+        )
+        await asyncio.gather(one.reporting.writer.flush(5), other.reporting.writer.flush(5))
         assert len(events(cluster, "Scheduled")) == 1
         assert events(cluster, "FailedScheduling") == []
 
@@ -200,7 +202,7 @@ async def test_a_full_cluster_under_faults_is_never_overbooked(cluster: DevClust
         cluster.faults.fail(500, **bindings(times=None, every=5))
         cluster.create(*pods(NODES * ROOM + 10))
         await eventually(lambda: len(placements(cluster)) == NODES * ROOM, seconds=60)
-        await eventually(lambda: app.queue.counts()["unschedulable"] == 10)
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 10)
         per_node = Counter(placements(cluster).values())
         assert set(per_node.values()) == {ROOM}
 
@@ -209,7 +211,7 @@ async def test_a_sandbox_killed_at_any_point_costs_attempts_and_no_pods(
     cluster: DevCluster,
 ) -> None:
     async with scheduler(cluster, initial_backoff=0.1, max_backoff=0.5) as app:
-        evaluator = app.rollout.active.evaluator
+        evaluator = app.policies.rollout.active.evaluator
         assert isinstance(evaluator, SandboxEvaluator)
         for i, pod in enumerate(pods()):
             # Pods of many kinds, so that the sandbox is really asked.

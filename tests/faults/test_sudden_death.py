@@ -112,7 +112,7 @@ async def test_the_sandbox_is_killed_while_it_decides(cluster: DevCluster) -> No
 
         async def kill_sandboxes() -> None:
             while True:
-                evaluator: Any = app.rollout.active.evaluator
+                evaluator: Any = app.policies.rollout.active.evaluator
                 killed.add(evaluator.pid)
                 kill_all([evaluator.pid])
                 placed = len(placements(cluster))
@@ -137,7 +137,9 @@ async def test_a_gate_that_failed_is_asked_again(cluster: DevCluster) -> None:
     cluster.create(namespace())
     edit(cluster, {"gate.star": gate})
     async with scheduler(cluster, from_config_map=True) as app:
-        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        await eventually(
+            lambda: app.policies.rollout.describe()["last_good"], what="the trial to end"
+        )
         names: list[str] = []
 
         def is_one_gated() -> bool:
@@ -160,7 +162,9 @@ async def test_a_sort_key_that_failed_is_asked_for_again(
     cluster.create(namespace())
     edit(cluster, {"order.star": order})
     async with scheduler(cluster, from_config_map=True, bindings=1) as app:
-        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        await eventually(
+            lambda: app.policies.rollout.describe()["last_good"], what="the trial to end"
+        )
         # While a binding hangs there is no room for another, so none is tried.
         hung = cluster.faults.hang(verb="create", resource="pods/binding")
         cluster.create(make_pod("first"))
@@ -178,7 +182,7 @@ async def test_a_sort_key_that_failed_is_asked_for_again(
         want = {name: [-number] for number, name in enumerate(names, 1)}
 
         def sort_keys() -> dict[str, Any]:
-            known = app.queue.describe
+            known = app.kernel.queue.describe
             return {name: known(f"default/{name}").get("sort_key") for name in names}
 
         await eventually(lambda: sort_keys() == want, what="every sort key to be evaluated again")

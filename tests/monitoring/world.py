@@ -272,7 +272,7 @@ async def run(world: World) -> None:
         world.edit("node-1")
         async with world.scheduler() as app:
             await world.until_firing("StarschedNoLeader")
-            await asyncio.wait_for(app.leading.wait(), SECONDS)
+            await asyncio.wait_for(app.leadership.leading.wait(), SECONDS)
             # 2. All is well.
             await world.until_placed(world.pods("calm", 5))
             await world.until_calm()
@@ -297,8 +297,8 @@ async def all_is_well(world: World, app: App) -> None:
     cluster = world.cluster
     cluster.faults.fail(409, verb="create", resource="pods/binding", times=1)
     world.edit("node-2")
-    before = app.rollout.active.bundle.revision
-    while app.rollout.active.bundle.revision == before:
+    before = app.policies.rollout.active.bundle.revision
+    while app.policies.rollout.active.bundle.revision == before:
         await world.until_placed(world.pods("stream", 2))
         await pace(20)
     (waiting,) = world.pods("wait", 1, wanted="wait")
@@ -386,7 +386,9 @@ async def troubles(world: World, app: App) -> None:
     for plural in ("csidrivers", "csistoragecapacities"):
         cluster.close_watches(f"{plural}.storage.k8s.io", abort=True)
     await world.until_firing("StarschedNotReadable")
-    (old,) = [one for one in app.informers if one.resource.plural == "csistoragecapacities"]
+    (old,) = [
+        one for one in app.watching.informers if one.resource.plural == "csistoragecapacities"
+    ]
     old.currency.known_at -= HOUR
     await world.until_firing("StarschedWatchStale")
     # A budget, of a namespace without pods, as an API server with other types might have it.

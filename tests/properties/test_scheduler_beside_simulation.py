@@ -297,7 +297,7 @@ async def lived(clock: HostClock, bindings: int, stream: Sequence[tuple[Any, ...
             )
             written = Written(app.kernel, clock)
             running = asyncio.ensure_future(app.run())
-            await app.leading.wait()
+            await app.leadership.leading.wait()
             life = Life(cluster, app)
             for name, *arguments in stream:
                 await getattr(life, name)(*arguments)
@@ -325,7 +325,7 @@ def _check_at_rest(app: App, cluster: DevCluster, written: Written) -> None:
             assert (counted.node_name if counted is not None else None) == node, pod["metadata"]
     assert app.cache.pod_count == len(there) - len(pending) + len(waiting)
     names = sorted(f"default/{there[uid]['metadata']['name']}" for uid in pending)
-    assert sorted(app.queue.keys()) == names
+    assert sorted(app.kernel.queue.keys()) == names
     ended = [step.event for step in written.steps if step.event is not None]
     for begun, ends in (
         (Bind, events.Bound | events.BindingFailed | events.BindingGivenUp),

@@ -266,7 +266,7 @@ class Scheduled(Simulated):
             settings=Settings(max_unschedulable=math.inf),
         )
         self.cache = self.app.cache
-        self.app.leading.set()
+        self.app.leadership.leading.set()
         carriers, carry_out = dict(self.app._carriers), self.app._carry_out
         for instruction in (Bind, Evict, ReportGate, RunAction):
             del carriers[instruction]

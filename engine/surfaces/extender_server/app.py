@@ -148,7 +148,7 @@ class ExtenderApp:
             )
             binder = Binder(client, clock=self._clock, metrics=self.metrics)
         # 4. The policies.
-        stages.evaluations.stopwatch = self.metrics.evaluation_seconds
+        stages.evaluations.measure(self._clock.monotonic, self.metrics.evaluation_seconds)
         self._extender: PolicyExtender | None = None
         self.saved = SavedStates(self._clock, self.settings.when_unread)
         self.rollout = Rollout(

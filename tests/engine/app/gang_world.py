@@ -220,16 +220,16 @@ async def scheduling(
         )
         running = asyncio.ensure_future(app.run())
         try:
-            leading = asyncio.ensure_future(app.leading.wait())
+            leading = asyncio.ensure_future(app.leadership.leading.wait())
             await asyncio.wait({running, leading}, timeout=30, return_when="FIRST_COMPLETED")
             leading.cancel()
             if running.done():
                 running.result()
-            assert app.leading.is_set(), "the scheduler did not start"
+            assert app.leadership.leading.is_set(), "the scheduler did not start"
             yield app
             app.kernel.permits.check_invariants()
         finally:
             app.request_stop()
             await asyncio.gather(running, return_exceptions=True)
             app.cache.check_invariants()
-            app.queue.check_invariants()
+            app.kernel.queue.check_invariants()

@@ -90,14 +90,14 @@ async def scheduler_at(
         running = asyncio.ensure_future(app.run())
         try:
             if wait:
-                leading = asyncio.ensure_future(app.leading.wait())
+                leading = asyncio.ensure_future(app.leadership.leading.wait())
                 await asyncio.wait(
                     {running, leading}, timeout=30, return_when=asyncio.FIRST_COMPLETED
                 )
                 leading.cancel()
                 if running.done():
                     running.result()
-                assert app.leading.is_set(), "the scheduler did not start"
+                assert app.leadership.leading.is_set(), "the scheduler did not start"
             yield app
         finally:
             if running.done() and not running.cancelled() and (error := running.exception()):
@@ -105,7 +105,7 @@ async def scheduler_at(
             app.request_stop()
             await asyncio.gather(running, return_exceptions=True)
             app.cache.check_invariants()
-            app.queue.check_invariants()
+            app.kernel.queue.check_invariants()
 
 
 def node_of(cluster: DevCluster, name: str, namespace: str = "default") -> str:
@@ -145,4 +145,4 @@ def condition(cluster: DevCluster, name: str) -> dict[str, Any]:
 
 
 def metric(app: App, name: str, **labels: str) -> float:
-    return app.registry.get_sample_value(name, labels) or 0.0
+    return app.env.registry.get_sample_value(name, labels) or 0.0

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from devkit.cluster import DevCluster, make_node, make_pod
-from engine.app import LONG_SECONDS
+from engine.app.app import LONG_SECONDS
 from engine.core.kernel.events import NODES, PODS, ObjectChanged
 from engine.io.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
@@ -71,7 +71,7 @@ async def test_a_pod_that_comes_is_placed_and_reported(cluster: DevCluster) -> N
         assert event["type"] == "Normal"
         assert event["action"] == "Binding"
         assert event["reportingController"] == "default-scheduler"
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         assert event["metadata"]["annotations"]["starsched.dev/policy-revision"] == revision
         labels = {"result": "scheduled", "profile": "default-scheduler"}
         assert metric(app, "scheduler_schedule_attempts_total", **labels) == 1
@@ -227,7 +227,7 @@ async def test_nothing_is_placed_beyond_a_nodes_capacity(cluster: DevCluster) ->
     cluster.create(*(make_pod(f"web-{i}", cpu="1") for i in range(60)))
     async with scheduler(cluster) as app:
         await eventually(lambda: len(placements(cluster)) == 30)
-        await eventually(lambda: app.queue.counts()["unschedulable"] == 30)
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 30)
         nodes = list(placements(cluster).values())
         assert max(nodes.count(node) for node in nodes) == 3
 
@@ -264,13 +264,13 @@ async def test_the_endpoints_show_what_is_going_on(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"), make_pod("web"))
     async with scheduler(cluster, local_port=0) as app, aiohttp.ClientSession() as http:
         await eventually(lambda: node_of(cluster, "web"))
-        base = f"http://127.0.0.1:{app.endpoints.local_port}"
+        base = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}"
         for path, want in (
             ("/healthz", "ok"),
             ("/livez", "ok"),
             ("/readyz", "ok"),
             ("/metrics", "scheduler_pod_scheduling_sli_duration_seconds_count"),
-            ("/policies", app.rollout.active.bundle.revision),
+            ("/policies", app.policies.rollout.active.bundle.revision),
             ("/configz", "componentconfig"),
         ):
             async with http.get(base + path) as answer:
@@ -299,7 +299,7 @@ async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
         monkeypatch.setattr(app.kernel, "decide", decide)
         cluster.create(make_pod("web"))
         await eventually(lambda: decided)
-        url = f"http://127.0.0.1:{app.endpoints.local_port}/livez"
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/livez"
         before = decided
         with await asyncio.to_thread(urllib.request.urlopen, url) as answer:
             assert answer.status == 200
@@ -315,11 +315,13 @@ async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None
         aiohttp.ClientSession() as http,
     ):
         await hold.wait_hit()
-        url = f"http://127.0.0.1:{app.endpoints.local_port}/readyz"
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/readyz"
         async with http.get(url) as answer:
             assert answer.status == 500
             assert "handlers are not fully synchronized" in await answer.text()
-        async with http.get(f"http://127.0.0.1:{app.endpoints.local_port}/livez") as answer:
+        async with http.get(
+            f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/livez"
+        ) as answer:
             assert answer.status == 200
         hold.release()
         await eventually(app.synced.is_set)
@@ -345,12 +347,12 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
         await eventually(lambda: second.cache.pod_count == 1)
-        assert not second.leading.is_set()
+        assert not second.leadership.leading.is_set()
         # Without a series of its own, no alert could tell that there are but standbys.
-        shown = [app.registry.get_sample_value(_LEADS, _LEASE) for app in (first, second)]
+        shown = [app.env.registry.get_sample_value(_LEADS, _LEASE) for app in (first, second)]
         assert shown == [1, 0]
         first.request_stop()
-        await eventually(second.leading.is_set, seconds=lease.lease_duration / 2)
+        await eventually(second.leadership.leading.is_set, seconds=lease.lease_duration / 2)
         cluster.create(make_pod("two"))
         await eventually(lambda: node_of(cluster, "two"))
     notes = [event["note"].split(" ", 1)[1] for event in events(cluster, "LeaderElection")]
@@ -370,10 +372,12 @@ async def test_a_standby_keeps_nothing_of_groups_that_are_gone(cluster: DevClust
     ):
         await eventually(standby.synced.is_set)
         cluster.create(make_pod("one", labels={"example.com/group": "a", "example.com/min": "2"}))
-        await eventually(lambda: len(standby.queue) == 1)
+        await eventually(lambda: len(standby.kernel.queue) == 1)
         cluster.delete("pods", "one", grace=0)
-        await eventually(lambda: len(standby.queue) == 0 and not standby.kernel.groups.has_changes)
-        assert not standby.leading.is_set()
+        await eventually(
+            lambda: len(standby.kernel.queue) == 0 and not standby.kernel.groups.has_changes
+        )
+        assert not standby.leadership.leading.is_set()
 
 
 async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> None:
@@ -402,5 +406,7 @@ async def test_events_that_are_lost_with_the_lease_are_counted(cluster: DevClust
         (held,) = cluster.list("leases.coordination.k8s.io")
         taken = {**held, "spec": {**held["spec"], "holderIdentity": "somebody else"}}
         cluster.update("leases.coordination.k8s.io", taken)
-        await eventually(lambda: app.elector is not None and not app.elector.is_leading)
+        await eventually(
+            lambda: app.leadership.elector is not None and not app.leadership.elector.is_leading
+        )
     assert metric(app, "starsched_events_dropped_total", cause="shutdown") == hold.hits

@@ -163,7 +163,7 @@ def _counted(app: App) -> set[str]:
     """The tokens of the pods that wait, as the metric has them."""
     found = {
         sample.labels["reason"]: sample.value
-        for family in app.registry.collect()
+        for family in app.env.registry.collect()
         for sample in family.samples
         if sample.name == "starsched_waiting_pods"
     }

@@ -58,17 +58,17 @@ async def test_the_begin_of_the_night_lets_batch_pods_go_and_no_others_are_tried
             await eventually(
                 lambda: "Insufficient" in condition(cluster, "large").get("message", "")
             )
-            assert app.queue.describe("default/batch")["gate_reason"] == (
+            assert app.kernel.queue.describe("default/batch")["gate_reason"] == (
                 "batch pods wait for the night"
             )
             clock.set("2026-11-30T20:00:00+01:00")
             await eventually(lambda: node_of(cluster, "batch") == "a")
-            assert app.queue.describe("default/large")["attempts"] == 1
+            assert app.kernel.queue.describe("default/large")["attempts"] == 1
             # Morning: those that come now wait.
             clock.set("2026-12-01T06:00:00+01:00")
             await eventually(lambda: app.cache.snapshot().cluster_facts["hour"].value == 6)
             cluster.create(pod_manifest("late", image="app", labels=BATCH))
-            await eventually(lambda: app.queue.describe("default/late").get("gated_by"))
+            await eventually(lambda: app.kernel.queue.describe("default/late").get("gated_by"))
 
 
 async def test_an_edit_may_be_the_first_that_reads_the_clock() -> None:
@@ -81,9 +81,9 @@ async def test_an_edit_may_be_the_first_that_reads_the_clock() -> None:
             cluster.create(pod_manifest("large", image="app", cpu="99", labels=BATCH))
             await eventually(lambda: condition(cluster, "large"))
             assert app.cache.snapshot().cluster_facts == {}
-            before = app.rollout.active.bundle.revision
+            before = app.policies.rollout.active.bundle.revision
             edit(cluster, {NIGHT: example(), "runtime.yaml": RUNTIME})
-            await eventually(lambda: app.rollout.active.bundle.revision != before)
+            await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
             assert list(app.cache.snapshot().cluster_facts) == ["hour"]
 
 

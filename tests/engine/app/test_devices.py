@@ -157,7 +157,9 @@ async def test_a_pod_whose_node_goes_while_its_device_is_prepared_looks_for_anot
         async with scheduler(cluster) as app:
             cluster.create(manifest("p", "c"))
             await eventually(lambda: status().get("reservedFor"))
-            await eventually(lambda: app.bindings.in_flight > app.bindings.at_work)
+            await eventually(
+                lambda: app.carrying.bindings.in_flight > app.carrying.bindings.at_work
+            )
             first = where()
             cluster.delete("nodes", first)
             other = {"a": "b", "b": "a"}[first]
@@ -184,13 +186,15 @@ async def test_nobody_waits_for_the_devices_of_a_pod_that_wants_no_node_any_more
         make_claim(cluster, "c")
         async with scheduler(cluster) as app:
             cluster.create(manifest("p", "c"))
-            await eventually(lambda: app.bindings.in_flight > app.bindings.at_work)
+            await eventually(
+                lambda: app.carrying.bindings.in_flight > app.carrying.bindings.at_work
+            )
             if goes == "deleted":
                 cluster.delete("pods", "p", grace=0)
             else:
                 cluster.bind("p", "a")
-            await eventually(lambda: app.bindings.in_flight == 0)
-            await eventually(lambda: len(app.queue) == 0)
+            await eventually(lambda: app.carrying.bindings.in_flight == 0)
+            await eventually(lambda: len(app.kernel.queue) == 0)
             # A pod that is on a node uses its claim, whoever has bound it.
             await eventually(lambda: users(cluster, "c") == ([] if goes == "deleted" else ["p"]))
 
@@ -221,7 +225,9 @@ async def test_a_pod_that_is_tried_again_has_its_claim_when_it_is_bound(slow: st
             if slow != "watch":
                 hung = cluster.faults.hang(verb="patch", resource="resourceclaims*/status")
                 await hung.wait_hit()
-                await eventually(lambda: app.queue.describe("default/p").get("attempts") != 1)
+                await eventually(
+                    lambda: app.kernel.queue.describe("default/p").get("attempts") != 1
+                )
                 hung.release()
             await eventually(lambda: placements(cluster) == {"p": "a"})
         assert users(cluster, "c") == ["p"]
@@ -410,8 +416,8 @@ async def test_pods_with_selectors_that_fail_wait_for_their_objects_alone() -> N
             failed = functools.partial(metric, app, "starsched_failures_total", owner="object")
             assert failed(reason="ClaimSelectorFailed") == 1
             assert failed(reason="ClassSelectorFailed") == 1
-            assert app.rollout.counts.failed == 0
-            metrics = generate_latest(app.registry).decode()
+            assert app.policies.rollout.counts.failed == 0
+            metrics = generate_latest(app.env.registry).decode()
             assert "starsched_policy_failures_total{" not in metrics
             # The objects are other ones.
             cluster.update("deviceclasses", device_class("bad"))

@@ -38,7 +38,7 @@ async def app(cluster: DevCluster, tmp_path: Path) -> AsyncIterator[App]:
             settings=Settings(),
         )
         running = asyncio.ensure_future(app.run())
-        await asyncio.wait_for(app.leading.wait(), 30)
+        await asyncio.wait_for(app.leadership.leading.wait(), 30)
         yield app
         app.request_stop()
         await running
@@ -49,18 +49,18 @@ async def test_an_edit_of_a_file_decides_the_next_pod(
 ) -> None:
     cluster.create(make_pod("one"))
     await eventually(lambda: node_of(cluster, "one") == "node-1")
-    before = app.rollout.active.bundle.revision
+    before = app.policies.rollout.active.bundle.revision
     (tmp_path / "mine.star").write_text(prefer("node-2"))
-    await eventually(lambda: app.rollout.active.bundle.revision != before)
+    await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
     cluster.create(make_pod("two"))
     await eventually(lambda: node_of(cluster, "two") == "node-2")
 
 
 async def test_a_file_that_cannot_be_read_rejects_the_whole(app: App, tmp_path: Path) -> None:
-    before = app.rollout.active.bundle.revision
+    before = app.policies.rollout.active.bundle.revision
     (tmp_path / "more.star").write_bytes(b"\xff\xfe not text")
-    await eventually(lambda: app.rollout.describe()["last_rejected"])
-    rejected = app.rollout.describe()["last_rejected"]
+    await eventually(lambda: app.policies.rollout.describe()["last_rejected"])
+    rejected = app.policies.rollout.describe()["last_rejected"]
     assert rejected["stage"] == "read"
     assert "more.star:1: want UTF-8 text" in rejected["note"]
-    assert app.rollout.active.bundle.revision == before
+    assert app.policies.rollout.active.bundle.revision == before

@@ -63,14 +63,14 @@ async def test_pods_that_an_edit_makes_ours_are_asked_about_with_their_groups(
     async with scheduler(cluster, from_config_map=True) as app:
         cluster.create(*(batch(f"b{i}") for i in range(10)))
         await eventually(lambda: len(list(app.kernel.cluster.pending_pods())) == 10)
-        before = app.rollout.active.bundle.revision
+        before = app.policies.rollout.active.bundle.revision
         edit(
             cluster,
             {"grouped.star": _GROUPED, "profiles.yaml": _PROFILES, "runtime.yaml": _RUNTIME},
         )
         await eventually(lambda: len(placements(cluster)) == 10)
-        assert app.rollout.counts.failed == 0
-        assert app.rollout.active.bundle.revision != before
+        assert app.policies.rollout.counts.failed == 0
+        assert app.policies.rollout.active.bundle.revision != before
 
 
 async def test_pods_that_wait_in_permit_are_asked_about_with_their_groups_after_an_edit(
@@ -82,13 +82,13 @@ async def test_pods_that_wait_in_permit_are_asked_about_with_their_groups_after_
     async with scheduler(cluster, from_config_map=True) as app:
         cluster.create(*(batch(f"b{i}") for i in range(10)))
         await eventually(lambda: len(app.kernel.permits) == 10)
-        before = app.rollout.active.bundle.revision
+        before = app.policies.rollout.active.bundle.revision
         edit(cluster, policies | {"grouped.star": _GROUPED})
-        await eventually(lambda: app.rollout.active.bundle.revision != before)
-        after = app.rollout.active.bundle.revision
-        assert app.rollout.counts.failed == 0
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
+        after = app.policies.rollout.active.bundle.revision
+        assert app.policies.rollout.counts.failed == 0
         await eventually(lambda: len(placements(cluster)) == 10)
-        assert app.rollout.active.bundle.revision == after
+        assert app.policies.rollout.active.bundle.revision == after
 
 
 _SLOW = '''"""Slow at times."""
@@ -110,7 +110,9 @@ async def test_an_edit_lets_in_who_was_not_asked_about_because_of_a_slow_gate(
     runtime = _RUNTIME.replace("deadline: 1s", "deadline: 3s")
     edit(cluster, {"slow.star": _SLOW, "runtime.yaml": runtime})
     async with scheduler(cluster, from_config_map=True) as app:
-        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        await eventually(
+            lambda: app.policies.rollout.describe()["last_good"], what="the trial to end"
+        )
         cluster.create(make_pod("slow", labels={"slow": "yes"}))
         lost = {"policy": "slow", "profile": "default-scheduler"}
         await eventually(
@@ -118,9 +120,9 @@ async def test_an_edit_lets_in_who_was_not_asked_about_because_of_a_slow_gate(
         )
         cluster.create(make_pod("innocent"))
         await eventually(lambda: condition(cluster, "innocent").get("reason"))
-        before = app.rollout.active.bundle.revision
+        before = app.policies.rollout.active.bundle.revision
         edit(cluster, {"runtime.yaml": runtime})
-        await eventually(lambda: app.rollout.active.bundle.revision != before)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
         await eventually(
             lambda: node_of(cluster, "slow") and node_of(cluster, "innocent"), seconds=4
         )

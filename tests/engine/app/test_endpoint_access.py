@@ -35,14 +35,14 @@ async def cluster() -> AsyncIterator[DevCluster]:
 def paths_of(app: App) -> list[str]:
     """Every path that is served, about the pod and the namespace of the other team."""
     words = {"namespace": "green", "pod": SECRET, "node": "node-1", "digest": "0", "name": "x"}
-    return sorted({route.path.format(**words) for route in app.endpoints.routes} - OPEN)
+    return sorted({route.path.format(**words) for route in app.surfaces.endpoints.routes} - OPEN)
 
 
 class Caller:
     """A caller with a token, or none."""
 
     def __init__(self, app: App, session: aiohttp.ClientSession, token: str | None) -> None:
-        self._base = f"https://127.0.0.1:{app.endpoints.secure_port}"
+        self._base = f"https://127.0.0.1:{app.surfaces.endpoints.secure_port}"
         self._session = session
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 

@@ -46,7 +46,12 @@ class Panel:
 
     def __init__(self, *extenders: Extender) -> None:
         self.registry = CollectorRegistry()
-        self.calls = ExtenderCalls(metrics=Metrics(self.registry), clock=SystemClock())
+        self.failures: list[str] = []
+        self.calls = ExtenderCalls(
+            metrics=Metrics(self.registry),
+            clock=SystemClock(),
+            on_answer=lambda _name, _verb, _seconds, failure: self.failures.append(failure),
+        )
         self.calls.use(extenders)
 
     async def __aenter__(self) -> ExtenderCalls:
@@ -229,7 +234,6 @@ async def test_an_answer_may_be_as_large_as_the_nodes_that_it_is_about(is_cached
     spaces = [b" " * (1 << 20) + b" " * 4000, b" " * (1 << 20)]
     annotations = {"x": "y" * 100_000}
     infos = [NodeInfo(name, make_node(name, annotations=annotations)) for name in NODES]
-    failures = []
     async with SmallExtender(
         filter=lambda body: {"Nodes": body["Nodes"], "NodeNames": body["NodeNames"]},
         prioritize=lambda _: b"[]" + spaces.pop(0),
@@ -237,14 +241,14 @@ async def test_an_answer_may_be_as_large_as_the_nodes_that_it_is_about(is_cached
         config = _filtering(
             extender, prioritize_verb="prioritize", weight=1, node_cache_capable=is_cached
         )
-        async with Panel(config) as calls:
-            calls.on_answer = lambda _name, _verb, _seconds, failure: failures.append(failure)
+        panel = Panel(config)
+        async with panel as calls:
             assert (await calls.filter(ExtenderFilter(make_pod(), infos))).feasible == NODES
             for _ in range(2):
                 answer = await calls.prioritize(ExtenderPrioritize(make_pod(), infos))
                 assert answer.totals == (0, 0, 0)
-    assert failures[0] == failures[2] == ""
-    assert "the answer is larger than 1," in failures[1]
+    assert panel.failures[0] == panel.failures[2] == ""
+    assert "the answer is larger than 1," in panel.failures[1]
 
 
 async def test_texts_of_extenders_are_cut_before_anyone_reads_them() -> None:

@@ -156,8 +156,8 @@ async def test_an_extender_that_is_down_costs_attempts_and_comes_back(cluster: D
             labels = {"result": "error", "profile": "default-scheduler"}
             assert metric(app, "scheduler_schedule_attempts_total", **labels) == 1
             # The policies are not to blame.
-            assert app.rollout.counts.failed == 0
-            assert app.rollout.counts.decisions == 2
+            assert app.policies.rollout.counts.failed == 0
+            assert app.policies.rollout.counts.decisions == 2
 
 
 @pytest.mark.slow("runs a whole scheduler")
@@ -256,7 +256,7 @@ async def test_changes_while_an_extender_thinks_do_not_reach_into_the_decision(
             await eventually(
                 lambda: app.cache.node_info("new") and not app.cache.node_info("node-1")
             )
-            await eventually(lambda: app.queue.counts()["active"] == 1)
+            await eventually(lambda: app.kernel.queue.counts()["active"] == 1)
             before = len(extender.asked)
             may_answer.set()
             await eventually(lambda: len(placements(cluster)) == 2)
@@ -289,10 +289,10 @@ async def test_policies_that_are_replaced_stay_until_the_decision_that_asks_them
                 group, make_pod("a", cpu="1", **member), make_pod("b", cpu="2", **member)
             )
             await asyncio.wait_for(extender.waiting.wait(), 20)
-            before = app.rollout.active.bundle.revision
+            before = app.policies.rollout.active.bundle.revision
             edit(cluster, files | {"mine.star": SCORE, "runtime.yaml": SHORT_PROBATION})
-            await eventually(lambda: app.rollout.active.bundle.revision != before)
-            await eventually(lambda: not app.rollout.describe()["active"]["on_probation"])
+            await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
+            await eventually(lambda: not app.policies.rollout.describe()["active"]["on_probation"])
             may_answer.set()
             await eventually(lambda: len(placements(cluster)) == 2)
     notes = [one["note"] for one in events(cluster, "FailedScheduling")]
@@ -309,13 +309,13 @@ async def test_new_policies_bring_new_extenders(cluster: DevCluster) -> None:
         async with scheduler(cluster, from_config_map=True) as app:
             cluster.create(make_pod("a"))
             await eventually(lambda: node_of(cluster, "a") == "node-1")
-            before = app.rollout.active.bundle.revision
+            before = app.policies.rollout.active.bundle.revision
             edit(cluster, configuration(verbs(two, "filter")))
-            await eventually(lambda: app.rollout.active.bundle.revision != before)
+            await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
             cluster.create(make_pod("b"))
             await eventually(lambda: node_of(cluster, "b") == "node-2")
             edit(cluster, {})
-            await eventually(lambda: not app.rollout.active.bundle.extenders)
+            await eventually(lambda: not app.policies.rollout.active.bundle.extenders)
             asked = len(one.asked) + len(two.asked)
             cluster.create(make_pod("c"))
             await eventually(lambda: node_of(cluster, "c"))
@@ -390,12 +390,14 @@ async def test_a_canary_asks_its_own_extenders_about_its_own_pods(
         before = runtime if is_first else runtime | configuration(verbs(old, "filter"))
         edit(cluster, before)
         async with scheduler(cluster, from_config_map=True) as app:
-            base = app.rollout.active.bundle.revision
+            base = app.policies.rollout.active.bundle.revision
             edit(cluster, runtime | configuration(verbs(new, "filter", "bind")))
             await eventually(lambda: app.kernel.deciders.canary is not None)
-            candidate = app.rollout.status.candidate
+            candidate = app.policies.rollout.status.candidate
             cluster.create(*(make_pod(f"p{number}", cpu="1m") for number in range(40)))
-            await eventually(lambda: len(placements(cluster)) + app.queue.counts()["backoff"] >= 40)
+            await eventually(
+                lambda: len(placements(cluster)) + app.kernel.queue.counts()["backoff"] >= 40
+            )
             asked = {
                 body["PodName"] if verb == "bind" else body["Pod"]["metadata"]["name"]
                 for verb, body in new.asked

@@ -315,8 +315,8 @@ async def test_a_scheduler_that_loses_the_lease_binds_no_more_pods(world: World)
         await world.client.update(resources.LEASES, "gangs", body, world.namespace)
         await world.eventually(lambda: len(app.kernel.permits) == 0)
         shelf.change({})  # under these they would be bound
-        assert app.elector is not None
-        assert not app.elector.is_leading
+        assert app.leadership.elector is not None
+        assert not app.leadership.elector.is_leading
     assert await world.placed() == set()
     assert app.cache.assumed_count == 2  # what they held is forgotten with the process
 

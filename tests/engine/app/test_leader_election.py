@@ -529,14 +529,14 @@ async def test_what_waited_while_the_process_slept_is_not_sent_after_the_lease()
     """A condition that was queued before a pause said afterwards that a bound pod is pending."""
     lease = LeaseSettings("starsched", "kube-system", 1500.0, 1000.0, 100.0)
     async with DevCluster() as cluster, scheduler(cluster, lease=lease) as app:
-        elector = app.elector
+        elector = app.leadership.elector
         assert elector is not None
         cluster.create(pod_manifest("p", cpu="1", image="a"))
         await eventually(lambda: condition(cluster, "p"), what="the pod to be reported on")
         pod = make_pod("p", uid=uid_of(cluster, "p"))
         renewed_at, elector._renewed_at = elector._renewed_at, elector._renewed_at - 1000.0
-        app.status.report(pod, reason="Unschedulable", message="old news")
-        await app.writer.flush(0.3)
+        app.reporting.status.report(pod, reason="Unschedulable", message="old news")
+        await app.reporting.writer.flush(0.3)
         assert condition(cluster, "p")["message"].startswith("no nodes available")
         elector._renewed_at = renewed_at  # a renewal showed that nobody else had led
         await eventually(lambda: condition(cluster, "p")["message"] == "old news")
@@ -546,11 +546,11 @@ async def test_a_leader_that_slept_too_long_does_not_save_its_policies() -> None
     """A replica that was paused wrote its last good policies over those of the next leader."""
     lease = LeaseSettings("starsched", "kube-system", 1500.0, 1000.0, 100.0)
     async with DevCluster() as cluster, scheduler(cluster, lease=lease) as app:
-        assert app.elector is not None
-        assert app.rollout._saved._is_leader()
-        app.elector._renewed_at -= 1000.0
-        assert not app.rollout._saved._is_leader()
-        app.elector._renewed_at += 1000.0
+        assert app.leadership.elector is not None
+        assert app.policies.rollout._saved._is_leader()
+        app.leadership.elector._renewed_at -= 1000.0
+        assert not app.policies.rollout._saved._is_leader()
+        app.leadership.elector._renewed_at += 1000.0
 
 
 async def test_a_new_leader_knows_what_the_one_before_it_bound_last() -> None:
@@ -574,7 +574,7 @@ async def test_a_new_leader_knows_what_the_one_before_it_bound_last() -> None:
             assert held is not None
             released = {**held, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
             cluster.update("leases.coordination.k8s.io", released)
-            await app.leading.wait()
+            await app.leadership.leading.wait()
             await eventually(lambda: condition(cluster, "second"), what="a decision")
             assert condition(cluster, "second")["reason"] == "Unschedulable"
 

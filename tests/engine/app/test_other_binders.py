@@ -25,7 +25,7 @@ async def test_what_another_scheduler_binds_is_counted_and_warned_of() -> None:
                 for name in waiting:
                     cluster.create(make_pod(name, cpu="1000"))
                 await eventually(lambda: node_of(cluster, "ours"))
-                await eventually(lambda: app.queue.counts()["unschedulable"] == len(waiting))
+                await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == len(waiting))
                 for name in ("theirs", *waiting):
                     found = cluster.get("pods", name, "default")
                     assert found is not None

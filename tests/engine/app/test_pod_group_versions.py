@@ -80,7 +80,7 @@ async def served(app: Any) -> Any:
     """What `/policies` says."""
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{app.endpoints.local_port}/policies") as answer,
+        session.get(f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/policies") as answer,
     ):
         return (await answer.json())["pod_groups"]["served"]
 

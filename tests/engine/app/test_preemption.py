@@ -338,7 +338,7 @@ async def test_a_nomination_outlives_the_scheduler(world: World) -> None:
     await cluster.create(node("n2"), pod("other", on="n2", cpu="4", priority="low"))
     async with world.scheduler() as app:
         uid = (await cluster.pod("urgent"))["metadata"]["uid"]
-        assert app.queue.nominator.node_of(uid) == "n1"
+        assert app.kernel.queue.nominator.node_of(uid) == "n1"
         await cluster.end_pod("low")
         # Two pods for one room: the promise decides, not who asks first.
         await cluster.create(pod("later", cpu="4", priority="low"))
@@ -446,10 +446,10 @@ async def test_events_wait_while_victims_are_evicted() -> None:
             await cluster.create(pod("urgent", cpu="4", priority="high"))
             await hold.wait_hit()
             # `until_idle` waits for what events wait for.
-            is_idle = asyncio.ensure_future(app.until_idle())
+            is_idle = asyncio.ensure_future(app.policies.world.until_idle())
             await idle()
             assert not is_idle.done()
-            assert len(app.writer) > 0
+            assert len(app.reporting.writer) > 0
             hold.release()
             await is_idle
             await eventually(lambda: len(harness.events(server, "Preempted")) == 2)

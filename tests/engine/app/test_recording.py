@@ -134,18 +134,21 @@ async def busy_day(world: World, app: App) -> None:
     for number in range(0, 40, 5):
         await cluster.delete("Pod", f"a-{number}", gracePeriodSeconds=0)
     await eventually(lambda: placed(app) == 33, what="the deletions")
-    before = app.rollout.active.bundle.revision
+    before = app.policies.rollout.active.bundle.revision
     await write_policies(cluster, {"mine.star": PREFERS, "config.yaml": CONFIG})
-    await eventually(lambda: app.rollout.active.bundle.revision != before, what="the policies")
+    await eventually(
+        lambda: app.policies.rollout.active.bundle.revision != before, what="the policies"
+    )
     for number in range(50):
         await cluster.create(pod(f"b-{number}", cpu=sizes[number % 4]))
-    await eventually(lambda: app.queue.counts()["active"] == 0, what="the last fifty")
+    await eventually(lambda: app.kernel.queue.counts()["active"] == 0, what="the last fifty")
     # Too much for what is left: somebody has to go. Others were tried in vain before.
     attempts = metric(app, "scheduler_preemption_attempts_total")
     await cluster.create(pod("urgent", cpu="3500m", priority="high"))
     await eventually(
         lambda: (
-            app.preemptor.in_flight or metric(app, "scheduler_preemption_attempts_total") > attempts
+            app.carrying.preemptor.in_flight
+            or metric(app, "scheduler_preemption_attempts_total") > attempts
         ),
         what="an eviction",
     )
@@ -203,7 +206,7 @@ async def test_decisions_of_a_canary_are_decided_again_by_its_policies(
         async with harness.scheduler(cluster, from_config_map=True, decision_log=recorder) as app:
             harness.edit(cluster, before | {"mine.star": PREFERS, "config.yaml": CONFIG})
             await eventually(lambda: app.kernel.deciders.canary is not None, what="the canary")
-            candidate = app.rollout.status.candidate
+            candidate = app.policies.rollout.status.candidate
             for number in range(40):
                 cluster.create(make_pod(f"a-{number}", cpu="10m", memory="1Mi"))
                 await eventually(partial(_are_placed, app, number + 1))
@@ -211,7 +214,7 @@ async def test_decisions_of_a_canary_are_decided_again_by_its_policies(
             await eventually(lambda: app.kernel.deciders.canary is None, what="its end")
             cluster.create(make_pod("last", cpu="10m", memory="1Mi"))
             await eventually(lambda: placed(app) == 41)
-            in_force = app.rollout.active.bundle.revision
+            in_force = app.policies.rollout.active.bundle.revision
     recorder.close()
     assert (len(log_files(tmp_path)) > 2) == (size == 4_000)
     found = outcomes(tmp_path)

@@ -67,7 +67,7 @@ async def test_no_stage_takes_less_than_no_time(cluster: DevCluster) -> None:
     with capture_logs() as lines:
         async with scheduler(cluster, from_config_map=True) as app:
             for number in range(8):
-                before = app.rollout.active.bundle.revision
+                before = app.policies.rollout.active.bundle.revision
                 edit(cluster, {"mine.star": f'"""Edit {number}."""\n' + prefer("node-1")})
                 await eventually(partial(_is_replaced, app, before))
     reported = [line for line in lines if line["event"] == "Policies in force"]
@@ -79,7 +79,7 @@ async def test_no_stage_takes_less_than_no_time(cluster: DevCluster) -> None:
 
 
 def _is_replaced(app: App, revision: str) -> bool:
-    return app.rollout.active.bundle.revision != revision
+    return app.policies.rollout.active.bundle.revision != revision
 
 
 @pytest.mark.slow("runs a whole scheduler")
@@ -88,13 +88,13 @@ async def test_an_edit_decides_the_next_pod(cluster: DevCluster) -> None:
     async with scheduler(cluster, from_config_map=True) as app:
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one") == "node-1")
-        before = app.rollout.active.bundle.revision
+        before = app.policies.rollout.active.bundle.revision
         edit(cluster, files(prefer("node-2")))
-        await eventually(lambda: app.rollout.active.bundle.revision != before)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
         cluster.create(make_pod("two"))
         await eventually(lambda: node_of(cluster, "two") == "node-2")
         await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 2)
-        after = app.rollout.active.bundle.revision
+        after = app.policies.rollout.active.bundle.revision
         assert metric(app, "starsched_policy_revision_info", revision=after) == 1
         assert metric(app, "starsched_policy_reloads_total", result="accepted") == 1
         await eventually(lambda: len(events(cluster, "Scheduled")) == 2)
@@ -240,16 +240,16 @@ async def test_a_bad_edit_changes_nothing_and_says_why(
     good = files(prefer("node-1"))
     edit(cluster, good)
     async with scheduler(cluster, from_config_map=True) as app:
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         if len(bad["mine.star"]) < 1 << 20:
             edit(cluster, bad)
         else:  # the API server would not take it
-            app.rollout.offers.add(offer_of(bad))
-        await eventually(lambda: app.rollout.describe()["last_rejected"], seconds=40)
-        rejected = app.rollout.describe()["last_rejected"]
+            app.policies.rollout.offers.add(offer_of(bad))
+        await eventually(lambda: app.policies.rollout.describe()["last_rejected"], seconds=40)
+        rejected = app.policies.rollout.describe()["last_rejected"]
         assert rejected["stage"] == stage, rejected
         assert want in rejected["note"], rejected
-        assert app.rollout.active.bundle.revision == revision
+        assert app.policies.rollout.active.bundle.revision == revision
         assert metric(app, "starsched_policy_reloads_total", result="rejected") == 1
         assert metric(app, "starsched_policy_last_reload_successful") == 0
         await eventually(lambda: len(rejections(cluster)) == 1)
@@ -258,7 +258,7 @@ async def test_a_bad_edit_changes_nothing_and_says_why(
         await eventually(lambda: node_of(cluster, "next") == "node-1")
         # The edit taken back, all is well again.
         edit(cluster, good | {"README.md": "the same policies, told again"})
-        await eventually(lambda: app.rollout.describe()["last_rejected"] is None)
+        await eventually(lambda: app.policies.rollout.describe()["last_rejected"] is None)
 
 
 def offer_of(texts: dict[str, str]) -> Offer:
@@ -271,7 +271,7 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
     good = files(prefer("node-1"))
     edit(cluster, good)
     async with scheduler(cluster, from_config_map=True) as app:
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         latin = base64.b64encode("# für alle\n".encode("latin-1")).decode()
         found = cluster.get("configmaps", NAME, NAMESPACE)
         assert found is not None
@@ -281,7 +281,7 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
         await eventually(lambda: len(rejections(cluster)) == 1)
         want = "mine.star: want UTF-8 text under `data`, got `binaryData`: 0xfc at offset 3"
         assert rejections(cluster) == [want]
-        assert app.rollout.active.bundle.revision == revision
+        assert app.policies.rollout.active.bundle.revision == revision
 
 
 PROFILE_OF_A_TEAM = """apiVersion: kubescheduler.config.k8s.io/v1
@@ -301,7 +301,7 @@ async def test_an_edit_that_leaves_pods_without_a_profile_says_how_many(
     async with scheduler(cluster, from_config_map=True) as app:
         for number in range(7):
             cluster.create(make_pod(f"waits-{number}", cpu="99", scheduler_name="team"))
-        await eventually(lambda: len(app.queue.waiting_pods()) == 7)
+        await eventually(lambda: len(app.kernel.queue.waiting_pods()) == 7)
         edit(cluster, {"profile.yaml": PROFILE_OF_A_TEAM.format("taem")})
         await eventually(lambda: metric(app, "starsched_policy_losses", kind="without_profile"))
         name = "starsched_pods_without_profile"
@@ -320,17 +320,17 @@ async def test_what_is_probably_not_meant_is_reported_with_the_acceptance(
     edit(cluster, {"mine": prefer("node-1")})
     async with scheduler(cluster, from_config_map=True) as app:
         await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 1)
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         [reported] = [event["note"] for event in events(cluster, "PolicyAccepted")]
         assert reported.startswith(
             f"revision {revision} is in force (1 files); warning: mine: not a "
         )
-        [warning] = app.rollout.describe()["active"]["warnings"]
+        [warning] = app.policies.rollout.describe()["active"]["warnings"]
         assert (warning["file"], warning["line"]) == ("mine", 0)
         assert warning["message"].startswith("not a policy file: want `*.star` or one of ")
         edit(cluster, files(prefer("node-1")))
         await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 2)
-        active = app.rollout.describe()["active"]
+        active = app.policies.rollout.describe()["active"]
         assert active["warnings"] == []
         assert active["sandbox"]["system_calls"], "what its sandbox reported"
         assert sum("warning" in event["note"] for event in events(cluster, "PolicyAccepted")) == 1
@@ -349,26 +349,26 @@ async def test_a_byte_order_mark_is_no_part_of_a_policy(cluster: DevCluster) -> 
 async def test_a_deleted_configmap_leaves_what_is_in_force(cluster: DevCluster) -> None:
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True) as app:
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         cluster.delete("configmaps", NAME, NAMESPACE)
-        await eventually(lambda: app.rollout.describe()["source"]["gone"])
+        await eventually(lambda: app.policies.rollout.describe()["source"]["gone"])
         await eventually(lambda: events(cluster, "PolicySourceGone"))
-        assert app.rollout.active.bundle.revision == revision
+        assert app.policies.rollout.active.bundle.revision == revision
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one") == "node-1")
         edit(cluster, files(prefer("node-2")))
-        await eventually(lambda: app.rollout.active.bundle.revision != revision)
-        assert not app.rollout.describe()["source"]["gone"]
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != revision)
+        assert not app.policies.rollout.describe()["source"]["gone"]
 
 
 @pytest.mark.slow("runs a whole scheduler")
 async def test_an_empty_configmap_means_the_builtin_policies(cluster: DevCluster) -> None:
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True) as app:
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         edit(cluster, {})
-        await eventually(lambda: app.rollout.active.bundle.revision != revision)
-        assert app.rollout.describe()["active"]["files"] == []
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != revision)
+        assert app.policies.rollout.describe()["active"]["files"] == []
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["bad", "missing"])
@@ -381,7 +381,7 @@ async def test_without_usable_policies_pods_wait_and_say_what_for(
     cluster.create(make_pod("early"))
     async with scheduler(cluster, from_config_map=True) as app:
         # 1. Nothing is decided, and every place where one looks says why.
-        assert app.rollout.describe()["active"]["origin"] == "waiting"
+        assert app.policies.rollout.describe()["active"]["origin"] == "waiting"
         cluster.create(make_pod("late"))
         why = "no policies are in force from configmap:starsched/policies"
         for name in ("early", "late"):
@@ -391,7 +391,7 @@ async def test_without_usable_policies_pods_wait_and_say_what_for(
         assert event["regarding"]["name"] == NAME
         assert event["note"].startswith(why)
         assert metric(app, "starsched_policy_origin", origin="waiting") == 1
-        unready = app.rollout.waits_for()
+        unready = app.policies.rollout.waits_for()
         assert unready is not None
         assert ("p.star" if is_there else "do not exist") in unready or "mine.star" in unready
         assert node_of(cluster, "early") == node_of(cluster, "late") == ""
@@ -399,8 +399,8 @@ async def test_without_usable_policies_pods_wait_and_say_what_for(
         edit(cluster, files(prefer("node-2")))
         for name in ("early", "late"):
             await eventually(lambda name=name: node_of(cluster, name) == "node-2")  # type: ignore[misc]
-        assert app.rollout.waits_for() is None
-        assert not app.rollout.describe()["active"]["on_probation"]
+        assert app.policies.rollout.waits_for() is None
+        assert not app.policies.rollout.describe()["active"]["on_probation"]
         assert metric(app, "starsched_policy_origin", origin="source") == 1
 
 
@@ -408,8 +408,8 @@ async def test_without_a_configmap_the_builtin_policies_run_if_that_is_wanted(
     cluster: DevCluster,
 ) -> None:
     async with scheduler(cluster, from_config_map=True, when_no_policies="builtin") as app:
-        assert app.rollout.describe()["active"]["origin"] == "builtin"
-        assert app.rollout.waits_for() is None
+        assert app.policies.rollout.describe()["active"]["origin"] == "builtin"
+        assert app.policies.rollout.waits_for() is None
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
 
@@ -425,12 +425,12 @@ async def test_the_last_good_policies_survive_a_restart(
 
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True, store=store) as app:
-        revision = app.rollout.active.bundle.revision
-        await eventually(lambda: app.rollout.describe()["last_good"] == revision)
+        revision = app.policies.rollout.active.bundle.revision
+        await eventually(lambda: app.policies.rollout.describe()["last_good"] == revision)
     edit(cluster, files("def score(pod, node:\n"))
     async with scheduler(cluster, from_config_map=True, store=store) as app:
-        assert app.rollout.active.bundle.revision == revision
-        assert app.rollout.describe()["active"]["origin"] == "last-good"
+        assert app.policies.rollout.active.bundle.revision == revision
+        assert app.policies.rollout.describe()["active"]["origin"] == "last-good"
         await eventually(lambda: rejections(cluster))
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one") == "node-1")
@@ -441,7 +441,7 @@ async def test_a_bad_start_without_last_good_runs_the_builtin_policies_if_that_i
 ) -> None:
     edit(cluster, files("def score(pod, node:\n"))
     async with scheduler(cluster, from_config_map=True, when_no_policies="builtin") as app:
-        assert app.rollout.describe()["active"]["origin"] == "builtin"
+        assert app.policies.rollout.describe()["active"]["origin"] == "builtin"
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
         await eventually(lambda: rejections(cluster))
@@ -461,12 +461,12 @@ async def test_a_bad_start_next_to_kube_scheduler_leaves_its_pods_alone(
     words = {"last_resort": "ours", "when_no_policies": when_none}
     async with scheduler(cluster, from_config_map=True, **words) as app:
         if when_none == "wait":
-            assert app.rollout.describe()["active"]["origin"] == "waiting"
+            assert app.policies.rollout.describe()["active"]["origin"] == "waiting"
             cluster.create(make_pod("theirs"), make_pod("ours", scheduler_name="ours"))
             await eventually(lambda: condition(cluster, "ours"))
             assert not condition(cluster, "theirs")
             return
-        assert app.rollout.describe()["active"]["origin"] == "builtin"
+        assert app.policies.rollout.describe()["active"]["origin"] == "builtin"
         cluster.create(make_pod("theirs"))
         names = ["ours", "others"] if is_there else ["ours"]
         for name in names:
@@ -501,7 +501,7 @@ async def test_a_fault_of_ours_in_examining_policies_does_not_end_the_start(
         store=lambda _client: store,
         stages=stages.building(build),
     ) as app:
-        assert app.rollout.describe()["active"]["origin"] == "waiting"
+        assert app.policies.rollout.describe()["active"]["origin"] == "waiting"
         await eventually(lambda: rejections(cluster))
         assert rejections(cluster)[0] == "internal error: KeyError: 'a fault'"
 
@@ -514,11 +514,11 @@ async def test_a_start_that_fails_its_trial_goes_back_to_the_last_good(
 
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True, store=store) as app:
-        good = app.rollout.active.bundle.revision
-        await eventually(lambda: app.rollout.describe()["last_good"] == good)
+        good = app.policies.rollout.active.bundle.revision
+        await eventually(lambda: app.policies.rollout.describe()["last_good"] == good)
     edit(cluster, files(_FILTER + "return 7\n"))
     async with scheduler(cluster, from_config_map=True, store=store) as app:
-        await eventually(lambda: app.rollout.active.bundle.revision == good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision == good)
         await eventually(lambda: rejections(cluster))
 
 
@@ -545,12 +545,12 @@ async def test_a_revision_that_fails_in_force_is_rolled_back_and_not_tried_again
     edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
     trap = files(_TRAP, runtime__yaml=_RUNTIME)
     async with scheduler(cluster, from_config_map=True, store=store) as app:
-        good = app.rollout.active.bundle.revision
+        good = app.policies.rollout.active.bundle.revision
         edit(cluster, trap)
-        await eventually(lambda: app.rollout.active.bundle.revision != good)
-        bad = app.rollout.active.bundle.revision
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != good)
+        bad = app.policies.rollout.active.bundle.revision
         cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
-        await eventually(lambda: app.rollout.active.bundle.revision == good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision == good)
         await eventually(lambda: events(cluster, "PolicyRolledBack"))
         (event,) = events(cluster, "PolicyRolledBack")
         assert f"revision {bad} was rolled back" in event["note"]
@@ -559,9 +559,9 @@ async def test_a_revision_that_fails_in_force_is_rolled_back_and_not_tried_again
         assert metric(app, "starsched_policy_reloads_total", result="rolled_back") == 1
     # Not after a restart either.
     async with scheduler(cluster, from_config_map=True, store=store) as app:
-        assert app.rollout.active.bundle.revision == good
-        await eventually(lambda: app.rollout.describe()["last_rejected"])
-        assert app.rollout.describe()["last_rejected"]["stage"] == "rolled_back"
+        assert app.policies.rollout.active.bundle.revision == good
+        await eventually(lambda: app.policies.rollout.describe()["last_rejected"])
+        assert app.policies.rollout.describe()["last_rejected"]["stage"] == "rolled_back"
 
 
 @pytest.mark.slow("runs a whole scheduler")
@@ -571,8 +571,10 @@ async def test_a_roll_back_counts_nothing_again(cluster: DevCluster) -> None:
     """
     edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
     async with scheduler(cluster, from_config_map=True) as app:
-        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
-        good = app.rollout.active
+        await eventually(
+            lambda: app.policies.rollout.describe()["last_good"], what="the trial to end"
+        )
+        good = app.policies.rollout.active
         assert isinstance(good.evaluator, SandboxEvaluator)
         assert good.evaluator.pid is not None
         os.kill(good.evaluator.pid, signal.SIGKILL)
@@ -581,14 +583,14 @@ async def test_a_roll_back_counts_nothing_again(cluster: DevCluster) -> None:
         assert metric(app, "starsched_sandbox_restarts_total") == 1
         verdicts = _verdicts(app)
         edit(cluster, files(_TRAP, runtime__yaml=_RUNTIME))
-        await eventually(lambda: app.rollout.active is not good)
+        await eventually(lambda: app.policies.rollout.active is not good)
         assert metric(app, "starsched_sandbox_restarts_total") == 1
         assert _verdicts(app) >= verdicts
         cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
-        bad = app.rollout.active
+        bad = app.policies.rollout.active
         await eventually(lambda: bad.scheduler.memo.asked > 0)
         verdicts = _verdicts(app)
-        await eventually(lambda: app.rollout.active is good)
+        await eventually(lambda: app.policies.rollout.active is good)
         assert _verdicts(app) >= verdicts
         assert metric(app, "starsched_sandbox_restarts_total") == 1
 
@@ -619,11 +621,11 @@ async def test_what_is_evaluated_outside_of_a_decision_counts_as_one_when_it_fai
     queues = hook.format(ok='pod.labels.get("trap") == None')
     trap = files(f"{prefer('node-1')}\n{queues}", runtime__yaml=_RUNTIME)
     async with scheduler(cluster, from_config_map=True) as app:
-        good = app.rollout.active.bundle.revision
+        good = app.policies.rollout.active.bundle.revision
         edit(cluster, trap)
-        await eventually(lambda: app.rollout.active.bundle.revision != good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != good)
         cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
-        await eventually(lambda: app.rollout.active.bundle.revision == good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision == good)
         await eventually(lambda: events(cluster, "PolicyRolledBack"))
         await eventually(lambda: len(placements(cluster)) == 6)
 
@@ -641,13 +643,13 @@ async def test_preemption_that_fails_counts_as_a_decision_that_failed(cluster: D
     )
     order = "def victim_key(pod):\n    return 1 if pod.labels.get('trap') == None else fail('x')\n"
     async with scheduler(cluster, from_config_map=True) as app:
-        good = app.rollout.active.bundle.revision
+        good = app.policies.rollout.active.bundle.revision
         edit(cluster, files(f"{prefer('node-1')}\n{order}", runtime__yaml=_RUNTIME))
-        await eventually(lambda: app.rollout.active.bundle.revision != good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != good)
         cluster.create(*(make_pod(f"v{i}", cpu="5", labels={"trap": "1"}) for i in range(2)))
         await eventually(lambda: len(placements(cluster)) == 2)
         cluster.create(*(make_pod(f"u{i}", cpu="5", priorityClassName="high") for i in range(6)))
-        await eventually(lambda: app.rollout.active.bundle.revision == good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision == good)
         await eventually(lambda: events(cluster, "PolicyRolledBack"))
         await eventually(lambda: events(cluster, "Preempted"))
 
@@ -725,7 +727,7 @@ async def test_new_profiles_take_over_pods_that_wait_for_them(cluster: DevCluste
 
 
 async def in_force_after(app: App, revision: str) -> None:
-    await eventually(lambda: app.rollout.active.bundle.revision != revision)
+    await eventually(lambda: app.policies.rollout.active.bundle.revision != revision)
 
 
 @pytest.mark.slow("reloads under load")
@@ -745,11 +747,11 @@ async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCl
                 await eventually(partial(node_of, cluster, names[0]))
 
         def in_force_is_not(revision: str) -> bool:
-            return app.rollout.active.bundle.revision != revision
+            return app.policies.rollout.active.bundle.revision != revision
 
         creating = asyncio.ensure_future(create())
         while not creating.done():
-            revision = app.rollout.active.bundle.revision
+            revision = app.policies.rollout.active.bundle.revision
             reloads += 1
             edit(cluster, files(prefer(f"more-{reloads % 4}") + f"# {reloads}\n"))
             await eventually(partial(in_force_is_not, revision))
@@ -776,19 +778,19 @@ async def test_a_standby_follows_what_the_leader_rolled_back(
         scheduler(cluster, **common, wait=False) as standby,
     ):
         await eventually(standby.synced.is_set)
-        good = leader.rollout.active.bundle.revision
+        good = leader.policies.rollout.active.bundle.revision
         edit(cluster, files(_TRAP, runtime__yaml=_RUNTIME))
-        await eventually(lambda: leader.rollout.active.bundle.revision != good)
-        await eventually(lambda: standby.rollout.active.bundle.revision != good)
-        bad = standby.rollout.active.bundle.revision
+        await eventually(lambda: leader.policies.rollout.active.bundle.revision != good)
+        await eventually(lambda: standby.policies.rollout.active.bundle.revision != good)
+        bad = standby.policies.rollout.active.bundle.revision
         cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
-        await eventually(lambda: leader.rollout.active.bundle.revision == good)
+        await eventually(lambda: leader.policies.rollout.active.bundle.revision == good)
         await eventually(lambda: len(placements(cluster)) == 6)
-        assert standby.rollout.active.bundle.revision == bad
+        assert standby.policies.rollout.active.bundle.revision == bad
         leader.request_stop()
-        await eventually(standby.leading.is_set)
-        assert standby.rollout.active.bundle.revision == good
-        assert bad in standby.rollout.describe()["rolled_back"]
+        await eventually(standby.leadership.leading.is_set)
+        assert standby.policies.rollout.active.bundle.revision == good
+        assert bad in standby.policies.rollout.describe()["rolled_back"]
 
 
 async def test_a_new_leader_reports_what_it_rejected_as_a_standby(cluster: DevCluster) -> None:
@@ -804,7 +806,7 @@ async def test_a_new_leader_reports_what_it_rejected_as_a_standby(cluster: DevCl
         for event in events(cluster, "PolicyRejected"):
             cluster.delete("events", event["metadata"]["name"], NAMESPACE)
         leader.request_stop()
-        await eventually(standby.leading.is_set)
+        await eventually(standby.leadership.leading.is_set)
         await eventually(lambda: rejections(cluster))
 
 
@@ -816,7 +818,7 @@ async def test_a_pod_that_old_policies_rejected_is_tried_under_the_new_ones(
         cluster.create(make_pod("web", labels={"app": "web"}))
         message = "0/2 nodes are available: 2 no."
         await eventually(lambda: condition(cluster, "web").get("message", "").startswith(message))
-        assert app.queue.describe("default/web")["rejectors"] == ["mine"]
+        assert app.kernel.queue.describe("default/web")["rejectors"] == ["mine"]
         edit(cluster, files(_FILTER + "return None\n"))
         await eventually(lambda: node_of(cluster, "web"))
 
@@ -832,7 +834,7 @@ async def test_a_pod_is_tried_again_when_what_a_policy_reads_changes(
     edit(cluster, {name: _FILTER + _WANTS_LABEL})
     async with scheduler(cluster, from_config_map=True) as app:
         cluster.create(make_pod("web"))
-        await eventually(lambda: app.queue.counts()["unschedulable"] == 1)
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 1)
         # A taint is not what it reads.
         cluster.update("nodes", make_node("node-2", taints=[{"key": "x", "effect": "NoExecute"}]))
         cluster.update("nodes", make_node("node-1", labels={"ready": "yes"}))

@@ -52,13 +52,15 @@ async def test_its_verdicts_are_counted_and_its_pods_placed(cluster: DevCluster)
         await eventually(
             lambda: metric(app, "starsched_rollout_differences_total", kind="newly_pending") >= 1
         )
-        standing = app.rollout.status.standing
+        standing = app.policies.rollout.status.standing
         assert standing is not None
         assert {example.before for example in standing.examples} == {"node-1"}
         assert all("not there" in example.after for example in standing.examples)
         # Obeyed again, it keeps its pods from the node.
         say(cluster, "")
-        await eventually(lambda: app.rollout.status.standing is None)
+        await eventually(lambda: app.policies.rollout.status.standing is None)
         cluster.create(make_pod("late", cpu="10m"))
-        await eventually(lambda: "late" in [one.pod.name for one in app.queue.waiting_pods()])
+        await eventually(
+            lambda: "late" in [one.pod.name for one in app.kernel.queue.waiting_pods()]
+        )
         assert not node_of(cluster, "late")

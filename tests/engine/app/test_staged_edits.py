@@ -282,7 +282,7 @@ async def scheduler(world: World, **words: Any) -> AsyncIterator[App]:
 
 def stage_of(app: App) -> str:
     """The stage that an edit is in now, as `canary 20%`; "" if in none."""
-    status = app.rollout.status
+    status = app.policies.rollout.status
     if status.result != "running" or status.stage is None:
         return ""
     stage = status.stages[status.stage]
@@ -290,7 +290,7 @@ def stage_of(app: App) -> str:
 
 
 def revision_of(app: App) -> str:
-    return app.rollout.active.bundle.revision
+    return app.policies.rollout.active.bundle.revision
 
 
 def in_stage(app: App, name: str) -> Callable[[], bool]:
@@ -298,7 +298,7 @@ def in_stage(app: App, name: str) -> Callable[[], bool]:
 
 
 def has_ended(app: App) -> Callable[[], bool]:
-    return lambda: app.rollout.status.result not in ("", "running")
+    return lambda: app.policies.rollout.status.result not in ("", "running")
 
 
 # --- the way through -----------------------------------------------------------------------------
@@ -318,7 +318,7 @@ async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
             await eventually(in_stage(app, "shadow"), what="the shadow")
             assert metric(app, "starsched_rollout_stage", stage="shadow") == 1
             await eventually(in_stage(app, "canary 20%"), seconds=60, what="the canary")
-            shadow = app.rollout.status.shadow
+            shadow = app.policies.rollout.status.shadow
             assert shadow is not None
             assert shadow.compared >= 20
             assert shadow.counts.get("moved", 0) > 0
@@ -328,14 +328,14 @@ async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
             await eventually(in_stage(app, "canary 40%"), seconds=60, what="the second step")
             # It stays there, so that its share can be counted.
             await world.say(mode="paused")
-            await eventually(lambda: app.rollout.status.paused)
+            await eventually(lambda: app.policies.rollout.status.paused)
             assert metric(app, "starsched_rollout_stage", stage="canary") == 1
             assert metric(app, "starsched_rollout_paused") == 1
             so_far = len(stream.made)
             await eventually(lambda: len(stream.made) > so_far + 100 * OF_EACH, seconds=60)
         nodes = await stream.until_placed()
         assert stage_of(app) == "canary 40%"
-        candidate = app.rollout.status.candidate
+        candidate = app.policies.rollout.status.candidate
         paused = list(stream.made)[so_far + OF_EACH :]
         # Where they went, and what their events say, is the same.
         deciders = await world.deciders()
@@ -352,7 +352,7 @@ async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
             await world.say(mode="staged")
             await eventually(lambda: revision_of(app) == candidate, seconds=60, what="in force")
         await check(world, stream)
-        assert app.rollout.status.result == "promoted"
+        assert app.policies.rollout.status.result == "promoted"
         for stage, passed in (("shadow", 1), ("canary", 2)):
             labels = {"stage": stage, "outcome": "pass"}
             assert metric(app, "starsched_rollout_verdicts_total", **labels) == passed
@@ -383,7 +383,7 @@ async def test_an_edit_that_closes_nodes_begins_no_stage_unless_it_is_meant(worl
             assert "shadow: maxNodesLost: 50% (1 of 2) of the nodes would take none" in note
             assert revision_of(app) == before
             assert not await world.told("PolicyShadow")
-            candidate = app.rollout.status.candidate
+            candidate = app.policies.rollout.status.candidate
             assert f"starsched.dev/accept-losses={candidate}" in note
             await world.mean(candidate)
             await eventually(lambda: revision_of(app) == candidate, seconds=90, what="the edit")
@@ -424,13 +424,15 @@ async def test_pods_that_a_canary_rejects_get_their_nodes_when_it_fails(world: W
         async with stream.flowing():
             await world.edit(files(prefer(OLD, STRICT), **ONLY_CANARY))
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
-            await eventually(lambda: app.queue.counts()["unschedulable"] > 0, what="a rejection")
-            candidate = app.rollout.status.candidate
+            await eventually(
+                lambda: app.kernel.queue.counts()["unschedulable"] > 0, what="a rejection"
+            )
+            candidate = app.policies.rollout.status.candidate
             note = await world.until_told("PolicyRejected")
             assert "canary 40%: maxNewlyPending: " in note
             assert "in the control sample 0 in " in note
             # Without waiting for anything else that might happen.
-            await eventually(lambda: not app.queue.counts()["unschedulable"], seconds=5)
+            await eventually(lambda: not app.kernel.queue.counts()["unschedulable"], seconds=5)
         assert revision_of(app) == before
         await check(world, stream)
         # The author can see whose decision it was.
@@ -465,13 +467,13 @@ async def test_pods_that_fit_nowhere_anyway_fail_no_canary(world: World) -> None
         await world.cluster.create(pod(f"huge-{number}", cpu="9000"))
     async with scheduler(world) as app:
         before = revision_of(app)
-        await eventually(lambda: app.queue.counts()["unschedulable"] == 60)
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 60)
         async with stream.flowing():
             await world.edit(files(prefer(NEW), **ONLY_CANARY))
             await eventually(has_ended(app), seconds=60, what="the end of the stages")
-        assert app.rollout.status.result == "promoted", app.rollout.status.verdict
+        assert app.policies.rollout.status.result == "promoted", app.policies.rollout.status.verdict
         assert revision_of(app) != before
-        canary = app.rollout.status.canary
+        canary = app.policies.rollout.status.canary
         assert canary is not None
         assert canary.pending_owners == 0
 
@@ -517,7 +519,7 @@ async def test_a_candidate_that_fails_for_some_pods_is_given_up(
         assert revision_of(app) == before
         await check(world, stream)
         # What the policies in force are blamed for is theirs.
-        assert app.rollout.describe()["active"]["failed_decisions"] == 0
+        assert app.policies.rollout.describe()["active"]["failed_decisions"] == 0
 
 
 @HERE
@@ -616,7 +618,7 @@ async def test_a_candidate_whose_sandbox_is_killed_again_and_again_costs_no_pod(
         async with stream.flowing():
             await world.edit(files(prefer(OLD, asks), **stages))
             await eventually(lambda: stage_of(app), seconds=60, what="a stage")
-            candidate = app.rollout.status.candidate
+            candidate = app.policies.rollout.status.candidate
 
             kills = itertools.count()
 
@@ -629,7 +631,7 @@ async def test_a_candidate_whose_sandbox_is_killed_again_and_again_costs_no_pod(
             await eventually(has_ended(app), seconds=60, what="the end of the stages")
         # What it was asked when it was killed, it is asked again a few times. If that is enough,
         # the candidate is none the worse for it.
-        failed = app.rollout.status.result == "failed"
+        failed = app.policies.rollout.status.result == "failed"
         assert revision_of(app) == (before if failed else candidate)
         assert not failed or "errorRate: " in await world.until_told("PolicyRejected")
         await check(world, stream)
@@ -654,9 +656,9 @@ async def test_a_configmap_that_is_deleted_in_a_step_ends_it(world: World) -> No
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
             await world.cluster.request("DELETE", f"{MAPS}/{harness.NAME}")
             await eventually(has_ended(app), what="the end of the step")
-            await eventually(lambda: app.rollout.describe()["source"]["gone"])
+            await eventually(lambda: app.policies.rollout.describe()["source"]["gone"])
         assert app.kernel.deciders.canary is None
-        assert app.rollout.status.result == "superseded"
+        assert app.policies.rollout.status.result == "superseded"
         assert revision_of(app) == before
         await check(world, stream)
         # It comes back as it was, and goes through its stages anew.
@@ -674,7 +676,7 @@ async def test_the_kill_switch_gives_the_pods_back_at_once(world: World) -> None
             await world.edit(files(prefer(NEW), **ENDLESS))
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
             await world.stop_stages(True)
-            await eventually(lambda: "annotation" in app.rollout.status.paused)
+            await eventually(lambda: "annotation" in app.policies.rollout.status.paused)
             assert app.kernel.deciders.canary is None
             so_far = len(stream.made)
             await eventually(lambda: len(stream.made) > so_far + 20 * OF_EACH)
@@ -695,20 +697,20 @@ async def test_who_may_promotes_a_candidate_and_gives_another_one_up(world: Worl
         async with stream.flowing():
             await world.edit(files(prefer(NEW), **ENDLESS))
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
-            candidate = app.rollout.status.candidate
+            candidate = app.policies.rollout.status.candidate
             await world.say(promote=candidate)
             await eventually(lambda: revision_of(app) == candidate, what="the promotion")
             assert f"revision {candidate} skips" in await world.until_told("PolicyPromoted")
             # Not the first text, to which one may go back at once.
             await world.edit(files(prefer(OLD, "# Another text."), **ENDLESS))
             await eventually(in_stage(app, "canary"), seconds=60, what="the next canary")
-            other = app.rollout.status.candidate
+            other = app.policies.rollout.status.candidate
             assert other != candidate
             await world.say(abort=other)
             note = await world.until_told("PolicyRejected")
             assert "aborted by " in note
         assert revision_of(app) == candidate
-        assert app.rollout.status.result == "aborted"
+        assert app.policies.rollout.status.result == "aborted"
         await check(world, stream)
 
 
@@ -721,15 +723,15 @@ async def test_a_newer_edit_takes_the_place_of_one_in_a_canary(world: World) -> 
         async with stream.flowing():
             await world.edit(files(prefer(NEW), **ENDLESS))
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
-            first = app.rollout.status.candidate
+            first = app.policies.rollout.status.candidate
             await world.edit(files(prefer(NEW, "# Another text."), **ENDLESS))
             await eventually(
-                lambda: app.rollout.status.candidate != first and stage_of(app),
+                lambda: app.policies.rollout.status.candidate != first and stage_of(app),
                 seconds=60,
                 what="the canary of the next",
             )
             assert f"revision {first}: " in await world.until_told("PolicySuperseded")
-            assert app.rollout.status.base == before
+            assert app.policies.rollout.status.base == before
         await check(world, stream)
 
 
@@ -749,15 +751,17 @@ async def test_the_next_leader_goes_on_with_the_stage_that_was_begun(world: Worl
         async with stream.flowing():
             await world.edit(files(prefer(NEW), **stages))
             await eventually(in_stage(leader, "canary"), seconds=60, what="the canary")
-            candidate = leader.rollout.status.candidate
-            await eventually(lambda: standby.rollout.status.candidate == candidate, seconds=60)
+            candidate = leader.policies.rollout.status.candidate
+            await eventually(
+                lambda: standby.policies.rollout.status.candidate == candidate, seconds=60
+            )
             assert revision_of(standby) == before
-            assert "does not lead" in standby.rollout.status.paused
+            assert "does not lead" in standby.policies.rollout.status.paused
             assert standby.kernel.deciders.canary is None
             leader.request_stop()
-            await eventually(standby.leading.is_set, seconds=60)
+            await eventually(standby.leadership.leading.is_set, seconds=60)
             await eventually(in_stage(standby, "canary"), seconds=60, what="the canary again")
-            status = standby.rollout.status
+            status = standby.policies.rollout.status
             assert (status.candidate, status.base) == (candidate, before)
             assert status.shadow is None
             so_far = len(stream.made)
@@ -789,7 +793,7 @@ async def test_a_canary_of_some_namespaces_decides_no_pods_of_others(world: Worl
             note = await world.until_told("PolicyInconclusive")
             assert "decisions: 0 of 20" in note
             assert revision_of(app) == before
-            await world.say(promote=app.rollout.status.candidate)
+            await world.say(promote=app.policies.rollout.status.candidate)
             await eventually(lambda: revision_of(app) != before, what="the promotion")
             # Now those of `team-a`.
             before = revision_of(app)
@@ -802,7 +806,10 @@ async def test_a_canary_of_some_namespaces_decides_no_pods_of_others(world: Worl
             await eventually(
                 lambda: revision_of(app) != before, seconds=60, what="the end of the canary"
             )
-            canary, control = app.rollout.status.canary, app.rollout.status.control
+            canary, control = (
+                app.policies.rollout.status.canary,
+                app.policies.rollout.status.control,
+            )
         assert canary is not None
         assert control is not None
         assert canary.decisions >= 20
@@ -820,18 +827,18 @@ async def test_an_edit_that_is_made_while_no_scheduler_runs_goes_through_its_sta
     await world.edit(files(prefer(OLD), **stages))
     async with scheduler(world) as app:
         before = revision_of(app)
-        await eventually(lambda: app.rollout.describe()["last_good"] == before)
+        await eventually(lambda: app.policies.rollout.describe()["last_good"] == before)
     await world.edit(files(prefer(NEW), **stages))
     async with scheduler(world) as app, stream.flowing():
         assert revision_of(app) == before
         await eventually(in_stage(app, "shadow"), seconds=60, what="the shadow")
         await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
-        candidate = app.rollout.status.candidate
+        candidate = app.policies.rollout.status.candidate
     async with scheduler(world) as app:
         assert revision_of(app) == before
         async with stream.flowing():
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary again")
-            assert app.rollout.status.shadow is None
+            assert app.policies.rollout.status.shadow is None
             await world.say(promote=candidate)
             await eventually(lambda: revision_of(app) == candidate, what="the promotion")
         await check(world, stream)

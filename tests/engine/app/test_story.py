@@ -85,16 +85,18 @@ async def test_an_edit_moves_pods_and_a_bad_one_changes_nothing(cluster: LiveClu
         app = app_for(cluster.client)
         running = asyncio.create_task(app.run())
         try:
-            await eventually(app.leading.is_set, seconds=60, what="the scheduler to lead")
+            await eventually(
+                app.leadership.leading.is_set, seconds=60, what="the scheduler to lead"
+            )
             assert await place(cluster, "before") == {"ssd"}
-            first = app.rollout.active.bundle.revision
+            first = app.policies.rollout.active.bundle.revision
             await edit(cluster, AFTER)
             await eventually(
-                lambda: app.rollout.active.bundle.revision != first,
+                lambda: app.policies.rollout.active.bundle.revision != first,
                 seconds=60,
                 what="the new policy",
             )
-            second = app.rollout.active.bundle.revision
+            second = app.policies.rollout.active.bundle.revision
             assert await place(cluster, "after") == {"hdd"}
             await edit(cluster, BROKEN)
             found: list[str] = []
@@ -105,7 +107,7 @@ async def test_an_edit_moves_pods_and_a_bad_one_changes_nothing(cluster: LiveClu
 
             await eventually(is_rejected, seconds=60, what="the rejection")
             assert "lables" in found[0]
-            assert app.rollout.active.bundle.revision == second
+            assert app.policies.rollout.active.bundle.revision == second
             assert await place(cluster, "still") == {"hdd"}
         finally:
             app.request_stop()

@@ -92,7 +92,9 @@ async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
     """Pods of other profiles waited for a deadline of each pod that had come before them."""
     edit(cluster, files(AT_SLOW_NODES))
     async with scheduler(cluster, from_config_map=True) as app:
-        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        await eventually(
+            lambda: app.policies.rollout.describe()["last_good"], what="the trial to end"
+        )
         label_nodes(cluster, "yes")
         many_pods(cluster)
         lost = {"policy": "slow", "profile": "slow"}
@@ -140,17 +142,17 @@ async def test_an_edit_that_loses_time_is_rolled_back_though_few_pods_failed(
 ) -> None:
     edit(cluster, files(NEVER, "1s"))
     async with scheduler(cluster, from_config_map=True) as app:
-        good = app.rollout.active.bundle.revision
+        good = app.policies.rollout.active.bundle.revision
         text = about_some_pods(hook)
         if hook == "group_of(pod)":  # asked only if something uses groups
             text += "\ndef permit(pod, group):\n    return None\n"
         edit(cluster, files(text, "1s"))
-        await eventually(lambda: app.rollout.active.bundle.revision != good)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != good)
         many_pods(cluster, 10, slow="yes")
         await eventually(lambda: events(cluster, "PolicyRolledBack"), seconds=40)
         (event,) = events(cluster, "PolicyRolledBack")
         assert "decisions ran into limits and took " in event["note"]
-        assert app.rollout.active.bundle.revision == good
+        assert app.policies.rollout.active.bundle.revision == good
         await eventually(lambda: len(placements(cluster)) == 10)
 
 
@@ -168,10 +170,10 @@ async def test_an_edit_is_not_rolled_back_for_the_time_that_another_policy_loses
     slow = about_some_pods("filter(pod, node)")
     edit(cluster, files(slow, "1s", other=NEVER))
     async with scheduler(cluster, from_config_map=True) as app:
-        before = app.rollout.active.bundle.revision
+        before = app.policies.rollout.active.bundle.revision
         edit(cluster, files(slow, "1s", other=NEVER + "# edited\n"))
-        await eventually(lambda: app.rollout.active.bundle.revision != before)
-        after = app.rollout.active.bundle.revision
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != before)
+        after = app.policies.rollout.active.bundle.revision
         many_pods(cluster, 5, slow="yes")
         lost = {"policy": "slow", "profile": "slow"}
         await eventually(
@@ -179,5 +181,5 @@ async def test_an_edit_is_not_rolled_back_for_the_time_that_another_policy_loses
         )
         looks.clear()
         await eventually(lambda: len(looks) >= 2, what="two looks at the edit on probation")
-        assert app.rollout.active.bundle.revision == after
-        assert app.rollout.describe()["active"]["lost_seconds"] == 0.0
+        assert app.policies.rollout.active.bundle.revision == after
+        assert app.policies.rollout.describe()["active"]["lost_seconds"] == 0.0

@@ -53,7 +53,7 @@ def parent_of(spans: dict[str, list[Received]], child: Received) -> str:
 
 
 async def scrape(app: App, accept: str) -> str:
-    url = f"http://127.0.0.1:{app.endpoints.local_port}/metrics"
+    url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/metrics"
     async with (
         aiohttp.ClientSession() as session,
         session.get(url, headers={"Accept": accept}) as answer,
@@ -69,12 +69,16 @@ async def test_a_pod_is_traced_from_the_queue_to_its_binding(collector: Collecto
         tracing = tracing_to(collector)
         async with scheduler(cluster, tracing=tracing) as app:
             cluster.create(claiming("p", "c"))
-            await eventually(lambda: app.queue.counts()["unschedulable"])
+            await eventually(lambda: app.kernel.queue.counts()["unschedulable"])
             # It waits for its turn to be reported before a device comes.
-            await eventually(lambda: not len(app.writer) and not app.writer.in_flight)
+            await eventually(
+                lambda: not len(app.reporting.writer) and not app.reporting.writer.in_flight
+            )
             cluster.create(resource_slice("a", "gpu"))
             await eventually(lambda: placements(cluster) == {"p": "a"})
-            await eventually(lambda: not len(app.writer) and not app.writer.in_flight)
+            await eventually(
+                lambda: not len(app.reporting.writer) and not app.reporting.writer.in_flight
+            )
     got = collector.of_pod("p")
     (root,) = got["schedule pod"]
     assert root.attributes["starsched.result"] == "scheduled"
@@ -125,7 +129,7 @@ async def test_exemplars_point_to_traces_where_the_scrape_asks_for_openmetrics(
             await eventually(lambda: placements(cluster))
             bound = {"result": "scheduled", "profile": "default-scheduler"}
             name = "scheduler_schedule_attempts_total"
-            await eventually(lambda: app.registry.get_sample_value(name, bound))
+            await eventually(lambda: app.env.registry.get_sample_value(name, bound))
             open_metrics = await scrape(app, "application/openmetrics-text")
             plain = await scrape(app, "text/plain")
     assert "trace_id" not in plain
@@ -160,8 +164,8 @@ async def test_only_the_pods_that_are_sampled_are_traced(collector: Collector) -
                     made["metadata"]["annotations"] = {ANNOTATION: value}
                 cluster.create(made)
             await eventually(lambda: len(placements(cluster)) == 3)
-            assert app.tracing is not None
-            assert app.tracing.causes == {
+            assert app.env.tracing is not None
+            assert app.env.tracing.causes == {
                 "rate": 0,
                 "parent": 1,
                 "limited": 0,

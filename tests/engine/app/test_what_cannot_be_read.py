@@ -31,7 +31,7 @@ async def cluster() -> AsyncIterator[DevCluster]:
 
 
 async def readyz(app: App) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{app.endpoints.local_port}/readyz"
+    url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/readyz"
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
         return answer.status, await answer.text()
 
@@ -65,13 +65,13 @@ async def test_a_replica_that_may_not_list_one_resource_is_not_ready_and_decides
                 lambda: metric(app, "starsched_watch_forbidden", resource=str(resource)) == 1
             )
             await eventually(
-                lambda: all(i.has_synced for i in app.informers if i.resource != resource)
+                lambda: all(i.has_synced for i in app.watching.informers if i.resource != resource)
             )
             status, text = await readyz(app)
             assert status == 500
             assert f"resources: [{resource.plural}], verbs: [list, watch]" in text
             assert not app.synced.is_set()
-            assert not app.leading.is_set()
+            assert not app.leadership.leading.is_set()
             assert not node_of(cluster, "web")
             for fault in faults:
                 cluster.faults.remove(fault)
@@ -199,7 +199,7 @@ async def test_with_no_bound_what_was_known_is_used_for_ever(cluster: DevCluster
         cluster.close_watches("namespaces", abort=True)
         label = "namespaces"
         await eventually(lambda: metric(app, "starsched_watch_forbidden", resource=label) == 1)
-        (one,) = [i for i in app.informers if str(i.resource) == label]
+        (one,) = [i for i in app.watching.informers if str(i.resource) == label]
         await eventually(lambda: one.currency.is_older(1.5, app._clock.monotonic()))
         cluster.create(make_node("node-1"), make_pod("web"))
         await eventually(lambda: node_of(cluster, "web") == "node-1")
@@ -245,7 +245,7 @@ async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
     }
     with structlog.testing.capture_logs() as logs:
         async with scheduler(cluster, **words) as app:
-            await eventually(lambda: all(one.has_synced for one in app.informers))
+            await eventually(lambda: all(one.has_synced for one in app.watching.informers))
             await eventually(lambda: metric(app, "starsched_saved_state_unread", state=state) == 1)
             await eventually(lambda: right in (app.saved.waits_for() or ""))
             status, text = await readyz(app)
@@ -256,7 +256,7 @@ async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
             # The log says it once reading has taken ten seconds, or failed.
             await eventually(lambda: state in {log.get("state") for log in logs}, seconds=30)
             cluster.faults.remove(fault)
-            await eventually(app.leading.is_set)
+            await eventually(app.leadership.leading.is_set)
             assert (await readyz(app))[0] == 200
     assert [log for log in logs if log.get("state") == state and right in log.get("reason", "")]
 
@@ -273,7 +273,7 @@ async def test_readiness_names_the_policy_that_a_configuration_names_and_that_is
     }
     harness.edit(cluster, {"config.yaml": json.dumps(profile)})
     async with scheduler(cluster, local_port=0, wait=False, from_config_map=True) as app:
-        await eventually(lambda: "absent-one" in (app.rollout.waits_for() or ""))
+        await eventually(lambda: "absent-one" in (app.policies.rollout.waits_for() or ""))
         status, text = await readyz(app)
         assert status == 500
         assert "[+]sched-handler-sync ok" in text

@@ -49,7 +49,7 @@ def scale(cluster: DevCluster, replicas: int) -> None:
 
 
 def watched(app: App) -> set[str]:
-    return {one.resource.plural for one in app.informers} & set(_RESOURCES)
+    return {one.resource.plural for one in app.watching.informers} & set(_RESOURCES)
 
 
 async def test_at_most_30_percent_of_a_deployment_are_on_spot_nodes(cluster: DevCluster) -> None:
@@ -82,7 +82,7 @@ async def test_a_recorded_decision_is_made_again_with_the_replicas_that_it_saw(
         cluster.create(make_pod("plain"))
         await eventually(lambda: node_of(cluster, "plain") == "spot")
         edit(cluster, {"share.star": SPOT_SHARE})
-        await eventually(lambda: "share" in app.rollout.active.bundle.policies)
+        await eventually(lambda: "share" in app.policies.rollout.active.bundle.policies)
         deploy(cluster, replicas=4)
         await eventually(lambda: len(placements(cluster)) == 2)
         scale(cluster, 20)
@@ -101,12 +101,12 @@ async def test_workloads_are_watched_only_while_policies_read_them(cluster: DevC
         await eventually(lambda: node_of(cluster, "plain") == "spot")
         assert watched(app) == set()
         edit(cluster, {"share.star": SPOT_SHARE})
-        await eventually(lambda: "share" in app.rollout.active.bundle.policies)
+        await eventually(lambda: "share" in app.policies.rollout.active.bundle.policies)
         assert watched(app) == set(_RESOURCES)
         assert [one.metadata.name for one in app.cache.objects.list("deployments")] == ["web"]
         # A roll-back would need them as long as the new policies are on probation.
         edit(cluster, {"runtime.yaml": _SHORT})
-        await eventually(lambda: "share" not in app.rollout.active.bundle.policies)
+        await eventually(lambda: "share" not in app.policies.rollout.active.bundle.policies)
         await eventually(lambda: not watched(app))
         assert not app.cache.objects.list("deployments")
         assert not app.cache.objects.unknown
@@ -121,18 +121,18 @@ async def test_an_edit_that_reads_workloads_without_the_right_is_rejected_until_
     edit(cluster, {})
     faults = [cluster.faults.fail(403, resource="deployments*", times=None)]
     async with scheduler(cluster, from_config_map=True, local_port=0) as app:
-        before = app.rollout.active.bundle.revision
+        before = app.policies.rollout.active.bundle.revision
         edit(cluster, {"share.star": SPOT_SHARE})
-        await eventually(lambda: app.rollout.describe()["last_rejected"] is not None)
-        rejected = app.rollout.describe()["last_rejected"]
+        await eventually(lambda: app.policies.rollout.describe()["last_rejected"] is not None)
+        rejected = app.policies.rollout.describe()["last_rejected"]
         assert "deployments.apps cannot be read: add to the ClusterRole" in str(rejected)
-        assert app.rollout.active.bundle.revision == before
+        assert app.policies.rollout.active.bundle.revision == before
         # What is in force reads none, so this replica is as good as before.
         await eventually(lambda: not watched(app))
-        assert app.readability.problem() is None
+        assert app.watching.readability.problem() is None
         for fault in faults:
             cluster.faults.remove(fault)
-        await eventually(lambda: "share" in app.rollout.active.bundle.policies, seconds=30)
+        await eventually(lambda: "share" in app.policies.rollout.active.bundle.policies, seconds=30)
 
 
 async def test_pods_wait_that_depend_on_workloads_that_cannot_be_listed(
@@ -149,9 +149,9 @@ async def test_pods_wait_that_depend_on_workloads_that_cannot_be_listed(
             lambda: condition(cluster, "web-1-0").get("reason") == "ClusterNotReadable"
         )
         assert "add to the ClusterRole" in condition(cluster, "web-1-0")["message"]
-        assert "deployments" in (app.readability.problem() or "")
+        assert "deployments" in (app.watching.readability.problem() or "")
         for fault in faults:
             cluster.faults.remove(fault)
         await eventually(lambda: len(placements(cluster)) == 2, seconds=30)
-        await eventually(lambda: app.readability.problem() is None)
+        await eventually(lambda: app.watching.readability.problem() is None)
         assert not app.cache.objects.unknown

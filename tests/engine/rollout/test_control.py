@@ -222,10 +222,10 @@ async def test_what_makes_no_sense_is_an_event_of_the_leader(cluster: DevCluster
         await eventually(lambda: len(reports()) == 1)
         assert reports()[0].startswith(f"ConfigMap `{NAME}`, key `mode`: want one of")
         async with scheduler(cluster, lease=lease, from_config_map=True, wait=False) as standby:
-            await eventually(lambda: standby.control.current.problems)
+            await eventually(lambda: standby.policies.control.current.problems)
             assert len(reports()) == 1
             for event in events(cluster, "RolloutControlRejected"):
                 metadata = event["metadata"]
                 cluster.delete("events", metadata["name"], metadata["namespace"])
             leader.request_stop()
-            await eventually(lambda: standby.leading.is_set() and len(reports()) == 1)
+            await eventually(lambda: standby.leadership.leading.is_set() and len(reports()) == 1)

@@ -42,7 +42,7 @@ class Bench:
         self.cluster = cluster
         self.app = app
         self.where = [f"--kubeconfig={kubeconfig}"]
-        self.server = f"--server=http://127.0.0.1:{app.endpoints.local_port}"
+        self.server = f"--server=http://127.0.0.1:{app.surfaces.endpoints.local_port}"
 
     async def run(self, *arguments: str, command: Any = main) -> Result:
         words = ["rollout", *arguments, *self.where, self.server]
@@ -77,7 +77,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_nothing_is_rolled_out(bench: Bench) -> None:
     said = await bench.says("status")
-    revision = bench.app.rollout.active.bundle.revision
+    revision = bench.app.policies.rollout.active.bundle.revision
     assert said == f"Nothing is being rolled out; {revision} is in force.\n"
     page = msgspec.json.decode(await bench.says("status", "--output=json"), type=RolloutPage)
     assert (page.revision, page.mode) == (revision, "staged")
@@ -126,7 +126,7 @@ async def test_roll_outs_are_paused_and_go_on(bench: Bench) -> None:
         "Roll-outs are paused; `starsched rollout resume` lets them go on.\n"
     )
     assert bench.data == {"mode": "paused"}
-    await eventually(lambda: bench.app.control.current.mode == "paused")
+    await eventually(lambda: bench.app.policies.control.current.mode == "paused")
     assert "paused already" in await bench.says("pause")
     assert "next: Roll-outs are paused" in await bench.says("status")
     assert await bench.says("resume") == (
@@ -139,7 +139,7 @@ async def test_roll_outs_are_paused_and_go_on(bench: Bench) -> None:
 @pytest.mark.usefixtures("running")
 async def test_the_candidate_is_promoted_or_aborted_by_its_revision(bench: Bench) -> None:
     await bench.says("promote")
-    await eventually(lambda: bench.app.control.current.promotes(CANDIDATE))
+    await eventually(lambda: bench.app.policies.control.current.promotes(CANDIDATE))
     # The opposite wish is withdrawn; that of another revision is not.
     await bench.says("abort", f"--revision={CANDIDATE}")
     assert bench.data == {"abort": CANDIDATE}
@@ -153,7 +153,7 @@ async def test_what_a_gate_has_refused_is_promoted_by_its_revision(bench: Bench)
     """It is not being rolled out any more; the one in force may be what is wrong."""
     await bench.says("promote", f"--revision={OTHER}")
     assert bench.data == {"promote": OTHER}
-    await eventually(lambda: bench.app.control.current.promotes(OTHER))
+    await eventually(lambda: bench.app.policies.control.current.promotes(OTHER))
 
 
 async def test_without_a_candidate_there_is_nothing_to_promote(bench: Bench) -> None:
@@ -181,7 +181,7 @@ async def test_the_kill_switch_is_not_undone_by_resuming(bench: Bench) -> None:
     assert found is not None
     metadata = {**found["metadata"], "annotations": {"starsched.dev/rollout": "stop"}}
     bench.cluster.update("configmaps", {**found, "metadata": metadata})
-    await eventually(lambda: bench.app.rollout.offers.is_stopped)
+    await eventually(lambda: bench.app.policies.rollout.offers.is_stopped)
     assert (
         "kubectl -n starsched annotate configmap policies starsched.dev/rollout-"
         in await bench.says("resume")

@@ -117,10 +117,10 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         async with scheduler(
             cluster, from_config_map=True, local_port=0, decision_log=recorder
         ) as app:
-            base = app.rollout.active.bundle.revision
+            base = app.policies.rollout.active.bundle.revision
             edit(cluster, texts("n1", ""))
-            await eventually(lambda: app.rollout.active.bundle.revision != base)
-            candidate = app.rollout.active.bundle.revision
+            await eventually(lambda: app.policies.rollout.active.bundle.revision != base)
+            candidate = app.policies.rollout.active.bundle.revision
             status = RolloutStatus(
                 candidate=candidate, base=base, stages=STAGES, stage=0, result="failed"
             )
@@ -129,12 +129,12 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 async def asked(app: App, *arguments: object) -> Result:
-    server = f"--server=http://127.0.0.1:{app.endpoints.local_port}"
+    server = f"--server=http://127.0.0.1:{app.surfaces.endpoints.local_port}"
     return await asyncio.to_thread(report, server, *arguments)
 
 
 async def test_the_edit_and_its_simulated_hour_are_one_report(app: App, log: Path) -> None:
-    status = app.rollout.status
+    status = app.policies.rollout.status
     result = await asked(app, "--log", log)
     assert result.exit_code == 0, result.output
     said = result.stdout
@@ -144,8 +144,8 @@ async def test_the_edit_and_its_simulated_hour_are_one_report(app: App, log: Pat
     header = next(line for line in said.splitlines() if "measure" in line)
     assert header.index("in force") < header.index("candidate")
     # Which log it is, the scheduler says.
-    assert app.decision_log is not None
-    assert f"\n  starsched rollout report --log {app.decision_log.directory}" in said
+    assert app.env.decision_log is not None
+    assert f"\n  starsched rollout report --log {app.env.decision_log.directory}" in said
     answer = json.loads((await asked(app, "--log", log, "--output=json")).stdout)
     assert answer["rollout"]["candidate"] == answer["simulation"]["after"] == status.candidate
     assert answer["simulation"]["before"] == status.base
@@ -161,13 +161,13 @@ async def test_a_scheduler_with_another_configuration_is_noted(
     )
     result = await asked(app, "--log", log, f"--config={config}")
     assert result.exit_code == 0, result.output
-    assert f"note: `{app.rollout.status.base}` is `" in result.stderr
+    assert f"note: `{app.policies.rollout.status.base}` is `" in result.stderr
 
 
 async def test_texts_that_the_scheduler_lacks_are_named(
     app: App, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = RolloutStatus(candidate=app.rollout.status.candidate, base="3f2a9c41d07b")
+    gone = RolloutStatus(candidate=app.policies.rollout.status.candidate, base="3f2a9c41d07b")
     for status, why in (
         (gone, "the scheduler does not have the text of `3f2a9c41d07b` any more"),
         (RolloutStatus(), "there is no edit to simulate"),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from devkit.cluster import DevCluster, make_pod
-from engine.app import FLUSH_SPANS_SECONDS
+from engine.app.app import FLUSH_SPANS_SECONDS
 from tests.engine.app.harness import placements
 from tests.engine.app.test_devices import node
 from tests.engine.io.tracing.receiver import Collector, collecting

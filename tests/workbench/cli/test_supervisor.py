@@ -45,7 +45,8 @@ profiles:
 """
 # Tests have no time.
 _PROGRAM = """
-from workbench.cli import policy_test_session, supervisor
+from engine.surfaces.cli import supervisor
+from workbench.cli import policy_test_session
 {} = {}
 from workbench.cli.main import main
 main()

@@ -213,7 +213,7 @@ async def test_a_source_that_may_not_be_watched_is_counted(
 
         def is_counted() -> bool:
             cluster.expire_watches(resource)  # again: a source may have begun to watch since
-            return sum(app.facts.failures().values()) >= 2
+            return sum(app.watching.facts.failures().values()) >= 2
 
         await eventually(is_counted, what="failures")
 
@@ -229,7 +229,7 @@ async def test_nothing_is_decided_before_the_sources_have_reported(cluster: DevC
     async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
         await app.synced.wait()
         await hold.wait_hit()
-        assert not app.leading.is_set()
+        assert not app.leadership.leading.is_set()
         hold.release()
         await eventually(lambda: node_of(cluster, "p") == "a")
         assert not events(cluster, "FailedScheduling")
@@ -239,8 +239,8 @@ async def test_a_config_map_that_is_not_there_delays_no_start(cluster: DevCluste
     source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
     cluster.create(config_map(_files(COOL, source)), _node("a"))
     async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
-        await app.leading.wait()
-        assert list(app.facts.report_counts.values()) == [1]
+        await app.leadership.leading.wait()
+        assert list(app.watching.facts.report_counts.values()) == [1]
 
 
 def _heat(app: App) -> Any:

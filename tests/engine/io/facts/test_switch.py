@@ -81,7 +81,7 @@ async def test_an_edit_that_adds_a_source_waits_for_what_it_says_first() -> None
         cluster.create(namespace(), node_manifest("a"))
         edit(cluster, {"x.star": BEFORE})
         async with scheduler(cluster, from_config_map=True) as app:
-            before = app.rollout.active.bundle.revision
+            before = app.policies.rollout.active.bundle.revision
             cluster.create(pod_manifest("p", image="app"))
             await eventually(lambda: "1 not yet" in condition(cluster, "p").get("message", ""))
             edit(cluster, server.files())
@@ -89,7 +89,7 @@ async def test_an_edit_that_adds_a_source_waits_for_what_it_says_first() -> None
             # What is in force goes on deciding meanwhile.
             cluster.create(pod_manifest("q", image="app"))
             await eventually(lambda: "1 not yet" in condition(cluster, "q").get("message", ""))
-            assert app.rollout.active.bundle.revision == before
+            assert app.policies.rollout.active.bundle.revision == before
             server.may_answer.set()
             await eventually(lambda: node_of(cluster, "p") == "a" == node_of(cluster, "q"))
             reported = {event["note"] for event in events(cluster, "FailedScheduling")}

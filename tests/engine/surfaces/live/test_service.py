@@ -75,14 +75,14 @@ async def cluster() -> AsyncIterator[DevCluster]:
 
 
 async def queue(app: App, viewer: Any = ALL, **query: str) -> QueuePage:
-    status, page = await app.live.queue(viewer, query)
+    status, page = await app.surfaces.live.queue(viewer, query)
     assert status == 200, page
     assert isinstance(page, QueuePage)
     return page
 
 
 async def explain(app: App, name: str, viewer: Any = ALL, **query: str) -> PodAnswer:
-    status, answer = await app.live.explain(viewer, query, "default", name)
+    status, answer = await app.surfaces.live.explain(viewer, query, "default", name)
     assert status == 200, answer
     assert isinstance(answer, PodAnswer)
     return answer
@@ -92,11 +92,11 @@ async def settled(app: App, waiting: int) -> None:
     """Until so many pods were tried and wait."""
 
     def is_settled() -> bool:
-        counts = app.queue.counts()
+        counts = app.kernel.queue.counts()
         return counts["active"] == 0 and counts["unschedulable"] + counts["backoff"] >= waiting
 
     await eventually(is_settled)
-    app.queue.flush()
+    app.kernel.queue.flush()
 
 
 async def test_equal_pods_are_one_row(cluster: DevCluster) -> None:
@@ -120,7 +120,7 @@ async def test_equal_pods_are_one_row(cluster: DevCluster) -> None:
         assert len(big.names) == 10
         assert page.counts.unschedulable == 301
         # In steps of a few pods, between which decisions are made.
-        steps = app.live._rows.page(QueueFilter(), Leader())
+        steps = app.surfaces.live._rows.page(QueueFilter(), Leader())
         assert sum(1 for _ in steps) >= 301 / 128
         # A page at a time, and each row once.
         first = await queue(app, limit="1")
@@ -135,7 +135,7 @@ async def test_rows_are_filtered(cluster: DevCluster) -> None:
         cluster.create(pod("big", cpu="9"))
         cluster.create(pod("gated", schedulingGates=[{"name": "later"}]))
         await settled(app, 1)
-        await eventually(lambda: app.queue.counts()["gated"] == 1)
+        await eventually(lambda: app.kernel.queue.counts()["gated"] == 1)
 
         async def names(**query: str) -> list[str]:
             return [row.example for row in (await queue(app, **query)).rows]
@@ -148,7 +148,9 @@ async def test_rows_are_filtered(cluster: DevCluster) -> None:
         assert await names(profile="default-scheduler") == await names()
         elsewhere = await queue(app, OfOneNamespace("elsewhere"))
         assert elsewhere.rows == ()
-        status, _ = await app.live.explain(OfOneNamespace("elsewhere"), {}, "default", "big")
+        status, _ = await app.surfaces.live.explain(
+            OfOneNamespace("elsewhere"), {}, "default", "big"
+        )
         assert status == 403
 
 
@@ -285,13 +287,13 @@ async def test_policies_replaced_meanwhile_explain_the_next(cluster: DevCluster)
         await settled(app, 1)
         first = await explain(app, "red")
         edit(cluster, {"colour.star": POLICY.replace("another", "the wrong")})
-        await eventually(lambda: app.rollout.active.bundle.revision != first.revision)
-        await eventually(lambda: app.queue.counts()["active"] == 0)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != first.revision)
+        await eventually(lambda: app.kernel.queue.counts()["active"] == 0)
         second = await explain(app, "red")
-        assert second.revision == app.rollout.active.bundle.revision
+        assert second.revision == app.policies.rollout.active.bundle.revision
         wrong = next(one for one in second.policies if one.policy == "colour")
         assert wrong.groups[0].reason == "node(s) had the wrong colour"
-        status, page = await app.live.policies(ALL, {})
+        status, page = await app.surfaces.live.policies(ALL, {})
         assert status == 200
         assert isinstance(page, PoliciesPage)
         now, before = page.revisions
@@ -303,7 +305,9 @@ async def test_policies_replaced_meanwhile_explain_the_next(cluster: DevCluster)
         assert stages[:5] == ["offered", "checked", "tested", "loaded", "tried"]
         assert page.files["colour.star"] == POLICY.replace("another", "the wrong")
         assert page.texts == {}
-        _, page = await app.live.policies(ALL, {"texts": f"{first.revision},3f2a9c41d07b,"})
+        _, page = await app.surfaces.live.policies(
+            ALL, {"texts": f"{first.revision},3f2a9c41d07b,"}
+        )
         assert isinstance(page, PoliciesPage)
         assert page.texts == {first.revision: {"colour.star": POLICY}}
 
@@ -325,10 +329,12 @@ async def test_a_pod_that_a_canary_decides_says_so(cluster: DevCluster) -> None:
     async with scheduler(cluster, from_config_map=True) as app:
         edit(cluster, {"runtime.yaml": _CANARY, "strict.star": strict})
         await eventually(lambda: app.kernel.deciders.canary is not None)
-        candidate = app.rollout.status.candidate
+        candidate = app.policies.rollout.status.candidate
         cluster.create(*(pod(f"p{number}", cpu="1") for number in range(30)))
-        await eventually(lambda: app.queue.counts()["unschedulable"] + app.cache.pod_count == 30)
-        waiting = {one.pod.name for one in app.queue.waiting_pods()}
+        await eventually(
+            lambda: app.kernel.queue.counts()["unschedulable"] + app.cache.pod_count == 30
+        )
+        waiting = {one.pod.name for one in app.kernel.queue.waiting_pods()}
         assert 0 < len(waiting) < 30
         note = f"this pod is decided by the canary of revision {candidate}"
         answer = await explain(app, min(waiting))
@@ -346,11 +352,11 @@ async def test_a_rejected_edit_is_shown_with_its_problems(cluster: DevCluster) -
         edit(cluster, {"colour.star": POLICY.replace("node.labels", "node.lables")})
 
         def is_rejected() -> bool:
-            latest = next(iter(app.rollout.timeline), None)
+            latest = next(iter(app.policies.rollout.timeline), None)
             return latest is not None and latest.result == "rejected"
 
         await eventually(is_rejected)
-        _, page = await app.live.policies(ALL, {})
+        _, page = await app.surfaces.live.policies(ALL, {})
         assert isinstance(page, PoliciesPage)
         rejected = page.revisions[0]
         assert (rejected.result, rejected.problems[0].file) == ("rejected", "colour.star")
@@ -364,11 +370,11 @@ async def test_nodes_are_listed_with_what_is_requested(cluster: DevCluster) -> N
             cluster.create(node(name, cpu="4"))
         cluster.create(pod("p", cpu="1", nodeName="b"))
         await eventually(lambda: app.cache.pod_count == 1 and app.cache.node_count == 2)
-        status, page = await app.live.nodes(ALL, {"limit": "1"})
+        status, page = await app.surfaces.live.nodes(ALL, {"limit": "1"})
         assert status == 200
         assert isinstance(page, NodesPage)
         assert (page.total, page.next, [row.name for row in page.rows]) == (2, "1", ["a"])
-        status, page = await app.live.nodes(ALL, {"continue": "1"})
+        status, page = await app.surfaces.live.nodes(ALL, {"continue": "1"})
         assert isinstance(page, NodesPage)
         (row,) = page.rows
         assert (row.pods, row.resources["cpu"].requested) == (1, 1000)
@@ -446,7 +452,7 @@ async def test_victims_elsewhere_are_not_named_to_those_who_may_not_see_them(
         )
         # The victim has no kubelet to end it, so the pod waits for its end.
         cluster.create(pod("urgent", cpu="2", priorityClassName="high"))
-        await eventually(lambda: app.queue.nominator.node_of(_uid(app, "urgent")) == "n")
+        await eventually(lambda: app.kernel.queue.nominator.node_of(_uid(app, "urgent")) == "n")
         everything = await explain(app, "urgent")
         assert everything.queue is not None
         assert everything.queue.nominated_node == "n"
@@ -459,7 +465,7 @@ async def test_victims_elsewhere_are_not_named_to_those_who_may_not_see_them(
 
 
 def _uid(app: App, name: str) -> str:
-    queued = app.queue.named(f"default/{name}")
+    queued = app.kernel.queue.named(f"default/{name}")
     return "" if queued is None else queued.uid
 
 
@@ -479,7 +485,7 @@ async def test_what_is_not_there_is_said(
     cluster.create(pod("foreign", schedulerName="other"))
     async with scheduler(cluster) as app:
         await eventually(lambda: app.kernel.cluster.pending_pod("default/foreign") is not None)
-        status, answer = await app.live.explain(ALL, {}, namespace_name, name)
+        status, answer = await app.surfaces.live.explain(ALL, {}, namespace_name, name)
         assert status == 404
         assert isinstance(answer, Refusal)
         assert want in answer.error
@@ -492,7 +498,7 @@ async def test_a_query_that_makes_no_sense_is_refused(
     cluster: DevCluster, query: dict[str, str]
 ) -> None:
     async with scheduler(cluster) as app:
-        status, answer = await app.live.queue(ALL, query)
+        status, answer = await app.surfaces.live.queue(ALL, query)
         assert status == 400
         assert isinstance(answer, Refusal)
         assert next(iter(query)) in answer.error
@@ -504,17 +510,21 @@ async def test_a_standby_says_who_leads(cluster: DevCluster) -> None:
         scheduler(cluster, lease=lease) as first,
         scheduler(cluster, lease=lease, wait=False) as second,
     ):
-        assert first.elector is not None
-        leader = first.elector.identity
-        await eventually(lambda: second.elector is not None and second.elector.holder == leader)
+        assert first.leadership.elector is not None
+        leader = first.leadership.elector.identity
+        await eventually(
+            lambda: (
+                second.leadership.elector is not None and second.leadership.elector.holder == leader
+            )
+        )
         await eventually(second.synced.is_set)
-        status, answer = await second.live.queue(ALL, {})
+        status, answer = await second.surfaces.live.queue(ALL, {})
         assert status == 503
         assert isinstance(answer, Refusal)
         assert answer.leader is not None
         assert (answer.leader.identity, answer.leader.is_us) == (leader, False)
         assert (await queue(first)).leader.is_us
-        status, _ = await second.live.nodes(ALL, {})
+        status, _ = await second.surfaces.live.nodes(ALL, {})
         assert status == 200
 
 
@@ -524,7 +534,9 @@ async def test_too_many_at_once_are_refused_and_decisions_go_on(cluster: DevClus
         for number in range(20):
             cluster.create(pod(f"big-{number}", cpu="9"))
         await settled(app, 20)
-        asked = [app.live.explain(ALL, {}, "default", f"big-{number}") for number in range(20)]
+        asked = [
+            app.surfaces.live.explain(ALL, {}, "default", f"big-{number}") for number in range(20)
+        ]
         statuses = [status for status, _ in await asyncio.gather(*asked)]
         assert statuses.count(200) == 8
         assert statuses.count(429) == 12
@@ -534,7 +546,7 @@ async def test_too_many_at_once_are_refused_and_decisions_go_on(cluster: DevClus
 
 async def test_the_sandbox_starts_when_more_is_asked_than_was_decided(cluster: DevCluster) -> None:
     async with scheduler(cluster) as app:
-        explainer = app.live._explainer
+        explainer = app.surfaces.live._explainer
         cluster.create(node("n", cpu="4"))
         cluster.create(pod("small", cpu="1"))
         await eventually(lambda: app.cache.uid_of("default/small") is not None)
@@ -549,15 +561,15 @@ async def test_the_sandbox_starts_when_more_is_asked_than_was_decided(cluster: D
 
 async def test_an_explanation_that_takes_too_long_ends(cluster: DevCluster) -> None:
     async with scheduler(cluster) as app:
-        app.live._explainer._limit_seconds = 0.0
+        app.surfaces.live._explainer._limit_seconds = 0.0
         cluster.create(node("n", cpu="1"))
         cluster.create(pod("big", cpu="9"))
         await settled(app, 1)
-        status, answer = await app.live.explain(ALL, {}, "default", "big")
+        status, answer = await app.surfaces.live.explain(ALL, {}, "default", "big")
         assert status == 503
         assert isinstance(answer, Refusal)
         assert "time limit" in answer.error
-        app.live._explainer._limit_seconds = 5.0
+        app.surfaces.live._explainer._limit_seconds = 5.0
         assert (await explain(app, "big")).reason == "InsufficientResources"
 
 
@@ -572,7 +584,7 @@ async def test_a_pod_that_is_deleted_while_it_is_explained(cluster: DevCluster) 
         await eventually(lambda: app.kernel.cluster.pending_pod("default/big") is None)
         got = await asked
         assert got.pod == "default/big"
-        status, _ = await app.live.explain(ALL, {}, "default", "big")
+        status, _ = await app.surfaces.live.explain(ALL, {}, "default", "big")
         assert status == 404
 
 
@@ -591,7 +603,7 @@ async def test_answers_are_json(cluster: DevCluster) -> None:
 async def test_answers_are_served(cluster: DevCluster) -> None:
     async with (
         scheduler(cluster, local_port=0) as app,
-        aiohttp.ClientSession(f"http://127.0.0.1:{app.endpoints.local_port}") as http,
+        aiohttp.ClientSession(f"http://127.0.0.1:{app.surfaces.endpoints.local_port}") as http,
     ):
         cluster.create(node("n", cpu="1"))
         cluster.create(pod("big", cpu="9"))
@@ -629,7 +641,7 @@ async def test_the_roll_out_is_told_without_the_pods_of_others(
     cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scheduler(cluster, from_config_map=True) as app:
-        status, page = await app.live.rollout(ALL, {})
+        status, page = await app.surfaces.live.rollout(ALL, {})
         assert status == 200
         assert isinstance(page, RolloutPage)
         assert page.headline == f"Nothing is being rolled out; {page.revision} is in force."
@@ -638,11 +650,11 @@ async def test_the_roll_out_is_told_without_the_pods_of_others(
         )  # fmt: skip
         shadow = ShadowMeasures(compared=3, by_namespace={"shop": 2, "secret": 1})
         running = RolloutStatus(candidate="b81c00aa7e21", result="running", shadow=shadow)
-        monkeypatch.setattr(type(app.rollout), "status", running)
-        _, page = await app.live.rollout(OfOneNamespace("shop"), {})
+        monkeypatch.setattr(type(app.policies.rollout), "status", running)
+        _, page = await app.surfaces.live.rollout(OfOneNamespace("shop"), {})
         assert isinstance(page, RolloutPage)
         assert page.shadow is not None
         assert (page.shadow.by_namespace, page.left_out) == ({"shop": 2}, 1)
-        app.leading.clear()
-        status, _refusal = await app.live.rollout(ALL, {})
+        app.leadership.leading.clear()
+        status, _refusal = await app.surfaces.live.rollout(ALL, {})
         assert status == 503

@@ -63,9 +63,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         lease = LeaseSettings()
         async with scheduler(running, local_port=0, lease=lease) as app:
             await eventually(
-                lambda: app.queue.counts()["unschedulable"] == 1 and app.cache.pod_count == 1
+                lambda: app.kernel.queue.counts()["unschedulable"] == 1 and app.cache.pod_count == 1
             )
-            port = app.endpoints.local_port
+            port = app.surfaces.endpoints.local_port
             async with api_server_with_kubelets(running.url, port) as server:
                 path = write_kubeconfig(tmp_path / "kubeconfig", server)
                 yield Cluster(path, f"http://127.0.0.1:{port}")
@@ -150,7 +150,7 @@ async def test_in_place_of_kube_scheduler_the_pod_is_not_where_the_lease_is(
         running.create(node("n", cpu="1"))
         lease = LeaseSettings(name="kube-scheduler")
         async with scheduler(running, local_port=0, lease=lease) as app:
-            port = app.endpoints.local_port
+            port = app.surfaces.endpoints.local_port
             async with api_server_with_kubelets(running.url, port, namespace) as server:
                 cluster = Cluster(write_kubeconfig(tmp_path / "kubeconfig", server), "")
                 by_default = await cluster.plugin("policies")

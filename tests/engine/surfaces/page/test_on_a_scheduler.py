@@ -70,7 +70,7 @@ async def _page_of(cluster: DevCluster, files: dict[str, str]) -> AsyncIterator[
     """A scheduler with these policies, and the address of its page."""
     cluster.create(namespace(), config_map(files))
     async with scheduler(cluster, from_config_map=True, local_port=0) as app:
-        yield app, f"http://127.0.0.1:{app.endpoints.local_port}"
+        yield app, f"http://127.0.0.1:{app.surfaces.endpoints.local_port}"
 
 
 async def test_a_pod_is_unblocked_while_one_looks(browser: Browser, cluster: DevCluster) -> None:
@@ -80,7 +80,7 @@ async def test_a_pod_is_unblocked_while_one_looks(browser: Browser, cluster: Dev
         visiting(browser) as queue,
         visiting(browser) as why,
     ):
-        url = f"http://127.0.0.1:{app.endpoints.local_port}"
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}"
         cluster.create(make_pod("big", cpu="4"))
         await queue.page.goto(url)
         row = queue.page.locator("tbody tr", has_text="big")
@@ -104,9 +104,9 @@ async def test_the_page_shows_the_answer_that_programs_get(
     cluster.create(make_node("small", cpu="1"), make_node("large", cpu="8"))
     cluster.create(make_pod("big", cpu="4", nodeSelector={"disk": "tape"}), make_pod("web"))
     async with scheduler(cluster, local_port=0) as app, visiting(browser) as visit:
-        await eventually(lambda: app.queue.counts()["unschedulable"] == 1)
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 1)
         await eventually(lambda: node_of(cluster, "web"))
-        url = f"http://127.0.0.1:{app.endpoints.local_port}"
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}"
         for name in ("big", "web"):
             path = f"/explain/default/{name}"
             async with aiohttp.ClientSession(url) as session, session.get(path) as response:
@@ -132,14 +132,14 @@ async def test_an_edit_is_followed_to_its_end(browser: Browser, cluster: DevClus
         _page_of(cluster, _files(good)) as (app, url),
         visiting(browser) as visit,
     ):
-        page, first = visit.page, app.rollout.active.bundle.revision
+        page, first = visit.page, app.policies.rollout.active.bundle.revision
         await page.goto(url + "/policies")
         latest = page.locator(".revision").first
         await expect(latest).to_contain_text(first)
         # 1. A good one.
         edit(cluster, _files(good.replace("ssd", "tape")))
-        await eventually(lambda: app.rollout.active.bundle.revision != first)
-        await expect(latest).to_contain_text(app.rollout.active.bundle.revision)
+        await eventually(lambda: app.policies.rollout.active.bundle.revision != first)
+        await expect(latest).to_contain_text(app.policies.rollout.active.bundle.revision)
         await expect(latest.locator(".steps")).to_contain_text("tried")
         # 2. A bad one, with its problem at its line.
         edit(cluster, _files(good.replace("node.labels.get", "node.lables.get")))
@@ -157,7 +157,7 @@ async def test_roll_outs_are_paused_while_one_looks(browser: Browser, cluster: D
     async with _page_of(cluster, {}) as (app, url), visiting(browser) as visit:
         main = visit.page.locator("main")
         await visit.page.goto(url + "/rollout")
-        revision = app.rollout.active.bundle.revision
+        revision = app.policies.rollout.active.bundle.revision
         await expect(main).to_contain_text(f"Nothing is being rolled out; {revision} is in force.")
         mode = config_map({"mode": "paused", "promote": "<b>now</b>"})
         mode["metadata"]["name"] += "-rollout"
@@ -190,7 +190,7 @@ async def test_an_edit_goes_through_its_stages_while_one_looks(
         visiting(browser) as rollout,
         visiting(browser) as policies,
     ):
-        first = app.rollout.active.bundle.revision
+        first = app.policies.rollout.active.bundle.revision
         await rollout.page.goto(url + "/rollout")
         await policies.page.goto(url + "/policies")
         edit(cluster, after)
@@ -201,11 +201,11 @@ async def test_an_edit_goes_through_its_stages_while_one_looks(
         await expect(latest.locator(".steps li.now")).to_contain_text("shadow")
         gates = rollout.page.locator("#gates")
         await expect(gates).to_contain_text("compared: 0 of 5")
-        await pods_until(lambda: app.rollout.status.stage == 1)
+        await pods_until(lambda: app.policies.rollout.status.stage == 1)
         await expect(now).to_contain_text("canary 50%")
         await expect(latest.locator(".steps li.now")).to_contain_text("canary")
         await expect(rollout.page.locator("main")).to_contain_text("decides about 50% of the pods")
-        await pods_until(lambda: app.rollout.active.bundle.revision != first)
+        await pods_until(lambda: app.policies.rollout.active.bundle.revision != first)
         await expect(rollout.page.locator(".headline")).to_contain_text("has passed its stages")
         await expect(latest.locator(".steps li.done")).to_contain_text(["offered", "shadow"])
         await expect(latest.locator(".steps")).to_contain_text("probation")
@@ -241,14 +241,14 @@ async def test_the_page_of_a_standby_leads_to_the_leader(
         scheduler(cluster, lease=lease, local_port=0, wait=False) as standby,
         visiting(browser) as visit,
     ):
-        assert leader.elector is not None
-        assert standby.elector is not None
-        elector = standby.elector
+        assert leader.leadership.elector is not None
+        assert standby.leadership.elector is not None
+        elector = standby.leadership.elector
         await eventually(lambda: elector.holder_page)
-        await visit.page.goto(f"http://127.0.0.1:{standby.endpoints.local_port}/queue")
-        await expect(visit.page.locator("main")).to_contain_text(leader.elector.identity)
+        await visit.page.goto(f"http://127.0.0.1:{standby.surfaces.endpoints.local_port}/queue")
+        await expect(visit.page.locator("main")).to_contain_text(leader.leadership.elector.identity)
         await visit.page.locator("main").get_by_role("link").first.click()
-        assert visit.page.url == f"http://127.0.0.1:{leader.endpoints.local_port}/queue"
+        assert visit.page.url == f"http://127.0.0.1:{leader.surfaces.endpoints.local_port}/queue"
         await expect(visit.page.locator("tbody")).to_contain_text("big")
         await expect(visit.page.locator(".moment")).to_contain_text("this process leads")
 
@@ -258,8 +258,8 @@ async def test_a_node_says_which_pods_it_could_take(cluster: DevCluster) -> None
     cluster.create(make_pod("fits", cpu="100m", schedulingGates=[{"name": "example.com/wait"}]))
     cluster.create(*(make_pod(f"big-{i}", cpu="4") for i in range(3)))
     async with scheduler(cluster, local_port=0) as app:
-        await eventually(lambda: app.queue.counts()["unschedulable"] == 3)
-        url = f"http://127.0.0.1:{app.endpoints.local_port}"
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 3)
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}"
         async with aiohttp.ClientSession(url) as session:
             async with session.get("/nodes/small") as response:
                 answer = msgspec.json.decode(await response.read(), type=NodeAnswer)
