@@ -18,6 +18,16 @@ from tests.deploy.rendering import ROOT
 from tests.deploy.test_sbom import assert_valid, purls
 from tests.scripts import script
 
+#: What the wheel has: without benchmarks, the control plane's build and the tools.
+_PACKAGES = (
+    "engine",
+    "workbench",
+    "devkit/__init__.py",
+    "devkit/cluster",
+    "devkit/demo",
+    "devkit/faults",
+    "policies",
+)
 _VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 _WHEEL = f"starsched-{_VERSION}-py3-none-any.whl"
 _PLUGIN = f"kubectl-starsched-{_VERSION}.tar.gz"
@@ -86,7 +96,7 @@ def test_the_wheel_has_the_modules_the_policies_the_page_and_the_licences(
         got = {name: archive.read(name) for name in archive.namelist()}
     info = f"starsched-{_VERSION}.dist-info"
     ours = {name: data for name, data in got.items() if not name.startswith(info)}
-    assert ours == committed("engine", "workbench", "policies")
+    assert ours == committed(*_PACKAGES)
     assert {f"{info}/licenses/{name}" for name in ("LICENSE", "NOTICE")} < got.keys()
     kinds = {Path(name).parts[1] for name in ours if name.startswith("policies/")}
     assert {"gpu", "trimaran", "kubernetes", "std"} < kinds
@@ -97,9 +107,7 @@ def test_the_sdist_has_what_the_wheel_has_and_says_who_may_use_it(made_release: 
     inside = unpacked((made_release / f"starsched-{_VERSION}.tar.gz").read_bytes())
     top = f"starsched-{_VERSION}/"
     assert all(name.startswith(top) for name in inside)
-    want = committed(
-        "engine", "workbench", "policies", "LICENSE", "NOTICE", "README.md", "pyproject.toml"
-    )
+    want = committed(*_PACKAGES, "LICENSE", "NOTICE", "README.md", "pyproject.toml")
     assert {name: inside.get(top + name) for name in want} == want
 
 
