@@ -20,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
+.PHONY: help setup demo fast check test test-long test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
 
 ##@ Start
 
@@ -58,8 +58,17 @@ check: lint ## format, lint, types, imports, policies and all quick tests (a few
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
 # plane can drop out unseen. Nor may a test leave files in the checkout (tests/no_leftovers.py).
-test: lint controlplane oracle chromium wheels ## everything: check's linters and every test, the real control plane included
-	$(PYTEST) -p tests.no_skips -p tests.no_leftovers
+test: lint controlplane oracle chromium wheels ## what must pass: linters and tests, on the real control plane too (a quarter of an hour)
+	$(PYTEST) -p tests.no_skips -p tests.no_leftovers -m "not long"
+
+# What takes minutes each, and searches that find more the longer they run. Hours, all together.
+test-long: setup controlplane oracle chromium wheels ## the rest: long tests, every minor, random objects, answers and worlds, planted faults
+	$(PYTEST) -p tests.no_skips -p tests.no_leftovers -m long
+	$(BIN)/python -m tests.contract.compare --count 5000
+	$(BIN)/python -m tests.parity.fuzz --count 20000
+	$(BIN)/python -m tests.devkit.faults.planted
+	$(BIN)/python -m tests.fuzzing --minutes 2
+	$(MAKE) test-versions
 
 # What talks to the API server, and what kube-scheduler answers, on every supported minor.
 test-versions: setup ## the tests of the API server and of parity on every supported Kubernetes minor

@@ -1,9 +1,9 @@
 """A pytest plug-in for the quick tests: `-p tests.quick`, as `make check` and `make fast` load it.
 
-Leaves out the tests marked `slow` and those that need a program which takes minutes to build
-(`make test` runs them all), and fails a quick test that takes more than its budget: one that needs
-longer becomes smaller, is marked `@pytest.mark.slow("why")`, or, for the one quick test of
-something large, `@pytest.mark.budget(seconds, "why")`. What counts is the CPU time of the test and
+Leaves out the tests marked `slow` or `long` and those that need a program which takes minutes to
+build, and fails a quick test that takes more than its budget: one that needs longer becomes
+smaller, is marked `@pytest.mark.slow("why")`, or, for the one quick test of something large,
+`@pytest.mark.budget(seconds, "why")`. What counts is the CPU time of the test and
 of the processes that it waited for; a budget grows with the load of a machine that others use too.
 """
 
@@ -34,8 +34,8 @@ def crowding() -> float:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """True for a test that only `make test` runs."""
-    is_marked = item.get_closest_marker("slow") is not None
+    """True for a test that only `make test`, or only `make test-long`, runs."""
+    is_marked = any(item.get_closest_marker(name) for name in ("slow", "long"))
     return is_marked or not _BUILT_PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))
 
 

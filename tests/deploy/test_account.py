@@ -207,6 +207,7 @@ def uses(request: Right, right: Right) -> bool:
     )
 
 
+@pytest.mark.long("takes the rights away one by one")
 async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: Image) -> None:
     plane, scheduler = cluster.plane, cluster.scheduler_name
     pods = "/api/v1/namespaces/default/pods"

@@ -253,6 +253,7 @@ def test_the_commands_of_the_documents_install_it(cluster: Cluster, document: st
 # --- what is in the cluster already --------------------------------------------------------------
 
 
+@pytest.mark.long("installs two releases")
 def test_a_second_release_has_its_own_pods_or_is_refused(cluster: Cluster) -> None:
     cluster.install()
     taken = "`starsched` is taken by the Deployment `starsched` of namespace `starsched`"

@@ -114,6 +114,7 @@ def endpoint(plane: ControlPlane) -> Endpoint:
 
 
 @pytest.mark.parametrize("resource", WATCHED, ids=str)
+@pytest.mark.long("takes the rights away one by one")
 async def test_without_one_right_a_replica_is_not_ready_decides_nothing_and_says_which(
     plane: ControlPlane, role: Role, resource: Resource
 ) -> None:

@@ -69,7 +69,7 @@ def plugin(made_release: Path, tmp_path_factory: pytest.TempPathFactory) -> Plug
     return Plugin(store, {**kept, "PATH": f"{krew / 'bin'}:{python}:/usr/bin:/bin"})
 
 
-@pytest.mark.slow("installs every package into an empty environment")
+@pytest.mark.long("installs every package into an empty environment")
 @pytest.mark.timeout(900)
 def test_the_wheel_in_an_empty_environment_runs_the_plugin_and_the_demo(
     plugin: Plugin, tmp_path: Path

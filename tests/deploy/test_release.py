@@ -75,7 +75,7 @@ def test_it_is_complete_and_its_checksums_hold(made_release: Path) -> None:
     assert {line.removesuffix(": OK") for line in said.stdout.splitlines()} == downloads
 
 
-@pytest.mark.slow("builds a release twice")
+@pytest.mark.long("builds a release twice")
 def test_a_second_release_of_the_commit_has_the_same_bytes(
     made_release: Path, tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def files_of(tree: Path) -> dict[str, tuple[int, float, str]]:
     return found
 
 
-@pytest.mark.slow("builds the image twice")
+@pytest.mark.long("builds the image twice")
 def test_two_builds_of_one_commit_give_the_same_layer(tmp_path: Path) -> None:
     layers = []
     for mode, changed_at in ((0o644, 1.6e9), (0o600, 1.7e9)):

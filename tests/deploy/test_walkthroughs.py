@@ -74,7 +74,7 @@ def _running_what_is_deployed(plane: ControlPlane, image: Image) -> Iterator[Non
         thread.join()
 
 
-@pytest.mark.slow("starts programs")
+@pytest.mark.long("starts programs")
 def test_the_walk_through_on_kind(
     own_control_plane: ControlPlane, image: Image, tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ def test_the_walk_through_on_kind(
     ]
 
 
-@pytest.mark.slow("starts programs")
+@pytest.mark.long("starts programs")
 def test_the_walk_through_on_kwok(own_control_plane: ControlPlane, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     _program(programs / "make", "true")

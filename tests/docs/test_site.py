@@ -187,7 +187,7 @@ def test_what_is_broken_ends_the_build(tmp_path: Path) -> None:
     (documents / "forgotten.md").write_text("# No page leads here\n")
     (tmp_path / "mkdocs.yml").write_text(
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nextra_css: []\n"
-        f"hooks: [{ROOT / 'tools' / 'site_hooks.py'}]\nnav: [index.md, gone.md]\n"
+        f"hooks: [{ROOT / 'devkit' / 'tools' / 'site_hooks.py'}]\nnav: [index.md, gone.md]\n"
     )
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
     answer = subprocess.run(

@@ -57,7 +57,7 @@ def test_the_tutorial_goes_as_it_is_written(
         assert walk(WALK, shell, tmp_path / "tutorial") >= 20
 
 
-@pytest.mark.slow("starts programs")
+@pytest.mark.long("starts programs")
 def test_the_commands_of_the_tutorial_work_on_the_cluster_of_the_demo(tmp_path: Path) -> None:
     """That knows no protobuf, and so `kubectl create namespace` failed there.
 

@@ -20,7 +20,7 @@ UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
 NAMES = [one["alert"] for one in alerts()]
 
 
-@SLOW
+@pytest.mark.long("brings each alert about on a running scheduler")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_alert_fires_on_a_real_scheduler(monitored: World, name: str) -> None:
     assert name in monitored.fired

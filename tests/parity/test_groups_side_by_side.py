@@ -19,6 +19,7 @@ def both() -> Iterator[Pair]:
 @pytest.mark.parametrize(
     "workload", [pytest.param(one, id=one.name) for one in (*PLACING, *PREEMPTING)]
 )
+@pytest.mark.long("runs every workload on both schedulers")
 async def test_both_schedulers_do_the_same_with_groups(both: Pair, workload: Workload) -> None:
     _, found = await both.compare(workload)
     assert not found, "\n".join(found)

@@ -26,6 +26,7 @@ def _named(workloads: tuple[Workload, ...]) -> list[object]:
 
 
 @pytest.mark.parametrize("workload", _named((*WAITING, *PREEMPTING, *HOLDING)))
+@pytest.mark.long("runs every workload on both schedulers")
 async def test_both_schedulers_do_the_same(both: Pair, workload: Workload) -> None:
     ours, found = await both.compare(workload)
     assert not found, "\n".join(found)

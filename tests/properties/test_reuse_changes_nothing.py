@@ -534,3 +534,4 @@ TestReuseChangesNothing = ReuseChangesNothing.TestCase
 TestReuseChangesNothing.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 TestReuseOfAnyPolicy = ReuseOfAnyPolicy.TestCase
 TestReuseOfAnyPolicy.settings = settings(max_examples=EXAMPLES, stateful_step_count=30)
+TestReuseOfAnyPolicy.pytestmark = [pytest.mark.long("searches for long")]  # type: ignore[attr-defined]  # pytest reads it

@@ -287,7 +287,7 @@ def _without_nulls(value: Any, schema: Json) -> Any:
 def without_empties(kind: Kind, body: Json) -> Json:
     """*body* without empty lists and maps, which are as good as absent where objects are compared.
 
-    An object without members stays: an empty selector selects.
+    An object without members stays: an empty selector selects, `{all: {}}` is not `{single: {}}`.
     """
     found: Json = _without_empties(body, _of(kind))
     return found
@@ -303,12 +303,13 @@ def _without_empties(value: Any, schema: Json) -> Any:
     return {
         key: _without_empties(item, members.get(key, others))
         for key, item in value.items()
-        if item or not isinstance(item, list | dict) or _is_object(members.get(key, others))
+        if item or not (isinstance(item, list) or _is_map(item, members.get(key, others)))
     }
 
 
-def _is_object(schema: Json) -> bool:
-    return "properties" in _resolved(schema)
+def _is_map(value: Any, schema: Json) -> bool:
+    """True for a map of any keys; an object that has no members is none."""
+    return isinstance(value, dict) and "additionalProperties" in _resolved(schema)
 
 
 def plain_amounts(kind: Kind, body: Json) -> Json:

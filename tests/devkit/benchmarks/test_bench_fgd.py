@@ -126,7 +126,7 @@ def test_a_mean_too_far_from_the_published_one_is_not_reproduced() -> None:
     assert not far["is_reproduced"]
 
 
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 def test_the_command_uses_every_core_and_writes_its_runs() -> None:
     arguments = ["--seeds=1", "--policies=Random", "--output=json"]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)

@@ -354,7 +354,7 @@ def test_a_victim_of_no_lower_priority_is_found() -> None:
 # --- a run -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("breaks a whole control plane for a minute")
+@pytest.mark.long("breaks a whole control plane for a minute")
 @pytest.mark.timeout(300)
 def test_everything_that_must_hold_holds_under_faults(tmp_path: Path) -> None:
     output = tmp_path / "chaos.json"

@@ -99,7 +99,7 @@ def test_pods_with_claims_for_devices_are_placed_until_no_device_is_left() -> No
     assert [row["failed"] > 0 for row in json.loads(result.stdout)["kernel"]] == [True, False]
 
 
-@pytest.mark.slow("runs seven scenarios")
+@pytest.mark.long("runs seven scenarios")
 @pytest.mark.timeout(300)
 def test_no_ordinary_pod_waits_for_a_hostile_cluster() -> None:
     result = CliRunner().invoke(

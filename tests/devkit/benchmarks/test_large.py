@@ -17,7 +17,7 @@ from engine.core.model.pod import Pod
 pytestmark = pytest.mark.slow("runs a bench")
 
 
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 @pytest.mark.timeout(180)
 def test_start_reload_and_memory_are_measured(tmp_path: Path) -> None:
     output, chart = tmp_path / "large.json", tmp_path / "memory.png"
@@ -36,7 +36,7 @@ def test_start_reload_and_memory_are_measured(tmp_path: Path) -> None:
     assert chart.stat().st_size > 0
 
 
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("holds", ["claims", "volumes"])
 def test_pods_may_hold_claims_or_volumes(holds: str) -> None:

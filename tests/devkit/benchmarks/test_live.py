@@ -36,6 +36,7 @@ def test_answers_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long("measures for half a minute")
 def test_the_cost_for_decisions_is_measured(tmp_path: Path) -> None:
     output = tmp_path / "live.json"
     result = CliRunner().invoke(

@@ -95,7 +95,7 @@ def test_every_tenth_edit_is_broken_and_the_others_differ() -> None:
     assert len(texts) == 31
 
 
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 @pytest.mark.timeout(180)
 def test_reloads_under_load_lose_nothing(tmp_path: Path) -> None:
     output = tmp_path / "reload.json"

@@ -197,7 +197,7 @@ def test_a_percentile_lies_within_its_bucket() -> None:
 
 
 @pytest.mark.alone("schedules under load")
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 @pytest.mark.timeout(300)
 def test_edits_are_rolled_out_under_load(tmp_path: Path) -> None:
     output = tmp_path / "rollout.json"
@@ -213,7 +213,7 @@ def test_edits_are_rolled_out_under_load(tmp_path: Path) -> None:
     assert edits["problems"] == []
 
 
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 @pytest.mark.timeout(240)
 def test_the_cost_of_a_shadow_and_equivalence_are_measured(tmp_path: Path) -> None:
     output = tmp_path / "rollout.json"

@@ -165,7 +165,7 @@ def test_templates_know_their_index_and_what_they_are_given(tmp_path: Path) -> N
         assert templates.objects(path, 1) == [{"kind": "Pod", "metadata": {}}]
 
 
-@pytest.mark.slow("runs a bench")
+@pytest.mark.long("runs a bench")
 @pytest.mark.timeout(600)
 def test_small_workloads_run_on_both_schedulers_and_without_any_decision(tmp_path: Path) -> None:
     output = tmp_path / "upstream.json"

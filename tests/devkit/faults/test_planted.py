@@ -79,7 +79,7 @@ def test_a_world_that_fails_without_a_fault_finds_none() -> None:
     assert [one.seed for one in report.control] == [1]
 
 
-@pytest.mark.slow("imports the program with a fault and simulates a cluster until it shows")
+@pytest.mark.long("imports the program with a fault and simulates a cluster until it shows")
 def test_a_planted_fault_is_found() -> None:
     found = hunted("removed pod still counts", 1, 60.0)
     assert found.rule

@@ -85,7 +85,7 @@ def traced(seed: int, hash_seed: str) -> tuple[str, str, list[list[Kept]]]:
     return digest, violations, [[Kept(*span) for span in spans] for spans in processes]
 
 
-@pytest.mark.slow("simulates a cluster full of faults, twice")
+@pytest.mark.long("simulates a cluster full of faults, twice")
 def test_traces_repeat_and_harm_nothing() -> None:
     """The sandbox's round trips were measured by the machine's clock, and began too early."""
     digest, violations, processes = traced(8, "1")

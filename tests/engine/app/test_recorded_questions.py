@@ -37,7 +37,7 @@ _OF_THE_NODE: Final = ("cpu", "memory", "ephemeral-storage")
 Json = dict[str, Any]
 
 
-@pytest.mark.slow("runs a scheduler for each of many questions")
+@pytest.mark.long("runs a scheduler for each of many questions")
 @pytest.mark.parametrize("path", _TAKEN, ids=lambda path: path.stem)
 async def test_a_running_scheduler_answers_as_recorded(path: Path) -> None:
     """Spreading with a node selector once cost a running scheduler every attempt, and it alone."""

@@ -240,7 +240,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 EMBEDDED = pytest.param("embedded", marks=pytest.mark.slow("runs a whole scheduler"))
-REAL = pytest.param("real", marks=pytest.mark.slow("starts the real control plane"))
+REAL = pytest.param("real", marks=pytest.mark.long("the same on the real control plane"))
 ON_BOTH = pytest.mark.parametrize("world", [EMBEDDED, REAL], indirect=True)
 HERE = pytest.mark.parametrize("world", [EMBEDDED], indirect=True)
 

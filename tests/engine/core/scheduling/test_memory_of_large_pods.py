@@ -30,6 +30,7 @@ def plain() -> Result:
 
 
 @pytest.mark.parametrize("name", COSTLY)
+@pytest.mark.long("starts a process for each shape")
 def test_large_pods_that_are_gone_leave_the_process_as_large_as_plain_ones_do(
     name: str, plain: Result
 ) -> None:
