@@ -56,8 +56,8 @@ ELECTION: Final = (
     ),
     PlantedFault(
         "lease is not renewed",
-        "engine/app.py",
-        "            self._keeping = self._background.start(self.elector.keep())\n",
+        "engine/app/app.py",
+        "            self._keeping = self._background.start(elector.keep())\n",
         "",
         "The leader stops to schedule after some seconds, and does not exit.",
     ),
