@@ -21,7 +21,7 @@ NOT_SERVED = "the API server does not serve PodGroups"
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for versions that were missing every tenth of a second, and report gates as soon."""
     monkeypatch.setattr(informers, "VERSIONS_RETRY_SECONDS", 0.1)
-    monkeypatch.setattr("engine.app.GATE_REPORT_DELAY", 0.1)
+    monkeypatch.setattr("engine.app.carrying.GATE_REPORT_DELAY", 0.1)
     monkeypatch.setattr(discovery, "KINDS", kinds.KINDS)  # what `withdraw` changes is put back
 
 
