@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from engine.language.syntax import ends, local_names, set_once, stored_names, text_of, walk
+from engine.policy.views import VIEWS
 from workbench.lint.finding import Finding, PolicySource, blocks
 
 # The hook whose reasons are counted over nodes.
@@ -163,12 +164,10 @@ def _reason(source: PolicySource, hook: str, node: ast.expr, own: set[str]) -> I
 
 def _is_name(node: ast.expr) -> bool:
     """Whether it is the name of the pod or of the node, or another text that only it has."""
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr in ("name", "uid")
-        and isinstance(node.value, ast.Name)
-        and node.value.id in ("pod", "node")
-    )
+    if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+        return False
+    field = VIEWS.get(node.value.id, {}).get(node.attr)
+    return field is not None and field.type == "str" and bool(field.instead)
 
 
 def _is_built(node: ast.expr) -> bool:
