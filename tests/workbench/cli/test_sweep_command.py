@@ -148,7 +148,7 @@ def test_a_worker_of_dask_without_starsched_is_reported(snapshot: Path, tmp_path
             is_alive = process.poll() is None
             process.terminate()
     assert result.exit_code == 1, result.output
-    lacks = "a worker lacks starsched, or has another version: No module named 'workbench.cli'"
+    lacks = "a worker lacks starsched, or has another version: No module named 'engine.surfaces'"
     assert f"Error: --executor {where}: {lacks}" in result.output
     assert is_alive
 
