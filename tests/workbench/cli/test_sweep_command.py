@@ -133,7 +133,8 @@ def test_a_worker_of_dask_without_starsched_is_reported(snapshot: Path, tmp_path
     """It could not decode its task and lost its connection, and the sweep waited for ever."""
     bare = tmp_path / "bare"
     bare.mkdir()
-    (bare / "engine.py").write_text("")
+    for package in ("engine", "workbench"):
+        (bare / f"{package}.py").write_text("")
     with local_cluster(n_workers=0) as cluster:
         address = cluster.scheduler_address
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny"]
@@ -148,7 +149,7 @@ def test_a_worker_of_dask_without_starsched_is_reported(snapshot: Path, tmp_path
             is_alive = process.poll() is None
             process.terminate()
     assert result.exit_code == 1, result.output
-    lacks = "a worker lacks starsched, or has another version: No module named 'engine.surfaces'"
+    lacks = "a worker lacks starsched, or has another version: No module named '"
     assert f"Error: --executor {where}: {lacks}" in result.output
     assert is_alive
 
