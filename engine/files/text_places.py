@@ -23,6 +23,7 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 _MOST_LEVELS: Final = 1_000
 # Aliases can make a small text large; without them, a text has no more values than characters.
 _MOST_EXPANDED: Final = 1_000_000
+_NOT_SPACE: Final = re.compile(r"\S")
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
@@ -117,15 +118,18 @@ def parsed_json_values(name: str, raw: bytes) -> list[Any]:
     with contextlib.suppress(TextError):
         return [parsed_json(name, raw)]
     text, decoder, found, end = decoded(name, raw), json.JSONDecoder(), list[Any](), 0
-    while rest := text[end:].lstrip():
-        begin = len(text) - len(rest)
+    while next_value := _NOT_SPACE.search(text, end):
+        begin = next_value.start()
         try:
             _, end = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
             end = len(text)
-        # Errors have the line in the whole text.
-        before = "\n" * text.count("\n", 0, begin)
-        found.append(parsed_json(name, (before + text[begin:end]).encode()))
+        value = text[begin:end]
+        with contextlib.suppress(TextError):
+            found.append(parsed_json(name, value.encode()))
+            continue
+        # Again, so that the error has the line in the whole text.
+        parsed_json(name, ("\n" * text.count("\n", 0, begin) + value).encode())
     return found
 
 
