@@ -19,6 +19,7 @@ import msgspec
 from devkit.cluster.api import PROPAGATION
 from devkit.cluster.companion import Companion
 from devkit.cluster.kinds import BY_MANIFEST, KINDS
+from devkit.cluster.pods import TERMINAL
 from devkit.cluster.store import Version
 from engine.core.manifests import admission, kinds
 from engine.core.manifests.kinds import Kind
@@ -29,7 +30,6 @@ Json = dict[str, Any]
 _STORED: Final = {kind.storage: kind for kind in reversed(KINDS)}
 # They come often, and nothing follows from them; with their namespace they are deleted.
 _UNFOLLOWED: Final = frozenset({kinds.EVENTS.storage, kinds.LEASES.storage})
-_ENDED: Final = ("Succeeded", "Failed")
 _HASH: Final = "pod-template-hash"
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -306,7 +306,7 @@ class Controllers(Companion):
         return [
             pod
             for pod in self._owned(kinds.PODS, owner)
-            if not pod["metadata"].get("deletionTimestamp") and _phase(pod) not in _ENDED
+            if not pod["metadata"].get("deletionTimestamp") and _phase(pod) not in TERMINAL
         ]
 
     def _create(self, kind: Kind, manifest: Json, owner_kind: Kind, owner: Json) -> None:
@@ -369,7 +369,7 @@ def _used(pod: Json) -> Iterator[tuple[Kind, str, bool]]:
     """
     spec = pod["spec"]
     if group := (spec.get("schedulingGroup") or {}).get("podGroupName"):
-        yield kinds.POD_GROUPS, group, _phase(pod) not in _ENDED
+        yield kinds.POD_GROUPS, group, _phase(pod) not in TERMINAL
     for volume in spec.get("volumes") or ():
         if claim := volume.get("persistentVolumeClaim"):
             is_used = bool(spec.get("nodeName"))

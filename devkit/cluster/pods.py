@@ -24,7 +24,7 @@ from engine.core.manifests.field_rules import name_problems, required, unsupport
 
 Json = dict[str, Any]
 
-_TERMINAL = ("Succeeded", "Failed")
+TERMINAL = ("Succeeded", "Failed")
 
 
 # --- status and binding --------------------------------------------------------------------
@@ -111,7 +111,7 @@ def grace_seconds(pod: Json, asked: int | None) -> int:
     spec = pod["spec"]
     seconds: int = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
     phase = (pod.get("status") or {}).get("phase")
-    if not spec.get("nodeName") or phase in _TERMINAL:
+    if not spec.get("nodeName") or phase in TERMINAL:
         return 0
     return 1 if seconds < 0 else seconds
 
@@ -145,7 +145,7 @@ def check_eviction(body: Json, name: str) -> None:
 def needs_no_budget(pod: Json) -> bool:
     """True for a pod whose eviction disrupts nothing: it has not begun, has ended, or will."""
     phase = (pod.get("status") or {}).get("phase")
-    return phase in (*_TERMINAL, "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
+    return phase in (*TERMINAL, "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def budget_spent(pod: Json, budgets: Sequence[Json]) -> Json | None:

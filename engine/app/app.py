@@ -113,7 +113,6 @@ class App:
         self._background = Background()
         self._keeping: asyncio.Task[None] | None = None
         self._dumping: asyncio.Task[None] | None = None
-        self.synced = asyncio.Event()
         self.cache = Cache()
         self.saved = SavedStates(clock, settings.when_unread)
         # The parts, each of those before it. What only a later one knows is asked of it by name.
@@ -230,8 +229,8 @@ class App:
         synced = (informer.wait_synced() for informer in self.watching.informers)
         await self._background.unless_broken(asyncio.gather(rollout.start(), *synced))
         await self._background.unless_broken(watching.policy_informers.known(rollout.active.bundle))
-        self.synced.set()
-        watching.synced()
+        watching.synced.set()
+        watching.follow_readability()
         log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
         # 3. Following the policies' source; also as a standby, so that it takes over warm.
         self._background.start(rollout.run())

@@ -51,7 +51,7 @@ class Leadership:
         return self.may_act() or self._has_given_back
 
     def may_save(self) -> bool:
-        """True while this process schedules and nobody else does."""
+        """True while this process, and no other, schedules."""
         return self.leading.is_set() and self.may_act()
 
     def gives_back(self) -> None:

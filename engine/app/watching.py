@@ -3,6 +3,7 @@
 Owns which informers report to the kernel, and in which order handlers see a pod.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,6 +44,7 @@ class Watching:
 
     Attributes:
         pod_groups: PodGroup in the version that is served; None if it is not.
+        synced: Set once every first list is complete.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Watching:
         self._kernel = kernel
         self._leadership = leadership
         self._report = report
-        self._is_synced = False
+        self.synced = asyncio.Event()
         self.pod_groups: Resource | None = None
         sources = FactSources(env.client, env.clock, learned_store, leadership.may_save, saved)
         self.facts = LiveFacts(
@@ -98,11 +100,6 @@ class Watching:
         )
         self.readability = Readability(self.informers, env.clock, env.settings.most_watch_age)
 
-    def synced(self) -> None:
-        """Note that every first list is complete: what cannot be read matters from now on."""
-        self._is_synced = True
-        self.follow_readability()
-
     def follow(self) -> None:
         """Watch what the policies read now, and report what cannot be read."""
         self.policy_informers.follow()
@@ -110,7 +107,7 @@ class Watching:
 
     def follow_readability(self) -> None:
         """Report to the kernel what cannot be read any more, and what can be read again."""
-        if not self._is_synced:
+        if not self.synced.is_set():
             return  # nothing is decided yet
         changed = self.readability.change(self._kernel.cache.objects.unknown)
         if changed is not None:

@@ -11,6 +11,7 @@ from engine.core.manifests import kinds, limit_ranges
 from engine.core.manifests.errors import forbidden
 from engine.core.manifests.kinds import Kind
 from engine.core.manifests.pod_defaults import canonical_amounts, set_pod_resources
+from engine.core.model.storage import BETA_CLASS
 
 Json = dict[str, Any]
 
@@ -24,7 +25,6 @@ _DEFAULT_MARKS = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
-_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 class Lookup(Protocol):
@@ -78,7 +78,7 @@ def _admit_volume(volume: Json, _: Lookup) -> None:
 
 def _admit_claim(claim: Json, lookup: Lookup) -> None:
     _protect(claim["metadata"], CLAIM_PROTECTION)
-    has_class = _CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {})
+    has_class = BETA_CLASS in (claim["metadata"].get("annotations") or {})
     if "storageClassName" not in claim["spec"] and not has_class:
         chosen = _default_storage_class(lookup)
         if chosen:

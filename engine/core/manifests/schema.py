@@ -11,7 +11,7 @@ outside an enum, and says what was meant.
 
 import gzip
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from keyword import iskeyword
@@ -208,7 +208,7 @@ def read_types(kind: Kind, body: Json, *, is_strict: bool = False) -> Json:
     if is_strict and unknown:
         listed = ", ".join(f'unknown field "{written(path)}"' for path in unknown)
         raise undecodable(kind, f"strict decoding error: {listed}")
-    known: Json = _with_stored_times(_without(body, frozenset(unknown), ()), _of(kind))
+    known: Json = _mapped(_without(body, frozenset(unknown), ()), _of(kind), _stored_time)
     return known
 
 
@@ -224,19 +224,23 @@ def _without(value: Any, unknown: frozenset[Steps], at: Steps) -> Any:
     }
 
 
-def _with_stored_times(value: Any, schema: Json) -> Any:
-    """*value*, which has no wrong types, with every time in the form in which it is stored."""
-    if isinstance(value, str):
-        form = TIMES.get(schema.get("$ref", ""))
-        return value if form is None else form.read(value)
+def _mapped(value: Any, schema: Json, change: Callable[[Any, str], Any]) -> Any:
+    """*value* with *change* made of all in it that is no list and no object.
+
+    It is given what it changes, and the name of the schema, "" if that has none.
+    """
+    if not isinstance(value, list | dict):
+        return change(value, schema.get("$ref", ""))
     schema = _resolved(schema)
     if isinstance(value, list):
-        items = schema.get("items", {})
-        return [_with_stored_times(item, items) for item in value]
-    if not isinstance(value, dict):
-        return value
+        return [_mapped(item, schema.get("items", {}), change) for item in value]
     members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
-    return {key: _with_stored_times(item, members.get(key, others)) for key, item in value.items()}
+    return {key: _mapped(item, members.get(key, others), change) for key, item in value.items()}
+
+
+def _stored_time(value: Any, name: str) -> Any:
+    form = TIMES.get(name)
+    return value if form is None or not isinstance(value, str) else form.read(value)
 
 
 def type_problems(kind: Kind, body: Json) -> list[Problem]:
@@ -315,22 +319,14 @@ def _is_map(value: Any, schema: Json) -> bool:
 def plain_amounts(kind: Kind, body: Json) -> Json:
     """*body* with every quantity in canonical text. Refuses malformed ones with 400."""
     try:
-        found: Json = _plain_amounts(body, _of(kind))
+        found: Json = _mapped(body, _of(kind), _plain_amount)
     except QuantityRefused as error:
         raise undecodable(kind, str(error)) from error
     return found
 
 
-def _plain_amounts(value: Any, schema: Json) -> Any:
-    if schema.get("$ref") == _AMOUNT:
-        return plain(value)
-    schema = _resolved(schema)
-    if isinstance(value, list):
-        return [_plain_amounts(item, schema.get("items", {})) for item in value]
-    if not isinstance(value, dict):
-        return value
-    members, others = schema.get("properties", {}), schema.get("additionalProperties") or {}
-    return {key: _plain_amounts(item, members.get(key, others)) for key, item in value.items()}
+def _plain_amount(value: Any, name: str) -> Any:
+    return plain(value) if name == _AMOUNT else value
 
 
 def amount_problems(kind: Kind, body: Json) -> Iterator[Problem]:

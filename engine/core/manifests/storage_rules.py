@@ -40,9 +40,9 @@ from engine.core.manifests.field_rules import (
     wrong,
 )
 from engine.core.manifests.quantities import amount
+from engine.core.model.storage import BETA_CLASS
 
 _ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 _MOUNT_OPTIONS: Final = "volume.beta.kubernetes.io/mount-options"
 _LONGEST_NODE_ID: Final = 256
 _LARGEST_PARAMETERS: Final = 256 * 1024
@@ -128,14 +128,14 @@ def claim_changes(new: Json, old: Json) -> Iterator[Cause]:
         was["volumeName"] = now.get("volumeName")
     one, other = (item["metadata"].get("annotations") or {} for item in (new, old))
     name = now.get("storageClassName")
-    mark, legacy = one.get(_CLASS_ANNOTATION), other.get(_CLASS_ANNOTATION)
+    mark, legacy = one.get(BETA_CLASS), other.get(BETA_CLASS)
     has_none = was.get("storageClassName") is None
     if has_none and legacy in (None, name):
         was["storageClassName"] = name
     # A class that was an annotation becomes a field, and the annotation may go.
     is_moved = has_none and legacy is not None and (name, mark or legacy) == (legacy, legacy)
     if not is_moved and (mark or "") != (legacy or ""):
-        yield wrong(f"metadata.annotations.{_CLASS_ANNOTATION}", mark or "", "field is immutable")
+        yield wrong(f"metadata.annotations.{BETA_CLASS}", mark or "", "field is immutable")
     status = old.get("status") or {}
     if status.get("phase") == "Bound":
         now["resources"] = _with_request(now, before)

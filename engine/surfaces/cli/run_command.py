@@ -292,7 +292,7 @@ async def _serve(
     )
     handle_signals(app.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)
-    freezing = asyncio.ensure_future(_freeze_when_synced(app.synced))
+    freezing = asyncio.ensure_future(_freeze_when_synced(app.watching.synced))
     try:
         await app.run()
     except LeadershipLost as lost:

@@ -55,7 +55,7 @@ async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
         cluster.create(make_pod("later"), make_pod("other", scheduler_name="other"))
         await eventually(lambda: len([*pending()]) == 3)
         assert app.cache.node_count == 1
-        assert not app.synced.is_set()
+        assert not app.watching.synced.is_set()
         policies_may_come.set()
         await eventually(lambda: len(placements(cluster)) == 2)
         assert not node_of(cluster, "other")
@@ -324,7 +324,7 @@ async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None
         ) as answer:
             assert answer.status == 200
         hold.release()
-        await eventually(app.synced.is_set)
+        await eventually(app.watching.synced.is_set)
         async with http.get(url) as answer:
             assert answer.status == 200
 
@@ -343,7 +343,7 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
         scheduler(cluster, lease=lease) as first,
         scheduler(cluster, lease=lease, wait=False) as second,
     ):
-        await eventually(second.synced.is_set)
+        await eventually(second.watching.synced.is_set)
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
         await eventually(lambda: second.cache.pod_count == 1)
@@ -370,7 +370,7 @@ async def test_a_standby_keeps_nothing_of_groups_that_are_gone(cluster: DevClust
         scheduler(cluster, from_config_map=True, lease=lease),
         scheduler(cluster, from_config_map=True, lease=lease, wait=False) as standby,
     ):
-        await eventually(standby.synced.is_set)
+        await eventually(standby.watching.synced.is_set)
         cluster.create(make_pod("one", labels={"example.com/group": "a", "example.com/min": "2"}))
         await eventually(lambda: len(standby.kernel.queue) == 1)
         cluster.delete("pods", "one", grace=0)

@@ -566,7 +566,7 @@ async def test_a_new_leader_knows_what_the_one_before_it_bound_last() -> None:
         cluster.create(lease, node_manifest("node-1", cpu="1"))
         cluster.create(pod_manifest("second", cpu="1", image="a"))
         async with scheduler(cluster, lease=times, wait=False) as app:
-            await app.synced.wait()
+            await app.watching.synced.wait()
             cluster.stall_watches("pods")
             cluster.create(pod_manifest("first", cpu="1", image="a"))
             cluster.bind("first", "node-1")

@@ -777,7 +777,7 @@ async def test_a_standby_follows_what_the_leader_rolled_back(
         scheduler(cluster, **common) as leader,
         scheduler(cluster, **common, wait=False) as standby,
     ):
-        await eventually(standby.synced.is_set)
+        await eventually(standby.watching.synced.is_set)
         good = leader.policies.rollout.active.bundle.revision
         edit(cluster, files(_TRAP, runtime__yaml=_RUNTIME))
         await eventually(lambda: leader.policies.rollout.active.bundle.revision != good)
@@ -801,7 +801,7 @@ async def test_a_new_leader_reports_what_it_rejected_as_a_standby(cluster: DevCl
         scheduler(cluster, **common) as leader,
         scheduler(cluster, **common, wait=False) as standby,
     ):
-        await eventually(standby.synced.is_set)
+        await eventually(standby.watching.synced.is_set)
         await eventually(lambda: rejections(cluster))
         for event in events(cluster, "PolicyRejected"):
             cluster.delete("events", event["metadata"]["name"], NAMESPACE)

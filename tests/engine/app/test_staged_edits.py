@@ -746,7 +746,7 @@ async def test_the_next_leader_goes_on_with_the_stage_that_was_begun(world: Worl
         scheduler(world, lease=lease) as leader,
         scheduler(world, lease=lease, wait=False) as standby,
     ):
-        await eventually(standby.synced.is_set, seconds=60)
+        await eventually(standby.watching.synced.is_set, seconds=60)
         before = revision_of(leader)
         async with stream.flowing():
             await world.edit(files(prefer(NEW), **stages))

@@ -70,7 +70,7 @@ async def test_a_replica_that_may_not_list_one_resource_is_not_ready_and_decides
             status, text = await readyz(app)
             assert status == 500
             assert f"resources: [{resource.plural}], verbs: [list, watch]" in text
-            assert not app.synced.is_set()
+            assert not app.watching.synced.is_set()
             assert not app.leadership.leading.is_set()
             assert not node_of(cluster, "web")
             for fault in faults:

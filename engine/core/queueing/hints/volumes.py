@@ -14,13 +14,13 @@ from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.model.pod_volumes import ClaimUse, Disk
 from engine.core.model.quantity import QuantityError, resource_amount
+from engine.core.model.storage import BETA_CLASS
 from engine.core.queueing.events import ADD, DELETE, UPDATE
 from engine.core.queueing.hints.interest import Around, Table, on, peek
 
 _CLAIM: Final = "PersistentVolumeClaim"
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUME: Final = "PersistentVolume"
-_BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 _ZONE_LABELS: Final = (
     "topology.kubernetes.io/zone",
@@ -50,7 +50,7 @@ def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
         claim = around.objects.get(_CLAIMS, key)
         if claim is None:
             return None
-        given = claim.metadata.annotations.get(_BETA_CLASS)
+        given = claim.metadata.annotations.get(BETA_CLASS)
         given = given or peek(claim, "spec", "storageClassName")
         if not given:
             return None

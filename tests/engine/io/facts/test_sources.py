@@ -227,7 +227,7 @@ async def test_nothing_is_decided_before_the_sources_have_reported(cluster: DevC
     cluster.create(pod_manifest("p", image="app"))
     hold = cluster.faults.hang(verb="list", resource="configmaps", namespace="default")
     async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
-        await app.synced.wait()
+        await app.watching.synced.wait()
         await hold.wait_hit()
         assert not app.leadership.leading.is_set()
         hold.release()

@@ -517,7 +517,7 @@ async def test_a_standby_says_who_leads(cluster: DevCluster) -> None:
                 second.leadership.elector is not None and second.leadership.elector.holder == leader
             )
         )
-        await eventually(second.synced.is_set)
+        await eventually(second.watching.synced.is_set)
         status, answer = await second.surfaces.live.queue(ALL, {})
         assert status == 503
         assert isinstance(answer, Refusal)
