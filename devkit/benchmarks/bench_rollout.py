@@ -30,7 +30,8 @@ from devkit.benchmarks.machine import describe_machine, source_revision
 from devkit.benchmarks.rolling import IN_FORCE, MOST_SHARE, REFUSED, Fate, Run, Settings, run
 from devkit.benchmarks.running import json_path, named, output_options, run_to_end
 from devkit.benchmarks.shadowed import FIGURES, KINDS, measure_cost
-from engine.rollout.measures import MOVED, ShadowMeasures
+from engine.comparing.difference import MOVED
+from engine.rollout.measures import ShadowMeasures
 from tests.engine.rollout.shadow.openb import BASE, ODD_TASTE, decided, rephrased
 
 GROUPS: Final = ("edits", "cost", "equivalence")
@@ -168,7 +169,7 @@ def measure_equivalence(equivalent: int, odd: int, reporter: report.Reporter) ->
 
 def asdict_of(example: Any) -> dict[str, Any]:
     """An example's pod, and what makes the difference."""
-    return {"pod": example.pod, "cause": example.cause, "place": example.place}
+    return {"pod": example.pod, "policy": example.policy, "place": example.place}
 
 
 def _not_as(name: str, got: ShadowMeasures, want: Mapping[str, int]) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from devkit.cluster import make_node, make_pod
 from devkit.demo.stage import Scenario, Stage, StoryFailed
-from engine.rollout.measures import MOVED
+from engine.comparing.difference import MOVED
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 
 #: Pods a second, and which of them are batch work.

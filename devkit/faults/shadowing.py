@@ -13,14 +13,14 @@ from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.shadow.side import Clocks
 from engine.rollout.shadow.worker import Work
-from engine.rollout.trial import BuildBundle, MakeEvaluator
+from engine.rollout.trial import MakeEvaluator
 
 
-def make_shadow(host: Host, build: BuildBundle, make_evaluator: MakeEvaluator) -> Shadow:
+def make_shadow(host: Host, make_evaluator: MakeEvaluator) -> Shadow:
     """The shadow of a scheduler on *host*."""
     clocks = Clocks(worked=host.clock.monotonic, passed=host.clock.monotonic)
     worker = partial(HostWorker, host)
-    return Shadow(build, make_evaluator, make_worker=worker, clocks=clocks)
+    return Shadow(make_evaluator, make_worker=worker, clocks=clocks)
 
 
 class HostWorker:

@@ -213,7 +213,7 @@ class Replica:
         return App(
             client,
             decision_log=self.recorder,
-            shadow=make_shadow(host, stages.make_bundle, stages.make_evaluator),
+            shadow=make_shadow(host, stages.make_evaluator),
             source=ConfigMapSource(client, names.NAMESPACE, names.POLICIES),
             stages=stages,
             store=Stores(

@@ -158,7 +158,7 @@ class App:
                 store if store is not None else NoStore(),
                 stages,
                 control if control is not None else NoControl(),
-                shadow or Shadow(stages.make_bundle, stages.make_evaluator),
+                shadow or Shadow(stages.make_evaluator),
             ),
             saved=self.saved,
             report=self.report,

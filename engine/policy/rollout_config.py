@@ -80,8 +80,6 @@ class Gates:
         error_rate: Share of decisions that fail, and did not before.
         latency: Mean time of a decision, as a multiple of what it is with the policies in force.
         time_to_bind: Mean time to a binding, as a multiple of the control sample's.
-        fragmentation: How much more capacity may be stranded, as a share of what the pods
-            request; None: not watched.
         max_moved_of_class: As `max_moved`, of the decisions about the pods of any one class; by
             default as large.
         max_without_profile: Pods that have a profile and would have none.
@@ -96,7 +94,6 @@ class Gates:
     error_rate: float = 0.0
     latency: float = 2.0
     time_to_bind: float = 2.0
-    fragmentation: float | None = None
     max_moved_of_class: float = 0.25
     max_without_profile: int = 0
     max_fit_nowhere: int = 0
@@ -176,7 +173,6 @@ _MEASURED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "maxFitNowhere": ("shadow", "canary"),
     "maxNodesLost": ("shadow", "canary"),
     "maxReordered": ("shadow", "canary"),
-    "fragmentation": ("shadow",),
 }
 
 
@@ -245,9 +241,6 @@ def _step(entry: Field, before: float) -> CanaryStep:
 
 def _gates(members: Object) -> Gates:
     default = Gates()
-    fragmentation = None
-    if members.get("fragmentation") is not None:
-        fragmentation = _share(members, "fragmentation", 0.0)
     max_moved = _share(members, "maxMoved", default.max_moved)
     gates = Gates(
         max_moved=max_moved,
@@ -261,7 +254,6 @@ def _gates(members: Object) -> Gates:
         max_fit_nowhere=members.integer("maxFitNowhere", default.max_fit_nowhere, 0),
         max_nodes_lost=_share(members, "maxNodesLost", default.max_nodes_lost),
         max_reordered=_share(members, "maxReordered", default.max_reordered),
-        fragmentation=fragmentation,
     )
     members.finish()
     return gates

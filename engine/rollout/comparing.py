@@ -26,7 +26,7 @@ from engine.policy.rollout_config import CanaryStage, ShadowStage
 from engine.rollout.arms import CANARY, CONTROL, Arms, LabelsOf, owner_of
 from engine.rollout.canary_counts import ArmCounter
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.trial import LoadedRevision, Revision
+from engine.rollout.trial import LoadedRevision
 
 #: The share of a step's duration for which a pod may wait for the others of its group.
 GROUP_PATIENCE: Final = 0.25
@@ -39,12 +39,6 @@ class Comparing(Protocol):
         self, candidate: LoadedRevision, base: LoadedRevision, stage: ShadowStage
     ) -> Callable[[], ShadowMeasures]:
         """Let *candidate* decide beside *base*; returns what gives the counts so far."""
-        ...
-
-    def begin_standing(
-        self, full: Revision, base: LoadedRevision, stage: ShadowStage
-    ) -> Callable[[], ShadowMeasures]:
-        """Let *full* decide beside *base*, which leaves some of its policies out."""
         ...
 
     def begin_canary(
@@ -75,12 +69,6 @@ class NoComparing:
         """Count nothing."""
         return ShadowMeasures
 
-    def begin_standing(
-        self, full: Revision, base: LoadedRevision, stage: ShadowStage
-    ) -> Callable[[], ShadowMeasures]:
-        """Count nothing."""
-        return ShadowMeasures
-
     def begin_canary(
         self,
         candidate: LoadedRevision,
@@ -103,7 +91,7 @@ class Shadow(Protocol):
         """What was counted since `begin`."""
         ...
 
-    def begin(self, candidate: Revision, base: LoadedRevision, cores: float) -> None:
+    def begin(self, candidate: LoadedRevision, base: LoadedRevision, cores: float) -> None:
         """Compare from now on, with so large a share of a core."""
         ...
 
@@ -152,13 +140,7 @@ class LiveComparing:
     ) -> Callable[[], ShadowMeasures]:
         """As `Comparing.begin_shadow`."""
         self._on_candidate(candidate)
-        return self.begin_standing(candidate, base, stage)
-
-    def begin_standing(
-        self, full: Revision, base: LoadedRevision, stage: ShadowStage
-    ) -> Callable[[], ShadowMeasures]:
-        """As `Comparing.begin_standing`."""
-        self._shadow.begin(full, base, stage.cores)
+        self._shadow.begin(candidate, base, stage.cores)
         self._is_shadowed = True
         return lambda: self._shadow.measures
 

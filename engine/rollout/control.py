@@ -17,7 +17,6 @@ from engine.core.model.objects import ConfigMap
 from engine.io.binding.event_recorder import Reference
 from engine.io.kube.client import ApiClient
 from engine.io.watching.informer import Informer
-from engine.language.hooks import HOOKS
 from engine.policy.errors import Problem
 from engine.policy.source import no_text
 from engine.rollout.config_map_watch import config_map_informer, config_map_reference, trouble
@@ -26,15 +25,14 @@ log = structlog.get_logger(component="rollout")
 
 Mode: TypeAlias = Literal["staged", "at-once", "paused"]
 
-MODE, PROMOTE, ABORT, SHADOW = "mode", "promote", "abort", "shadow"
+MODE, PROMOTE, ABORT = "mode", "promote", "abort"
 STAGED: Final[Mode] = "staged"
 AT_ONCE: Final[Mode] = "at-once"
 PAUSED: Final[Mode] = "paused"
 #: Added to the name of the policies' ConfigMap.
 SUFFIX: Final = "-rollout"
 
-_KEYS: Final = (MODE, PROMOTE, ABORT, SHADOW)
-_SHADOWED: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}(/[a-z_]{1,40})?")
+_KEYS: Final = (MODE, PROMOTE, ABORT)
 _REVISION: Final = re.compile(r"[0-9a-f]{12}")
 _RESTART_SECONDS: Final = 5.0
 _LONGEST_SHOWN: Final = 60
@@ -48,7 +46,6 @@ class Control:
         mode: `staged`: edits go through the stages of the policies in force; `at-once`: they skip
             them; `paused`: they stay in the stage that they are in.
         promote, abort: The revision that skips its remaining stages, or is given up; "" for none.
-        shadow: Policies, or hooks as `policy/hook`, whose verdicts are counted and not obeyed.
         written_by: The field manager that wrote it last; "" if that is not known.
         version: The ConfigMap's resourceVersion; "" if there is none.
         problems: What makes no sense. While there are some, nothing is promoted.
@@ -57,7 +54,6 @@ class Control:
     mode: Mode = STAGED
     promote: str = ""
     abort: str = ""
-    shadow: tuple[str, ...] = ()
     written_by: str = ""
     version: str = ""
     problems: tuple[Problem, ...] = ()
@@ -218,7 +214,6 @@ class ConfigMapControl:
                 mode=control.mode,
                 promote=control.promote,
                 abort=control.abort,
-                shadow=control.shadow,
                 written_by=control.written_by,
             )
         if before != control:
@@ -253,14 +248,6 @@ def read_control(config_map: ConfigMap, name: str, before: Mode) -> Control:
             problems.append(_wrong(_place(name, key), wanted, revision))
             revision = ""
         revisions[key] = revision
-    shadow = []
-    for entry in dict.fromkeys(data.get(SHADOW, "").replace(",", " ").split()):
-        hook = entry.partition("/")[2]
-        if _SHADOWED.fullmatch(entry) and (not hook or hook in HOOKS):
-            shadow.append(entry)
-        else:
-            wanted = "policies, or hooks of policies as `policy/filter`, separated by spaces"
-            problems.append(_wrong(_place(name, SHADOW), wanted, entry))
     promote, abort = revisions[PROMOTE], revisions[ABORT]
     if promote and promote == abort:
         text = f"`{promote}` is to be promoted and aborted: it is aborted"
@@ -269,7 +256,6 @@ def read_control(config_map: ConfigMap, name: str, before: Mode) -> Control:
         mode,
         promote,
         abort,
-        tuple(sorted(shadow)),
         config_map.written_by,
         config_map.metadata.resource_version,
         tuple(problems),

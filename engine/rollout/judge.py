@@ -9,13 +9,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.chance import Times
 from engine.rollout.measures import (
-    FAILED,
     FIT_NOWHERE,
-    MOVED,
-    NEWLY_PENDING,
     NO_LOSSES,
     NODES,
     ORDER,
@@ -36,7 +34,6 @@ from engine.rollout.readings import (
     Share,
     Slowdown,
     SomeClass,
-    Value,
     enough,
     long_enough,
 )
@@ -215,7 +212,6 @@ SHADOW_GATES: Final[tuple[_Gate[ShadowMeasures], ...]] = (
         lambda of: Share(of.counts.get(FAILED, 0), of.compared),
     ),
     ("latency", lambda gates: gates.latency, _shadow_latency),
-    ("fragmentation", lambda gates: gates.fragmentation, lambda of: Value(of.fragmentation)),
 )
 
 

@@ -6,39 +6,13 @@ Owns the records. Who counts is `shadow` and `canary_counts`; what follows from 
 
 import msgspec
 
+from engine.comparing.difference import Difference
 from engine.policy.errors import Problem
-
-MOVED, NEWLY_PENDING, NEWLY_PLACED = "moved", "newly_pending", "newly_placed"
-OTHER_VICTIMS, FAILED = "other_victims", "failed"
-#: The kinds of differences between two decisions about one pod.
-KINDS = (FAILED, NEWLY_PENDING, OTHER_VICTIMS, MOVED, NEWLY_PLACED)
 
 WITHOUT_PROFILE, FIT_NOWHERE = "without_profile", "fit_nowhere"
 NODES, ORDER, PENDING = "nodes", "order", "pending"
 #: The kinds of what an edit takes away: its trial finds all but the last, its probation that one.
 LOSS_KINDS = (WITHOUT_PROFILE, FIT_NOWHERE, NODES, ORDER, PENDING)
-
-
-class Example(msgspec.Struct, frozen=True):
-    """A decision that the candidate would make differently.
-
-    Attributes:
-        kind: One of `KINDS`.
-        pod: `namespace/name`.
-        before, after: The node, or why there is none.
-        cause: The policy whose text makes the difference; "" if it is not known.
-        place: `file:line` of its rule; "" if it is not known.
-        scores_before, scores_after: By policy, the weighted score of the chosen node.
-    """
-
-    kind: str
-    pod: str
-    before: str
-    after: str
-    cause: str = ""
-    place: str = ""
-    scores_before: dict[str, int] = {}
-    scores_after: dict[str, int] = {}
 
 
 class ShadowMeasures(msgspec.Struct):
@@ -54,14 +28,13 @@ class ShadowMeasures(msgspec.Struct):
             the policies in force, measured alike.
         squares, squares_before: Sums of the squares of these times, which say how much they vary.
         timed: How many decisions these are of.
-        fragmentation: How much more capacity would be stranded, as a share of what the compared
-            pods request; None if that was not measured.
         unsure: Decisions that differed and were not compared, as the policies in force, asked
             again, decided otherwise, too: where much drifts, it is differences that are left out.
         placed: Compared decisions that choose a node on both sides: only these can be moved.
         placed_by_class, moved_by_class: The same, and those that are moved, by classes of pods;
             a pod is in several.
-        by_policy, by_namespace, by_class: Differences, by what caused them and whom they concern.
+        by_policy, by_namespace, by_class: Differences, by whose rule makes them, as far as the two
+            decisions show it, and by whom they concern.
         examples: The clearest.
     """
 
@@ -75,7 +48,6 @@ class ShadowMeasures(msgspec.Struct):
     squares: float = 0.0
     squares_before: float = 0.0
     timed: int = 0
-    fragmentation: float | None = None
     unsure: int = 0
     placed: int = 0
     placed_by_class: dict[str, int] = msgspec.field(default_factory=dict)
@@ -83,7 +55,7 @@ class ShadowMeasures(msgspec.Struct):
     by_policy: dict[str, int] = msgspec.field(default_factory=dict)
     by_namespace: dict[str, int] = msgspec.field(default_factory=dict)
     by_class: dict[str, int] = msgspec.field(default_factory=dict)
-    examples: list[Example] = msgspec.field(default_factory=list)
+    examples: list[Difference[str]] = msgspec.field(default_factory=list)
 
     def count_time(self, seconds: float, before: float) -> None:
         """Count what one decision took: the candidate, and the policies in force."""

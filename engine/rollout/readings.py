@@ -155,26 +155,6 @@ class SomeClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A share that is measured as a whole: counts at the end. None: not measured."""
-
-    value: float | None
-
-    def judge(self, name: str, bound: float, progress: Progress) -> GateResult:
-        """See the class."""
-        want = f"want at most {_percent(bound)}"
-        if self.value is None:
-            text = f"{name}: not measured, {want}"
-            return GateResult(name, None, bound, "inconclusive", text)
-        verdict: Outcome = "pass"
-        if self.value > bound:
-            verdict = "fail" if progress.is_over else "inconclusive"
-        return GateResult(
-            name, self.value, bound, verdict, f"{name}: {_percent(self.value)}, {want}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Lost:
     """What an edit takes away, which is known before its stages: fails at once.
 

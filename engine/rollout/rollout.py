@@ -25,7 +25,6 @@ from engine.lib.saved_state import PATIENCE_SECONDS, WAIT, SavedStates, Unread
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Files
-from engine.policy.shadowed_policies import without_shadowed
 from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.decision_counts import DecisionCounts
@@ -39,7 +38,6 @@ from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
 from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, promoted
-from engine.rollout.standing import Standing
 from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
 from engine.rollout.trial import BuiltRevision, CandidateStages, LoadedRevision, Rejected, World
@@ -163,7 +161,6 @@ class Rollout:
         self._may_pass = asyncio.Event()
         self._is_again = False
         self._last_good_may_load = False
-        self._standing = Standing(self._comparing, lambda: self.is_active)
         self._staging = Staging(
             comparing=self._comparing,
             control=self._control,
@@ -177,7 +174,6 @@ class Rollout:
             sleep=sleep,
         )
         self._examined: Bundle | None = None
-        self._left_out: tuple[str, ...] = ()
         self._is_taking_over = False
         self._profiles: frozenset[str] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
@@ -220,7 +216,7 @@ class Rollout:
     @property
     def status(self) -> RolloutStatus:
         """How far the edit that is on its way is, or the last one came."""
-        return self._standing.shown_in(self._staging.status)
+        return self._staging.status
 
     @property
     def origin(self) -> str:
@@ -259,11 +255,9 @@ class Rollout:
         `UnusableConfiguration` if nothing loads because of a configuration file that no edit of the
         policies could make work.
         """
-        # 1. What the source offers now, what is not to be obeyed of it, and what was in force
-        # before.
+        # 1. What the source offers now, and what was in force before.
         with contextlib.suppress(Unread):
             await self._mode.read()
-        self._left_out = self._control.current.shadow
         self._tasks.append(asyncio.ensure_future(self.offers.follow()))
         await self._offered.read()
         try:
@@ -358,7 +352,6 @@ class Rollout:
                 stored = await self._saved.load()
             await self._go_on_from(stored)
         self._report_waiting()
-        self._standing.begin(self.active)
 
     async def _take_over(self, stored: LastGood | None) -> None:
         """As `lead`, from a store that did not answer when this process began to lead."""
@@ -460,7 +453,6 @@ class Rollout:
             duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
             self._reports.examined(duration_ms / 1000)
         if not await self._pass_stages(candidate, base, offer):
-            self._standing.begin(self.active)
             self._close([candidate])
             return
         candidate.was_in_force = self._saved.knows(candidate.bundle.revision)
@@ -488,7 +480,6 @@ class Rollout:
             self._saved.remember_progress(progress)
             await self._saved.save_in_time()
 
-        self._standing.end()
         try:
             with _faults_reject():
                 begun = lambda: self._saved.progress  # noqa: E731
@@ -521,13 +512,6 @@ class Rollout:
             raise
         return True
 
-    async def _built(self, files: Mapping[str, str]) -> Bundle:
-        """The bundle of *files*, without what is only to be counted. Raises `Rejected`."""
-        bundle = await self._stages.build(files)
-        obeyed = without_shadowed(bundle, self._control.current.shadow, self._control.name)
-        self._standing.note(obeyed, BuiltRevision(bundle, files))
-        return obeyed
-
     async def _control_known(self) -> None:
         """Return when the mode is known."""
         while not self._control.is_known:
@@ -535,14 +519,10 @@ class Rollout:
             self._control.changed.clear()
 
     async def _follow_control(self) -> None:
-        """Have the policies examined again when others of them are to be obeyed than before, or
-        when what a gate has refused may skip its stages.
-        """
+        """Have policies that a gate has refused examined again when they may skip their stages."""
         while True:
             control, refused = self._control.current, self._reports.refused_by_gate
-            is_allowed = control.promotes(refused) or (refused and control.mode == AT_ONCE)
-            if control.shadow != self._left_out or is_allowed:
-                self._left_out = control.shadow
+            if control.promotes(refused) or (refused and control.mode == AT_ONCE):
                 self.offers.repeat()
             await self._control.changed.wait()
             self._control.changed.clear()
@@ -571,7 +551,7 @@ class Rollout:
             return False
         try:
             with _faults_reject():
-                bundle = await self._built(last_good.files)
+                bundle = await self._stages.build(last_good.files)
         except Rejected:
             return False
         return offer.is_stopped or bundle.runtime.rollout.is_staged
@@ -593,7 +573,7 @@ class Rollout:
         if offer.problems:
             raise Rejected("read", offer.problems)
         assert offer.files is not None
-        return await self._built(offer.files)
+        return await self._stages.build(offer.files)
 
     async def _prepare(self, offer: Offer) -> LoadedRevision:
         """The revision of *offer*, checked, tested and loaded, not tried. Raises `Rejected`."""
@@ -610,7 +590,7 @@ class Rollout:
             return None
         try:
             with _faults_reject():
-                bundle = await self._built(last_good.files)
+                bundle = await self._stages.build(last_good.files)
                 loaded = await self._load_as("last-good", bundle, last_good.files)
         except Rejected as rejection:
             log.error("The last good policies do not load any more", reason=rejection.note())
@@ -627,7 +607,7 @@ class Rollout:
         # A fault in reading what is offered must not keep the built-in ones from a start.
         with contextlib.suppress(Rejected), _faults_reject():
             files = self._last_resort.builtin(offered)
-        bundle = await self._built(files)
+        bundle = await self._stages.build(files)
         loaded = await self._load_as("builtin", bundle, files)
         log.error(
             "No usable policies: running the built-in ones alone",
@@ -765,7 +745,7 @@ class Rollout:
         if last_good is None or last_good.revision in ("", first.bundle.revision):
             return NO_LOSSES
         try:
-            bundle = await self._built(last_good.files)
+            bundle = await self._stages.build(last_good.files)
         except Rejected:
             return NO_LOSSES  # it could not be gone back to either
         before = BuiltRevision(bundle, last_good.files)
@@ -828,7 +808,6 @@ class Rollout:
         unneeded = self._revisions.replace(loaded, on_probation=on_probation)
         self._reports.in_force(loaded, on_probation=self._revisions.previous is not None)
         self._on_switch(loaded, old)
-        self._standing.begin(loaded)
         self._close(unneeded)
         if self._revisions.previous is not None:
             self._probation = asyncio.ensure_future(self._watch(loaded))
@@ -896,7 +875,6 @@ class Rollout:
         bad = self._revisions.roll_back()
         self._reports.in_force(previous)
         self._on_switch(previous, bad)
-        self._standing.begin(previous)
         self._close([bad])
         revision = bad.bundle.revision
         self._reports.rolled_back(revision, previous.bundle.revision, why)

@@ -37,8 +37,6 @@ class RolloutStatus(msgspec.Struct, frozen=True):
         result: `running`, `promoted`, `failed`, `aborted` or `superseded`; "" without candidate.
         verdict: Of the present stage, or of the last one.
         shadow, canary, control: What was measured.
-        standing: What the policies that are counted and not obeyed would change; None while a
-            candidate is on its way.
     """
 
     candidate: str = ""
@@ -53,4 +51,3 @@ class RolloutStatus(msgspec.Struct, frozen=True):
     shadow: ShadowMeasures | None = None
     canary: ArmMeasures | None = None
     control: ArmMeasures | None = None
-    standing: ShadowMeasures | None = None

@@ -7,6 +7,7 @@ Owns names, texts and labels; the numbers are the parts'. What is counted as it 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
+from engine.comparing.difference import KINDS
 from engine.core.caching.cache import Cache
 from engine.core.kernel.entities import Entities
 from engine.core.model.pod import Pod
@@ -22,7 +23,7 @@ from engine.lib.clock import Clock
 from engine.lib.saved_state import SavedStates
 from engine.recording.recorder import Recorder
 from engine.rollout.last_resort import ORIGINS
-from engine.rollout.measures import KINDS, ShadowMeasures
+from engine.rollout.measures import ShadowMeasures
 from engine.rollout.shadow.shadow import BUSY
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 from engine.telemetry.metrics import Metrics
@@ -224,8 +225,7 @@ def show_rollout(metrics: Metrics, status: Callable[[], RolloutStatus]) -> None:
         return {name: float(name == present) for name in (SHADOW, CANARY)}
 
     def shadow() -> ShadowMeasures:
-        now = status()
-        return now.standing or now.shadow or ShadowMeasures()
+        return status().shadow or ShadowMeasures()
 
     metrics.pull_gauges(
         "starsched_rollout_stage",

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from engine.comparing.difference import KINDS
 from engine.policy.rollout_config import CanaryStage, Gates, ShadowStage
 from engine.rollout import control, readings
 from engine.rollout.judge import CANARY_GATES, LOSS_GATES, SHADOW_GATES, Arms
-from engine.rollout.measures import KINDS, ArmMeasures
+from engine.rollout.measures import ArmMeasures
 from engine.rollout.shadow import comparer, shadow
 from engine.surfaces.page.words import word
 
@@ -66,7 +67,6 @@ def test_the_keys_and_modes_of_the_control_are_all_there() -> None:
         control.MODE,
         control.PROMOTE,
         control.ABORT,
-        control.SHADOW,
     }
     modes = names([row[1] for row in rows if row[0] in ("`mode`", "")])
     assert modes == [control.STAGED, control.PAUSED, control.AT_ONCE]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
 from engine.recording.decision_log import Damage, is_log, read_log
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
 from engine.surfaces.cli import terminal
 from engine.surfaces.cli.console import make_console
 from engine.surfaces.cli.input_error import input_errors

@@ -29,8 +29,6 @@ def print_rollout(page: RolloutPage) -> None:
     console = make_console()
     view = rollout_view(page)
     say(console, f"[bold]{escape(page.headline)}[/bold]")
-    if page.shadowed:
-        say(console, f"Counted and not obeyed: {escape(', '.join(page.shadowed))}")
     if page.stages:
         line = "  ".join(f"{_SIGNS[one.state]} {escape(stage_text(one))}" for one in page.stages)
         say(console, f"  {line}")
@@ -90,13 +88,13 @@ def _numbers(console: Console, name: str, rows: Iterable[Row]) -> None:
 
 def _example(console: Console, view: ExampleView) -> None:
     example = view.example
-    cause = f" by {example.cause}" if example.cause else ""
+    policy = f" by {example.policy}" if example.policy else ""
     place = f" ({example.place})" if example.place else ""
     rows = [("decides", example.before, example.after)]
     rows += [(row.policy, _score(row.before), _score(row.after)) for row in view.scores]
     if view.scores:
         rows.append(("total", _score(view.total_before), _score(view.total_after)))
-    title = f"{example.pod} {word(example.kind)}{cause}{place}"
+    title = f"{example.pod} {word(example.kind)}{policy}{place}"
     say(console, f"\n[bold]{escape(title)}[/bold]")
     _table(console, ("", "in force", "candidate"), rows, gap=False)
 

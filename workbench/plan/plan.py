@@ -13,15 +13,15 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
+from engine.comparing.difference import kind_of as kind_of_decisions
 from engine.core.model.pod import Pod
 from engine.core.scheduling.decision import Explanation
 from engine.explaining.reason_source import hook_source, reason_source
 from engine.language.syntax import with_loaded
 from engine.policy.bundle import Bundle
 from engine.policy.file_names import STARLARK_SUFFIX
-from engine.rollout.attribution import cause_of, changed_place
-from engine.rollout.differences import kind_of as kind_of_decisions
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
+from workbench.plan.attribution import cause_of, changed_place
 from workbench.plan.what_if import Decider, Outcome, controller_of, untracked
 
 NEWLY_GATED, NEWLY_UNGATED, OTHER_ORDER = "newly_gated", "newly_ungated", "other_order"

@@ -6,24 +6,20 @@ force decide here as they did there: then the candidate's text is all that diffe
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from engine.comparing.difference import MOVED, NEWLY_PLACED, Difference, kind_of
 from engine.core.caching.snapshot import Snapshot
 from engine.core.kernel.instructions import ReportDecision
 from engine.core.model.pod import Pod
-from engine.core.scheduling.choice import Choice
 from engine.core.scheduling.decision import Decision
 from engine.policy.errors import PolicyErrors
-from engine.rollout.differences import kind_of
-from engine.rollout.measures import MOVED, Example
 from engine.rollout.shadow.job import Attempt, Job
-from engine.rollout.shadow.outcomes import Outcome
+from engine.rollout.shadow.outcomes import Outcome, rule_of
 from engine.rollout.shadow.refusals import refusal_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
-from engine.rollout.shadow.stranding import Stranding
 from engine.rollout.shadow.tally import Tally, class_of
 from engine.rollout.shadow.worker import GiveWay
 
@@ -41,40 +37,6 @@ _NO_PROFILE: Final = "no profile has the schedulerName `{}`"
 NOT_WHOLE: Final = "the pod's group cannot be whole: {} of {} pods would have a node"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A pod with another outcome, and how it would be decided by other policies still.
-
-    Attributes:
-        kind: One of `measures.KINDS`.
-        pod: The pod.
-        before, after: Under the policies in force, and under the candidate.
-        again: The outcome under the policies of a side, on the same snapshot.
-    """
-
-    kind: str
-    pod: Pod
-    before: Outcome
-    after: Outcome
-    again: Callable[[Side], Outcome]
-
-
-class Explain(Protocol):
-    """Knows what causes a difference."""
-
-    def policies(self, difference: Difference) -> str:
-        """The policies that cause it; "" if that is not known."""
-        ...
-
-    def place(self, difference: Difference) -> str:
-        """Where that is written; "" if it is not known."""
-        ...
-
-    def close(self) -> None:
-        """End what was started for that."""
-        ...
-
-
 class Comparer:
     """Compares decisions of the policies in force with those of a candidate.
 
@@ -83,8 +45,8 @@ class Comparer:
         make_base: Makes the side of the policies in force, which decides some of them again; called
             before *candidate* decides.
         asked: Hooks that are asked beside, see `refusals.asked_hooks`.
+        changed: The policies that are not the same on both sides, by name.
         tally: Counts.
-        explain: See there.
         clocks: Measure.
     """
 
@@ -93,20 +55,19 @@ class Comparer:
         candidate: Side,
         make_base: Callable[[], Side],
         asked: frozenset[str],
+        changed: frozenset[str],
         tally: Tally,
-        explain: Explain,
         clocks: Clocks = CLOCKS,
     ) -> None:
         self._candidate = candidate
         self._make_base = make_base
         self._made_base: Side | None = None
         self._asked = asked
+        self._changed = changed
         self._tally = tally
-        self._explain = explain
         self._clocks = clocks
         self._compared = 0
         self._last: Pod | None = None
-        self._stranding = Stranding()
         self._errors = 0
         self._classes: set[str] = set()
 
@@ -131,7 +92,7 @@ class Comparer:
 
     def close(self) -> None:
         """End all sandboxes."""
-        for part in (self._candidate, self._made_base, self._explain):
+        for part in (self._candidate, self._made_base):
             try:
                 if part is not None:
                     part.close()
@@ -196,22 +157,16 @@ class Comparer:
             self._tally.timed(seconds, twin[1])
         if before.node is not None and after.node is not None:
             self._tally.placed(pod, is_moved=kind == MOVED)
-            self._stranding.note(pod, before.node, after.node, job.mirror.snapshot)
-        more = len(after.victims) - len(before.victims)
-        self._tally.compared(more, self._stranding.share)
+        self._tally.compared(len(after.victims) - len(before.victims))
         if kind:
-            self._differs(Difference(kind, pod, before, after, lambda side: again(side)[0]))
+            self._differs(kind, pod, before, after)
 
     def _compare_orphan(self, pod: Pod, before: Outcome) -> None:
         """Compare the decision about a pod that the candidate has no profile for."""
         after = Outcome(before.decision, _NO_PROFILE.format(pod.scheduler_name))
         self._tally.compared()
         if kind := kind_of(before, after):
-
-            def again(side: Side) -> Outcome:
-                return before if side.has_profile_of(pod) else after
-
-            self._differs(Difference(kind, pod, before, after, again))
+            self._differs(kind, pod, before, after)
 
     def _is_timed(self, job: Job, pod: Pod) -> bool:
         """True if both sides are to decide *pod*; then they are in the same state."""
@@ -245,7 +200,7 @@ class Comparer:
         )
         if found is None:
             return Outcome(decision)
-        return Outcome(decision, found.text, found.policy, found.has_failed)
+        return Outcome(decision, found.text, found.policy, found.hook, found.has_failed)
 
     # --- a group -----------------------------------------------------------------------------
 
@@ -268,16 +223,12 @@ class Comparer:
             for one, other in zip(seconds, before, strict=True) if self._times_all else ():
                 self._tally.timed(one, other)
         self._compared += len(job.made)
-        for at, (made, kind) in enumerate(zip(job.made, kinds, strict=True)):
+        for made, kind, was, now in zip(job.made, kinds, befores, afters, strict=True):
             self._tally.compared()
-            if befores[at].node is not None and afters[at].node is not None:
+            if was.node is not None and now.node is not None:
                 self._tally.placed(made.pod, is_moved=kind == MOVED)
             if kind:
-
-                def again(side: Side, at: int = at) -> Outcome:
-                    return self._group_again(side, job, attempt)[0][at]
-
-                self._differs(Difference(kind, made.pod, befores[at], afters[at], again))
+                self._differs(kind, made.pod, was, now)
 
     def _group_again(
         self, side: Side, job: Job, attempt: Attempt
@@ -306,27 +257,23 @@ class Comparer:
 
     # --- differences -------------------------------------------------------------------------
 
-    def _differs(self, difference: Difference) -> None:
-        cause, place, example = "", "", None
-        is_example = self._tally.wants_example(difference.kind)
-        try:
-            cause = self._explain.policies(difference)
-            place = self._explain.place(difference) if is_example else ""
-        except Exception as error:  # it is a difference all the same
-            self._note(error, "The cause of a difference could not be found")
-        before, after = difference.before, difference.after
-        if is_example:
-            example = Example(
-                difference.kind,
-                difference.pod.key,
-                str(before),
-                str(after),
-                cause,
-                place,
-                _scores(before.decision.choice),
-                _scores(after.decision.choice),
+    def _differs(self, kind: str, pod: Pod, before: Outcome, after: Outcome) -> None:
+        rule = rule_of(kind, before, after, self._changed)
+        example = None
+        if self._tally.wants_example(kind):
+            side = self._base if kind == NEWLY_PLACED else self._candidate
+            example = Difference(
+                kind=kind,
+                pod=pod.key,
+                before=str(before),
+                after=str(after),
+                policy=rule.policy,
+                hook=rule.hook,
+                place=rule.place_of(side.bundle),
+                scores_before=before.scores,
+                scores_after=after.scores,
             )
-        self._tally.differs(difference.kind, difference.pod, cause, example)
+        self._tally.differs(kind, pod, rule.policy, example)
 
 
 def _as_whole(outcomes: list[Outcome], attempt: Attempt) -> list[Outcome]:
@@ -359,10 +306,3 @@ def _pods(job: Job, snapshot: Snapshot) -> Iterator[Pod]:
     for info in snapshot.infos:
         if info is not None:
             yield from info.pods.values()
-
-
-def _scores(choice: Choice | None) -> dict[str, int]:
-    """By policy, the weighted score of the chosen node."""
-    if choice is None:
-        return {}
-    return {one.policy: one.weight * one.normal for one in choice.scores_of(choice.chosen)}

@@ -1,12 +1,18 @@
-"""What became of a pod, as far as two decisions about it are compared.
+"""What became of a pod, as far as two decisions about it are compared, and by which rule.
 
-Owns the record and its words.
+Owns the record, its words, and what the decisions themselves show of the rule that makes a
+difference: nothing is decided again to find it.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from engine.comparing.difference import MOVED, NEWLY_PENDING, NEWLY_PLACED
 from engine.core.model.pod import Pod
 from engine.core.scheduling.decision import Decision
+from engine.explaining.reason_source import hook_source, reason_source
+from engine.policy.bundle import Bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +22,14 @@ class Outcome:
     Attributes:
         decision: What was decided.
         refusal: Why the pod would not be tried, or not be bound; "" if it would.
-        refused_by: The policy that says so; "" if none does.
+        refused_by, refused_in: The policy that says so, and in which hook; "" if none does.
         has_refusal_failed: The policy says so because it failed.
     """
 
     decision: Decision
     refusal: str = ""
     refused_by: str = ""
+    refused_in: str = ""
     has_refusal_failed: bool = False
 
     @property
@@ -52,6 +59,14 @@ class Outcome:
             return "", frozenset()
         return eviction.node, frozenset(pod.uid for pod in eviction.victims)
 
+    @property
+    def scores(self) -> dict[str, int]:
+        """By policy, the weighted score of the chosen node; empty if scores did not decide."""
+        choice = self.decision.choice
+        if choice is None:
+            return {}
+        return {one.policy: one.weight * one.normal for one in choice.scores_of(choice.chosen)}
+
     def __str__(self) -> str:
         """In words: the node, or why there is none."""
         if self.refusal:
@@ -64,3 +79,70 @@ class Outcome:
             return decision.message()
         evicted = ", ".join(f"`{pod.key}`" for pod in eviction.victims)
         return f"evicts {evicted} from node `{eviction.node}`"
+
+
+class Rule(NamedTuple):
+    """What makes a difference: a hook of a policy, and its reason; "" for what is not known.
+
+    Attributes:
+        place: `file:line` of a failure; of others `place_of` finds it.
+    """
+
+    policy: str = ""
+    hook: str = ""
+    reason: str = ""
+    place: str = ""
+
+    def place_of(self, bundle: Bundle) -> str:
+        """`file:line` of the rule in *bundle*, whose policy it is; "" if that is not known."""
+        policy = bundle.policies.get(self.policy)
+        if self.place or policy is None:
+            return self.place
+        if self.reason:
+            return reason_source(bundle, self.policy, self.reason)
+        return hook_source(bundle, policy, self.hook) if self.hook else ""
+
+
+def rule_of(kind: str, before: Outcome, after: Outcome, changed: Set[str]) -> Rule:
+    """The rule that makes a difference of *kind*; of *changed* policies rather than of others."""
+    if after.has_failed and not after.refusal:
+        failure = after.decision.policy_failures[0]
+        return Rule(failure.policy, failure.hook, place=f"{failure.file}:{failure.line}")
+    if kind == MOVED:
+        return _rule_of_scores(before.scores, after.scores, changed)
+    if kind in (NEWLY_PENDING, NEWLY_PLACED) or after.refusal:
+        return _rule_of_rejection(before if kind == NEWLY_PLACED else after, changed)
+    return Rule()
+
+
+def _rule_of_rejection(outcome: Outcome, changed: Set[str]) -> Rule:
+    """What keeps the pod pending: what refuses it, or rejects the most nodes."""
+    if outcome.refusal:
+        place = outcome.refusal.partition(": ")[0] if outcome.has_refusal_failed else ""
+        return Rule(outcome.refused_by, outcome.refused_in, outcome.refusal, place)
+    diagnosis = outcome.decision.diagnosis
+    if diagnosis.pre_filter is not None:
+        return Rule(diagnosis.pre_filter.plugin, "pre_filter", diagnosis.pre_filter.message)
+    most = max(
+        diagnosis.rejections.items(),
+        key=lambda item: (item[0].plugin in changed, item[1]),
+        default=None,
+    )
+    return Rule() if most is None else Rule(most[0].plugin, "filter", most[0].message)
+
+
+def _rule_of_scores(before: dict[str, int], after: dict[str, int], changed: Set[str]) -> Rule:
+    """The policy that scores the two chosen nodes most differently.
+
+    A filter that moves a pod leaves no trace in a decision that has a node: it is named only if it
+    is all that has changed.
+    """
+    if len(changed) == 1 and not changed & {*before, *after}:
+        return Rule(*changed)
+    gained = {
+        policy: abs(after.get(policy, 0) - before.get(policy, 0)) for policy in {*before, *after}
+    }
+    policy, gain = max(
+        gained.items(), key=lambda item: (item[0] in changed, item[1], item[0]), default=("", 0)
+    )
+    return Rule(policy, "score") if gain or policy in changed else Rule()

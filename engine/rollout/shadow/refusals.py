@@ -24,6 +24,7 @@ class Refusal(NamedTuple):
     """Why a pod would not be tried, or not be bound; *has_failed*: because *policy* failed."""
 
     policy: str
+    hook: str
     text: str
     has_failed: bool = False
 
@@ -90,7 +91,7 @@ def refusal_of(
             failures: list[PolicyFailure] = []
             gate = hooks.pre_enqueue(pod, snapshot, failures.append)
             if gate is not None:
-                return Refusal(gate[0], gate[1], has_failed=bool(failures))
+                return Refusal(gate[0], "pre_enqueue", gate[1], has_failed=bool(failures))
         if "permit" in asked:
             is_complete = True
             for policy, verdict in hooks.permit(pod, snapshot):
@@ -104,10 +105,10 @@ def refusal_of(
 def _refused(policy: str, verdict: Any) -> Refusal:
     """The refusal of a pod that *policy* does not approve though its group has all its nodes."""
     if isinstance(verdict, PolicyFailure):
-        return Refusal(policy, str(verdict), has_failed=True)
+        return Refusal(policy, "permit", str(verdict), has_failed=True)
     if verdict[0] == "reject":
-        return Refusal(policy, ", ".join(verdict[1]))
-    return Refusal(policy, str(verdict[2]))
+        return Refusal(policy, "permit", ", ".join(verdict[1]))
+    return Refusal(policy, "permit", str(verdict[2]))
 
 
 def _members(

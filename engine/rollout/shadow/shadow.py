@@ -26,14 +26,13 @@ from engine.core.model.pod_group import DisruptionUnit, PodGroupState
 from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.mirror import Changes, Mirror
-from engine.rollout.shadow.causes import Causes
 from engine.rollout.shadow.comparer import DRIFTED, ERROR, Comparer
 from engine.rollout.shadow.job import Attempt, Job
 from engine.rollout.shadow.refusals import asked_hooks
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import Tally
 from engine.rollout.shadow.worker import MOST_JOBS, MakeWorker, ThreadWorker, Worker
-from engine.rollout.trial import BuildBundle, LoadedRevision, MakeEvaluator, Revision
+from engine.rollout.trial import LoadedRevision, MakeEvaluator
 
 log = structlog.get_logger(component="shadow")
 
@@ -102,21 +101,18 @@ class Shadow:
     """Compares a candidate with the policies in force while those decide.
 
     Args:
-        build: Makes a bundle of files, or raises `PolicyErrors`; in the thread, as the next.
-        make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
+        make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`; in the thread.
         make_worker: Does the work.
         clocks: Measure decisions.
     """
 
     def __init__(
         self,
-        build: BuildBundle,
         make_evaluator: MakeEvaluator,
         *,
         make_worker: MakeWorker = ThreadWorker,
         clocks: Clocks = CLOCKS,
     ) -> None:
-        self._build = build
         self._make_evaluator = make_evaluator
         self._make_worker = make_worker
         self._clocks = clocks
@@ -143,7 +139,7 @@ class Shadow:
             measures.skipped[why] = measures.skipped.get(why, 0) + count
         return measures
 
-    def begin(self, candidate: Revision, base: LoadedRevision, cores: float) -> None:
+    def begin(self, candidate: LoadedRevision, base: LoadedRevision, cores: float) -> None:
         """Compare *candidate* with *base*, which is in force, from the next decision on.
 
         *cores* is the share of a core that may be used, in all. Neither is changed or asked.
@@ -157,9 +153,9 @@ class Shadow:
         side = Side(candidate.bundle, make, base.scheduler, unchanged, clocks)
         back = {now: before for before, now in unchanged.items()}
         twin = functools.partial(Side, base.bundle, make, side.scheduler, back, clocks)
-        causes = Causes(candidate, base, side, self._build, make)
         asked = asked_hooks(candidate.bundle, unchanged.values())
-        comparer = Comparer(side, twin, asked, self._tally, causes, clocks)
+        changed = _changed(candidate, base, unchanged)
+        comparer = Comparer(side, twin, asked, changed, self._tally, clocks)
         self._session = _Session(
             candidate.bundle.revision,
             base.bundle.revision,
@@ -254,6 +250,19 @@ class Shadow:
         log.error("Decisions are not compared any more", exc_info=error)
         self._skipped[ERROR] += 1
         self.end()
+
+
+def _changed(
+    candidate: LoadedRevision, base: LoadedRevision, unchanged: Mapping[int, int]
+) -> frozenset[str]:
+    """The policies that are not the same in both, by name."""
+    both = (base.bundle.program, unchanged.keys()), (candidate.bundle.program, unchanged.values())
+    return frozenset(
+        one.policy
+        for program, same in both
+        for index, one in enumerate(program.instances)
+        if index not in same
+    )
 
 
 def _has_changed(instructions: Sequence[Instruction]) -> bool:

@@ -8,8 +8,9 @@ import re
 import threading
 from typing import Final
 
+from engine.comparing.difference import Difference
 from engine.core.model.pod import Pod
-from engine.rollout.measures import Example, ShadowMeasures
+from engine.rollout.measures import ShadowMeasures
 
 #: Examples that are kept.
 MOST_EXAMPLES: Final = 5
@@ -65,16 +66,11 @@ class Tally:
             _count(self._measures.skipped, why, count)
             self._measures.unsure += count
 
-    def compared(self, victims: int = 0, stranded: float | None = None) -> None:
-        """Count a compared decision: the candidate would evict *victims* pods more.
-
-        *stranded* is the share of capacity that all of them so far would strand.
-        """
+    def compared(self, victims: int = 0) -> None:
+        """Count a compared decision: the candidate would evict *victims* pods more."""
         with self._lock:
             self._measures.compared += 1
             self._measures.victims += victims
-            if stranded is not None:
-                self._measures.fragmentation = stranded
 
     def placed(self, pod: Pod, *, is_moved: bool) -> None:
         """Count a compared decision with a node on both sides, *is_moved* if not the same one."""
@@ -95,13 +91,13 @@ class Tally:
         kinds = [example.kind for example in self._measures.examples]
         return len(kinds) < MOST_EXAMPLES or kind not in kinds
 
-    def differs(self, kind: str, pod: Pod, cause: str, example: Example | None) -> None:
-        """Count a difference, by what causes it and whom it concerns."""
+    def differs(self, kind: str, pod: Pod, policy: str, example: Difference[str] | None) -> None:
+        """Count a difference, by whose rule makes it and whom it concerns."""
         with self._lock:
             measures = self._measures
             _count(measures.counts, kind)
-            if cause:
-                _count(measures.by_policy, cause)
+            if policy:
+                _count(measures.by_policy, policy)
             _count(measures.by_namespace, pod.namespace)
             _count(measures.by_class, class_of(pod))
             if example is not None:
@@ -114,7 +110,7 @@ def _count(counts: dict[str, int], name: str, count: int = 1) -> None:
     counts[name] = counts.get(name, 0) + count
 
 
-def _keep(examples: list[Example], example: Example) -> None:
+def _keep(examples: list[Difference[str]], example: Difference[str]) -> None:
     """Add *example*; once there are enough, it takes the place of one whose kind has several."""
     if len(examples) < MOST_EXAMPLES:
         examples.append(example)

@@ -524,8 +524,6 @@ class RolloutPage(msgspec.Struct, frozen=True, kw_only=True):
         result: `running`, `promoted`, `failed`, `aborted` or `superseded`; "" without candidate.
         verdict: Of the present stage, or of the last one.
         shadow: What was compared, without what the caller may not see; null without a shadow.
-        shadowed: Policies that are counted and not obeyed: what `shadow` is about, if there are
-            some; it is about the candidate otherwise.
         canary, control: What became of the pods that the candidate decided about, and of the
             control sample; null without a canary.
         left_out: Namespaces whose pods the caller may not see, and which are not listed.
@@ -554,7 +552,6 @@ class RolloutPage(msgspec.Struct, frozen=True, kw_only=True):
     canary: ArmMeasures | None = None
     control: ArmMeasures | None = None
     left_out: int = 0
-    shadowed: tuple[str, ...] = ()
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ def rollout_page(
 
     *decision_log* is where decisions are recorded, if they are.
     """
-    shadow, left_out = _readable_part(status.standing or status.shadow, readable)
+    shadow, left_out = _readable_part(status.shadow, readable)
     page = RolloutPage(
         revision=revision,
         at=at_text(now),
@@ -56,7 +56,6 @@ def rollout_page(
         result=status.result,
         verdict=status.verdict,
         shadow=shadow,
-        shadowed=() if status.standing is None else control.shadow,
         canary=status.canary,
         control=status.control,
         left_out=left_out,
@@ -69,7 +68,7 @@ def rollout_page(
 
 def namespaces_of(status: RolloutStatus) -> set[str]:
     """The namespaces whose pods are named."""
-    shadow = status.standing or status.shadow
+    shadow = status.shadow
     if shadow is None:
         return set()
     return {*shadow.by_namespace, *(_namespace(example.pod) for example in shadow.examples)}

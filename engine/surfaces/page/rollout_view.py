@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.rollout.measures import KINDS, ArmMeasures, Example, ShadowMeasures
+from engine.comparing.difference import KINDS, Difference
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.verdict import GateResult
 from engine.surfaces.live.answers import RolloutPage
 from engine.surfaces.live.rollout_page import stage_text
@@ -69,7 +70,7 @@ class ScoreRow:
 class ExampleView:
     """A difference with both decision tables side by side."""
 
-    example: Example
+    example: Difference[str]
     scores: tuple[ScoreRow, ...]
     total_before: int | None
     total_after: int | None
@@ -157,7 +158,7 @@ def difference_rows(shadow: ShadowMeasures) -> tuple[Row, ...]:
     )
 
 
-def example_view(example: Example) -> ExampleView:
+def example_view(example: Difference[str]) -> ExampleView:
     """*example* with a row for each policy, those that differ most first."""
     before, after = example.scores_before, example.scores_after
 

@@ -48,7 +48,7 @@ def test_every_field_is_read() -> None:
       matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]
     profile: p
   gates: {maxMoved: 10%, maxNewlyPending: 1, maxEvictions: 2, errorRate: 5%, latency: 3,
-          timeToBind: 1.5, fragmentation: 0.1}
+          timeToBind: 1.5}
 """
     )
     assert problems == []
@@ -59,7 +59,7 @@ def test_every_field_is_read() -> None:
             LabelSelector({"team": "a"}, (LabelSelectorRequirement("tier", "NotIn", ("prod",)),)),
             "p",
         ),
-        Gates(0.1, 1, 2, 0.05, 3.0, 1.5, 0.1, max_moved_of_class=0.1),
+        Gates(0.1, 1, 2, 0.05, 3.0, 1.5, max_moved_of_class=0.1),
     )
 
 
@@ -202,7 +202,6 @@ def test_all_problems_are_reported_together() -> None:
         ("", "maxMoved: 1%", "`rollout.shadow`"),
         ("", "latency: 2", "`rollout.shadow` or `rollout.canary`"),
         ("canary: {}, ", "maxMoved: 1%", "`rollout.shadow`"),
-        ("canary: {}, ", "fragmentation: 1%", "`rollout.shadow`"),
         ("shadow: {}, ", "timeToBind: 2", "`rollout.canary`"),
     ],
 )

@@ -49,7 +49,7 @@ class Bench(World):
         self.comparing = LiveComparing(
             self.kernel,
             self._report,
-            Shadow(build_bundle, lambda bundle: InProcessEvaluator(bundle.program)),
+            Shadow(lambda bundle: InProcessEvaluator(bundle.program)),
             lambda _: None,
             self.clock,
             lambda _uid: were_failing,

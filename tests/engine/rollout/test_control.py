@@ -62,7 +62,7 @@ def test_only_the_revision_that_is_named_is_promoted() -> None:
     [
         (
             {"moed": "paused"},
-            "want only the keys mode, promote, abort, shadow, got `moed`\nhint: did you",
+            "want only the keys mode, promote, abort, got `moed`\nhint: did you",
         ),
         ({"promote": "yes"}, "key `promote`: want a revision of 12 hexadecimal digits"),
         ({"abort": "3F2A9C41D07B"}, "key `abort`: want a revision of 12 hexadecimal digits"),

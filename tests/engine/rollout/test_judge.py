@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
 from engine.rollout.canary_counts import ArmCounter
 from engine.rollout.judge import (
@@ -20,20 +21,20 @@ from engine.rollout.judge import (
     judge_canary,
     judge_shadow,
 )
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, ArmMeasures, ShadowMeasures
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.readings import Progress, SomeClass
 from engine.rollout.verdict import GateResult, Verdict
 
 STAGE = ShadowStage(timedelta(seconds=60), compared=500)
 STEP = CanaryStep(0.05, timedelta(seconds=60), decisions=50)
-GATES = Gates(fragmentation=0.05)
+GATES = Gates()
 MS = 0.001
 
 
 def _shadow(compared: int = 500, **fields: Any) -> ShadowMeasures:
     """What a candidate that is as good gives, but for *fields*."""
     times = _times(compared, MS) | _times(compared, MS, "_before") | {"timed": compared}
-    known: dict[str, Any] = {"decided": compared, "compared": compared, "fragmentation": 0.0}
+    known: dict[str, Any] = {"decided": compared, "compared": compared}
     known |= {"placed": compared, "placed_by_class": {"no owner": compared}}
     return ShadowMeasures(**(known | times | fields))
 
@@ -108,12 +109,6 @@ def test_a_candidate_that_decides_alike_passes() -> None:
             id="too few timed",
         ),
         pytest.param(
-            _shadow(fragmentation=None),
-            600.0,
-            "fragmentation: not measured, want at most 5%",
-            id="not measured",
-        ),
-        pytest.param(
             _shadow(40, counts={MOVED: 12}, decided=40),
             600.0,
             "compared: 40 of 500; maxMoved: 30% (12 of 40 compared decisions), want at most 25% "
@@ -180,13 +175,6 @@ def test_at_the_end_a_share_counts_as_it_is() -> None:
     assert _of_shadow(moved, 59.0).outcome == "inconclusive"
     assert _of_shadow(moved, 60.0).outcome == "fail"
     assert _of_shadow(_shadow(500, counts={MOVED: 125}), 60.0).outcome == "pass"
-
-
-def test_fragmentation_counts_at_the_end_if_it_is_watched() -> None:
-    worse = _shadow(fragmentation=0.06)
-    assert _of_shadow(worse, 59.0).outcome == "inconclusive"
-    assert _of_shadow(worse).why == "fragmentation: 6%, want at most 5%"
-    assert _of_shadow(worse, gates=Gates()).outcome == "pass"
 
 
 def test_a_slowdown_of_less_than_a_millisecond_passes() -> None:

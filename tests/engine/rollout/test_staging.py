@@ -19,7 +19,7 @@ from engine.rollout.last_good import LastGood
 from engine.rollout.measures import FIT_NOWHERE, ArmMeasures, Loss, Losses, ShadowMeasures
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
-from engine.rollout.trial import CandidateStages, LoadedRevision, MakeEvaluator, Revision
+from engine.rollout.trial import CandidateStages, LoadedRevision, MakeEvaluator
 from engine.telemetry.metrics import Metrics
 from tests.engine.rollout.test_taking_over import Kept, Source, World, revision_of
 from tests.waiting import eventually, no_time
@@ -86,12 +86,6 @@ class FakeComparing:
             seconds=compared * 0.001,
             seconds_before=compared * 0.001,
         )
-
-    def begin_standing(
-        self, full: Revision, base: LoadedRevision, _stage: object
-    ) -> Callable[[], ShadowMeasures]:
-        self.calls.append(f"standing {full.bundle.revision} {base.bundle.revision}")
-        return self._shadow
 
     def begin_canary(
         self,

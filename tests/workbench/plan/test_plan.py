@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from engine.files.cluster_file import Cluster
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from workbench.plan.plan import (
     NEWLY_GATED,
     NEWLY_UNGATED,

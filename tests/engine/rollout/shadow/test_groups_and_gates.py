@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.rollout.measures import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.small_world import member
 from tests.engine.rollout.shadow.watched import WatchedWorld

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import structlog
 
+from engine.comparing.difference import FAILED
 from engine.core.caching.cache import Cache
 from engine.core.queueing.nominator import Nominator
-from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator, PolicyFailure
-from engine.rollout.measures import FAILED
 from engine.rollout.mirror import Mirror
 from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
@@ -186,7 +186,7 @@ def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
         evaluator.close = lambda: closed.append(bundle.revision)  # type: ignore[method-assign]
         return evaluator
 
-    shadow = Shadow(build_bundle, make)
+    shadow = Shadow(make)
     world = WatchedWorld(FILES, with_text(SAME), shadow)
     world.live(1, 60)
     assert started.acquire(timeout=30.0)

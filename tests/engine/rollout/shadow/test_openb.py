@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from engine.rollout.measures import MOVED
+from engine.comparing.difference import MOVED
 from tests.engine.rollout.shadow.openb import BASE, ODD_TASTE, decided, rephrased
 from tests.engine.rollout.shadow.watched import WatchedWorld
 
@@ -45,8 +45,9 @@ def test_a_text_that_differs_for_one_pod_makes_exactly_that_difference(decisions
     assert got.counts == {MOVED: 1}, got
     assert (got.compared, got.skipped) == (got.decided, {})
     (example,) = got.examples
-    assert (example.pod, example.cause, example.place) == (
+    assert (example.pod, example.policy, example.hook, example.place) == (
         f"openb/pod-{decisions - 300}",
         "taste",
-        "taste.star:13",
+        "score",
+        "taste.star:11",
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.shadow.comparer import TIMED_FIRST
@@ -59,7 +59,7 @@ def timed(
         return Slow(bundle, time, slow if is_slow else "no app")
 
     clocks = Clocks(worked=lambda: 0.0, passed=time.read)
-    shadow = Shadow(build_bundle, make, make_worker=InStep, clocks=clocks)
+    shadow = Shadow(make, make_worker=InStep, clocks=clocks)
     world = WatchedWorld(FILES, SLOWER, shadow)
     for number in range(5):
         world.add_node(make_node(f"n{number}", cpu=1_000, labels={"number": str(number)}))

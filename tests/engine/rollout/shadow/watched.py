@@ -79,7 +79,7 @@ def in_process(bundle: Bundle) -> Evaluator:
 def shadow_in_step(
     make: Callable[[Bundle], Evaluator] = in_process, make_worker: MakeWorker = InStep
 ) -> Shadow:
-    return Shadow(build_bundle, make, make_worker=make_worker)
+    return Shadow(make, make_worker=make_worker)
 
 
 class WatchedKernel(Kernel):

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from engine.comparing.difference import Difference
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
-from engine.rollout.measures import Example, ShadowMeasures
+from engine.rollout.measures import ShadowMeasures
 from engine.rollout.status import RolloutStatus, StageStatus
 from engine.rollout.verdict import Verdict
 from engine.surfaces.live.answers import Leader, RolloutPage
@@ -136,8 +137,8 @@ def shadow() -> ShadowMeasures:
         by_namespace={"shop": 2, "secret": 1},
         by_class={"secret/Job/report": 1, "shop/Pod/a": 1, "others": 1},
         examples=[
-            Example("moved", "shop/a", "n1", "n2"),
-            Example("moved", "secret/report-1", "n1", "n2"),
+            Difference("moved", "shop/a", "n1", "n2"),
+            Difference("moved", "secret/report-1", "n1", "n2"),
         ],
     )
 

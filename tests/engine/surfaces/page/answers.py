@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
+from engine.comparing.difference import Difference
 from engine.explaining.remedies import Remedy
-from engine.rollout.measures import ArmMeasures, Example, ShadowMeasures
+from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.verdict import GateResult
 from engine.rollout.verdict import Verdict as StageVerdict
 from engine.surfaces.live.activity import ActivityPage, ActivitySample
@@ -253,21 +254,23 @@ def rollout(**fields: Any) -> RolloutPage:
         by_namespace={"shop": 40, "batch": 2},
         by_class={"shop/checkout": 40, "batch/report": 2},
         examples=[
-            Example(
+            Difference(
                 "newly_pending",
                 "batch/report-7",
                 "node-2",
                 "0/5 nodes are available: 5 no disk.",
                 "prefer_disk",
+                "filter",
                 "prefer_disk.star:12",
                 {"NodeResourcesFit": 80, "prefer_disk": 500},
             ),
-            Example(
+            Difference(
                 "moved",
                 "shop/checkout-1",
                 "node-2",
                 "node-4",
                 "prefer_disk",
+                "score",
                 "prefer_disk.star:14",
                 {"NodeResourcesFit": 80, "prefer_disk": 500},
                 {"NodeResourcesFit": 60, "prefer_disk": 900},

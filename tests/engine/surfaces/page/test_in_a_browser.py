@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from engine.rollout.measures import Example, ShadowMeasures
+from engine.comparing.difference import Difference
+from engine.rollout.measures import ShadowMeasures
 from engine.rollout.verdict import GateResult
 from engine.rollout.verdict import Verdict as StageVerdict
 from engine.surfaces.live.answers import (
@@ -289,7 +290,7 @@ def _evil_rollout() -> RolloutPage:
             by_policy={EVIL: 1},
             by_namespace={EVIL: 1},
             by_class={EVIL: 1},
-            examples=[Example("moved", f"shop/{EVIL}", EVIL, EVIL, EVIL, EVIL, {EVIL: 1})],
+            examples=[Difference("moved", f"shop/{EVIL}", EVIL, EVIL, EVIL, EVIL, EVIL, {EVIL: 1})],
         ),
     )
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.rollout.measures import Example, ShadowMeasures
+from engine.comparing.difference import Difference
+from engine.rollout.measures import ShadowMeasures
 from engine.rollout.verdict import GateResult
 from engine.surfaces.live.answers import RolloutPage
 from engine.surfaces.page.rendering import render_content
@@ -54,7 +55,7 @@ def test_the_rows_of_a_table_are_limited() -> None:
 
 def test_the_policy_that_differs_most_comes_first_and_a_missing_score_is_none() -> None:
     view = example_view(
-        Example("moved", "a/b", "n1", "n2", "", "", {"x": 5, "y": 100}, {"y": 90, "z": 3})
+        Difference("moved", "a/b", "n1", "n2", "", "", "", {"x": 5, "y": 100}, {"y": 90, "z": 3})
     )
     assert [(row.policy, row.before, row.after) for row in view.scores] == [
         ("y", 100, 90), ("x", 5, None), ("z", None, 3),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine.rollout.attribution import cause_of, changed_files, changed_line, changed_place
+from workbench.plan.attribution import cause_of, changed_files, changed_line, changed_place
 
 BASE = {"a.star": "1", "b.star": "1", "c.star": "1", "profile.yaml": "1"}
 
