@@ -337,15 +337,6 @@ class VerdictMemo:
             for (table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
                 self._store(table, missing, answer)
 
-    def fill_missing(self, wants: Sequence[tuple[Table, NodeColumn, list[int]]]) -> None:
-        """Evaluate for the given ids, each once, what is known to be missing; in one round trip."""
-        calls = []
-        for table, column, ids in wants:
-            nodes = Projected(column.number, column.values, array("i", ids))
-            calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
-        for (table, _, ids), answer in zip(wants, self.evaluate(calls), strict=True):
-            self._store(table, np.array(ids, np.intp), answer)
-
     def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
         policy = self._policy_names[table.instance]
         if type(answer) is Packed:

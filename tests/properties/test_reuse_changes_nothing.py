@@ -24,7 +24,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.core.caching import snapshot
 from engine.core.model.pod_group import PodGroupState
 from engine.core.scheduling import (
-    hook_changes,
     node_groups,
     placed_pods,
     pod_class,
@@ -151,8 +150,6 @@ class Bounds:
     """
 
     _CONSTANTS: Final = (
-        (pod_class, "FEW", 1),
-        (hook_changes, "FEW", 1),
         (pod_class, "_ONE_TRIP", 3),
         (node_groups, "_TABLE_SPAN", 4),
         (scoring, "_TABLE_SPAN", 4),

@@ -4,7 +4,6 @@ Owns how far the columns that the hooks look at were followed. Columns log the s
 projection changed; which hooks look at which columns does not change.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,13 +11,8 @@ from engine.core.scheduling.hook_use import HookUse
 from engine.lib.change_log import ChangeLog
 from engine.policy.projections import NodeColumn
 
-#: The mask of a slot that every hook is to look at.
+#: The mask of slots that every hook is to look at.
 EVERY_HOOK: Final = -1
-
-#: Up to this many changed slots a class is updated slot by slot, with more by arrays. Arrays alone
-#: take a quarter more CPU on a mix of classes (openb: 1.04 instead of 0.83 ms per pod), as after a
-#: placement one slot has changed, and some fifty numpy calls cost more than what they replace.
-FEW: Final = 16
 
 
 class HookChanges:
@@ -51,36 +45,24 @@ class HookChanges:
         """Everything that changed so far was looked at."""
         self._versions = [log.end for log in self._logs]
 
-    def touched(self) -> dict[int, int] | None:
-        """By slot that changed in some column, the mask of those columns.
+    def touched(self) -> tuple[list[int], int] | None:
+        """The slots that changed in some column, each once, and the mask of all such columns.
 
-        Many slots all get the mask of all columns that changed: with arrays, they are looked at
-        together.
         None if that is not known any more: any slot may have changed.
         """
-        # What a placement changes, it changes in several columns: most logs are the same.
-        logs: list[tuple[list[int], int]] = []
-        bit = 1
+        # One mask for all slots: a hook that looks at a slot which did not change for it finds the
+        # verdict in its table. What a placement changes, it changes in several columns at once.
+        slots: dict[int, None] = {}
+        mask, bit = 0, 1
         for log, version in zip(self._logs, self._versions, strict=True):
             if log.end != version:
-                slots = log.since(version)
-                if slots is None:
+                changed = log.since(version)
+                if changed is None:
                     return None
-                if logs and logs[-1][0] == slots:
-                    logs[-1] = slots, logs[-1][1] | bit
-                else:
-                    logs.append((slots, bit))
+                slots.update(dict.fromkeys(changed))
+                mask |= bit
             bit <<= 1
-        if not logs:
-            return {}
-        if len(logs) > 1 and any(len(slots) > FEW for slots, _ in logs):
-            every = sum(mask for _, mask in logs)  # no two have a bit in common
-            return dict.fromkeys(itertools.chain.from_iterable([slots for slots, _ in logs]), every)
-        touched = dict.fromkeys(*logs[0])
-        for slots, mask in logs[1:]:
-            for slot in dict.fromkeys(slots):
-                touched[slot] = touched.get(slot, 0) | mask
-        return touched
+        return list(slots), mask
 
     def hooks(self, mask: int) -> tuple[list[int], list[int]]:
         """The filters and the scores that look at some column of *mask*."""

@@ -26,9 +26,7 @@ Hooks over counters are not kept here: a pod placed in one domain changes their 
 They are `counted`'s.
 """
 
-import functools
-import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,7 +37,7 @@ from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.profile import EnabledPolicy
 from engine.core.model.pod import Pod
 from engine.core.scheduling.counted import CountedHook
-from engine.core.scheduling.hook_changes import EVERY_HOOK, FEW, HookChanges
+from engine.core.scheduling.hook_changes import EVERY_HOOK, HookChanges
 from engine.core.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_beyond
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.nominations import NominatedVerdicts
@@ -51,8 +49,6 @@ from engine.policy.verdicts import (
     FITS,
     SCORE_FAILED,
     SCORE_NONE,
-    SCORE_UNKNOWN,
-    UNKNOWN,
     Table,
     VerdictMemo,
 )
@@ -153,16 +149,10 @@ class PodClass:
         if touched is None:
             slots, gone = self._looked_through(snapshot, nodes)
             self.changes.begin(self.filters, self.scores)
-            if len(slots) > FEW:
-                self._many(slots, EVERY_HOOK, gone, memo, normalizer)
-            elif len(slots) or gone:
-                self._few(dict.fromkeys(slots.tolist(), EVERY_HOOK), gone, memo, normalizer)
-        elif len(touched) > FEW:
-            slots = np.fromiter(touched, np.int64, len(touched))
-            mask = functools.reduce(operator.or_, touched.values())
-            self._many(slots, mask, (), memo, normalizer)
-        elif touched:
-            self._few(touched, (), memo, normalizer)
+            if len(slots) or gone:
+                self._look_at(slots, EVERY_HOOK, gone, memo, normalizer)
+        elif len(touched[0]):
+            self._look_at(*touched, (), memo, normalizer)
         self.changes.catch_up()
         self.history = snapshot.history
         self.generation = snapshot.generation
@@ -190,10 +180,8 @@ class PodClass:
         self.changes.begin(self.filters, self.scores)
         differing = set().union(*(c.own_slots() for c in (*self.wanted, *sibling.wanted)))
         slots = sorted(slot for slot in differing if self.codes.item(slot) != ABSENT)
-        if len(slots) > FEW:
-            self._many(np.array(slots), EVERY_HOOK, (), memo, normalizer)
-        elif slots:
-            self._few(dict.fromkeys(slots, EVERY_HOOK), (), memo, normalizer)
+        if slots:
+            self._look_at(np.array(slots), EVERY_HOOK, (), memo, normalizer)
         self.changes.catch_up()
         self.history, self.membership = sibling.history, sibling.membership
         self.generation, self.image_generation = sibling.generation, sibling.image_generation
@@ -205,8 +193,10 @@ class PodClass:
 
     # --- which slots, which hooks -------------------------------------------------------------
 
-    def _touched(self, snapshot: Snapshot, nodes: NodeColumns) -> dict[int, int] | None:
-        """By slot that some hook sees differently than before, the mask of the changed columns.
+    def _touched(
+        self, snapshot: Snapshot, nodes: NodeColumns
+    ) -> tuple[NDArray[np.int64], int] | None:
+        """The slots that some hook sees differently than before, and the mask of such columns.
 
         None if the columns alone do not say: nodes came or went, failures are to be
         asked again, or too much happened.
@@ -220,9 +210,12 @@ class PodClass:
         ):
             return None
         touched = self.changes.touched()
-        if touched and self.pre.subset is not None:
-            return {s: bits for s, bits in touched.items() if self.codes.item(s) != ABSENT}
-        return touched
+        if touched is None:
+            return None
+        slots = np.array(touched[0], np.int64)
+        if self.pre.subset is not None:
+            slots = slots[self.codes[slots] != ABSENT]
+        return slots, touched[1]
 
     def _looked_through(
         self, snapshot: Snapshot, nodes: NodeColumns
@@ -287,122 +280,9 @@ class PodClass:
                 gone.append(slot)
         return members, gone
 
-    # --- a few slots -----------------------------------------------------------------------
+    # --- looking at slots ------------------------------------------------------------------
 
-    def _few(
-        self,
-        touched: Mapping[int, int],
-        gone: Sequence[int],
-        memo: VerdictMemo,
-        normalizer: Normalizer,
-    ) -> None:
-        """Look at a few slots in plain Python; by slot, *touched* has the changed columns.
-
-        After a placement one node has a new projection for several hooks; one trip for all of
-        them beats one for each.
-        """
-        moved = [False] * len(self.vectors)
-        for slot in gone:
-            self.codes[slot] = ABSENT
-            self._leave(slot, moved)
-        tables = self._current_tables(memo)
-        # 1. Ask what is not known; of nodes that were rejected, what filters say.
-        wants: dict[int, list[int]] = {}
-        todo = []
-        for slot, mask in touched.items():
-            before = self.codes.item(slot)
-            filters, scores = self.changes.hooks(mask if before == FITS else EVERY_HOOK)
-            todo.append((slot, before, filters, scores))
-            self._want(filters if before > FITS else (*filters, *scores), slot, wants)
-        self._ask(wants, memo)
-        # 2. The first filter that rejects. The others fit as before.
-        fitting = []
-        for slot, before, filters, scores in todo:
-            code = FITS
-            for place in filters:
-                table = tables[place]
-                projection = self.changes.column_of[place].ids.item(slot)
-                code = table.codes.item(projection)
-                if code != FITS:
-                    if code == FAILED:
-                        self.filter_failures[slot] = table.failures[projection]
-                    break
-            if code != before:
-                self.codes[slot] = code
-            if code == FITS:
-                fitting.append((slot, before == FITS, scores))
-                if before > FITS:
-                    self._want(scores, slot, wants)
-            elif before == FITS:
-                self._leave(slot, moved)
-        self._ask(wants, memo)
-        # 3. The scores of nodes that fit.
-        for slot, was_feasible, scores in fitting:
-            if not was_feasible:
-                self.totals[slot] = 0
-            for place in scores:
-                self._set_score(place, slot, was_feasible, moved)
-        for vector, has_moved in zip(self.vectors, moved, strict=True):
-            if has_moved:
-                self._renormalize(vector, normalizer)
-        for table in tables:
-            if table.failures:
-                memo.forget_transient(table)
-
-    def _want(self, places: Collection[int], slot: int, wants: dict[int, list[int]]) -> None:
-        """Note the node's projection for the hooks at *places* whose answer is not known."""
-        for place in places:
-            table = self.tables[place]
-            projection = self.changes.column_of[place].ids.item(slot)
-            if table.codes.item(projection) == (SCORE_UNKNOWN if table.is_score else UNKNOWN):
-                wants.setdefault(place, []).append(projection)
-
-    def _ask(self, wants: dict[int, list[int]], memo: VerdictMemo) -> None:
-        """Ask what is wanted in one round trip, and want nothing any more."""
-        if wants:
-            memo.fill_missing(
-                [
-                    (self.tables[place], self.changes.column_of[place], list(dict.fromkeys(ids)))
-                    for place, ids in wants.items()
-                ]
-            )
-            wants.clear()
-
-    def _set_score(self, place: int, slot: int, was_feasible: bool, moved: list[bool]) -> None:
-        k = place - len(self.filters)
-        vector, table = self.vectors[k], self.tables[place]
-        projection = vector.use.column.ids.item(slot)
-        value = table.codes.item(projection)
-        if value == SCORE_FAILED:
-            vector.failures[slot] = table.failures[projection]
-            value = SCORE_NONE
-        if was_feasible and vector.raw.item(slot) == value:
-            return
-        vector.raw[slot] = value
-        if not vector.use.normalizes:
-            counts = 0 if value == SCORE_NONE else value
-        elif vector.constant is not None and vector.constant[0] == value:
-            counts = vector.constant[1]
-        else:
-            moved[k] = True
-            return
-        before = vector.normal.item(slot) if was_feasible else 0
-        self.totals[slot] += (counts - before) * vector.use.enabled.weight
-        vector.normal[slot] = counts
-
-    def _leave(self, slot: int, moved: list[bool]) -> None:
-        """The node of *slot* is not feasible any more."""
-        if self.totals[slot] == INFEASIBLE:
-            return
-        self.totals[slot] = INFEASIBLE
-        for k, vector in enumerate(self.vectors):
-            vector.raw[slot] = SCORE_NONE
-            vector.normal[slot] = 0
-            moved[k] |= vector.use.normalizes and vector.constant is None
-
-    # --- many slots ------------------------------------------------------------------------
-
-    def _many(
+    def _look_at(
         self,
         slots: NDArray[np.int64],
         mask: int,
@@ -410,7 +290,7 @@ class PodClass:
         memo: VerdictMemo,
         normalizer: Normalizer,
     ) -> None:
-        """As `_few` with arrays: the hooks that *mask* is about look at all of *slots*."""
+        """Have the hooks that *mask* is about look at all of *slots*; *gone* have no node now."""
         tables = self._current_tables(memo)
         before = self.codes[slots]
         kept, others = slots[before == FITS], slots[before != FITS]
