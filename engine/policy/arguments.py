@@ -19,7 +19,22 @@ from engine.core.model.resources import is_qualified_name
 from engine.core.model.selectors import field_requirement_problem, requirement_problem
 from engine.language.syntax import parse, walk
 from engine.policy.config import API_VERSION
-from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean
+from engine.policy.documents import (
+    MOST_INT32,
+    Entry,
+    Field,
+    Object,
+    Reader,
+    Table,
+    camel_case,
+    checked,
+    choice,
+    did_you_mean,
+    integer,
+    listed,
+    record,
+)
+from engine.policy.rollout_config import REQUIREMENT
 from engine.policy.shipped import snake_case
 from engine.policy.term_views import node_affinity_view
 
@@ -143,10 +158,10 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
         elif given is None:
             continue  # null: the default
         elif reader is not None:
-            shown, value, type_text = reader(given)
-            found.given[stem], found.shown[stem] = value, shown
-            if type_text:
-                found.types[stem] = type_text
+            found.given[stem] = found.shown[stem] = value = reader(given)
+            if stem in _VIEWS and value is not None:
+                found.types[stem], view = _VIEWS[stem]
+                found.given[stem] = view(value)
         else:
             value = given.plain()
             if _has_type_of(value, declared[stem]):
@@ -159,8 +174,7 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
 
 def _in_case_of(given: str, argument: str) -> str:
     """The name *argument* as a configuration has it: in camelCase, unless *given* is not."""
-    first, *rest = argument.split("_")
-    camel = first + "".join(part.capitalize() for part in rest)
+    camel = camel_case(argument)
     return argument if "_" in given or snake_case(camel) != argument else camel
 
 
@@ -175,7 +189,7 @@ def runtime_arguments(plugin: str, field: Field | None) -> dict[str, Any]:
     for name, reader in schema.items():
         given = members.get(name)
         if given is not None:
-            values[snake_case(name)] = reader(given)[0]
+            values[snake_case(name)] = reader(given)
     members.finish()
     _check_together(plugin, field, values)
     return values
@@ -217,58 +231,46 @@ def _word(default: Any) -> str:
 
 # --- kube-scheduler's schemas ----------------------------------------------------------------
 
-# What a reader gives: the value as the manifest has it, as the policy gets it, and the type text
-# of the latter if it is a record.
-Read = tuple[Any, Any, str]
-Reader = Callable[[Field], Read]
+_STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+_NODE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+_CPU_AND_MEMORY: Final = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
 
 
-def _same(value: Any) -> Read:
-    return value, value, ""
-
-
-def _names(field: Field, what: str) -> list[str]:
-    """A list of names such as label keys and resources have."""
-    items = field.items()
-    names = [item.text() for item in items]
-    for item, name in zip(items, names, strict=True):
-        _want_name(item, name, what)
-    return names
-
-
-def _want_name(field: Field, name: str, what: str) -> None:
+def _want_name(found: Field, name: str, what: str) -> None:
     if not is_qualified_name(name):
-        field.refuse(f"want {what}")
+        found.refuse(f"want {what}")
 
 
-def _ignored_resources(field: Field) -> Read:
-    return _same(_names(field, "the name of a resource"))
+def _names(what: str) -> Callable[[Field], list[str]]:
+    """Reads a list of names such as label keys and resources have."""
+
+    def read(found: Field) -> list[str]:
+        names = [(item, item.text()) for item in found.items()]
+        for item, name in names:
+            _want_name(item, name, what)
+        return [name for _, name in names]
+
+    return read
 
 
-def _ignored_groups(field: Field) -> Read:
-    groups = _names(field, "what the names of resources have before their `/`")
-    for item, group in zip(field.items(), groups, strict=True):
+def _ignored_groups(found: Field) -> list[str]:
+    groups = _names("what the names of resources have before their `/`")(found)
+    for item, group in zip(found.items(), groups, strict=True):
         if "/" in group:
             item.wrong("resource group name can't contain '/'")
-    return _same(groups)
+    return groups
 
 
-def _integer(low: int, high: int | None = None) -> Reader:
-    return lambda field: _same(field.integer(low, high) or 0)
-
-
-def _boolean(field: Field) -> Read:
-    return _same(bool(field.boolean()))
+def _or(read: Reader, default: Any) -> Reader:
+    """Reads with *read*; the default takes the place of what is empty or wrong."""
+    return lambda found: read(found) or default
 
 
 def _duration(least: timedelta) -> Reader:
-    def read(field: Field) -> Read:
-        found = field.duration()
-        if found is not None and found < least:
-            field.refuse(f"want a duration of at least {least.total_seconds():.0f}s")
-        return _same((found or least).total_seconds())
-
-    return read
+    want = f"want a duration of at least {least.total_seconds():.0f}s"
+    read = checked(Field.duration, lambda time: time >= least, want=want)
+    return lambda found: (read(found) or least).total_seconds()
 
 
 def _want_choice(owner: Field, name: str, found: str, values: Sequence[str], before: int) -> None:
@@ -278,165 +280,173 @@ def _want_choice(owner: Field, name: str, found: str, values: Sequence[str], bef
         owner.wrong(f"{name}: required value", f"want one of {known}")
 
 
-_STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
-_CPU_AND_MEMORY: Final = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+_RESOURCE: Final[Table] = {"name": Entry(Field.text), "weight": Entry(Field.integer)}
 
 
-def _resources(field: Field | None, most: int) -> list[dict[str, Any]]:
-    resources = []
-    for item in [] if field is None else field.items():
-        members = item.object()
-        name = members.text("name")
-        if not name:
-            item.wrong("name: required value")
-        weight = 1
-        if found := members.get("weight"):
-            value = found.integer()
+def _resources(most: int, *, are_unique: bool = False) -> Callable[[Field], list[dict[str, Any]]]:
+    """Reads resources with weights up to *most*."""
+
+    def read(found: Field) -> list[dict[str, Any]]:
+        resources: list[dict[str, Any]] = []
+        for item in found.items():
+            members = item.object()
+            values = members.values(_RESOURCE)
+            name, weight = values.get("name", ""), values.get("weight")
+            if not name:
+                item.wrong("name: required value")
+            if weight is not None and not 0 <= weight <= most:
+                message = f"resource weight of {name} not in valid range [1-{most}]"
+                members["weight"].wrong(message)
+            if are_unique and any(name == one["name"] for one in resources):
+                item.wrong(f'name: duplicate value "{name}"')
             # Zero counts as not given, as it does for kube-scheduler.
-            weight = value or 1
-            if value is not None and not 0 <= value <= most:
-                found.wrong(f"resource weight of {name} not in valid range [1-{most}]")
-        members.finish()
-        resources.append({"name": name, "weight": weight})
-    return resources or [dict(resource) for resource in _CPU_AND_MEMORY]
+            resources.append({"name": name, "weight": weight or 1})
+        return resources or [dict(resource) for resource in _CPU_AND_MEMORY]
+
+    return read
 
 
-def _balanced(field: Field) -> Read:
-    resources = _resources(field, 1)
-    names = [resource["name"] for resource in resources]
-    for index, item in enumerate(field.items()):
-        if names[index] in names[:index]:
-            item.wrong(f'name: duplicate value "{names[index]}"')
-    return _same(resources)
+_POINT: Final[Table] = {"utilization": Entry(integer(0, 100)), "score": Entry(integer(0, 10))}
 
 
-def _shape(field: Field | None, owner: Field, most_score: int) -> list[dict[str, int]]:
+def _shape(found: Field) -> list[dict[str, int]]:
     points: list[dict[str, int]] = []
-    items = [] if field is None else field.items()
-    if not items:
-        (field or owner).wrong("at least one point must be specified")
-    for item in items:
-        members = item.object()
-        utilization = members.integer("utilization", 0, 0, 100)
-        score = members.integer("score", 0, 0, most_score)
-        members.finish()
-        if points and utilization <= points[-1]["utilization"]:
+    for item in found.items():
+        points.append({"utilization": 0, "score": 0, **item.object().values(_POINT)})
+        if len(points) > 1 and points[-1]["utilization"] <= points[-2]["utilization"]:
             item.wrong("utilization values must be sorted in increasing order")
-        points.append({"utilization": utilization, "score": score})
+    if not points:
+        found.wrong("at least one point must be specified")
     return points
 
 
-def _strategy(field: Field) -> Read:
-    before = len(field.report.problems)
-    members = field.object()
-    kind = members.choice("type", _STRATEGIES, "")
-    strategy: dict[str, Any] = {
-        "type": kind,
-        "resources": _resources(members.get("resources"), 100),
-    }
-    ratio = members.get("requestedToCapacityRatio")
-    if ratio is not None:
-        inner = ratio.object()
-        shape = _shape(inner.get("shape"), ratio, 10)
-        inner.finish()
-        strategy["requestedToCapacityRatio"] = {"shape": shape}
-        if kind in ("LeastAllocated", "MostAllocated"):
-            ratio.wrong(f"is for `RequestedToCapacityRatio` alone, and the type is `{kind}`")
-    elif kind == "RequestedToCapacityRatio":
-        field.wrong("requestedToCapacityRatio: required value for this type")
-    members.finish()
-    _want_choice(field, "type", kind, _STRATEGIES, before)
-    return _same(strategy)
+def _check_ratio(made: Mapping[str, Any], members: Object) -> None:
+    if members.get("shape") is None:
+        members.owner.wrong("at least one point must be specified")
 
 
-_NODE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_STRATEGY: Final[Table] = {
+    "type": Entry(choice(*_STRATEGIES)),
+    "resources": Entry(_resources(100)),
+    "requestedToCapacityRatio": Entry(record(dict, {"shape": Entry(_shape)}, _check_ratio)),
+}
 
 
-def _node_requirements(
-    items: list[Field], problem_of: Callable[[api.NodeSelectorRequirement], str | None]
-) -> None:
-    for item in items:
-        before = len(item.report.problems)
-        members = item.object()
-        if not (key := members.text("key")):
-            item.wrong("key: required value")
-        operator = members.choice("operator", _NODE_OPERATORS, "")
-        requirement = api.NodeSelectorRequirement(key, operator, tuple(members.texts("values")))
-        members.finish()
-        _want_choice(item, "operator", operator, _NODE_OPERATORS, before)
-        problem = problem_of(requirement)
-        if problem is not None and before == len(item.report.problems):
-            item.wrong(problem)
+def _strategy(found: Field) -> dict[str, Any]:
+    before = len(found.report.problems)
+    members = found.object()
+    values = members.values(_STRATEGY)
+    kind, ratio = values.setdefault("type", ""), members.get("requestedToCapacityRatio")
+    if ratio is not None and kind in ("LeastAllocated", "MostAllocated"):
+        ratio.wrong(f"is for `RequestedToCapacityRatio` alone, and the type is `{kind}`")
+    elif ratio is None and kind == "RequestedToCapacityRatio":
+        found.wrong("requestedToCapacityRatio: required value for this type")
+    _want_choice(found, "type", kind, _STRATEGIES, before)
+    values.setdefault("resources", [dict(resource) for resource in _CPU_AND_MEMORY])
+    return {name: values[name] for name in _STRATEGY if name in values}
 
 
-def _node_terms(field: Field) -> None:
-    members = field.object()
-    _node_requirements(members.items("matchExpressions"), requirement_problem)
-    _node_requirements(members.items("matchFields"), field_requirement_problem)
-    members.finish()
+_NODE_REQUIREMENT: Final[Table] = {**REQUIREMENT, "operator": Entry(choice(*_NODE_OPERATORS))}
 
 
-def _node_affinity(field: Field) -> Read:
-    members = field.object()
-    required = members.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is not None:
-        inner = required.object()
-        terms = inner.items("nodeSelectorTerms")
-        if not terms:
-            required.wrong("nodeSelectorTerms: must have at least one node selector term")
-        for term in terms:
-            _node_terms(term)
-        inner.finish()
-    for item in members.items("preferredDuringSchedulingIgnoredDuringExecution"):
-        inner = item.object()
-        inner.integer("weight", 1, 1, 100)
-        preference = inner.get("preference")
-        if preference is None:
-            item.wrong("preference: required value")
-        else:
-            _node_terms(preference)
-        inner.finish()
-    members.finish()
-    before = len(field.report.problems)
-    manifest = field.plain()
-    if before != len(field.report.problems) or not isinstance(manifest, dict):
-        return _same(None)
+def _requirements(problem_of: Callable[[api.NodeSelectorRequirement], str | None]) -> Reader:
+    def read(found: Field) -> bool:
+        before = len(found.report.problems)
+        values = found.object().values(_NODE_REQUIREMENT)
+        if not values.get("key"):
+            found.wrong("key: required value")
+        _want_choice(found, "operator", values.get("operator", ""), _NODE_OPERATORS, before)
+        problem = problem_of(api.NodeSelectorRequirement(**values))
+        if problem is not None and before == len(found.report.problems):
+            found.wrong(problem)
+        return True
+
+    return listed(read)
+
+
+def _check_required(made: Mapping[str, Any], members: Object) -> None:
+    if not made.get("nodeSelectorTerms"):
+        members.owner.wrong("nodeSelectorTerms: must have at least one node selector term")
+
+
+def _check_preferred(made: Mapping[str, Any], members: Object) -> None:
+    if members.get("preference") is None:
+        members.owner.wrong("preference: required value")
+
+
+_NODE_TERM: Final[Reader] = record(
+    dict,
+    {
+        "matchExpressions": Entry(_requirements(requirement_problem)),
+        "matchFields": Entry(_requirements(field_requirement_problem)),
+    },
+)
+_REQUIRED: Final[Table] = {"nodeSelectorTerms": Entry(listed(_NODE_TERM))}
+_PREFERRED: Final[Table] = {"weight": Entry(integer(1, 100)), "preference": Entry(_NODE_TERM)}
+_NODE_AFFINITY: Final[Table] = {
+    "requiredDuringSchedulingIgnoredDuringExecution": Entry(
+        record(dict, _REQUIRED, _check_required)
+    ),
+    "preferredDuringSchedulingIgnoredDuringExecution": Entry(
+        listed(record(dict, _PREFERRED, _check_preferred))
+    ),
+}
+
+
+def _node_affinity(found: Field) -> Any:
+    found.object().values(_NODE_AFFINITY)
+    before = len(found.report.problems)
+    manifest = found.plain()
+    if before != len(found.report.problems) or not isinstance(manifest, dict):
+        return None
     try:
-        view = node_affinity_view(api.from_plain(api.NodeAffinity, manifest))
+        api.from_plain(api.NodeAffinity, manifest)
     except msgspec.ValidationError:
-        return _same(None)  # reported above: a value of a wrong type
-    return manifest, view, "NodeAffinity?"
+        return None  # reported above: a value of a wrong type
+    return manifest
 
 
-_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+def _node_affinity_view(manifest: Any) -> Any:
+    return node_affinity_view(api.from_plain(api.NodeAffinity, manifest))
 
 
-def _spread_constraints(field: Field) -> Read:
+#: Arguments that a policy gets as a record: its type, and how it is made of the manifest.
+_VIEWS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "added_affinity": ("NodeAffinity?", _node_affinity_view)
+}
+_CONSTRAINT: Final[Table] = {
+    "maxSkew": Entry(integer(1, MOST_INT32)),
+    "topologyKey": Entry(Field.text),
+    "whenUnsatisfiable": Entry(choice(*_ACTIONS)),
+    "labelSelector": Entry(lambda found: found),
+    "minDomains": Entry(integer(1, MOST_INT32)),
+    "nodeAffinityPolicy": Entry(choice("Honor", "Ignore")),
+    "nodeTaintsPolicy": Entry(choice("Honor", "Ignore")),
+    "matchLabelKeys": Entry(listed(Field.text)),
+}
+
+
+def _spread_constraints(found: Field) -> Any:
     seen: set[tuple[str, str]] = set()
-    for item in field.items():
+    for item in found.items():
         before = len(item.report.problems)
         members = item.object()
+        values = members.values(_CONSTRAINT)
+        key, action = values.get("topologyKey", ""), values.get("whenUnsatisfiable", "")
         if members.get("maxSkew") is None:
             item.wrong("maxSkew: required value")
-        members.integer("maxSkew", 1, 1, MOST_INT32)
-        key = members.text("topologyKey")
         if not key:
             item.wrong("topologyKey: can not be empty")
         else:
             _want_name(members["topologyKey"], key, "the key of a label")
-        action = members.choice("whenUnsatisfiable", _ACTIONS, "")
         if (key, action) in seen:
             item.wrong(f"a second constraint for `{key}` with `{action}`")
         seen.add((key, action))
-        if selector := members.get("labelSelector"):
-            selector.wrong("constraint must not define a selector, as they deduced for each pod")
-        members.integer("minDomains", 1, 1, MOST_INT32)
-        members.choice("nodeAffinityPolicy", ("Honor", "Ignore"), "")
-        members.choice("nodeTaintsPolicy", ("Honor", "Ignore"), "")
-        members.texts("matchLabelKeys")
-        members.finish()
+        if "labelSelector" in values:
+            message = "constraint must not define a selector, as they deduced for each pod"
+            members["labelSelector"].wrong(message)
         _want_choice(item, "whenUnsatisfiable", action, _ACTIONS, before)
-    return _same(field.plain())
+    return found.plain()
 
 
 #: The default shape of VolumeBinding: the node with the most free storage is the best one.
@@ -445,34 +455,32 @@ EMPTIEST_FIRST: Final[Sequence[Mapping[str, int]]] = (
     {"utilization": 100, "score": 0},
 )
 
-
-def _scoring_by_capacity(field: Field) -> Read:
-    # An empty one counts as not given, as it does for kube-scheduler.
-    return _same(_shape(field, field, 10) if field.items() else list(EMPTIEST_FIRST))
-
-
+# By the name that a configuration uses. What is empty counts as not given for kube-scheduler where
+# a default follows `or`.
 KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
     "DefaultPreemption": {
-        "minCandidateNodesPercentage": _integer(0, 100),
-        "minCandidateNodesAbsolute": _integer(0, MOST_INT32),
+        "minCandidateNodesPercentage": _or(integer(0, 100), 0),
+        "minCandidateNodesAbsolute": _or(integer(0, MOST_INT32), 0),
     },
     "InterPodAffinity": {
-        "hardPodAffinityWeight": _integer(0, 100),
-        "ignorePreferredTermsOfExistingPods": _boolean,
+        "hardPodAffinityWeight": _or(integer(0, 100), 0),
+        "ignorePreferredTermsOfExistingPods": _or(Field.boolean, False),
     },
     "NodeAffinity": {"addedAffinity": _node_affinity},
     "NodeResourcesFit": {
-        "ignoredResources": _ignored_resources,
+        "ignoredResources": _names("the name of a resource"),
         "ignoredResourceGroups": _ignored_groups,
         "scoringStrategy": _strategy,
     },
-    "NodeResourcesBalancedAllocation": {"resources": _balanced},
+    "NodeResourcesBalancedAllocation": {"resources": _resources(1, are_unique=True)},
     "PodTopologySpread": {
         "defaultConstraints": _spread_constraints,
-        # An empty one counts as not given, as it does for kube-scheduler.
-        "defaultingType": lambda field: _same(field.choice(("System", "List")) or "System"),
+        "defaultingType": _or(choice("System", "List"), "System"),
     },
-    "VolumeBinding": {"bindTimeoutSeconds": _integer(0), "shape": _scoring_by_capacity},
+    "VolumeBinding": {
+        "bindTimeoutSeconds": _or(integer(0), 0),
+        "shape": lambda found: _shape(found) if found.items() else list(EMPTIEST_FIRST),
+    },
     "DynamicResources": {
         "filterTimeout": _duration(timedelta(0)),
         "bindingTimeout": _duration(timedelta(seconds=1)),

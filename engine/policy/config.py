@@ -6,8 +6,8 @@ reported together. What a profile means (which policy runs where) is `profiles`;
 `arguments`.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -20,11 +20,29 @@ from engine.core.model.resources import (
     is_subdomain,
 )
 from engine.language.hooks import PLUGIN_SETS
-from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean, read_documents
+from engine.policy.documents import (
+    MOST_INT32,
+    Entry,
+    Field,
+    Object,
+    Reader,
+    Table,
+    camel_case,
+    checked,
+    choice,
+    did_you_mean,
+    entry,
+    integer,
+    listed,
+    read_documents,
+    record,
+    table_of,
+    unless_empty,
+)
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.extenders import decode_extenders
-from engine.policy.fact_config import FactsConfig, read_facts
-from engine.policy.rollout_config import RolloutConfig, read_rollout
+from engine.policy.extenders import read_extenders
+from engine.policy.fact_config import FactsConfig, check_facts
+from engine.policy.rollout_config import RolloutConfig, check_error_rate, check_rollout
 from engine.policy.sandbox.protocol import MIB, Limits
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -54,6 +72,30 @@ REMOVED_PLUGINS: Final = frozenset(
 )
 
 
+# kube-scheduler takes any name, and the API server none of the events about that profile's pods.
+_WANT_SCHEDULER_NAME: Final = (
+    "want `[prefix/]name`, as the API server does of the reportingController of an event: a name "
+    "of at most 63 letters, digits, `-`, `_` and `.`, the first and the last of them a letter or "
+    "digit"
+)
+# A wait for the next try is up to this many times the period.
+_RETRY_JITTER: Final = 1.2
+
+
+def _int32(least: int, wrong: str) -> Reader:
+    """Reads an int from *least* on, else *wrong*, as far as 32 bits go."""
+    at_least = checked(Field.integer, lambda number: number >= least, wrong=wrong)
+    return checked(at_least, lambda number: number <= MOST_INT32, want=_WANT_INT32)
+
+
+def _removed(name: str) -> str:
+    of = f'version "{API_VERSION}"'
+    return f'"{name}" was invalid in {of} ({KIND} is {of})'
+
+
+# --- KubeSchedulerConfiguration --------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class PluginRef:
     """One entry of a plugin set's `enabled`. Weight 0 means that none is given."""
@@ -63,47 +105,161 @@ class PluginRef:
     place: Field
 
 
+def _plugin_ref(refused: frozenset[str]) -> Callable[[Field], PluginRef | None]:
+    """Reads the name and the weight of a plugin; None after a report about the name."""
+
+    def read(found: Field) -> PluginRef | None:
+        members = found.object()
+        values = members.values(_PLUGIN_REF)
+        name, place = values.get("name", ""), members.place("name")
+        if not name:
+            place.wrong("name: want the name of a plugin")
+        elif name in refused:
+            place.wrong(_removed(name))
+        else:
+            return PluginRef(name, values.get("weight", 0), place)
+        return None
+
+    return read
+
+
+_WEIGHT: Final = checked(integer(1), lambda weight: weight <= MOST_INT32, want=_WANT_INT32)
+_PLUGIN_REF: Final[Table] = {
+    "name": Entry(Field.text),
+    # Zero counts as not given, as it does for kube-scheduler.
+    "weight": Entry(lambda found: 0 if found.shown() == "0" else _WEIGHT(found)),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PluginSet:
     """The plugins that a profile switches on and off at one extension point."""
 
-    enabled: tuple[PluginRef, ...] = ()
-    disabled: tuple[PluginRef, ...] = ()
+    enabled: tuple[PluginRef, ...] = entry(listed(_plugin_ref(REMOVED_PLUGINS)), ())
+    # Disabling a plugin that no longer exists is not a mistake.
+    disabled: tuple[PluginRef, ...] = entry(listed(_plugin_ref(frozenset())), ())
+
+
+def _plugin_config(found: Field) -> dict[str, Field]:
+    configs: dict[str, Field] = {}
+    seen: set[str] = set()
+    for item in found.items():
+        members = item.object()
+        # Kept as a field: what its arguments may be depends on the plugin.
+        values = members.values(_PLUGIN_CONFIG)
+        name, place = values.get("name", ""), members.place("name")
+        if not name:
+            place.wrong("name: want the name of a plugin")
+        elif name in seen:
+            place.wrong(f"repeated config for plugin {name}")
+        elif name in REMOVED_PLUGINS:
+            place.wrong(_removed(name))
+        elif "args" in values:
+            configs[name] = values["args"]
+        seen.add(name)
+    return configs
+
+
+_PLUGIN_CONFIG: Final[Table] = {"name": Entry(Field.text), "args": Entry(lambda found: found)}
+_PERCENTAGE: Final = checked(
+    Field.integer, lambda share: 0 <= share <= 100, wrong="not in valid range [0-100]"
+)
+_PLUGIN_SETS: Final[Table] = {
+    point: Entry(record(PluginSet)) for point in (*PLUGIN_SETS, MULTI_POINT, *PLACEMENT_SETS)
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileConfig:
     """One entry of `profiles`, decoded and not yet merged with the defaults."""
 
-    scheduler_name: str
+    scheduler_name: str = entry(Field.text, "")
     place: Field | None = None
-    percentage_of_nodes_to_score: int | None = None
-    plugins: Mapping[str, PluginSet] = field(default_factory=dict)
-    plugin_config: Mapping[str, Field] = field(default_factory=dict)
+    percentage_of_nodes_to_score: int | None = entry(_PERCENTAGE, None)
+    plugins: Mapping[str, PluginSet] = entry(record(dict, _PLUGIN_SETS), factory=dict)
+    plugin_config: Mapping[str, Field] = entry(_plugin_config, factory=dict)
+
+
+def _profiles(found: Field) -> tuple[ProfileConfig, ...]:
+    profiles: list[ProfileConfig] = []
+    seen: dict[str, str] = {}
+    items = found.items()
+    for item in items:
+        if item.is_null:
+            item.wrong("want an object, got null")
+        members = item.object()
+        profile = ProfileConfig(place=item, **members.values(table_of(ProfileConfig)))
+        name, given = profile.scheduler_name, members.get("schedulerName")
+        if not name and len(items) == 1 and given is None:
+            profile = replace(profile, scheduler_name=DEFAULT_SCHEDULER_NAME)
+        elif not name:
+            item.wrong("schedulerName: required value")
+        elif given is not None and not is_qualified_name(name):
+            given.refuse(_WANT_SCHEDULER_NAME)
+        if name and name in seen and given is not None:
+            given.wrong(f'duplicate value "{name}", given before at {seen[name]}')
+        seen.setdefault(name, f"{item.path}.schedulerName")
+        profiles.append(profile)
+    return tuple(profiles)
+
+
+_PERIOD: Final = unless_empty(Field.duration)
+_TEXT: Final = unless_empty(Field.text)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
     """How replicas agree on which one schedules."""
 
-    leader_elect: bool = True
-    lease_duration: timedelta = timedelta(seconds=15)
-    renew_deadline: timedelta = timedelta(seconds=10)
-    retry_period: timedelta = timedelta(seconds=2)
-    resource_lock: str = "leases"
-    resource_name: str = "kube-scheduler"
-    resource_namespace: str = "kube-system"
+    leader_elect: bool = entry(Field.boolean, True)
+    lease_duration: timedelta = entry(_PERIOD, timedelta(seconds=15))
+    renew_deadline: timedelta = entry(_PERIOD, timedelta(seconds=10))
+    retry_period: timedelta = entry(_PERIOD, timedelta(seconds=2))
+    resource_lock: str = entry(_TEXT, "leases")
+    resource_name: str = entry(_TEXT, "kube-scheduler")
+    resource_namespace: str = entry(_TEXT, "kube-system")
+
+
+def _check_leader_election(made: LeaderElection, members: Object) -> None:
+    if not made.leader_elect:
+        return
+    if not is_subdomain(made.resource_name):
+        members.place("resourceName").refuse(WANT_SUBDOMAIN)
+    if not is_namespace_name(made.resource_namespace):
+        members.place("resourceNamespace").refuse(WANT_NAMESPACE)
+    for name in ("lease_duration", "renew_deadline", "retry_period"):
+        if getattr(made, name) <= timedelta(0):
+            members.place(camel_case(name)).wrong("must be greater than zero")
+    if made.lease_duration <= made.renew_deadline:
+        message = "LeaseDuration must be greater than RenewDeadline"
+        members.place("leaseDuration").wrong(message)
+    if made.renew_deadline <= made.retry_period:
+        members.place("renewDeadline").wrong("RenewDeadline must be greater than RetryPeriod")
+    elif made.renew_deadline <= _RETRY_JITTER * made.retry_period:
+        (members.get("retryPeriod") or members.place("renewDeadline")).wrong(
+            f"RenewDeadline ({made.renew_deadline.total_seconds():g}s) must be greater than "
+            f"{_RETRY_JITTER} times RetryPeriod, got {made.retry_period.total_seconds():g}s"
+        )
+    if made.resource_lock != "leases":
+        members["resourceLock"].wrong('resourceLock value must be "leases"')
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
     """How requests are sent to the API server. `qps` and `burst` bound the requests per second."""
 
-    kubeconfig: str = ""
-    accept_content_types: str = ""
-    content_type: str = "application/vnd.kubernetes.protobuf"
-    qps: float = 50.0
-    burst: int = 100
+    kubeconfig: str = entry(Field.text, "")
+    accept_content_types: str = entry(Field.text, "")
+    content_type: str = entry(Field.text, "application/vnd.kubernetes.protobuf")
+    qps: float = entry(
+        checked(
+            Field.number,
+            lambda rate: abs(rate) <= _MOST_FLOAT32,
+            want=f"want a number of at most {_MOST_FLOAT32:.6g}",
+        ),
+        50.0,
+    )
+    burst: int = entry(_int32(0, "must be non-negative"), 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +268,72 @@ class KubeSchedulerConfiguration:
 
     file: str = ""
     text: str = ""
-    parallelism: int = 16
-    leader_election: LeaderElection = field(default_factory=LeaderElection)
-    client_connection: ClientConnection = field(default_factory=ClientConnection)
-    enable_profiling: bool = True
-    enable_contention_profiling: bool = True
-    percentage_of_nodes_to_score: int = 0
-    pod_initial_backoff_seconds: int = 1
-    pod_max_backoff_seconds: int = 10
-    delay_cache_until_active: bool = False
-    profiles: tuple[ProfileConfig, ...] = ()
-    extenders: tuple[Extender, ...] = ()
+    parallelism: int = entry(_int32(1, "should be an integer value greater than zero"), 16)
+    leader_election: LeaderElection = entry(
+        record(LeaderElection, check=_check_leader_election), factory=LeaderElection
+    )
+    client_connection: ClientConnection = entry(record(ClientConnection), factory=ClientConnection)
+    enable_profiling: bool = entry(Field.boolean, True)
+    enable_contention_profiling: bool = entry(Field.boolean, True)
+    percentage_of_nodes_to_score: int = entry(_PERCENTAGE, 0)
+    pod_initial_backoff_seconds: int = entry(Field.integer, 1)
+    pod_max_backoff_seconds: int = entry(Field.integer, 10)
+    delay_cache_until_active: bool = entry(Field.boolean, False)
+    profiles: tuple[ProfileConfig, ...] = entry(_profiles, ())
+    extenders: tuple[Extender, ...] = entry(read_extenders, ())
+
+
+def _check_configuration(made: KubeSchedulerConfiguration, members: Object) -> None:
+    initial, longest = made.pod_initial_backoff_seconds, made.pod_max_backoff_seconds
+    if initial <= 0:
+        members["podInitialBackoffSeconds"].wrong("must be greater than 0")
+    if longest >= initial:
+        return
+    if given := members.get("podMaxBackoffSeconds"):
+        given.wrong("must be greater than or equal to PodInitialBackoffSeconds")
+    else:
+        want = f"want at most podMaxBackoffSeconds, which is {longest} unless it is given"
+        members["podInitialBackoffSeconds"].refuse(want)
+
+
+# --- PolicyRuntime ---------------------------------------------------------------------------
+
+_DEADLINES: Final = (timedelta(milliseconds=10), timedelta(seconds=60))
+_SUFFIXES: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def _memory(found: Field) -> int | None:
+    text = found.shown().strip('"')
+    suffix = next((s for s in _SUFFIXES if text.endswith(s)), "")
+    digits = text.removesuffix(suffix)
+    low, high = 128 * MIB, 64 << 30
+    if digits.isascii() and digits.isdigit() and len(digits) < 15:
+        amount = int(digits) * _SUFFIXES.get(suffix, 1)
+        if low <= amount <= high:
+            return amount
+    found.wrong(f"want an amount of memory in 128Mi..64Gi, got {found.shown()}")
+    return None
+
+
+def _deadline(found: Field) -> float | None:
+    value = found.duration()
+    if value is None or _DEADLINES[0] <= value <= _DEADLINES[1]:
+        return None if value is None else value.total_seconds()
+    found.refuse("want a duration in 10ms..60s")
+    return None
+
+
+_LASTING: Final = checked(
+    Field.duration, lambda time: time > timedelta(0), want="want a duration above 0"
+)
+# The record is the sandbox's, whose processes load no YAML.
+_LIMITS: Final[Table] = {
+    "steps": Entry(integer(1_000, 10_000_000_000)),
+    "call_depth": Entry(integer(8, 256)),
+    "deadline": Entry(_deadline),
+    "address_space": Entry(_memory, "memory"),
+    "processes": Entry(integer(1, 64)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +350,14 @@ class Fallback:
             not watched.
     """
 
-    error_rate: float = 0.1
-    latency: timedelta | None = None
-    window: timedelta = timedelta(minutes=5)
-    min_decisions: int = 20
-    lost_time: timedelta = timedelta(seconds=5)
-    pending: int = 5
+    error_rate: float = entry(
+        checked(Field.number, lambda s: 0 < s <= 1, want="want a number above 0 and at most 1"), 0.1
+    )
+    latency: timedelta | None = entry(_LASTING, None)
+    window: timedelta = entry(_LASTING, timedelta(minutes=5))
+    min_decisions: int = entry(integer(1), 20)
+    lost_time: timedelta = entry(_LASTING, timedelta(seconds=5))
+    pending: int = entry(integer(0), 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +368,21 @@ class PolicyRuntime:
     its attempt, `Ignore` goes on without the policy. A failing filter always costs the attempt.
     """
 
-    limits: Limits = field(default_factory=Limits)
-    score_failure_policy: str = "Fail"
-    fallback: Fallback = field(default_factory=Fallback)
-    facts: FactsConfig = field(default_factory=FactsConfig)
-    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    limits: Limits = entry(record(Limits, _LIMITS), factory=Limits)
+    score_failure_policy: str = entry(
+        lambda found: found.object().values(_FAILURE_POLICY).get("score"),
+        "Fail",
+        name="failurePolicy",
+    )
+    fallback: Fallback = entry(record(Fallback), factory=Fallback)
+    facts: FactsConfig = entry(record(FactsConfig, check=check_facts), factory=FactsConfig)
+    rollout: RolloutConfig = entry(
+        record(RolloutConfig, check=check_rollout), factory=RolloutConfig
+    )
+
+
+_FAILURE_POLICY: Final[Table] = {"score": Entry(choice("Fail", "Ignore"))}
+_METADATA: Final[Table] = {"name": Entry(Field.text)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +418,24 @@ def decode_documents(files: Mapping[str, str]) -> Documents:
             version, kind = members.text("apiVersion"), members.text("kind")
             if kind == KIND:
                 _expect_version(members, version, API_VERSION)
-                configurations.append((document, _configuration(members, file, files[file])))
+                values = members.values(table_of(KubeSchedulerConfiguration))
+                made = KubeSchedulerConfiguration(file, files[file], **values)
+                _check_configuration(made, members)
+                configurations.append((document, made))
             elif kind == RUNTIME_KIND:
                 _expect_version(members, version, RUNTIME_API_VERSION)
-                runtimes.append((document, _runtime(members)))
+                members.read("metadata", record(dict, _METADATA))
+                runtime = PolicyRuntime(**members.values(table_of(PolicyRuntime)))
+                gate = members.owner.at("rollout", "gates", "errorRate")
+                check_error_rate(runtime.rollout, gate, runtime.fallback.error_rate)
+                runtimes.append((document, runtime))
             else:
                 other = _NO_CONFIG_MAP if kind == "ConfigMap" else _NO_POLICY
                 hint = did_you_mean(kind, [KIND, RUNTIME_KIND]) or (other if kind else "")
-                path = "kind" if kind else ""
                 given = f'"{kind}"' if kind else "none"
-                where = members["kind"].node if kind else document.node
-                document.report.add(
-                    where, path, f"want kind `{KIND}` or `{RUNTIME_KIND}`, got {given}", hint
-                )
+                where, path = (members["kind"], "kind") if kind else (document, "")
+                message = f"want kind `{KIND}` or `{RUNTIME_KIND}`, got {given}"
+                document.report.add(where.node, path, message, hint)
         if documents:
             problems.extend(documents[0].report.problems)
     for several in (configurations, runtimes):
@@ -226,315 +454,4 @@ def decode_documents(files: Mapping[str, str]) -> Documents:
 
 def _expect_version(members: Object, version: str, want: str) -> None:
     if version != want:
-        found = members.get("apiVersion") or members.owner
-        message = f'want apiVersion `{want}`, got "{version}"'
-        found.wrong(message)
-
-
-# --- KubeSchedulerConfiguration --------------------------------------------------------------
-
-
-def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfiguration:
-    parallelism = members.integer("parallelism", 16)
-    if parallelism <= 0:
-        members["parallelism"].wrong("should be an integer value greater than zero")
-    elif parallelism > MOST_INT32:
-        members["parallelism"].refuse(_WANT_INT32)
-    percentage = members.integer("percentageOfNodesToScore", 0)
-    if not 0 <= percentage <= 100:
-        members["percentageOfNodesToScore"].wrong("not in valid range [0-100]")
-    initial = members.integer("podInitialBackoffSeconds", 1)
-    if initial <= 0:
-        members["podInitialBackoffSeconds"].wrong("must be greater than 0")
-    longest = members.integer("podMaxBackoffSeconds", 10)
-    if longest < initial:
-        if found := members.get("podMaxBackoffSeconds"):
-            found.wrong("must be greater than or equal to PodInitialBackoffSeconds")
-        else:
-            members["podInitialBackoffSeconds"].refuse(
-                f"want at most podMaxBackoffSeconds, which is {longest} unless it is given"
-            )
-    configuration = KubeSchedulerConfiguration(
-        file=file,
-        text=text,
-        parallelism=parallelism,
-        leader_election=_leader_election(members.object("leaderElection")),
-        client_connection=_client_connection(members.object("clientConnection")),
-        enable_profiling=members.boolean("enableProfiling", True),
-        enable_contention_profiling=members.boolean("enableContentionProfiling", True),
-        percentage_of_nodes_to_score=percentage,
-        pod_initial_backoff_seconds=initial,
-        pod_max_backoff_seconds=longest,
-        delay_cache_until_active=members.boolean("delayCacheUntilActive", False),
-        profiles=_profiles(members.items("profiles")),
-        extenders=decode_extenders(members),
-    )
-    members.finish()
-    return configuration
-
-
-_NONE: Final = timedelta(0)
-# A wait for the next try is up to this many times the period.
-_RETRY_JITTER: Final = 1.2
-
-
-def _leader_election(members: Object) -> LeaderElection:
-    # What is zero or empty counts as not given, as it does for kube-scheduler.
-    default = LeaderElection()
-    found = LeaderElection(
-        leader_elect=members.boolean("leaderElect", default.leader_elect),
-        lease_duration=members.duration("leaseDuration", _NONE) or default.lease_duration,
-        renew_deadline=members.duration("renewDeadline", _NONE) or default.renew_deadline,
-        retry_period=members.duration("retryPeriod", _NONE) or default.retry_period,
-        resource_lock=members.text("resourceLock") or default.resource_lock,
-        resource_name=members.text("resourceName") or default.resource_name,
-        resource_namespace=members.text("resourceNamespace") or default.resource_namespace,
-    )
-    owner = members.owner
-    if found.leader_elect:
-        if not is_subdomain(found.resource_name):
-            (members.get("resourceName") or owner).refuse(WANT_SUBDOMAIN)
-        if not is_namespace_name(found.resource_namespace):
-            (members.get("resourceNamespace") or owner).refuse(WANT_NAMESPACE)
-        for name, value in (
-            ("leaseDuration", found.lease_duration),
-            ("renewDeadline", found.renew_deadline),
-            ("retryPeriod", found.retry_period),
-        ):
-            if value <= timedelta(0):
-                (members.get(name) or owner).wrong("must be greater than zero")
-        if found.lease_duration <= found.renew_deadline:
-            (members.get("leaseDuration") or owner).wrong(
-                "LeaseDuration must be greater than RenewDeadline"
-            )
-        if found.renew_deadline <= found.retry_period:
-            (members.get("renewDeadline") or owner).wrong(
-                "RenewDeadline must be greater than RetryPeriod"
-            )
-        elif found.renew_deadline <= _RETRY_JITTER * found.retry_period:
-            (members.get("retryPeriod") or members.get("renewDeadline") or owner).wrong(
-                f"RenewDeadline ({found.renew_deadline.total_seconds():g}s) must be greater than "
-                f"{_RETRY_JITTER} times RetryPeriod, got {found.retry_period.total_seconds():g}s"
-            )
-        if found.resource_lock != "leases":
-            members["resourceLock"].wrong('resourceLock value must be "leases"')
-    members.finish()
-    return found
-
-
-def _client_connection(members: Object) -> ClientConnection:
-    default = ClientConnection()
-    found = ClientConnection(
-        kubeconfig=members.text("kubeconfig"),
-        accept_content_types=members.text("acceptContentTypes"),
-        content_type=members.text("contentType", default.content_type),
-        qps=members.number("qps", default.qps),
-        burst=members.integer("burst", default.burst),
-    )
-    if found.burst < 0:
-        members["burst"].wrong("must be non-negative")
-    elif found.burst > MOST_INT32:
-        members["burst"].refuse(_WANT_INT32)
-    if abs(found.qps) > _MOST_FLOAT32:
-        members["qps"].refuse(f"want a number of at most {_MOST_FLOAT32:.6g}")
-    members.finish()
-    return found
-
-
-# kube-scheduler takes any name, and the API server none of the events about that profile's pods.
-_WANT_SCHEDULER_NAME: Final = (
-    "want `[prefix/]name`, as the API server does of the reportingController of an event: a name "
-    "of at most 63 letters, digits, `-`, `_` and `.`, the first and the last of them a letter or "
-    "digit"
-)
-
-
-def _profiles(entries: list[Field]) -> tuple[ProfileConfig, ...]:
-    profiles: list[ProfileConfig] = []
-    seen: dict[str, str] = {}
-    for entry in entries:
-        members = entry.object()
-        if entry.is_null:
-            entry.wrong("want an object, got null")
-        name_field = members.get("schedulerName")
-        name = name_field.text() if name_field is not None else ""
-        if not name and len(entries) == 1 and name_field is None:
-            name = DEFAULT_SCHEDULER_NAME
-        elif not name:
-            entry.wrong("schedulerName: required value")
-        elif name_field is not None and not is_qualified_name(name):
-            name_field.refuse(_WANT_SCHEDULER_NAME)
-        if name and name in seen and name_field is not None:
-            name_field.wrong(f'duplicate value "{name}", given before at {seen[name]}')
-        seen.setdefault(name, f"{entry.path}.schedulerName")
-        percentage = None
-        if found := members.get("percentageOfNodesToScore"):
-            percentage = found.integer()
-            if percentage is not None and not 0 <= percentage <= 100:
-                found.wrong("not in valid range [0-100]")
-        profiles.append(
-            ProfileConfig(
-                scheduler_name=name,
-                place=entry,
-                percentage_of_nodes_to_score=percentage,
-                plugins=_plugins(members.object("plugins")),
-                plugin_config=_plugin_config(members.items("pluginConfig")),
-            )
-        )
-        members.finish()
-    return tuple(profiles)
-
-
-def _plugins(members: Object) -> dict[str, PluginSet]:
-    sets = {}
-    for point in (*PLUGIN_SETS, MULTI_POINT, *PLACEMENT_SETS):
-        if found := members.get(point):
-            inner = found.object()
-            sets[point] = PluginSet(
-                enabled=tuple(_plugin_refs(inner.items("enabled"), REMOVED_PLUGINS)),
-                # Disabling a plugin that no longer exists is not a mistake.
-                disabled=tuple(_plugin_refs(inner.items("disabled"), frozenset())),
-            )
-            inner.finish()
-    members.finish()
-    return sets
-
-
-def _plugin_refs(entries: list[Field], refused: frozenset[str]) -> Iterable[PluginRef]:
-    for entry in entries:
-        members = entry.object()
-        name_field = members.get("name")
-        name = "" if name_field is None else name_field.text()
-        weight = 0
-        if found := members.get("weight"):
-            # Zero counts as not given, as it does for kube-scheduler.
-            weight = 0 if _is_zero(found) else found.integer(1) or 0
-            if weight > MOST_INT32:
-                found.refuse(_WANT_INT32)
-        members.finish()
-        if name_field is None or not name:
-            (name_field or entry).wrong("name: want the name of a plugin")
-            continue
-        if name in refused:
-            (name_field or entry).wrong(
-                f'"{name}" was invalid in version "{API_VERSION}" '
-                f'({KIND} is version "{API_VERSION}")'
-            )
-            continue
-        yield PluginRef(name, weight, name_field or entry)
-
-
-def _is_zero(found: Field) -> bool:
-    return found.shown() == "0"
-
-
-def _plugin_config(entries: list[Field]) -> dict[str, Field]:
-    configs: dict[str, Field] = {}
-    seen: set[str] = set()
-    for entry in entries:
-        members = entry.object()
-        name_field = members.get("name")
-        name = "" if name_field is None else name_field.text()
-        args = members.get("args")
-        members.finish()
-        if not name:
-            (name_field or entry).wrong("name: want the name of a plugin")
-        elif name in seen and name_field is not None:
-            name_field.wrong(f"repeated config for plugin {name}")
-        elif name in REMOVED_PLUGINS and name_field is not None:
-            name_field.wrong(
-                f'"{name}" was invalid in version "{API_VERSION}" '
-                f'({KIND} is version "{API_VERSION}")'
-            )
-        elif args is not None:
-            # Kept as a field: what its arguments may be depends on the plugin.
-            configs[name] = args
-        seen.add(name)
-    return configs
-
-
-# --- PolicyRuntime ---------------------------------------------------------------------------
-
-
-def _runtime(members: Object) -> PolicyRuntime:
-    default = Limits()
-    limits = members.object("limits")
-    steps = limits.integer("steps", default.steps, 1_000, 10_000_000_000)
-    call_depth = limits.integer("callDepth", default.call_depth, 8, 256)
-    deadline = limits.duration("deadline", timedelta(seconds=default.deadline))
-    if not timedelta(milliseconds=10) <= deadline <= timedelta(seconds=60):
-        (limits.get("deadline") or limits.owner).refuse("want a duration in 10ms..60s")
-        deadline = timedelta(seconds=default.deadline)
-    memory = default.address_space
-    if found := limits.get("memory"):
-        memory = _memory(found) or memory
-    processes = 0
-    if limits.get("processes") is not None:
-        processes = limits.integer("processes", 1, 1, 64)
-    limits.finish()
-
-    failure = members.object("failurePolicy")
-    score = failure.choice("score", ("Fail", "Ignore"), "Fail")
-    failure.finish()
-
-    fallback_members = members.object("fallback")
-    plain = Fallback()
-    error_rate = fallback_members.number("errorRate", plain.error_rate)
-    if not 0 < error_rate <= 1:
-        fallback_members["errorRate"].refuse("want a number above 0 and at most 1")
-        error_rate = plain.error_rate
-    latency = None
-    if found := fallback_members.get("latency"):
-        latency = found.duration()
-        if latency is not None and latency <= timedelta(0):
-            found.refuse("want a duration above 0")
-    window = fallback_members.duration("window", plain.window)
-    if window <= timedelta(0):
-        fallback_members["window"].refuse("want a duration above 0")
-    lost_time = fallback_members.duration("lostTime", plain.lost_time)
-    if lost_time <= timedelta(0):
-        fallback_members["lostTime"].refuse("want a duration above 0")
-    fallback = Fallback(
-        error_rate=error_rate,
-        latency=latency,
-        window=window,
-        min_decisions=fallback_members.integer("minDecisions", plain.min_decisions, 1),
-        pending=fallback_members.integer("pending", plain.pending, 0),
-        lost_time=lost_time,
-    )
-    fallback_members.finish()
-    facts = read_facts(members.object("facts"))
-    rollout = read_rollout(members.object("rollout"), fallback.error_rate)
-    metadata = members.object("metadata")
-    metadata.text("name")
-    metadata.finish()
-    members.finish()
-    return PolicyRuntime(
-        limits=Limits(
-            steps=steps,
-            call_depth=call_depth,
-            deadline=deadline.total_seconds(),
-            address_space=memory,
-            processes=processes,
-        ),
-        score_failure_policy=score,
-        fallback=fallback,
-        facts=facts,
-        rollout=rollout,
-    )
-
-
-_SUFFIXES: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 10**3, "M": 10**6, "G": 10**9}
-
-
-def _memory(found: Field) -> int | None:
-    text = found.shown().strip('"')
-    suffix = next((s for s in _SUFFIXES if text.endswith(s)), "")
-    digits = text.removesuffix(suffix)
-    low, high = 128 * MIB, 64 << 30
-    if digits.isascii() and digits.isdigit() and len(digits) < 15:
-        amount = int(digits) * _SUFFIXES.get(suffix, 1)
-        if low <= amount <= high:
-            return amount
-    found.wrong(f"want an amount of memory in 128Mi..64Gi, got {found.shown()}")
-    return None
+        members.place("apiVersion").wrong(f'want apiVersion `{want}`, got "{version}"')

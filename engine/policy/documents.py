@@ -1,20 +1,25 @@
 """Strict reading of YAML documents: all mistakes together, each with its path and line.
 
-Owns the reading of fields by name and type. Which fields there are is `config`'s. Works on YAML
-nodes rather than on plain data, because only nodes know their lines and their duplicate keys.
+Owns the reading of records by tables, and what a wrong value is answered with. Which fields there
+are is `config`'s: a record says with `entry` how each of its fields is read, and is read and
+written by that. Works on YAML nodes rather than on plain data, because only nodes know their lines
+and their duplicate keys; and not with msgspec, which stops at the first mistake.
 """
 
+import base64
 import contextlib
+import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
-from engine.lib.durations import seconds_of
+from engine.lib.durations import go_duration, seconds_of
 from engine.policy.errors import Problem
 
 # Aliases can make a small text large; documents written by hand are far below this.
@@ -207,10 +212,6 @@ class Field:
             for index, node in enumerate(self.node.value)
         ]
 
-    def texts(self) -> list[str]:
-        """A list of strings."""
-        return [item.text() for item in self.items()]
-
     def object(self) -> "Object":
         """The fields of an object; none after a report if it is not an object. Null is empty."""
         if not isinstance(self.node, yaml.MappingNode) and not self.is_null:
@@ -228,6 +229,13 @@ class Field:
                 continue
             members[key] = Field(node, path, self.report)
         return Object(self, members)
+
+    def at(self, *names: str) -> "Field | None":
+        """The field below the fields *names*, or None; nothing on the way is reported."""
+        found: Field | None = self.reporting_to(Report(self.report.file))
+        for name in names:
+            found = None if found is None else found.object().get(name)
+        return None if found is None else found.reporting_to(self.report)
 
     def plain(self) -> Any:
         """The value as plain data. What JSON cannot say is reported and read as None."""
@@ -263,6 +271,136 @@ class Field:
             loader.dispose()
 
 
+# --- records ---------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+#: Gives the value of a field; None after a report, and for what counts as not given.
+Reader = Callable[[Field], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How one attribute of a record is read.
+
+    Attributes:
+        read: Gives its value.
+        name: The field that it is in; "": the attribute's name in camelCase.
+        is_required: An absent or empty one is reported.
+    """
+
+    read: Reader
+    name: str = ""
+    is_required: bool = False
+
+
+#: Attributes of a record, in the order in which they are read and written.
+Table = Mapping[str, Entry]
+
+
+def entry(
+    read: Reader,
+    default: Any = MISSING,
+    *,
+    name: str = "",
+    factory: Any = MISSING,
+    is_required: bool = False,
+) -> Any:
+    """A field of a dataclass that `record` reads with *read*; see `Entry`."""
+    how = Entry(read, name, is_required)
+    return dataclasses.field(default=default, default_factory=factory, metadata={Entry: how})
+
+
+def table_of(kind: Any) -> Table:
+    """The table of a record that says with `entry` how its attributes are read."""
+    return {
+        one.name: one.metadata[Entry] for one in dataclasses.fields(kind) if Entry in one.metadata
+    }
+
+
+def camel_case(name: str) -> str:
+    """*name*, which is in snake_case, as documents have it."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def record(
+    kind: Callable[..., T],
+    table: Table | None = None,
+    check: Callable[[T, "Object"], None] = lambda made, members: None,
+) -> Callable[[Field], T]:
+    """Reads a *kind* by its table; *check* reports what is wrong with values that are right alone.
+
+    The table is that of *kind*'s own entries if none is given.
+    """
+    columns = table_of(kind) if table is None else table
+
+    def read(found: Field) -> T:
+        members = found.object()
+        made = kind(**members.values(columns))
+        check(made, members)
+        return made
+
+    return read
+
+
+def listed(read: Reader) -> Callable[[Field], tuple[Any, ...]]:
+    """Reads a list with *read*; elements for which it gives None are left out."""
+    return lambda found: tuple(one for item in found.items() if (one := read(item)) is not None)
+
+
+def integer(low: int | None = None, high: int | None = None) -> Reader:
+    """Reads an int in *low*..*high*."""
+    return lambda found: found.integer(low, high)
+
+
+def choice(*values: str) -> Reader:
+    """Reads one of *values*."""
+    return lambda found: found.choice(values) or None
+
+
+def unless_empty(read: Reader) -> Reader:
+    """Reads with *read*; what is zero or empty counts as not given, as it does for Kubernetes."""
+    return lambda found: read(found) or None
+
+
+def checked(
+    read: Reader, holds: Callable[[Any], bool], *, want: str = "", wrong: str = ""
+) -> Reader:
+    """Reads with *read* and gives a value only if it *holds*.
+
+    Another one is answered with *want* and what came, or with *wrong* as it is.
+    """
+
+    def checking(found: Field) -> Any:
+        value = read(found)
+        if value is None or holds(value):
+            return value
+        found.wrong(wrong or f"{want}, got {found.shown()}")
+        return None
+
+    return checking
+
+
+def plain(value: Any) -> Any:
+    """*value*, a record or a part of one, as the plain data that it is read from."""
+    if dataclasses.is_dataclass(value):
+        return plain_record(value, table_of(value))
+    if isinstance(value, timedelta):
+        return go_duration(value.total_seconds())
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return [plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def plain_record(made: Any, table: Table) -> dict[str, Any]:
+    """The fields of *made* by *table*, as `record` reads them; None for those that it lacks."""
+    return {
+        how.name or camel_case(name): plain(getattr(made, name, None))
+        for name, how in table.items()
+    }
+
+
 class Object:
     """The fields of an object. Each field is read once; `finish` reports the others."""
 
@@ -285,59 +423,35 @@ class Object:
         found = self._members.get(name)
         return None if found is None or found.is_null else found
 
-    def text(self, name: str, default: str = "") -> str:
-        """A string field."""
+    def read(self, name: str, reader: "Reader", default: Any = None) -> Any:
+        """What *reader* makes of the field *name*; the default if it is absent or wrong."""
         found = self.get(name)
-        return default if found is None else found.text()
-
-    def integer(
-        self, name: str, default: int, low: int | None = None, high: int | None = None
-    ) -> int:
-        """An int field in *low*..*high*; the default also after a report."""
-        found = self.get(name)
-        value = None if found is None else found.integer(low, high)
+        value = None if found is None else reader(found)
         return default if value is None else value
 
-    def boolean(self, name: str, default: bool) -> bool:
-        """A true-or-false field; the default also after a report."""
-        found = self.get(name)
-        value = None if found is None else found.boolean()
-        return default if value is None else value
+    def text(self, name: str) -> str:
+        """A string field; "" if it is absent or wrong."""
+        return str(self.read(name, Field.text, ""))
 
-    def number(self, name: str, default: float) -> float:
-        """A number field; the default also after a report."""
-        found = self.get(name)
-        value = None if found is None else found.number()
-        return default if value is None else value
+    def values(self, table: "Table") -> dict[str, Any]:
+        """The values of *table*'s fields that are there and right, by attribute.
 
-    def duration(self, name: str, default: timedelta) -> timedelta:
-        """A duration field; the default also after a report."""
-        found = self.get(name)
-        value = None if found is None else found.duration()
-        return default if value is None else value
+        Fields that the table lacks are reported, unless they were read before.
+        """
+        values: dict[str, Any] = {}
+        for attribute, how in table.items():
+            name = how.name or camel_case(attribute)
+            value = self.read(name, how.read)
+            if how.is_required and not value:
+                self.place(name).wrong(f"{name}: required value")
+            if value is not None:
+                values[attribute] = value
+        self.finish()
+        return values
 
-    def choice(self, name: str, values: Sequence[str], default: str) -> str:
-        """A field that is one of *values*; the default also after a report."""
-        found = self.get(name)
-        return default if found is None else found.choice(values) or default
-
-    def items(self, name: str) -> list[Field]:
-        """The elements of a list field."""
-        found = self.get(name)
-        return [] if found is None else found.items()
-
-    def texts(self, name: str) -> list[str]:
-        """A field that is a list of strings."""
-        found = self.get(name)
-        return [] if found is None else found.texts()
-
-    def object(self, name: str) -> "Object":
-        """The fields of an object field; of an absent one there are none."""
-        found = self.get(name)
-        if found is None:
-            path = f"{self.owner.path}.{name}" if self.owner.path else name
-            return Object(Field(self.owner.node, path, self.owner.report), {})
-        return found.object()
+    def place(self, name: str) -> Field:
+        """Where the field *name* is, or else the object: for a problem with either."""
+        return self.get(name) or self.owner
 
     def finish(self) -> None:
         """Report every field that was not asked for."""
@@ -366,9 +480,10 @@ def write_documents(documents: Iterable[Any]) -> str:
     )
 
 
-def nowhere(path: str, report: Report) -> Field:
-    """A place for problems about something that no document has."""
-    return Field(yaml.ScalarNode("tag:yaml.org,2002:null", ""), path, report)
+def nowhere(path: str, report: Report, node: yaml.Node | None = None) -> Field:
+    """A null value that no document has, for problems at *path*; they show where *node* is."""
+    mark = None if node is None else node.start_mark
+    return Field(yaml.ScalarNode("tag:yaml.org,2002:null", "", mark), path, report)
 
 
 def read_documents(file: str, text: str) -> tuple[list[Field], list[Problem]]:

@@ -7,124 +7,70 @@ are asked. Sending them requests is `engine.io.extender_calls`'.
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
 from engine.core.framework.extender import DEFAULT_TIMEOUT, Extender, ExtenderTls
 from engine.core.model.resources import is_extended_resource
-from engine.policy.documents import Field, Object
+from engine.policy.documents import (
+    Entry,
+    Field,
+    Object,
+    Table,
+    entry,
+    listed,
+    record,
+    table_of,
+    unless_empty,
+)
 
 _CERTIFICATES: Final = "want certificates as PEM (`-----BEGIN CERTIFICATE-----`), in base64"
 
 
-def decode_extenders(owner: Object) -> tuple[Extender, ...]:
-    """The `extenders` of the configuration *owner*, as they are written."""
-    entries = owner.items("extenders")
-    seen: set[str] = set()
-    extenders = tuple(_extender(entry, seen) for entry in entries)
-    binders = sum(bool(extender.bind_verb) for extender in extenders)
-    if binders > 1:
-        owner["extenders"].wrong(
-            f"found {binders} extenders implementing bind: only one extender can implement bind"
-        )
-    return extenders
-
-
-def in_order(extenders: Iterable[Extender]) -> tuple[Extender, ...]:
-    """*extenders* as they are asked: those that may be ignored come last."""
-    return tuple(sorted(extenders, key=lambda extender: extender.ignorable))
-
-
-def ignored_resources(extenders: Iterable[Extender]) -> list[str]:
-    """The resources that an extender counts and NodeResourcesFit is not to look at."""
-    return [name for extender in extenders for name in extender.ignored_resources]
-
-
-def _extender(entry: Field, seen: set[str]) -> Extender:
-    members = entry.object()
-    prioritize_verb = members.text("prioritizeVerb")
-    given = members.get("weight")
-    weight = 0 if given is None else given.integer()  # None: reported already
-    if prioritize_verb and weight is not None and weight <= 0:
-        (given or entry).wrong("must have a positive weight applied to it")
-    timeout: timedelta | None = members.duration("httpTimeout", timedelta(0)) or DEFAULT_TIMEOUT
-    if timeout is not None and timeout < timedelta(0):
-        timeout = None  # to kube-scheduler a negative one is no limit
-    enable_https = members.boolean("enableHTTPS", False)
-    names, ignored = _managed(members.items("managedResources"), seen)
-    extender = Extender(
-        url_prefix=_url_prefix(members, entry),
-        filter_verb=members.text("filterVerb"),
-        preempt_verb=members.text("preemptVerb"),
-        prioritize_verb=prioritize_verb,
-        bind_verb=members.text("bindVerb"),
-        weight=weight or 0,
-        tls=_tls(members.object("tlsConfig"), enable_https),
-        enable_https=enable_https,
-        timeout=timeout,
-        node_cache_capable=members.boolean("nodeCacheCapable", False),
-        resources=frozenset(names),
-        ignored_resources=tuple(ignored),
-        ignorable=members.boolean("ignorable", False),
-    )
-    members.finish()
-    return extender
-
-
-def _url_prefix(members: Object, entry: Field) -> str:
-    prefix = members.text("urlPrefix")
-    found = members.get("urlPrefix")
-    if found is None or not prefix:
-        (found or entry).wrong("urlPrefix: required value")
-        return ""
+def _url_prefix(found: Field) -> str:
+    prefix = found.text()
     try:
         parts = urlsplit(prefix)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False
-    if not is_url:
+    if prefix and not is_url:
         found.wrong(f'want a URL such as `http://127.0.0.1:8888/scheduler`, got "{prefix}"')
     return prefix
 
 
-def _tls(members: Object, is_https: bool) -> ExtenderTls:
-    asked = members.boolean("insecure", False)
-    ca_file, ca_data = members.text("caFile"), _data(members, "caData")
-    if asked and (ca_file or ca_data):
-        members["insecure"].wrong(
-            "specifying a root certificates file with the insecure flag is not allowed"
-        )
-    tls = ExtenderTls(
-        insecure=asked or (is_https and not (ca_file or ca_data)),
-        server_name=members.text("serverName"),
-        cert_file=members.text("certFile"),
-        key_file=members.text("keyFile"),
-        ca_file=ca_file,
-        cert_data=_data(members, "certData"),
-        key_data=_data(members, "keyData"),
-        ca_data=ca_data,
-    )
-    _check_data(members, tls)
-    members.finish()
-    return tls
-
-
-def _data(members: Object, name: str) -> bytes:
-    """A field of bytes, which YAML and JSON carry as base64."""
-    text = members.text(name)
+def _data(found: Field) -> bytes:
+    """Reads bytes, which YAML and JSON carry as base64."""
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode("".join(found.text().split()), validate=True)
     except (binascii.Error, ValueError):
-        members[name].wrong("want base64")  # and not what came: it may be a key
+        found.wrong("want base64")  # and not what came: it may be a key
         return b""
 
 
-def _check_data(members: Object, tls: ExtenderTls) -> None:
+TLS_TABLE: Final[Table] = {
+    "insecure": Entry(Field.boolean),
+    "server_name": Entry(Field.text),
+    "cert_file": Entry(Field.text),
+    "key_file": Entry(Field.text),
+    "ca_file": Entry(Field.text),
+    "cert_data": Entry(_data),
+    "key_data": Entry(_data),
+    "ca_data": Entry(_data),
+}
+
+
+def _check_tls(tls: ExtenderTls, members: Object) -> None:
     """Refuse data that kube-scheduler would not start with; files may come later."""
     # Imported for the few configurations that have an extender with TLS: it loads OpenSSL.
     from engine.lib.certificates import are_certificates, key_problem
 
+    if tls.insecure and (tls.ca_file or tls.ca_data):
+        members["insecure"].wrong(
+            "specifying a root certificates file with the insecure flag is not allowed"
+        )
     if tls.ca_data and not are_certificates(tls.ca_data):
         members["caData"].wrong(_CERTIFICATES)
     if not ((tls.cert_data or tls.cert_file) and (tls.key_data or tls.key_file)):
@@ -137,21 +83,82 @@ def _check_data(members: Object, tls: ExtenderTls) -> None:
         members["keyData"].wrong(problem)
 
 
-def _managed(entries: Sequence[Field], seen: set[str]) -> tuple[list[str], list[str]]:
-    """Names of the managed resources, and of those among them that are ignored elsewhere."""
-    names: list[str] = []
-    ignored: list[str] = []
-    for entry in entries:
-        members = entry.object()
-        name = members.text("name")
-        place = members.get("name") or entry
-        if not is_extended_resource(name):
-            place.wrong(f'"{name}" is an invalid extended resource name')
-        elif name in seen:
-            place.wrong(f'duplicate extender managed resource name "{name}"')
-        seen.add(name)
-        names.append(name)
-        if members.boolean("ignoredByScheduler", False):
-            ignored.append(name)
-        members.finish()
-    return names, ignored
+@dataclass(frozen=True, slots=True)
+class _Managed:
+    """A managed resource, where it is named, and whether it is ignored elsewhere."""
+
+    name: str = entry(Field.text, "")
+    ignored_by_scheduler: bool = entry(Field.boolean, False)
+    place: Field | None = None
+
+
+def _managed(found: Field) -> _Managed:
+    members = found.object()
+    made = _Managed(**members.values(table_of(_Managed)), place=members.place("name"))
+    if not is_extended_resource(made.name):
+        members.place("name").wrong(f'"{made.name}" is an invalid extended resource name')
+    return made
+
+
+#: How an extender is read and written; `Extender` keeps what is managed as two attributes.
+EXTENDER_TABLE: Final[Table] = {
+    "url_prefix": Entry(_url_prefix, is_required=True),
+    "filter_verb": Entry(Field.text),
+    "preempt_verb": Entry(Field.text),
+    "prioritize_verb": Entry(Field.text),
+    "weight": Entry(Field.integer),
+    "bind_verb": Entry(Field.text),
+    "enable_https": Entry(Field.boolean, "enableHTTPS"),
+    "tls": Entry(record(ExtenderTls, TLS_TABLE, _check_tls), "tlsConfig"),
+    "timeout": Entry(unless_empty(Field.duration), "httpTimeout"),
+    "node_cache_capable": Entry(Field.boolean),
+    "managed_resources": Entry(listed(_managed)),
+    "ignorable": Entry(Field.boolean),
+}
+
+
+def read_extenders(found: Field) -> tuple[Extender, ...]:
+    """The `extenders` of a configuration, as they are written."""
+    seen: set[str] = set()
+    extenders = tuple(_extender(item, seen) for item in found.items())
+    binders = sum(bool(extender.bind_verb) for extender in extenders)
+    if binders > 1:
+        found.wrong(
+            f"found {binders} extenders implementing bind: only one extender can implement bind"
+        )
+    return extenders
+
+
+def _extender(found: Field, seen: set[str]) -> Extender:
+    members = found.object()
+    values = members.values(EXTENDER_TABLE)
+    managed: Sequence[_Managed] = values.pop("managed_resources", ())
+    for one in managed:
+        if one.name in seen and one.place is not None and is_extended_resource(one.name):
+            one.place.wrong(f'duplicate extender managed resource name "{one.name}"')
+        seen.add(one.name)
+    # Without a weight, or with one that is none: that is reported already.
+    weight = values.get("weight", 0 if members.get("weight") is None else None)
+    if values.get("prioritize_verb") and weight is not None and weight <= 0:
+        members.place("weight").wrong("must have a positive weight applied to it")
+    if values.get("timeout", DEFAULT_TIMEOUT) < timedelta(0):
+        values["timeout"] = None  # to kube-scheduler a negative one is no limit
+    tls = values.pop("tls", ExtenderTls())
+    if values.get("enable_https") and not (tls.ca_file or tls.ca_data):
+        tls = replace(tls, insecure=True)
+    return Extender(
+        **{"url_prefix": "", **values},
+        tls=tls,
+        resources=frozenset(one.name for one in managed),
+        ignored_resources=tuple(one.name for one in managed if one.ignored_by_scheduler),
+    )
+
+
+def in_order(extenders: Iterable[Extender]) -> tuple[Extender, ...]:
+    """*extenders* as they are asked: those that may be ignored come last."""
+    return tuple(sorted(extenders, key=lambda extender: extender.ignorable))
+
+
+def ignored_resources(extenders: Iterable[Extender]) -> list[str]:
+    """The resources that an extender counts and NodeResourcesFit is not to look at."""
+    return [name for extender in extenders for name in extender.ignored_resources]

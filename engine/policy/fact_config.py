@@ -6,17 +6,66 @@ written by users who may edit policies, so it names no credentials and no secret
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from engine.core.model.fact import DEFAULT_TYPE_LABELS
 from engine.lib.time_zones import UTC, zone_names
-from engine.policy.documents import Field, Object, did_you_mean
+from engine.policy.documents import (
+    Field,
+    Object,
+    Reader,
+    checked,
+    choice,
+    did_you_mean,
+    entry,
+    integer,
+    listed,
+    nowhere,
+    record,
+    unless_empty,
+)
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
-_SHORTEST_INTERVAL: Final = timedelta(seconds=1)
+
+
+def _check_name(name: str, place: Field) -> None:
+    if not _NAME.fullmatch(name):
+        place.wrong(f'want a name of letters, digits, `_`, `-` and `.`, got "{name}"')
+
+
+def _name(found: Field) -> str:
+    """Reads the name of a fact."""
+    _check_name(name := found.text(), found)
+    return name
+
+
+def _given_name(found: Field) -> str:
+    """As `_name`, of a field that is required: an empty one is reported already."""
+    name = found.text()
+    if name:
+        _check_name(name, found)
+    return name
+
+
+def _names(found: Field) -> dict[str, str]:
+    """Reads texts by the name of a fact."""
+    texts = {}
+    members = found.object()
+    for name in members.names:
+        _check_name(name, members.get(name) or found)
+        texts[name] = members.text(name)
+    return texts
+
+
+def _share(want: str, holds: Callable[[float], bool]) -> Reader:
+    return checked(Field.number, holds, want=f"want a number {want}")
+
+
+def _required(read: Reader = Field.text) -> Any:
+    return entry(read, "", is_required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +78,35 @@ class AnnotationFacts:
         prefix: Every annotation that starts so is a fact too, named by the rest; "": none.
     """
 
-    of: str = "nodes"
-    keys: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""
+    of: str = entry(choice("nodes", "pods"), "nodes")
+    keys: Mapping[str, str] = entry(_names, factory=dict)
+    prefix: str = entry(Field.text, "")
+
+
+def _check_annotations(made: AnnotationFacts, members: Object) -> None:
+    if not made.keys and not made.prefix:
+        members.owner.wrong("want `keys` or `prefix`")
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
     """A facts document in a file, watched."""
 
-    path: str
+    path: str = _required()
+
+
+def _check_file(made: FileFacts, members: Object) -> None:
+    if made.path and not made.path.startswith("/"):
+        members["path"].wrong(f'want an absolute path, got "{made.path}"')
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapFacts:
     """A facts document in a ConfigMap, watched: every key that ends with `.json`, or one."""
 
-    namespace: str
-    name: str
-    key: str = ""
+    namespace: str = _required()
+    name: str = _required()
+    key: str = entry(Field.text, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +122,62 @@ class FactQuery:
         scale: What a value is multiplied by: `1000` makes millicores of cores.
     """
 
-    fact: str
-    query: str
-    about: str = "node"
-    node_label: str = "node"
-    pod_label: str = "pod"
-    namespace_label: str = "namespace"
-    type_label: str = "type"
-    strip_port: bool = False
-    scale: float = 1.0
+    fact: str = _required(_given_name)
+    query: str = _required()
+    about: str = entry(choice("node", "pod", "type", "pair", "cluster"), "node")
+    node_label: str = entry(Field.text, "node")
+    pod_label: str = entry(Field.text, "pod")
+    namespace_label: str = entry(Field.text, "namespace")
+    type_label: str = entry(Field.text, "type")
+    strip_port: bool = entry(Field.boolean, False)
+    scale: float = entry(Field.number, 1.0)
+
+
+def _url(found: Field) -> str:
+    """Reads the URL of a server; an empty one is reported already."""
+    url = found.text()
+    if url and not _is_url(url):
+        # What may be a password is not repeated: problems are in the log and in events.
+        got = "one with `@`" if "@" in url else f'"{url}"'
+        found.wrong(f"want `http://HOST:PORT` or https, without user and password, got {got}")
+    return url.rstrip("/")
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and parts.username is None
+        and not parts.query
+        and not parts.fragment
+    )
+
+
+_INTERVAL: Final = checked(
+    Field.duration,
+    lambda time: time >= timedelta(seconds=1),
+    want="want a duration of at least 1s",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusFacts:
     """Queries that a Prometheus server answers, again and again."""
 
-    url: str
-    interval: timedelta = timedelta(seconds=30)
-    timeout: timedelta = timedelta(seconds=10)
-    queries: tuple[FactQuery, ...] = ()
+    url: str = _required(_url)
+    interval: timedelta = entry(_INTERVAL, timedelta(seconds=30))
+    timeout: timedelta = entry(_INTERVAL, timedelta(seconds=10))
+    queries: tuple[FactQuery, ...] = entry(listed(record(FactQuery)), ())
+
+
+def _check_prometheus(made: PrometheusFacts, members: Object) -> None:
+    if not made.queries:
+        members.owner.wrong("queries: want at least one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +193,12 @@ class PodOutcomes:
         namespaces: Whose pods are watched; empty: all.
     """
 
-    fact: str = "reward"
-    weight: float = 0.1
-    start: float = 1.0
-    grace: timedelta = timedelta(seconds=600)
-    forgiven: float = 0.5
-    namespaces: tuple[str, ...] = ()
+    fact: str = entry(_name, "reward")
+    weight: float = entry(_share("above 0 and at most 1", lambda share: 0 < share <= 1), 0.1)
+    start: float = entry(_share("in 0..1", lambda share: 0 <= share <= 1), 1.0)
+    grace: timedelta = entry(Field.duration, timedelta(seconds=600))
+    forgiven: float = entry(_share("in 0..1", lambda share: 0 <= share <= 1), 0.5)
+    namespaces: tuple[str, ...] = entry(listed(Field.text), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +211,54 @@ class PodDemand:
         window: The newest pod's weight is 1 / min(pods so far, window).
     """
 
-    fact: str = "demand"
-    resources: tuple[str, ...] = ("cpu", "memory")
-    window: int = 100
+    fact: str = entry(_name, "demand")
+    resources: tuple[str, ...] = entry(unless_empty(listed(Field.text)), ("cpu", "memory"))
+    window: int = entry(integer(1, 1_000_000), 100)
 
 
 FactSource = (
     AnnotationFacts | FileFacts | ConfigMapFacts | PrometheusFacts | PodOutcomes | PodDemand
 )
+
+
+_SOURCES: Final[Mapping[str, Reader]] = {
+    "annotations": record(AnnotationFacts, check=_check_annotations),
+    "file": record(FileFacts, check=_check_file),
+    "configMap": record(ConfigMapFacts),
+    "prometheus": record(PrometheusFacts, check=_check_prometheus),
+    "podOutcomes": record(PodOutcomes),
+    "podDemand": record(PodDemand),
+}
+
+
+def _source(found: Field) -> FactSource | None:
+    members = found.object()
+    known = members.names
+    if len(known) != 1 or known[0] not in _SOURCES:
+        want = ", ".join(f"`{name}`" for name in _SOURCES)
+        found.wrong(f"want an object with one of {want}")
+        return None
+    name = known[0]
+    # Null is an object without fields, which is where the source is.
+    place = members.get(name) or nowhere(f"{found.path}.{name}", found.report, found.node)
+    source: FactSource = _SOURCES[name](place)
+    return source
+
+
+_SECONDS: Final = checked(
+    Field.duration,
+    lambda time: time >= timedelta(seconds=1) and not time % timedelta(seconds=1),
+    want="want a duration of whole seconds",
+)
+
+
+def _time_zone(found: Field) -> str | None:
+    name = found.text()
+    if name == UTC or name in zone_names():
+        return name
+    want = f'want the name of a time zone, such as `Europe/Berlin`, got "{name}"'
+    found.wrong(want, did_you_mean(name, zone_names()))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +273,11 @@ class FactsConfig:
         time_zone: The IANA name of the time zone in which the facts of the clock are.
     """
 
-    sources: tuple[FactSource, ...] = ()
-    age_step: timedelta = timedelta(seconds=5)
-    pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
-    max_age: timedelta | None = None
-    time_zone: str = UTC
+    sources: tuple[FactSource, ...] = entry(listed(_source), ())
+    age_step: timedelta = entry(_SECONDS, timedelta(seconds=5))
+    pod_type_labels: tuple[str, ...] = entry(listed(Field.text), DEFAULT_TYPE_LABELS)
+    max_age: timedelta | None = entry(Field.duration, None)
+    time_zone: str = entry(_time_zone, UTC)
 
     def may_give(self, fact: str) -> bool:
         """False if no source can give *fact*: what is in a document is known only to its writer."""
@@ -160,186 +296,11 @@ def _may_give(source: FactSource, fact: str) -> bool:
     return True
 
 
-# --- reading ---------------------------------------------------------------------------------
-
-
-def read_facts(members: Object) -> FactsConfig:
-    """The `facts` of a document; problems go to its report."""
-    default = FactsConfig()
-    step = members.duration("ageStep", default.age_step)
-    if step < timedelta(seconds=1) or step % timedelta(seconds=1):
-        (members.get("ageStep") or members.owner).refuse("want a duration of whole seconds")
-        step = default.age_step
-    labels = default.pod_type_labels
-    if members.get("podTypeLabels") is not None:
-        labels = tuple(members.texts("podTypeLabels"))
-    max_age = None
-    if (found_age := members.get("maxAge")) is not None:
-        max_age = found_age.duration()
-        if max_age is not None and max_age < step:
-            found_age.refuse("want a duration of at least `ageStep`")
-    time_zone = members.text("timeZone", default.time_zone)
-    if time_zone != UTC and time_zone not in zone_names():
-        want = f'want the name of a time zone, such as `Europe/Berlin`, got "{time_zone}"'
-        members["timeZone"].wrong(want, did_you_mean(time_zone, zone_names()))
-        time_zone = default.time_zone
-    sources = [found for entry in members.items("sources") if (found := _source(entry)) is not None]
-    _one_each(members, sources)
-    members.finish()
-    return FactsConfig(tuple(sources), step, labels, max_age, time_zone)
-
-
-def _source(entry: Field) -> FactSource | None:
-    members = entry.object()
-    known = members.names
-    if len(known) != 1 or known[0] not in _READERS:
-        want = ", ".join(f"`{name}`" for name in _READERS)
-        entry.wrong(f"want an object with one of {want}")
-        return None
-    inner = members.object(known[0])
-    found = _READERS[known[0]](inner)
-    inner.finish()
-    return found
-
-
-def _one_each(members: Object, sources: list[FactSource]) -> None:
-    """What is learned is kept under one name each: two reducers of a kind would mix."""
+def check_facts(made: FactsConfig, members: Object) -> None:
+    """Report what is wrong with values that are right one by one."""
+    if made.max_age is not None and made.max_age < made.age_step:
+        members["maxAge"].refuse("want a duration of at least `ageStep`")
+    # What is learned is kept under one name each: two reducers of a kind would mix.
     for kind, name in ((PodOutcomes, "podOutcomes"), (PodDemand, "podDemand")):
-        if sum(isinstance(source, kind) for source in sources) > 1:
+        if sum(isinstance(source, kind) for source in made.sources) > 1:
             members["sources"].wrong(f"want at most one `{name}`")
-
-
-def _annotations(members: Object) -> AnnotationFacts:
-    of = members.choice("of", ("nodes", "pods"), "nodes")
-    keys: dict[str, str] = {}
-    if found := members.get("keys"):
-        inner = found.object()
-        for name in inner.names:
-            value = inner.get(name)
-            _check_name(name, value or found)
-            keys[name] = "" if value is None else value.text()
-    prefix = members.text("prefix")
-    if not keys and not prefix:
-        members.owner.wrong("want `keys` or `prefix`")
-    return AnnotationFacts(of, keys, prefix)
-
-
-def _file(members: Object) -> FileFacts:
-    path = _required(members, "path")
-    if path and not path.startswith("/"):
-        members["path"].wrong(f'want an absolute path, got "{path}"')
-    return FileFacts(path)
-
-
-def _config_map(members: Object) -> ConfigMapFacts:
-    namespace, name = _required(members, "namespace"), _required(members, "name")
-    return ConfigMapFacts(namespace, name, members.text("key"))
-
-
-def _prometheus(members: Object) -> PrometheusFacts:
-    default = PrometheusFacts("")
-    url = _required(members, "url")
-    if url and not _is_url(url):
-        # What may be a password is not repeated: problems are in the log and in events.
-        got = "one with `@`" if "@" in url else f'"{url}"'
-        members["url"].wrong(
-            f"want `http://HOST:PORT` or https, without user and password, got {got}"
-        )
-    interval = members.duration("interval", default.interval)
-    timeout = members.duration("timeout", default.timeout)
-    for name, value in (("interval", interval), ("timeout", timeout)):
-        if value < _SHORTEST_INTERVAL:
-            members[name].refuse("want a duration of at least 1s")
-    queries = tuple(_query(entry) for entry in members.items("queries"))
-    if not queries:
-        members.owner.wrong("queries: want at least one")
-    return PrometheusFacts(url.rstrip("/"), interval, timeout, queries)
-
-
-def _query(entry: Field) -> FactQuery:
-    members = entry.object()
-    default = FactQuery("", "")
-    fact = _required(members, "fact")
-    if fact:
-        _check_name(fact, members["fact"])
-    found = FactQuery(
-        fact=fact,
-        query=_required(members, "query"),
-        about=members.choice("about", ("node", "pod", "type", "pair", "cluster"), "node"),
-        node_label=members.text("nodeLabel", default.node_label),
-        pod_label=members.text("podLabel", default.pod_label),
-        namespace_label=members.text("namespaceLabel", default.namespace_label),
-        type_label=members.text("typeLabel", default.type_label),
-        strip_port=members.boolean("stripPort", False),
-        scale=members.number("scale", 1.0),
-    )
-    members.finish()
-    return found
-
-
-def _pod_outcomes(members: Object) -> PodOutcomes:
-    default = PodOutcomes()
-    fact = members.text("fact", default.fact)
-    _check_name(fact, members.get("fact") or members.owner)
-    weight = members.number("weight", default.weight)
-    if not 0 < weight <= 1:
-        members["weight"].refuse("want a number above 0 and at most 1")
-        weight = default.weight
-    numbers = {"start": default.start, "forgiven": default.forgiven}
-    for name in numbers:
-        numbers[name] = members.number(name, numbers[name])
-        if not 0 <= numbers[name] <= 1:
-            members[name].refuse("want a number in 0..1")
-    return PodOutcomes(
-        fact=fact,
-        weight=weight,
-        start=numbers["start"],
-        grace=members.duration("grace", default.grace),
-        forgiven=numbers["forgiven"],
-        namespaces=tuple(members.texts("namespaces")),
-    )
-
-
-def _pod_demand(members: Object) -> PodDemand:
-    default = PodDemand()
-    fact = members.text("fact", default.fact)
-    _check_name(fact, members.get("fact") or members.owner)
-    resources = tuple(members.texts("resources")) or default.resources
-    return PodDemand(fact, resources, members.integer("window", default.window, 1, 1_000_000))
-
-
-_READERS: Final[Mapping[str, Callable[[Object], FactSource]]] = {
-    "annotations": _annotations,
-    "file": _file,
-    "configMap": _config_map,
-    "prometheus": _prometheus,
-    "podOutcomes": _pod_outcomes,
-    "podDemand": _pod_demand,
-}
-
-
-def _required(members: Object, name: str) -> str:
-    text = members.text(name)
-    if not text:
-        (members.get(name) or members.owner).wrong(f"{name}: required value")
-    return text
-
-
-def _check_name(name: str, place: Field) -> None:
-    if not _NAME.fullmatch(name):
-        place.wrong(f'want a name of letters, digits, `_`, `-` and `.`, got "{name}"')
-
-
-def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return False
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and parts.username is None
-        and not parts.query
-        and not parts.fragment
-    )

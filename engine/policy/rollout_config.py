@@ -6,13 +6,27 @@ them, is `engine.rollout`'s.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
 from engine.core.model.objects import LabelSelector, LabelSelectorRequirement
 from engine.core.model.selectors import SelectorError, check_label_selector, requirement_problem
-from engine.policy.documents import Field, Object, Report, did_you_mean
+from engine.policy.documents import (
+    Entry,
+    Field,
+    Object,
+    Reader,
+    Report,
+    Table,
+    checked,
+    did_you_mean,
+    entry,
+    integer,
+    listed,
+    record,
+    table_of,
+)
 from engine.policy.errors import Problem
 
 _LARGEST_SHARE: Final = 0.5
@@ -20,6 +34,53 @@ _LEAST_CORES: Final = 0.001
 _MOST_DECISIONS: Final = 1_000_000
 _LONGEST: Final = timedelta(days=7)
 _PERCENT: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})%")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"
+
+
+def _is_plain(found: Field) -> bool:
+    return found.node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+def _any_share(found: Field) -> float | None:
+    """Reads a percentage or a plain number, of any size."""
+    if _is_plain(found):
+        return found.number()
+    if (match := _PERCENT.fullmatch(found.shown().strip('"'))) is not None:
+        return float(match[1]) / 100
+    found.refuse("want a share such as `1%` or 0.01")
+    return None
+
+
+def _refuse_share(found: Field, want: str, value: float) -> None:
+    is_percentage = _is_plain(found) and 1 <= value <= 100
+    hint = f"did you mean `{value:g}%`?" if is_percentage else ""
+    found.wrong(f"{want}, got {found.shown()}", hint)
+
+
+def _share(low: float = 0.0) -> Reader:
+    """Reads a share in *low*..1."""
+
+    def read(found: Field) -> float | None:
+        value = _any_share(found)
+        if value is not None and not low <= value <= 1:
+            _refuse_share(found, f"want a share in {_percent(low)}..100%", value)
+            return None
+        return value
+
+    return read
+
+
+_DURATION: Final = checked(
+    Field.duration,
+    lambda time: timedelta(0) < time <= _LONGEST,
+    want=f"want a duration above 0 and at most {_LONGEST // timedelta(hours=1)}h",
+)
+_MULTIPLE: Final = checked(
+    Field.number, lambda number: number >= 1, want="want a multiple of at least 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +93,9 @@ class ShadowStage:
         cores: The share of a core that it may use.
     """
 
-    duration: timedelta = timedelta(minutes=1)
-    compared: int = 500
-    cores: float = 0.05
+    duration: timedelta = entry(_DURATION, timedelta(minutes=1))
+    compared: int = entry(integer(1, _MOST_DECISIONS), 500)
+    cores: float = entry(_share(_LEAST_CORES), 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +108,64 @@ class CanaryStep:
         decisions: At least so many decisions by the candidate.
     """
 
-    share: float
-    duration: timedelta = timedelta(minutes=2)
-    decisions: int = 50
+    share: float = entry(_any_share)
+    duration: timedelta = entry(_DURATION, timedelta(minutes=2))
+    decisions: int = entry(integer(1, _MOST_DECISIONS), 50)
+
+
+def _steps(found: Field) -> tuple[CanaryStep, ...]:
+    steps: tuple[CanaryStep, ...] = ()
+    before = 0.0
+    for item in found.items():
+        members = item.object()
+        values = members.values(table_of(CanaryStep))
+        share, place = values.get("share"), members.get("share")
+        if place is None:
+            item.wrong("share: required value")
+        elif share is not None and not before < share <= _LARGEST_SHARE:
+            want = f"want a share above {_percent(before)} and at most {_percent(_LARGEST_SHARE)}"
+            if share > _LARGEST_SHARE:
+                want += " (the control sample is as large)"
+            elif before:
+                want += " (steps must grow)"
+            _refuse_share(place, want, share)
+        elif share is not None:
+            before = share
+        steps += (CanaryStep(**{"share": before, **values}),)
+    if not steps:
+        found.wrong("want at least one step")
+    return steps
+
+
+def _labels(found: Field) -> dict[str, str]:
+    labels = {}
+    members = found.object()
+    for key in members.names:
+        labels[key] = value = members[key].text()
+        try:
+            check_label_selector(LabelSelector({key: value}))
+        except SelectorError as error:
+            members[key].wrong(str(error))
+    return labels
+
+
+def _check_requirement(made: LabelSelectorRequirement, members: Object) -> None:
+    if (problem := requirement_problem(made)) is not None:
+        members.owner.wrong(problem)
+
+
+#: How a requirement of a selector is read, of labels or of nodes.
+REQUIREMENT: Final[Table] = {
+    "key": Entry(Field.text),
+    "operator": Entry(Field.text),
+    "values": Entry(listed(Field.text)),
+}
+_SELECTOR: Final[Table] = {
+    "match_labels": Entry(_labels),
+    "match_expressions": Entry(
+        listed(record(LabelSelectorRequirement, REQUIREMENT, _check_requirement))
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +179,17 @@ class CanaryStage:
         profile_place: Where that is written.
     """
 
-    steps: tuple[CanaryStep, ...] = (CanaryStep(0.01), CanaryStep(0.05))
-    namespaces: LabelSelector = field(default_factory=LabelSelector)
-    profile: str = ""
+    steps: tuple[CanaryStep, ...] = entry(_steps, (CanaryStep(0.01), CanaryStep(0.05)))
+    namespaces: LabelSelector = entry(
+        record(LabelSelector, _SELECTOR), factory=LabelSelector, name="namespaceSelector"
+    )
+    profile: str = entry(Field.text, "")
     profile_place: Field | None = field(default=None, repr=False, compare=False)
+
+
+def _canary(found: Field) -> CanaryStage:
+    canary = record(CanaryStage)(found)
+    return replace(canary, profile_place=found.at("profile")) if canary.profile else canary
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +211,33 @@ class Gates:
         max_reordered: Share of the pairs of pods that would be tried the other way round.
     """
 
-    max_moved: float = 0.25
-    max_newly_pending: int = 0
-    max_evictions: int = 0
-    error_rate: float = 0.0
-    latency: float = 2.0
-    time_to_bind: float = 2.0
-    max_moved_of_class: float = 0.25
-    max_without_profile: int = 0
-    max_fit_nowhere: int = 0
-    max_nodes_lost: float = 0.1
-    max_reordered: float = 0.25
+    max_moved: float = entry(_share(), 0.25)
+    max_newly_pending: int = entry(integer(0), 0)
+    max_evictions: int = entry(integer(0), 0)
+    error_rate: float = entry(_share(), 0.0)
+    latency: float = entry(_MULTIPLE, 2.0)
+    time_to_bind: float = entry(_MULTIPLE, 2.0)
+    max_moved_of_class: float = entry(_share(), 0.25)
+    max_without_profile: int = entry(integer(0), 0)
+    max_fit_nowhere: int = entry(integer(0), 0)
+    max_nodes_lost: float = entry(_share(), 0.1)
+    max_reordered: float = entry(_share(), 0.25)
+
+
+def _gates(found: Field) -> Gates:
+    values = found.object().values(table_of(Gates))
+    if "max_moved" in values:
+        values.setdefault("max_moved_of_class", values["max_moved"])
+    return Gates(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
     """The stages of an edit; without any it is in force as soon as its trial is over."""
 
-    shadow: ShadowStage | None = None
-    canary: CanaryStage | None = None
-    gates: Gates = field(default_factory=Gates)
+    shadow: ShadowStage | None = entry(record(ShadowStage), None)
+    canary: CanaryStage | None = entry(_canary, None)
+    gates: Gates = entry(_gates, factory=Gates)
 
     @property
     def is_staged(self) -> bool:
@@ -115,35 +245,27 @@ class RolloutConfig:
         return self.shadow is not None or self.canary is not None
 
 
-# --- reading ---------------------------------------------------------------------------------
-
-
-def read_rollout(members: Object, most_errors: float = 1.0) -> RolloutConfig:
-    """The `rollout` of a document; problems go to its report.
-
-    *most_errors* is the share of decisions above which an edit is rolled back in its probation.
-    """
-    shadow = _stage(members, "shadow")
-    canary = _stage(members, "canary")
-    gates = members.object("gates")
-    found = RolloutConfig(
-        None if shadow is None else _shadow(shadow),
-        None if canary is None else _canary(canary),
-        _gates(gates),
-    )
-    if found.is_staged and found.gates.error_rate > most_errors:
-        gates["errorRate"].refuse(
-            f"want at most `fallback.errorRate` ({_percent(most_errors)}): "
-            "an edit that passes would be rolled back at once"
-        )
-    stages = {"shadow": found.shadow, "canary": found.canary}
+def check_rollout(made: RolloutConfig, members: Object) -> None:
+    """Report what is wrong with the stages and gates together."""
+    for name in ("shadow", "canary"):
+        # Null could mean either.
+        if name in members.names and members.get(name) is None:
+            want = "want an object: `{}` for the defaults, or no such field for no stage"
+            members[name].refuse(want)
     for name, measured_in in _MEASURED_IN.items():
-        gate = gates.get(name)
-        if gate is not None and not any(stages[stage] for stage in measured_in):
+        gate = members.owner.at("gates", name)
+        if gate is not None and not any(getattr(made, stage) for stage in measured_in):
             want = " or ".join(f"`rollout.{stage}`" for stage in measured_in)
             gate.warn(f"no stage measures it: want {want}")
-    members.finish()
-    return found
+
+
+def check_error_rate(rollout: RolloutConfig, place: Field | None, most: float) -> None:
+    """Report an error rate at *place* above *most*, from which an edit is rolled back."""
+    if place is not None and rollout.is_staged and rollout.gates.error_rate > most:
+        place.refuse(
+            f"want at most `fallback.errorRate` ({_percent(most)}): "
+            "an edit that passes would be rolled back at once"
+        )
 
 
 def profile_problems(rollout: RolloutConfig, profiles: Iterable[str]) -> list[Problem]:
@@ -174,167 +296,3 @@ _MEASURED_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "maxNodesLost": ("shadow", "canary"),
     "maxReordered": ("shadow", "canary"),
 }
-
-
-def _stage(members: Object, name: str) -> Object | None:
-    """The fields of a stage; None if it is absent. Null could mean either, and is refused."""
-    found = members.get(name)
-    if found is None and name in members.names:
-        members[name].refuse("want an object: `{}` for the defaults, or no such field for no stage")
-    return None if found is None else found.object()
-
-
-def _shadow(members: Object) -> ShadowStage:
-    default = ShadowStage()
-    found = ShadowStage(
-        _duration(members, default.duration),
-        members.integer("compared", default.compared, 1, _MOST_DECISIONS),
-        _share(members, "cores", default.cores, _LEAST_CORES),
-    )
-    members.finish()
-    return found
-
-
-def _canary(members: Object) -> CanaryStage:
-    default = CanaryStage()
-    steps = default.steps
-    if (found := members.get("steps")) is not None:
-        steps, before = (), 0.0
-        for entry in found.items():
-            steps += (_step(entry, before),)
-            before = steps[-1].share
-        if not steps:
-            found.wrong("want at least one step")
-    place = members.get("profile")
-    canary = CanaryStage(
-        steps,
-        _selector(members.object("namespaceSelector")),
-        "" if place is None else place.text(),
-        place if members.text("profile") else None,
-    )
-    members.finish()
-    return canary
-
-
-def _step(entry: Field, before: float) -> CanaryStep:
-    members = entry.object()
-    default = CanaryStep(before)
-    share = _read_share(members["share"]) if members.get("share") is not None else None
-    if members.get("share") is None:
-        entry.wrong("share: required value")
-    elif share is not None and not before < share <= _LARGEST_SHARE:
-        want = f"want a share above {_percent(before)} and at most {_percent(_LARGEST_SHARE)}"
-        if share > _LARGEST_SHARE:
-            want += " (the control sample is as large)"
-        elif before:
-            want += " (steps must grow)"
-        _refuse_share(members["share"], want, share)
-        share = None
-    step = CanaryStep(
-        default.share if share is None else share,
-        _duration(members, default.duration),
-        members.integer("decisions", default.decisions, 1, _MOST_DECISIONS),
-    )
-    members.finish()
-    return step
-
-
-def _gates(members: Object) -> Gates:
-    default = Gates()
-    max_moved = _share(members, "maxMoved", default.max_moved)
-    gates = Gates(
-        max_moved=max_moved,
-        max_newly_pending=members.integer("maxNewlyPending", default.max_newly_pending, 0),
-        max_evictions=members.integer("maxEvictions", default.max_evictions, 0),
-        error_rate=_share(members, "errorRate", default.error_rate),
-        latency=_multiple(members, "latency", default.latency),
-        time_to_bind=_multiple(members, "timeToBind", default.time_to_bind),
-        max_moved_of_class=_share(members, "maxMovedOfClass", max_moved),
-        max_without_profile=members.integer("maxWithoutProfile", default.max_without_profile, 0),
-        max_fit_nowhere=members.integer("maxFitNowhere", default.max_fit_nowhere, 0),
-        max_nodes_lost=_share(members, "maxNodesLost", default.max_nodes_lost),
-        max_reordered=_share(members, "maxReordered", default.max_reordered),
-    )
-    members.finish()
-    return gates
-
-
-def _selector(members: Object) -> LabelSelector:
-    labels: dict[str, str] = {}
-    if (found := members.get("matchLabels")) is not None:
-        inner = found.object()
-        for key in inner.names:
-            value = inner[key].text()
-            try:
-                check_label_selector(LabelSelector({key: value}))
-            except SelectorError as error:
-                inner[key].wrong(str(error))
-            labels[key] = value
-    requirements = []
-    for entry in members.items("matchExpressions"):
-        fields = entry.object()
-        requirement = LabelSelectorRequirement(
-            fields.text("key"), fields.text("operator"), tuple(fields.texts("values"))
-        )
-        fields.finish()
-        if (problem := requirement_problem(requirement)) is not None:
-            entry.wrong(problem)
-        requirements.append(requirement)
-    members.finish()
-    return LabelSelector(labels, tuple(requirements))
-
-
-# --- values ----------------------------------------------------------------------------------
-
-
-def _duration(members: Object, default: timedelta) -> timedelta:
-    value = members.duration("duration", default)
-    if not timedelta(0) < value <= _LONGEST:
-        longest = _LONGEST // timedelta(hours=1)
-        members["duration"].refuse(f"want a duration above 0 and at most {longest}h")
-        return default
-    return value
-
-
-def _share(members: Object, name: str, default: float, low: float = 0.0) -> float:
-    """A field in *low*..1; the default also after a report."""
-    found = members.get(name)
-    value = None if found is None else _read_share(found)
-    if found is None or value is None:
-        return default
-    if not low <= value <= 1:
-        _refuse_share(found, f"want a share in {_percent(low)}..100%", value)
-        return default
-    return value
-
-
-def _read_share(found: Field) -> float | None:
-    """A percentage or a plain number, of any size; None after a report if it is neither."""
-    if _is_plain(found):
-        return found.number()
-    if (match := _PERCENT.fullmatch(found.shown().strip('"'))) is not None:
-        return float(match[1]) / 100
-    found.refuse("want a share such as `1%` or 0.01")
-    return None
-
-
-def _refuse_share(found: Field, want: str, value: float) -> None:
-    is_percentage = _is_plain(found) and 1 <= value <= 100
-    hint = f"did you mean `{value:g}%`?" if is_percentage else ""
-    found.wrong(f"{want}, got {found.shown()}", hint)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g}%"
-
-
-def _is_plain(found: Field) -> bool:
-    return found.node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-
-
-def _multiple(members: Object, name: str, default: float) -> float:
-    value = members.number(name, default)
-    if value < 1:
-        members[name].refuse("want a multiple of at least 1")
-        return default
-    return value

@@ -4,12 +4,10 @@ Owns how profiles, arguments and extenders are written so that reading the docum
 again. What they mean is `profiles`'s, `arguments`' and `extenders`'.
 """
 
-import base64
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
-from engine.core.framework.extender import Extender, ExtenderTls
+from engine.core.framework.extender import Extender
 from engine.lib.durations import go_duration
 from engine.policy.arguments import KUBERNETES_ARGUMENTS, UNKNOWN
 from engine.policy.config import (
@@ -23,7 +21,8 @@ from engine.policy.config import (
     PluginSet,
     ProfileConfig,
 )
-from engine.policy.documents import Report, is_plain, read_documents
+from engine.policy.documents import Report, is_plain, plain_record, read_documents, table_of
+from engine.policy.extenders import EXTENDER_TABLE, TLS_TABLE
 from engine.policy.shipped import snake_case
 
 #: Stands for what only the configuration file shows. It is no base64, so that reading a document
@@ -44,27 +43,16 @@ def written_configuration(
 
     *leader_election* and *kubeconfig* are those in use, which flags may have chosen.
     """
-    client = config.client_connection
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "parallelism": config.parallelism,
-        "leaderElection": dict(leader_election),
-        "clientConnection": {
-            "kubeconfig": kubeconfig or client.kubeconfig,
-            "acceptContentTypes": client.accept_content_types,
-            "contentType": client.content_type,
-            "qps": client.qps,
-            "burst": client.burst,
-        },
-        "enableProfiling": config.enable_profiling,
-        "enableContentionProfiling": config.enable_contention_profiling,
-        "percentageOfNodesToScore": config.percentage_of_nodes_to_score,
-        "podInitialBackoffSeconds": config.pod_initial_backoff_seconds,
-        "podMaxBackoffSeconds": config.pod_max_backoff_seconds,
-        # kube-scheduler writes it if it is true only.
-        **({"delayCacheUntilActive": True} if config.delay_cache_until_active else {}),
-    }
+    found = plain_record(
+        config,
+        {n: how for n, how in table_of(config).items() if n not in ("profiles", "extenders")},
+    )
+    found["leaderElection"] = dict(leader_election)
+    found["clientConnection"]["kubeconfig"] = kubeconfig or config.client_connection.kubeconfig
+    # kube-scheduler writes it if it is true only.
+    if not found["delayCacheUntilActive"]:
+        del found["delayCacheUntilActive"]
+    return {"apiVersion": API_VERSION, "kind": KIND, **found}
 
 
 def with_decisions(
@@ -195,37 +183,15 @@ def _written_set(enabled: list[dict[str, Any]], disabled: list[dict[str, Any]]) 
 
 def _written_extender(extender: Extender, *, with_secrets: bool) -> dict[str, Any]:
     managed = dict.fromkeys((*extender.ignored_resources, *sorted(extender.resources)))
-    ignored = set(extender.ignored_resources)
-    timeout = timedelta(seconds=-1) if extender.timeout is None else extender.timeout
-    tls = _written_tls(extender.tls, with_secrets=with_secrets)
-    return {
-        "urlPrefix": extender.url_prefix if with_secrets else extender.name,
-        "filterVerb": extender.filter_verb,
-        "preemptVerb": extender.preempt_verb,
-        "prioritizeVerb": extender.prioritize_verb,
-        "weight": extender.weight,
-        "bindVerb": extender.bind_verb,
-        "enableHTTPS": extender.enable_https,
-        **({"tlsConfig": tls} if tls else {}),
-        "httpTimeout": go_duration(timeout.total_seconds()),
-        "nodeCacheCapable": extender.node_cache_capable,
-        "managedResources": [
-            {"name": name, "ignoredByScheduler": name in ignored} for name in managed
-        ],
-        "ignorable": extender.ignorable,
-    }
-
-
-def _written_tls(tls: ExtenderTls, *, with_secrets: bool) -> dict[str, Any]:
-    key = base64.b64encode(tls.key_data).decode() if with_secrets else REDACTED
-    found: dict[str, Any] = {
-        "insecure": tls.insecure,
-        "serverName": tls.server_name,
-        "certFile": tls.cert_file,
-        "keyFile": tls.key_file,
-        "caFile": tls.ca_file,
-        "certData": base64.b64encode(tls.cert_data).decode(),
-        "keyData": key if tls.key_data else "",
-        "caData": base64.b64encode(tls.ca_data).decode(),
-    }
-    return {name: value for name, value in found.items() if value}
+    found = plain_record(extender, EXTENDER_TABLE)
+    if not with_secrets:
+        found["urlPrefix"] = extender.name
+    tls = {name: one for name, one in plain_record(extender.tls, TLS_TABLE).items() if one}
+    if "keyData" in tls and not with_secrets:
+        tls["keyData"] = REDACTED
+    found["tlsConfig"] = tls
+    found["httpTimeout"] = found["httpTimeout"] or "-1s"
+    found["managedResources"] = [
+        {"name": name, "ignoredByScheduler": name in extender.ignored_resources} for name in managed
+    ]
+    return {name: one for name, one in found.items() if name != "tlsConfig" or tls}

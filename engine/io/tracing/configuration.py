@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from engine.policy.documents import Field, Object, did_you_mean, read_documents
+from engine.policy.documents import Field, Object, did_you_mean, integer, read_documents
 from engine.policy.errors import PolicyErrors, Problem
 
 KIND: Final = "TracingConfiguration"
@@ -58,7 +58,7 @@ def _configuration(members: Object) -> TracingConfiguration:
     endpoint = DEFAULT_ENDPOINT
     if found := members.get("endpoint"):
         endpoint = _endpoint(found) or endpoint
-    rate = members.integer("samplingRatePerMillion", 0, 0, MILLION)
+    rate = members.read("samplingRatePerMillion", integer(0, MILLION), 0)
     members.finish()
     return TracingConfiguration(endpoint, rate)
 

@@ -24,7 +24,7 @@ from engine.policy.rollout_config import profile_problems
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 #: By how a file shows them.
-BAD: Final = {
+BAD: Final[dict[str, Any]] = {
     "null": None,
     '"x"': "x",
     "-1": -1,
@@ -302,7 +302,6 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
                 "errorRate": 0,
                 "latency": 2,
                 "timeToBind": 2,
-                "fragmentation": 0.1,
                 "maxMovedOfClass": 0.25,
                 "maxWithoutProfile": 0,
                 "maxFitNowhere": 0,
