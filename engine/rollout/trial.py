@@ -25,9 +25,9 @@ from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem, SandboxDied
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
+from engine.policy.metered import Evaluations, MeteredEvaluator
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.measures import NO_LOSSES, Losses
-from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.rollout.rehearsal import Finding, failures_of, rehearse, worse
 
 log = structlog.get_logger(component="trial")

@@ -15,14 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from engine.telemetry.families import counter, gauge, histogram
 
 #: The minor version of Kubernetes whose scheduler the shipped policies answer like.
 EMULATES: Final = "1.37"
 
-_LATENCIES: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 #: Feature gates of kube-scheduler whose feature is built in, and the stage that each has in
@@ -42,6 +43,37 @@ FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
     "TopologyAwareWorkloadScheduling": ("ALPHA", False),
     "VolumeLimitScaling": ("BETA", True),
 }
+
+
+BUILD: Final = gauge(
+    "kubernetes_build_info{major,minor,git_version,git_commit,git_tree_state,build_date,"
+    "go_version,compiler,platform}",
+    "1 for the build that runs: its version behind that of Kubernetes which it behaves like.",
+)
+FEATURE: Final = gauge(
+    "kubernetes_feature_enabled{name,stage}",
+    "1 for a feature gate of kube-scheduler whose feature is built in, 0 for one that is not.",
+)
+CONCURRENCY: Final = gauge(
+    "go_goroutines",
+    "Tasks of the event loop and threads: what goroutines are to components written in Go.",
+)
+REQUESTS: Final = counter(
+    "rest_client_requests_total{code,method,host}",
+    "Requests to the API server, by status code (`<error>`: none came), method and host.",
+)
+SECONDS: Final = histogram(
+    (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+    "rest_client_request_duration_seconds{verb,host}",
+    "Seconds until the API server had answered; of a watch, until it had begun to.",
+)
+HEALTH: Final = gauge(
+    "kubernetes_healthcheck{name,type}", "The result of a health check the last time it was made."
+)
+HEALTH_CHECKS: Final = counter(
+    "kubernetes_healthchecks_total{name,type,status}",
+    "Health checks by result: `success` or `error`.",
+)
 
 
 def language() -> str:
@@ -66,19 +98,8 @@ def show_build(registry: CollectorRegistry, version: str) -> None:
         "compiler": platform.python_implementation(),
         "platform": f"{sys.platform}/{_MACHINES.get(platform.machine(), platform.machine())}",
     }
-    build = Gauge(
-        "kubernetes_build_info",
-        "1 for the build that runs: its version behind that of Kubernetes which it behaves like.",
-        list(labels),
-        registry=registry,
-    )
-    build.labels(**labels).set(1)
-    features = Gauge(
-        "kubernetes_feature_enabled",
-        "1 for a feature gate of kube-scheduler whose feature is built in, 0 for one that is not.",
-        ["name", "stage"],
-        registry=registry,
-    )
+    BUILD.make(registry).labels(**labels).set(1)
+    features = FEATURE.make(registry)
     for name, (stage, is_built_in) in FEATURES.items():
         features.labels(name, stage).set(is_built_in)
 
@@ -92,12 +113,7 @@ def show_concurrency(registry: CollectorRegistry) -> None:
             running += len(asyncio.all_tasks())
         return running
 
-    concurrency = Gauge(
-        "go_goroutines",
-        "Tasks of the event loop and threads: what goroutines are to components written in Go.",
-        registry=registry,
-    )
-    concurrency.set_function(count)
+    CONCURRENCY.make(registry).set_function(count)
 
 
 class RequestMetrics(Collector):
@@ -117,7 +133,7 @@ class RequestMetrics(Collector):
         self._seconds: defaultdict[str, float] = defaultdict(float)
         # By method, the requests up to each bound; those beyond the last come last.
         self._buckets: defaultdict[str, list[int]] = defaultdict(
-            lambda: [0] * (len(_LATENCIES) + 1)
+            lambda: [0] * (len(SECONDS.buckets) + 1)
         )
         registry.register(self)
 
@@ -125,7 +141,7 @@ class RequestMetrics(Collector):
         """Count a request that was answered with *status* (0: not at all) after *seconds*."""
         self._counts[method, status] += 1
         self._seconds[method] += seconds
-        self._buckets[method][bisect_left(_LATENCIES, seconds)] += 1
+        self._buckets[method][bisect_left(SECONDS.buckets, seconds)] += 1
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are known to be unique."""
@@ -133,22 +149,14 @@ class RequestMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Both metrics as they are now."""
-        requests = CounterMetricFamily(
-            "rest_client_requests_total",
-            "Requests to the API server, by status code (`<error>`: none came), method and host.",
-            labels=["code", "method", "host"],
-        )
+        requests = CounterMetricFamily(REQUESTS.name, REQUESTS.text, labels=REQUESTS.labels)
         for (method, status), count in sorted(self._counts.items()):
             code = str(status) if status else "<error>"
             requests.add_metric([code, method, self._host], count)
         yield requests
-        latencies = HistogramMetricFamily(
-            "rest_client_request_duration_seconds",
-            "Seconds until the API server had answered; of a watch, until it had begun to.",
-            labels=["verb", "host"],
-        )
+        latencies = HistogramMetricFamily(SECONDS.name, SECONDS.text, labels=SECONDS.labels)
         for method, counts in sorted(self._buckets.items()):
-            bounds = [*map(str, _LATENCIES), "+Inf"]
+            bounds = [*map(str, SECONDS.buckets), "+Inf"]
             buckets = list(zip(bounds, accumulate(counts), strict=True))
             latencies.add_metric([method, self._host], buckets, self._seconds[method])
         yield latencies

@@ -1,20 +1,28 @@
 """Metrics: kube-scheduler's names where the meaning is the same, `starsched_` for what is ours.
 
-Owns every metric of the process, in a registry that is passed in. The hot path touches children
-whose labels were bound once; sizes of queues and caches are read when they are scraped, so
-they cost nothing in between.
+Owns the table of the metrics of the process, which are in a registry that is passed in, and how
+those of the hot path are counted: it touches children whose labels were bound once. What another
+part has, such as sizes of queues and caches, is read at a scrape (`pulled`), so it costs nothing
+in between; `surfaces.pulled_metrics` says where.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from engine.core.framework.reason_kinds import REASONS
 from engine.telemetry.bounded_counts import BoundedCounts
+from engine.telemetry.families import (
+    Family,
+    Renamed,
+    counter,
+    gauge,
+    histogram,
+    make_all,
+    pulled,
+    pulled_counter,
+)
 
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
@@ -31,15 +39,26 @@ def exponential(start: float, factor: float, count: int) -> list[float]:
     return [start * factor**i for i in range(count)]
 
 
+_MILLISECONDS: Final = exponential(0.001, 2, 15)
+_LONG: Final = exponential(0.01, 2, 20)
+_SHORT: Final = exponential(0.0001, 2, 12)
+_PREEMPTIONS: Final = exponential(0.001, 2, 16)
+_PAUSES: Final = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+def _each(*values: str) -> tuple[tuple[str, ...], ...]:
+    """The series of one label with these *values*."""
+    return tuple((value,) for value in values)
+
+
 class ProfileMetrics:
     """The children of one profile that every attempt touches."""
 
-    __slots__ = ("attempt_seconds", "attempts", "sli_seconds")
+    __slots__ = ("attempt_seconds", "attempts")
 
     def __init__(self, metrics: "Metrics", profile: str) -> None:
         self.attempts = {r: metrics.schedule_attempts.labels(r, profile) for r in RESULTS}
         self.attempt_seconds = {r: metrics.attempt_seconds.labels(r, profile) for r in RESULTS}
-        self.sli_seconds = metrics.sli_by_attempts
 
     def observe(self, result: str, seconds: float) -> None:
         """Count one attempt that ended in *result* after *seconds*."""
@@ -47,404 +66,415 @@ class ProfileMetrics:
         self.attempt_seconds[result].observe(seconds)
 
 
-Readings = Iterable[tuple[tuple[str, ...], float]]
-
-
-class _Pulled(Collector):
-    """Families whose samples are read from the running parts at scrape time."""
-
-    def __init__(self) -> None:
-        self._families: list[tuple[str, str, str, tuple[str, ...], Callable[[], Readings]]] = []
-
-    def add(
-        self, kind: str, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Readings]
-    ) -> None:
-        self._families.append((kind, name, text, labels, read))
-
-    def describe(self) -> Iterable[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        for kind, name, text, labels, read in self._families:
-            family: CounterMetricFamily | GaugeMetricFamily
-            if kind == "counter":
-                family = CounterMetricFamily(name, text, labels=labels)
-            else:
-                family = GaugeMetricFamily(name, text, labels=labels)
-            for values, number in read():
-                family.add_metric(list(values), number)
-            yield family
-
-
-class _Renamed(Collector):
-    """A histogram under a second name: it costs nothing but a longer scrape."""
-
-    def __init__(
-        self, name: str, text: str, histogram: Histogram, registry: CollectorRegistry
-    ) -> None:
-        self._name = name
-        self._text = text
-        self._histogram = histogram
-        registry.register(self)
-
-    def describe(self) -> Iterable[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._histogram.collect():
-            renamed = Metric(self._name, self._text, metric.type)
-            renamed.samples = [
-                one._replace(name=self._name + one.name.removeprefix(metric.name))
-                for one in metric.samples
-            ]
-            yield renamed
-
-
 class Metrics:
     """All metrics of a scheduler process, registered in *registry*; *histogram* makes its own."""
 
+    schedule_attempts = counter(
+        "scheduler_schedule_attempts_total{result,profile}",
+        "Number of attempts to schedule pods, by the result: `scheduled`, `unschedulable` (the pod "
+        "fits nowhere now) or `error` (something went wrong).",
+    )
+    attempt_seconds = histogram(
+        _MILLISECONDS,
+        "scheduler_scheduling_attempt_duration_seconds{result,profile}",
+        "Scheduling attempt latency in seconds (decision and binding).",
+    )
+    algorithm_seconds = histogram(
+        _MILLISECONDS,
+        "scheduler_scheduling_algorithm_duration_seconds",
+        "Latency of the decision alone in seconds.",
+    )
+    sli_seconds = histogram(
+        _LONG,
+        "scheduler_pod_scheduling_sli_duration_seconds{attempts}",
+        "Seconds from a pod's first attempt to its binding, by the number of attempts.",
+    )
+    pod_attempts = histogram(
+        exponential(1, 2, 5),
+        "scheduler_pod_scheduling_attempts",
+        "Number of attempts it took to schedule a pod.",
+    )
+    scheduled_after_flush = counter(
+        "scheduler_pod_scheduled_after_flush_total",
+        "Number of pods bound in an attempt that was made because no event had helped them for too "
+        "long.",
+    )
+    extension_point_seconds = histogram(
+        _SHORT,
+        "scheduler_framework_extension_point_duration_seconds{extension_point,status,profile}",
+        "Latency of an extension point that runs by itself: PreEnqueue, PodGroupPostFilter, "
+        "Permit, Bind. Those of a decision are answered together: see "
+        "starsched_evaluation_duration_seconds.",
+    )
+    event_handling_seconds = histogram(
+        _SHORT,
+        "scheduler_event_handling_duration_seconds{event}",
+        "Latency of handling one change of an object (a sample of the changes).",
+    )
+    permit_wait_seconds = histogram(
+        _MILLISECONDS,
+        "scheduler_permit_wait_duration_seconds{result}",
+        "Seconds that pods waited in permit.",
+    )
+    preemption_attempts = counter(
+        "scheduler_preemption_attempts_total",
+        "Number of searches for preemption victims for pods that fit nowhere.",
+    )
+    podgroup_attempts = counter(
+        "scheduler_podgroup_schedule_attempts_total{result,profile}",
+        "Number of attempts to schedule pod groups, by the result: `scheduled`, `unschedulable`, "
+        "`waiting_on_preemption` or `error`.",
+    )
+    podgroup_attempt_seconds = histogram(
+        _MILLISECONDS,
+        "scheduler_podgroup_scheduling_attempt_duration_seconds{result,profile}",
+        "Latency of an attempt to schedule a pod group in seconds.",
+    )
+    podgroup_algorithm_seconds = histogram(
+        _MILLISECONDS,
+        "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+        "Latency of choosing nodes for a pod group in seconds, without preemption.",
+    )
+    workload_preemption_attempts = counter(
+        "scheduler_workload_preemption_attempts_total{result}",
+        "Number of searches for preemption victims for pod groups that fit nowhere.",
+    )
+    workload_preemption_victims = histogram(
+        exponential(1, 2, 11),
+        "scheduler_workload_preemption_victims",
+        "Number of victims of one preemption for a pod group.",
+    )
+    preemption_workload_disruptions = histogram(
+        exponential(1, 2, 11),
+        "scheduler_preemption_workload_disruptions{preemptor}",
+        "Number of groups that one preemption evicts as a whole, if there are some.",
+    )
+    preemption_evaluation_seconds = histogram(
+        _PREEMPTIONS,
+        "scheduler_preemption_evaluation_duration_seconds{preemptor,result}",
+        "Seconds that it took to find the victims of a preemption for a pod group, by result.",
+    )
+    preemption_execution_seconds = histogram(
+        _PREEMPTIONS,
+        "scheduler_preemption_execution_duration_seconds{preemptor,result}",
+        "Seconds that it took to evict the victims of one preemption for a `pod` or a `podgroup`: "
+        "`success` or `error`.",
+    )
+    preemption_violations = counter(
+        "scheduler_preemption_pdb_violations_total{preemptor}",
+        "Number of victims whose disruption budget was violated, for a `pod` or a `podgroup`.",
+    )
+    preemption_victims = histogram(
+        exponential(1, 2, 7),
+        "scheduler_preemption_victims",
+        "Number of victims of one preemption.",
+    )
+    preemption_seconds = histogram(
+        _LONG,
+        "scheduler_preemption_goroutines_duration_seconds{result}",
+        "Seconds that it took to evict the victims of one preemption: `success` or `error`.",
+    )
+    preemption_executions = counter(
+        "scheduler_preemption_goroutines_execution_total{result}",
+        "Number of preemptions carried out, by result: `success` or `error`.",
+    )
+    claims = counter(
+        "dynamic_resource_allocation_resourceclaim_creates_total{status,admin_access,owner_api_group,owner_api_kind}",
+        "Number of requests to create a claim for the extended resources of a pod, by status: "
+        "`success` or `failure`.",
+    )
+    leader = gauge(
+        "leader_election_master_status{name}",
+        "1 if this process holds the lease, 0 if it is a standby.",
+    )
+    binding_seconds = histogram(
+        _MILLISECONDS,
+        "starsched_binding_duration_seconds{result}",
+        "Seconds from sending a binding to knowing its outcome, retries included.",
+    )
+    binding_retries = counter(
+        "starsched_binding_retries_total{cause}",
+        "Binding requests sent again, by the reason.",
+    )
+    pods_bound_by_others = counter(
+        "starsched_pods_bound_by_others_total",
+        "Pods of this scheduler's profiles that another process bound while it led.",
+    )
+    events_dropped = counter(
+        "starsched_events_dropped_total{cause}",
+        "Events that were not written, by reason: `full`, `rejected`, `failed`, `shutdown`.",
+        *_each("full", "rejected", "failed", "shutdown"),
+    )
+    status_patches = counter(
+        "starsched_pod_status_patches_total{result}",
+        "Patches of conditions of pods and PodGroups by result: `written`, `superseded`, `gone`, "
+        "`failed`.",
+    )
+    failures = counter(
+        "starsched_failures_total{owner,reason}",
+        "Attempts that a failure ended, by whose fault it was and by reason token.",
+        *((k.owner.value, k.token) for k in REASONS.values() if k.owner is not None),
+    )
+    loop_errors = counter(
+        "starsched_loop_errors_total{step}",
+        "Unexpected exceptions that did not end the scheduling loop, by place.",
+    )
+    revision_info = gauge(
+        "starsched_policy_revision_info{revision}",
+        "1 for the policy revision in force.",
+    )
+    policy_reloads = counter(
+        "starsched_policy_reloads_total{result}",
+        "Policy candidates by outcome: `accepted`, `rejected`, `unchanged`, `rolled_back`.",
+        *_each(*RELOADS),
+    )
+    last_reload_success = gauge(
+        "starsched_policy_last_reload_success_timestamp_seconds",
+        "When the policies in force were accepted (Unix time).",
+    )
+    last_reload_ok = gauge(
+        "starsched_policy_last_reload_successful",
+        "1 if the newest policies are in force, 0 if the last candidate was rejected.",
+    )
+    reload_seconds = histogram(
+        exponential(0.01, 2, 12),
+        "starsched_policy_reload_duration_seconds",
+        "Seconds to check, test and try one candidate.",
+    )
+    policy_losses = gauge(
+        "starsched_policy_losses{kind}",
+        "What the policies in force took away when they came: pods `without_profile`, pods that "
+        "`fit_nowhere`, `nodes` that take no pods, pairs of pods in another `order`.",
+    )
+    rollout_verdicts = counter(
+        "starsched_rollout_verdicts_total{stage,outcome}",
+        "Stages of roll-outs that ended or stand still, by stage (`shadow`, `canary`) and outcome: "
+        "`pass`, `fail`, `inconclusive`.",
+        *product(("shadow", "canary"), ("pass", "fail", "inconclusive")),
+    )
+    decision_pauses = histogram(
+        _PAUSES,
+        "starsched_decision_pause_seconds",
+        "From one decision to the next, or from a pod's arrival if nothing was to be decided.",
+    )
+    evaluation_seconds = histogram(
+        exponential(0.00005, 2, 16),
+        "starsched_evaluation_duration_seconds",
+        "Round trips to the sandbox, each for all evaluations without a kept verdict.",
+    )
+    extender_seconds = histogram(
+        _MILLISECONDS,
+        "starsched_extender_request_duration_seconds{extender,verb,result}",
+        "Seconds that an extender took to answer, by its urlPrefix, verb (`filter`, `prioritize`, "
+        "`preempt`, `bind`) and result: `success` or `error`.",
+    )
+    extender_served_seconds = histogram(
+        _MILLISECONDS,
+        "starsched_extender_served_duration_seconds{verb,result}",
+        "Seconds to answer kube-scheduler as an extender, by verb and result: `success`, `error`, "
+        "or `refused` for an invalid request.",
+    )
+    policy_failures = counter(
+        "starsched_policy_failures_total{policy,hook,kind}",
+        "Failed evaluations by policy, hook and kind.",
+    )
+    lost_seconds = counter(
+        "starsched_policy_lost_seconds_total{policy,profile}",
+        "Seconds in which nothing was decided because a hook ran into a limit.",
+    )
+
+    # What kube-scheduler had once, and dashboards and rules of clusters ask for still.
+    volume_seconds = histogram(
+        _MILLISECONDS,
+        "scheduler_volume_scheduling_duration_seconds{operation}",
+        "Seconds to bind the volumes of a pod that has a node, provisioning included.",
+        ("bind",),
+    )
+    former_attempt_seconds = Family(
+        Renamed,
+        "scheduler_e2e_scheduling_duration_seconds",
+        "The former name of scheduler_scheduling_attempt_duration_seconds.",
+    )
+    former_binding_seconds = Family(
+        Renamed,
+        "scheduler_binding_duration_seconds",
+        "The name in kube-scheduler of starsched_binding_duration_seconds.",
+    )
+
+    # What other parts have; see `surfaces.pulled_metrics`.
+    pending_pods = pulled(
+        "scheduler_pending_pods{queue}",
+        "Number of pending pods, by the queue they wait in.",
+    )
+    queued_entities = pulled(
+        "scheduler_queued_entities{queue,type}",
+        "Number of entities that are tried as one, by the queue they wait in and their type.",
+    )
+    queue_incoming_pods = pulled_counter(
+        "scheduler_queue_incoming_pods_total{queue,event}",
+        "Number of pods added to a scheduling queue, by event and queue.",
+    )
+    queue_incoming_entities = pulled_counter(
+        "scheduler_queue_incoming_entities_total{queue,event,type}",
+        "Number of entities added to a scheduling queue, by event, queue and type of entity.",
+    )
+    inflight_events = pulled(
+        "scheduler_inflight_events{event}",
+        "Events kept for the pods that are being decided, by kind of event.",
+    )
+    unschedulable_pods = pulled(
+        "scheduler_unschedulable_pods{plugin,profile}",
+        "Pods that wait, by the plugin that rejected them; one with several counts for each.",
+    )
+    waiting_pods = pulled(
+        "starsched_waiting_pods{reason,policy,profile}",
+        "Pods that wait, by their dominant reason and the policy that it comes from.",
+    )
+    oldest_waiting_pod_age_seconds = pulled(
+        "starsched_oldest_waiting_pod_age_seconds{reason,policy,profile}",
+        "Seconds since the creation of the oldest pod that waits, by its dominant reason and the "
+        "policy that it comes from; of the leader alone.",
+    )
+    rejected = pulled_counter(
+        "starsched_rejections_total{reason}",
+        "Attempts that did not end in a binding, by the token of the dominant reason; `Other` are "
+        "those of policies beyond the first 200.",
+    )
+    cache_size = pulled(
+        "scheduler_cache_size{type}",
+        "Number of nodes, pods and assumed pods in the cache.",
+    )
+    in_flight = pulled(
+        "starsched_in_flight{operation}",
+        "In flight: bindings, preemptions, and writes of events and conditions.",
+    )
+    deferred_writes = pulled(
+        "starsched_deferred_writes",
+        "Events and conditions that wait until few bindings are in flight.",
+    )
+    sandbox_restarts = pulled_counter(
+        "starsched_sandbox_restarts_total",
+        "Sandboxes that were killed or exited and were restarted.",
+    )
+    verdicts = pulled_counter(
+        "starsched_verdicts_total{source}",
+        "Verdicts of the policies in force, by whether they were evaluated or reused.",
+    )
+    plugin_evaluation = pulled_counter(
+        "scheduler_plugin_evaluation_total{plugin,extension_point,profile}",
+        "Evaluations of a policy's hook, one per node where it is asked per node; what was "
+        "answered from memory is not among them.",
+    )
+    pods_without_profile = pulled(
+        "starsched_pods_without_profile{scheduler_name}",
+        "Pending pods whose schedulerName was that of a profile while this process ran, by that "
+        "name: no policies decide them any more.",
+    )
+    rollout_stage = pulled(
+        "starsched_rollout_stage{stage}",
+        "1 for the stage that an edit of the policies is in, `shadow` or `canary`, else 0.",
+    )
+    rollout_paused = pulled(
+        "starsched_rollout_paused",
+        "1 while the edit that is rolled out stands still, else 0.",
+    )
+    rollout_compared = pulled_counter(
+        "starsched_rollout_compared_total",
+        "Decisions that the shadow of the last edit has compared.",
+    )
+    rollout_differences = pulled_counter(
+        "starsched_rollout_differences_total{kind}",
+        "Compared decisions that the last edit would make differently, by kind of difference.",
+    )
+    rollout_skipped = pulled_counter(
+        "starsched_rollout_skipped_total{reason}",
+        "Decisions that the shadow of the last edit has not compared, by reason.",
+    )
+    saved_state_unread = pulled(
+        "starsched_saved_state_unread{state}",
+        "1 while what was saved before is not known because it cannot be read, else 0.",
+    )
+    policy_origin = pulled(
+        "starsched_policy_origin{origin}",
+        "1 for where what is in force comes from; `waiting`: nothing, and every pod waits.",
+    )
+    fact_readings = pulled_counter(
+        "starsched_fact_readings_total{source}",
+        "How often a source of facts has reported readings, by source.",
+    )
+    fact_failures = pulled_counter(
+        "starsched_fact_failures_total{source}",
+        "How often a source of facts could not be queried or failed, by source.",
+    )
+    fact_age_seconds = pulled(
+        "starsched_fact_age_seconds{source}",
+        "Seconds since the newest reading of a source was measured; if it has none and fails, "
+        "since it does.",
+    )
+    recorded_entries = pulled_counter(
+        "starsched_recorded_entries_total{outcome}",
+        "Entries of the decision log, by outcome: written, dropped.",
+    )
+    record_checkpoints = pulled_counter(
+        "starsched_record_checkpoints_total",
+        "Checkpoints that were written to the decision log; each begins a file.",
+    )
+    record_failures = pulled_counter(
+        "starsched_record_failures_total",
+        "How often the decision log could not be written.",
+    )
+    pod_groups_served = pulled(
+        "starsched_pod_groups_served{version}",
+        "1 for the version of PodGroup that the API server has and that is watched, else 0.",
+    )
+    watch = pulled_counter(
+        "starsched_watch_total{resource,kind}",
+        "What the watches of a resource have done, by resource and kind of occurrence.",
+    )
+    watch_forbidden = pulled(
+        "starsched_watch_forbidden{resource}",
+        "1 for a resource that the API server refuses to list or watch (401, 403), else 0.",
+    )
+    unread_objects = pulled(
+        "starsched_unread_objects{resource}",
+        "Objects of which a part cannot be read, as a field has a value that is not understood.",
+    )
+    watch_age_seconds = pulled(
+        "starsched_watch_age_seconds{resource}",
+        "Seconds since a resource was last known to be current: since the end of a list, an event "
+        "or bookmark, or the orderly end of a watch. A watch that works is up to two minutes old.",
+    )
+    traces = pulled_counter(
+        "starsched_traces_total{cause}",
+        "Pods that were traced, for the sampling `rate` or for a sampled `parent`; parents that "
+        "were not followed, because too many ask (`limited`) or `invalid`; pods that were not "
+        "traced because too many are (`full`).",
+    )
+    trace_spans = pulled_counter(
+        "starsched_trace_spans_total{outcome}",
+        "Spans by outcome: `exported`, or dropped because the collector took none (`failed`), too "
+        "many waited for it (`full`) or the process ended (`shutdown`).",
+    )
+    traces_in_flight = pulled(
+        "starsched_traces_in_flight",
+        "Pods whose traces are under way.",
+    )
+
     def __init__(self, registry: CollectorRegistry, histogram: type[Histogram] = Histogram) -> None:
         self.registry = registry
-        self._profiles: dict[str, ProfileMetrics] = {}
-        self._points: dict[tuple[str, str, str], Histogram] = {}
-        self._pulled = _Pulled()
-        self._define_scheduler_metrics(registry, histogram)
-        self._define_own_metrics(registry, histogram)
-        self._define_former_metrics(registry)
-        registry.register(self._pulled)
-
-    def _define_scheduler_metrics(
-        self, registry: CollectorRegistry, histogram: type[Histogram]
-    ) -> None:
-        self.schedule_attempts = Counter(
-            "scheduler_schedule_attempts_total",
-            "Number of attempts to schedule pods, by the result: `scheduled`, `unschedulable` "
-            "(the pod fits nowhere now) or `error` (something went wrong).",
-            ["result", "profile"],
-            registry=registry,
-        )
-        self.attempt_seconds = histogram(
-            "scheduler_scheduling_attempt_duration_seconds",
-            "Scheduling attempt latency in seconds (decision and binding).",
-            ["result", "profile"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.algorithm_seconds = histogram(
-            "scheduler_scheduling_algorithm_duration_seconds",
-            "Latency of the decision alone in seconds.",
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.sli_seconds = histogram(
-            "scheduler_pod_scheduling_sli_duration_seconds",
-            "Seconds from a pod's first attempt to its binding, by the number of attempts.",
-            ["attempts"],
-            buckets=exponential(0.01, 2, 20),
-            registry=registry,
-        )
+        make_all(self, registry, histogram)
+        self.former_attempt_seconds.histogram = self.attempt_seconds
+        self.former_binding_seconds.histogram = self.binding_seconds
+        #: By the token of the dominant reason; shown as `rejected`.
+        self.rejections = BoundedCounts(REASONS)
+        # Policies that are chosen at the start are no candidates: nothing was rejected so far.
+        self.last_reload_ok.set(1)
         self.sli_by_attempts = [
             self.sli_seconds.labels(str(n) if n < _MOST_ATTEMPTS_LABEL else f"{n}+")
             for n in range(1, _MOST_ATTEMPTS_LABEL + 1)
         ]
-        self.pod_attempts = histogram(
-            "scheduler_pod_scheduling_attempts",
-            "Number of attempts it took to schedule a pod.",
-            buckets=exponential(1, 2, 5),
-            registry=registry,
-        )
-        self.scheduled_after_flush = Counter(
-            "scheduler_pod_scheduled_after_flush_total",
-            "Number of pods bound in an attempt that was made because no event had helped them "
-            "for too long.",
-            registry=registry,
-        )
-        self.extension_point_seconds = histogram(
-            "scheduler_framework_extension_point_duration_seconds",
-            "Latency of an extension point that runs by itself: PreEnqueue, PodGroupPostFilter, "
-            "Permit, Bind. Those of a decision are answered together: see "
-            "starsched_evaluation_duration_seconds.",
-            ["extension_point", "status", "profile"],
-            buckets=exponential(0.0001, 2, 12),
-            registry=registry,
-        )
-        self.event_handling_seconds = histogram(
-            "scheduler_event_handling_duration_seconds",
-            "Latency of handling one change of an object (a sample of the changes).",
-            ["event"],
-            buckets=exponential(0.0001, 2, 12),
-            registry=registry,
-        )
-        self.permit_wait_seconds = histogram(
-            "scheduler_permit_wait_duration_seconds",
-            "Seconds that pods waited in permit.",
-            ["result"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.preemption_attempts = Counter(
-            "scheduler_preemption_attempts_total",
-            "Number of searches for preemption victims for pods that fit nowhere.",
-            registry=registry,
-        )
-        self.podgroup_attempts = Counter(
-            "scheduler_podgroup_schedule_attempts_total",
-            "Number of attempts to schedule pod groups, by the result: `scheduled`, "
-            "`unschedulable`, `waiting_on_preemption` or `error`.",
-            ["result", "profile"],
-            registry=registry,
-        )
-        self.podgroup_attempt_seconds = histogram(
-            "scheduler_podgroup_scheduling_attempt_duration_seconds",
-            "Latency of an attempt to schedule a pod group in seconds.",
-            ["result", "profile"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.podgroup_algorithm_seconds = histogram(
-            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
-            "Latency of choosing nodes for a pod group in seconds, without preemption.",
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.workload_preemption_attempts = Counter(
-            "scheduler_workload_preemption_attempts_total",
-            "Number of searches for preemption victims for pod groups that fit nowhere.",
-            ["result"],
-            registry=registry,
-        )
-        self.workload_preemption_victims = histogram(
-            "scheduler_workload_preemption_victims",
-            "Number of victims of one preemption for a pod group.",
-            buckets=exponential(1, 2, 11),
-            registry=registry,
-        )
-        self.preemption_workload_disruptions = histogram(
-            "scheduler_preemption_workload_disruptions",
-            "Number of groups that one preemption evicts as a whole, if there are some.",
-            ["preemptor"],
-            buckets=exponential(1, 2, 11),
-            registry=registry,
-        )
-        self.preemption_evaluation_seconds = histogram(
-            "scheduler_preemption_evaluation_duration_seconds",
-            "Seconds that it took to find the victims of a preemption for a pod group, by result.",
-            ["preemptor", "result"],
-            buckets=exponential(0.001, 2, 16),
-            registry=registry,
-        )
-        self.preemption_execution_seconds = histogram(
-            "scheduler_preemption_execution_duration_seconds",
-            "Seconds that it took to evict the victims of one preemption for a `pod` or a "
-            "`podgroup`: `success` or `error`.",
-            ["preemptor", "result"],
-            buckets=exponential(0.001, 2, 16),
-            registry=registry,
-        )
-        self.preemption_violations = Counter(
-            "scheduler_preemption_pdb_violations_total",
-            "Number of victims whose disruption budget was violated, for a `pod` or a `podgroup`.",
-            ["preemptor"],
-            registry=registry,
-        )
-        self.preemption_victims = histogram(
-            "scheduler_preemption_victims",
-            "Number of victims of one preemption.",
-            buckets=exponential(1, 2, 7),
-            registry=registry,
-        )
-        self.preemption_seconds = histogram(
-            "scheduler_preemption_goroutines_duration_seconds",
-            "Seconds that it took to evict the victims of one preemption: `success` or `error`.",
-            ["result"],
-            buckets=exponential(0.01, 2, 20),
-            registry=registry,
-        )
-        self.preemption_executions = Counter(
-            "scheduler_preemption_goroutines_execution_total",
-            "Number of preemptions carried out, by result: `success` or `error`.",
-            ["result"],
-            registry=registry,
-        )
-        self._claims_created = Counter(
-            "dynamic_resource_allocation_resourceclaim_creates_total",
-            "Number of requests to create a claim for the extended resources of a pod, by status: "
-            "`success` or `failure`.",
-            ["status", "admin_access", "owner_api_group", "owner_api_kind"],
-            registry=registry,
-        )
-        self.leader = Gauge(
-            "leader_election_master_status",
-            "1 if this process holds the lease, 0 if it is a standby.",
-            ["name"],
-            registry=registry,
-        )
-
-    def _define_own_metrics(self, registry: CollectorRegistry, histogram: type[Histogram]) -> None:
-        # Where alerts and dashboards look for the first time that something happens, its label is
-        # named here: an increase is seen only in a series that was there before.
-        self.binding_seconds = histogram(
-            "starsched_binding_duration_seconds",
-            "Seconds from sending a binding to knowing its outcome, retries included.",
-            ["result"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.binding_retries = Counter(
-            "starsched_binding_retries_total",
-            "Binding requests sent again, by the reason.",
-            ["cause"],
-            registry=registry,
-        )
-        self.pods_bound_by_others = Counter(
-            "starsched_pods_bound_by_others_total",
-            "Pods of this scheduler's profiles that another process bound while it led.",
-            registry=registry,
-        )
-        self.events_dropped = Counter(
-            "starsched_events_dropped_total",
-            "Events that were not written, by reason: `full`, `rejected`, `failed`, `shutdown`.",
-            ["cause"],
-            registry=registry,
-        )
-        for cause in ("full", "rejected", "failed", "shutdown"):
-            self.events_dropped.labels(cause)
-        self.status_patches = Counter(
-            "starsched_pod_status_patches_total",
-            "Patches of conditions of pods and PodGroups by result: `written`, `superseded`, "
-            "`gone`, `failed`.",
-            ["result"],
-            registry=registry,
-        )
-        #: By the token of the dominant reason, see `pulled_metrics.show_rejections`.
-        self.rejections = BoundedCounts(REASONS)
-        self.failures = Counter(
-            "starsched_failures_total",
-            "Attempts that a failure ended, by whose fault it was and by reason token.",
-            ["owner", "reason"],
-            registry=registry,
-        )
-        for kind in REASONS.values():
-            if kind.owner is not None:
-                self.failures.labels(kind.owner.value, kind.token)
-        self.loop_errors = Counter(
-            "starsched_loop_errors_total",
-            "Unexpected exceptions that did not end the scheduling loop, by place.",
-            ["step"],
-            registry=registry,
-        )
-        self.revision_info = Gauge(
-            "starsched_policy_revision_info",
-            "1 for the policy revision in force.",
-            ["revision"],
-            registry=registry,
-        )
-        self.policy_reloads = Counter(
-            "starsched_policy_reloads_total",
-            "Policy candidates by outcome: `accepted`, `rejected`, `unchanged`, `rolled_back`.",
-            ["result"],
-            registry=registry,
-        )
-        for result in RELOADS:
-            self.policy_reloads.labels(result)
-        self.last_reload_success = Gauge(
-            "starsched_policy_last_reload_success_timestamp_seconds",
-            "When the policies in force were accepted (Unix time).",
-            registry=registry,
-        )
-        self.last_reload_ok = Gauge(
-            "starsched_policy_last_reload_successful",
-            "1 if the newest policies are in force, 0 if the last candidate was rejected.",
-            registry=registry,
-        )
-        # Policies that are chosen at the start are no candidates: nothing was rejected so far.
-        self.last_reload_ok.set(1)
-        self.reload_seconds = histogram(
-            "starsched_policy_reload_duration_seconds",
-            "Seconds to check, test and try one candidate.",
-            buckets=exponential(0.01, 2, 12),
-            registry=registry,
-        )
-        self.policy_losses = Gauge(
-            "starsched_policy_losses",
-            "What the policies in force took away when they came: pods `without_profile`, pods "
-            "that `fit_nowhere`, `nodes` that take no pods, pairs of pods in another `order`.",
-            ["kind"],
-            registry=registry,
-        )
-        self.rollout_verdicts = Counter(
-            "starsched_rollout_verdicts_total",
-            "Stages of roll-outs that ended or stand still, by stage (`shadow`, `canary`) and "
-            "outcome: `pass`, `fail`, `inconclusive`.",
-            ["stage", "outcome"],
-            registry=registry,
-        )
-        for stage, outcome in product(("shadow", "canary"), ("pass", "fail", "inconclusive")):
-            self.rollout_verdicts.labels(stage, outcome)
-        self.decision_pauses = histogram(
-            "starsched_decision_pause_seconds",
-            "From one decision to the next, or from a pod's arrival if nothing was to be decided.",
-            buckets=(0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5),
-            registry=registry,
-        )
-        self.evaluation_seconds = histogram(
-            "starsched_evaluation_duration_seconds",
-            "Round trips to the sandbox, each for all evaluations without a kept verdict.",
-            buckets=exponential(0.00005, 2, 16),
-            registry=registry,
-        )
-        self.extender_seconds = histogram(
-            "starsched_extender_request_duration_seconds",
-            "Seconds that an extender took to answer, by its urlPrefix, verb (`filter`, "
-            "`prioritize`, `preempt`, `bind`) and result: `success` or `error`.",
-            ["extender", "verb", "result"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.extender_served_seconds = histogram(
-            "starsched_extender_served_duration_seconds",
-            "Seconds to answer kube-scheduler as an extender, by verb and result: `success`, "
-            "`error`, or `refused` for an invalid request.",
-            ["verb", "result"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.policy_failures = Counter(
-            "starsched_policy_failures_total",
-            "Failed evaluations by policy, hook and kind.",
-            ["policy", "hook", "kind"],
-            registry=registry,
-        )
-
-        self.lost_seconds = Counter(
-            "starsched_policy_lost_seconds_total",
-            "Seconds in which nothing was decided because a hook ran into a limit.",
-            ["policy", "profile"],
-            registry=registry,
-        )
-
-    def _define_former_metrics(self, registry: CollectorRegistry) -> None:
-        """What kube-scheduler had once, and dashboards and rules of clusters ask for still."""
-        self.volume_seconds = Histogram(
-            "scheduler_volume_scheduling_duration_seconds",
-            "Seconds to bind the volumes of a pod that has a node, provisioning included.",
-            ["operation"],
-            buckets=exponential(0.001, 2, 15),
-            registry=registry,
-        )
-        self.volume_seconds.labels("bind")
-        _Renamed(
-            "scheduler_e2e_scheduling_duration_seconds",
-            "The former name of scheduler_scheduling_attempt_duration_seconds.",
-            self.attempt_seconds,
-            registry,
-        )
-        _Renamed(
-            "scheduler_binding_duration_seconds",
-            "The name in kube-scheduler of starsched_binding_duration_seconds.",
-            self.binding_seconds,
-            registry,
-        )
+        self._profiles: dict[str, ProfileMetrics] = {}
+        self._points: dict[tuple[str, str, str], Histogram] = {}
 
     def profile(self, name: str) -> ProfileMetrics:
         """The bound children of profile *name*; made on first use."""
@@ -455,7 +485,7 @@ class Metrics:
 
     def claims_created(self, status: str) -> Counter:
         """The counter of the claims created for pods; *status* is `success` or `failure`."""
-        return self._claims_created.labels(status, "false", "", "Pod")
+        return self.claims.labels(status, "false", "", "Pod")
 
     def extension_point(self, point: str, status: str, profile: str) -> Histogram:
         """The bound child of an extension point's duration; made on first use."""
@@ -476,29 +506,3 @@ class Metrics:
         self.revision_info.clear()
         self.revision_info.labels(revision).set(1)
         self.last_reload_success.set(accepted_at)
-
-    # --- read at scrape time ---------------------------------------------------------------
-
-    def pull_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge without labels whose value is read at scrape time."""
-        self._pulled.add("gauge", name, text, (), lambda: [((), read())])
-
-    def pull_gauges(
-        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]
-    ) -> None:
-        """A gauge with one label, read at scrape time as a mapping from label value to number."""
-        self._pulled.add(
-            "gauge", name, text, (label,), lambda: [((k,), v) for k, v in read().items()]
-        )
-
-    def pull_labelled_gauges(
-        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Readings]
-    ) -> None:
-        """A gauge with several labels, read at scrape time."""
-        self._pulled.add("gauge", name, text, labels, read)
-
-    def pull_counter(
-        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Readings]
-    ) -> None:
-        """A counter that another part keeps, read at scrape time."""
-        self._pulled.add("counter", name.removesuffix("_total"), text, labels, read)

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.openmetrics.exposition import (
     CONTENT_TYPE_LATEST as OPENMETRICS_CONTENT_TYPE,
@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.exposition import (
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from engine.io.endpoints.routes import Handler, Request, Route, text_answer
+from engine.telemetry.component_metrics import HEALTH, HEALTH_CHECKS
 
 log = structlog.get_logger(component="health")
 
@@ -36,18 +37,8 @@ class HealthIndicators:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._latest = Gauge(
-            "kubernetes_healthcheck",
-            "The result of a health check the last time it was made.",
-            ["name", "type"],
-            registry=self.registry,
-        )
-        self._total = Counter(
-            "kubernetes_healthchecks_total",
-            "Health checks by result: `success` or `error`.",
-            ["name", "type", "status"],
-            registry=self.registry,
-        )
+        self._latest = HEALTH.make(self.registry)
+        self._total = HEALTH_CHECKS.make(self.registry)
 
     def observe(self, check: str, kind: str, *, passed: bool) -> None:
         """Count one check of *kind*: `healthz`, `livez` or `readyz`."""

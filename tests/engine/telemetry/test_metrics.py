@@ -48,8 +48,8 @@ def test_only_the_revision_in_force_is_shown() -> None:
 def test_sizes_are_read_when_they_are_scraped() -> None:
     metrics = Metrics(CollectorRegistry())
     sizes = {"active": 0.0}
-    metrics.pull_gauges("scheduler_pending_pods", "Pending pods.", "queue", lambda: sizes)
-    metrics.pull_counter("starsched_sandbox_restarts_total", "Restarts.", (), lambda: [((), 4.0)])
+    metrics.pending_pods.read = lambda: sizes
+    metrics.sandbox_restarts.read = lambda: 4.0
     sizes["active"] = 7.0
     value = metrics.registry.get_sample_value
     assert value("scheduler_pending_pods", {"queue": "active"}) == 7

@@ -3,7 +3,7 @@
 from engine.language.hooks import HOOKS
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator
-from engine.rollout.metered import Evaluations, MeteredEvaluator
+from engine.policy.metered import Evaluations, MeteredEvaluator
 
 
 def test_every_hook_is_counted_at_an_extension_point() -> None:

@@ -14,7 +14,7 @@ from engine.core.kernel.instructions import Instruction
 from engine.io.tracing import pod_traces
 from engine.io.tracing.pod_traces import Tracing
 from engine.io.tracing.sampling import ANNOTATION, Sampler, trace_id_of
-from engine.rollout.metered import Evaluations, MeteredEvaluator
+from engine.policy.metered import Evaluations, MeteredEvaluator
 from engine.telemetry import spans
 from engine.telemetry.spans import Span
 from tests.builders import make_node, make_pod
