@@ -6,6 +6,7 @@ owners' business.
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -45,3 +46,18 @@ class RealFiles:
 
 
 FILES: Final = RealFiles()
+
+#: Files and when each was written, in nanoseconds; None for one that is not there.
+Stamp = tuple[tuple[str, int | None], ...]
+
+
+def stamp_of(files: Iterable[str | Path | None]) -> Stamp:
+    """Changes when one of *files* is written again; those that are not named count for nothing."""
+    return tuple((str(file), _written_at(file)) for file in files if file)
+
+
+def _written_at(file: str | Path) -> int | None:
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return None

@@ -280,7 +280,7 @@ def _want_choice(owner: Field, name: str, found: str, values: Sequence[str], bef
         owner.wrong(f"{name}: required value", f"want one of {known}")
 
 
-_RESOURCE: Final[Table] = {"name": Entry(Field.text), "weight": Entry(Field.integer)}
+_RESOURCE: Final[Table] = {"name": Entry(Field.text), "weight": Entry(integer())}
 
 
 def _resources(most: int, *, are_unique: bool = False) -> Callable[[Field], list[dict[str, Any]]]:
@@ -493,11 +493,6 @@ RUNTIME_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "min_candidate_nodes_percentage": 10,
         "min_candidate_nodes_absolute": 100,
     },
-    "InterPodAffinity": {
-        "hard_pod_affinity_weight": 1,
-        "ignore_preferred_terms_of_existing_pods": False,
-    },
-    "PodTopologySpread": {"default_constraints": [], "defaulting_type": "System"},
     "VolumeBinding": {"bind_timeout_seconds": 600, "shape": list(EMPTIEST_FIRST)},
     "DynamicResources": {"filter_timeout": 10.0, "binding_timeout": 600.0},
 }

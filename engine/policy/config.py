@@ -84,7 +84,7 @@ _RETRY_JITTER: Final = 1.2
 
 def _int32(least: int, wrong: str) -> Reader:
     """Reads an int from *least* on, else *wrong*, as far as 32 bits go."""
-    at_least = checked(Field.integer, lambda number: number >= least, wrong=wrong)
+    at_least = checked(integer(), lambda number: number >= least, wrong=wrong)
     return checked(at_least, lambda number: number <= MOST_INT32, want=_WANT_INT32)
 
 
@@ -162,7 +162,7 @@ def _plugin_config(found: Field) -> dict[str, Field]:
 
 _PLUGIN_CONFIG: Final[Table] = {"name": Entry(Field.text), "args": Entry(lambda found: found)}
 _PERCENTAGE: Final = checked(
-    Field.integer, lambda share: 0 <= share <= 100, wrong="not in valid range [0-100]"
+    integer(), lambda share: 0 <= share <= 100, wrong="not in valid range [0-100]"
 )
 _PLUGIN_SETS: Final[Table] = {
     point: Entry(record(PluginSet)) for point in (*PLUGIN_SETS, MULTI_POINT, *PLACEMENT_SETS)
@@ -276,8 +276,8 @@ class KubeSchedulerConfiguration:
     enable_profiling: bool = entry(Field.boolean, True)
     enable_contention_profiling: bool = entry(Field.boolean, True)
     percentage_of_nodes_to_score: int = entry(_PERCENTAGE, 0)
-    pod_initial_backoff_seconds: int = entry(Field.integer, 1)
-    pod_max_backoff_seconds: int = entry(Field.integer, 10)
+    pod_initial_backoff_seconds: int = entry(integer(), 1)
+    pod_max_backoff_seconds: int = entry(integer(), 10)
     delay_cache_until_active: bool = entry(Field.boolean, False)
     profiles: tuple[ProfileConfig, ...] = entry(_profiles, ())
     extenders: tuple[Extender, ...] = entry(read_extenders, ())

@@ -12,7 +12,7 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -82,17 +82,15 @@ class Report:
         self.file = file
         self.problems: list[Problem] = []
 
-    def add(self, node: yaml.Node | None, path: str, message: str, hint: str = "") -> None:
-        """Note a problem at *node*, which is at *path* of the document."""
-        self._add(node, path, message, hint, "error")
-
-    def warn(self, node: yaml.Node | None, path: str, message: str, hint: str = "") -> None:
-        """Note something that is not an error but does not do what it says."""
-        self._add(node, path, message, hint, "warning")
-
-    def _add(
-        self, node: yaml.Node | None, path: str, message: str, hint: str, severity: str
+    def add(
+        self,
+        node: yaml.Node | None,
+        path: str,
+        message: str,
+        hint: str = "",
+        severity: str = "error",
     ) -> None:
+        """Note a problem at *node*, which is at *path* of the document."""
         line = column = 0
         if node is not None and node.start_mark is not None:
             line, column = node.start_mark.line + 1, node.start_mark.column + 1
@@ -121,8 +119,8 @@ class Field:
         self.wrong(f"{want}, got {self.shown()}")
 
     def warn(self, message: str, hint: str = "") -> None:
-        """Report something that is not an error."""
-        self.report.warn(self.node, self.path, message, hint)
+        """Report something that is not an error but does not do what it says."""
+        self.report.add(self.node, self.path, message, hint, "warning")
 
     @property
     def is_null(self) -> bool:
@@ -145,22 +143,9 @@ class Field:
         self.wrong(f"want a string, got {self.shown()}")
         return ""
 
-    def integer(self, low: int | None = None, high: int | None = None) -> int | None:
-        """An int in *low*..*high*; None after a report if it is not one."""
-        value = self._scalar() if self.node.tag == "tag:yaml.org,2002:int" else None
-        at_least = -_INT64 if low is None else low
-        at_most = _INT64 - 1 if high is None else high
-        if isinstance(value, int) and at_least <= value <= at_most:
-            return value
-        want = "an int"
-        if low is not None:
-            want = f"an int of at least {low}" if high is None else f"an int in {low}..{high}"
-        self.wrong(f"want {want}, got {self.shown()}")
-        return None
-
     def boolean(self) -> bool | None:
         """True or False; None after a report if it is neither."""
-        value = self._scalar() if self.node.tag == "tag:yaml.org,2002:bool" else None
+        value = self.scalar() if self.node.tag == "tag:yaml.org,2002:bool" else None
         if not isinstance(value, bool):
             self.wrong(f"want true or false, got {self.shown()}")
             return None
@@ -168,7 +153,7 @@ class Field:
 
     def number(self) -> float | None:
         """A finite number; None after a report if it is not one."""
-        value = self._scalar()
+        value = self.scalar()
         with contextlib.suppress(OverflowError):  # an int beyond the floats
             if not isinstance(value, bool) and isinstance(value, int | float):
                 number = float(value)
@@ -179,7 +164,7 @@ class Field:
 
     def duration(self) -> timedelta | None:
         """A duration as Go writes it (`1m30s`); None after a report if it is not one."""
-        value = self._scalar()
+        value = self.scalar()
         if isinstance(value, int) and value == 0 and not isinstance(value, bool):
             return timedelta(0)
         if isinstance(value, str):
@@ -190,15 +175,6 @@ class Field:
                     return timedelta(seconds=-seconds if sign == "-" else seconds)
         self.wrong(f"want a duration such as `15s`, got {self.shown()}")
         return None
-
-    def choice(self, values: Sequence[str]) -> str:
-        """One of *values*; "" after a report if it is none of them."""
-        value = self.text()
-        if value and value not in values:
-            known = ", ".join(f"`{v}`" for v in values)
-            self.wrong(f'want one of {known}, got "{value}"', did_you_mean(value, values))
-            return ""
-        return value
 
     def items(self) -> list["Field"]:
         """The elements of a list; none after a report if it is not a list. Null is empty."""
@@ -244,7 +220,7 @@ class Field:
             return {name: members[name].plain() for name in members.names}
         if isinstance(self.node, yaml.SequenceNode):
             return [item.plain() for item in self.items()]
-        value = self._scalar()
+        value = self.scalar()
         if isinstance(value, bool | str) or value is None:
             return value
         if isinstance(value, int) and -_INT64 <= value < _INT64:
@@ -254,7 +230,8 @@ class Field:
         self.wrong(f"want plain data, got {self.shown()}")
         return None
 
-    def _scalar(self) -> Any:
+    def scalar(self) -> Any:
+        """The value of YAML's plain types; the node if it is of none, or too long to be one."""
         if not isinstance(self.node, yaml.ScalarNode):
             return self.node
         if self.node.tag == "tag:yaml.org,2002:str":
@@ -349,14 +326,34 @@ def listed(read: Reader) -> Callable[[Field], tuple[Any, ...]]:
     return lambda found: tuple(one for item in found.items() if (one := read(item)) is not None)
 
 
-def integer(low: int | None = None, high: int | None = None) -> Reader:
+def integer(low: int = -_INT64, high: int = _INT64 - 1) -> Reader:
     """Reads an int in *low*..*high*."""
-    return lambda found: found.integer(low, high)
+    want = "an int"
+    if low > -_INT64:
+        want += f" of at least {low}" if high == _INT64 - 1 else f" in {low}..{high}"
+
+    def read(found: Field) -> int | None:
+        value = found.scalar() if found.node.tag == "tag:yaml.org,2002:int" else None
+        if isinstance(value, int) and low <= value <= high:
+            return value
+        found.refuse(f"want {want}")
+        return None
+
+    return read
 
 
 def choice(*values: str) -> Reader:
     """Reads one of *values*."""
-    return lambda found: found.choice(values) or None
+    known = ", ".join(f"`{v}`" for v in values)
+
+    def read(found: Field) -> str | None:
+        value = found.text()
+        if value and value not in values:
+            found.wrong(f'want one of {known}, got "{value}"', did_you_mean(value, values))
+            return None
+        return value or None
+
+    return read
 
 
 def unless_empty(read: Reader) -> Reader:

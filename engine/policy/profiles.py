@@ -536,12 +536,9 @@ class _Builder:
     def warn_unused(self, configuration: KubeSchedulerConfiguration, report: Report) -> None:
         """Policies of the user that no profile enables are probably forgotten."""
         for name in _unused(self._policies.values(), self._used):
-            report.warn(
-                None,
-                "profiles",
-                f"policy `{name}` is not enabled in any profile",
-                "name it under plugins.multiPoint.enabled",
-            )
+            message = f"policy `{name}` is not enabled in any profile"
+            hint = "name it under plugins.multiPoint.enabled"
+            report.add(None, "profiles", message, hint, "warning")
 
 
 def _unused(policies: Iterable[PolicyFile], used: set[str]) -> list[str]:

@@ -292,12 +292,12 @@ class Metrics:
     )
     former_attempt_seconds = Family(
         Renamed,
-        "scheduler_e2e_scheduling_duration_seconds",
+        "scheduler_e2e_scheduling_duration_seconds{result,profile}",
         "The former name of scheduler_scheduling_attempt_duration_seconds.",
     )
     former_binding_seconds = Family(
         Renamed,
-        "scheduler_binding_duration_seconds",
+        "scheduler_binding_duration_seconds{result}",
         "The name in kube-scheduler of starsched_binding_duration_seconds.",
     )
 

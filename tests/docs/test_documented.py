@@ -135,10 +135,11 @@ def test_no_flag_is_documented_that_does_not_exist() -> None:
     assert set(re.findall(r"`(--[a-z-]+)", section)) <= known
 
 
-def test_the_metrics_that_exist_are_documented_and_no_others() -> None:
+def test_the_metrics_that_exist_are_documented_with_their_labels_and_no_others() -> None:
     section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
-    documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
-    assert documented == metric_names()
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", section, re.MULTILINE)
+    documented = {name: labels.strip() for name, labels in rows}
+    assert documented == {name: ", ".join(FAMILIES[name].labels) for name in metric_names()}
 
 
 @functools.cache

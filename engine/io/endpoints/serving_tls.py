@@ -5,7 +5,6 @@ that are open keep theirs.
 """
 
 import fnmatch
-import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ import structlog
 from engine.io.endpoints.self_signed import make_certificate, needs_renewal
 from engine.lib.certificates import as_files, show_certificate
 from engine.lib.clock import Clock
+from engine.lib.files import FILES, Stamp, stamp_of
 
 log = structlog.get_logger(component="endpoints")
 
@@ -162,11 +162,11 @@ class ServingTls:
     def _hosts(self) -> list[str]:
         return ["localhost", "127.0.0.1", "::1", socket.gethostname(), *self._settings.hosts]
 
-    def _files_stamp(self) -> tuple[int, ...]:
-        files = [*self._pair()]
-        for pair in self._settings.named:
-            files += (pair.cert_file, pair.key_file)
-        return tuple(_written_at(file) for file in files if file is not None)
+    def _files_stamp(self) -> Stamp:
+        named = self._settings.named
+        return stamp_of(
+            [*self._pair(), *(file for pair in named for file in (pair.cert_file, pair.key_file))]
+        )
 
     def _load(self) -> ssl.SSLContext:
         if self._made is not None:
@@ -258,19 +258,7 @@ def _read_pair(cert_file: Path, key_file: Path) -> bytes:
 
 def _write_pair(cert_file: Path, key_file: Path, made: tuple[bytes, bytes]) -> None:
     try:
-        cert_file.parent.mkdir(parents=True, exist_ok=True)
         for file, content in zip((cert_file, key_file), made, strict=True):
-            new = file.with_suffix(file.suffix + ".new")
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as writing:
-                writing.write(content)
-            new.replace(file)
+            FILES.replace(file, content)
     except OSError as error:
         raise CannotServeTls(f"{cert_file.parent}: {error.strerror}") from error
-
-
-def _written_at(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0

@@ -22,6 +22,7 @@ from yarl import URL
 from engine.io.kube.errors import KubeConfigError, NoKubeConfig
 from engine.lib.certificates import show_certificate
 from engine.lib.clock import Clock, SystemClock
+from engine.lib.files import Stamp, stamp_of
 
 log = structlog.get_logger(__name__)
 
@@ -413,10 +414,6 @@ class _ResumingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-# The files of an endpoint and when they were written; None for one that is not there.
-_Stamp = tuple[tuple[str, int | None], ...]
-
-
 class TlsContext:
     """The TLS settings for one server; follows certificates that are renewed on disk.
 
@@ -452,7 +449,7 @@ class TlsContext:
             return
         self.context, self._loaded = context, stamp
 
-    def _complain(self, message: str, stamp: _Stamp, error: KubeConfigError) -> None:
+    def _complain(self, message: str, stamp: Stamp, error: KubeConfigError) -> None:
         """Warn, once per state of the files: they are checked again and again."""
         if stamp != self._told:
             self._told = stamp
@@ -468,16 +465,8 @@ class TlsContext:
             self.context.last_session = session
 
 
-def _stamp(endpoint: Endpoint) -> _Stamp:
-    files = filter(None, (endpoint.ca_file, endpoint.cert_file, endpoint.key_file))
-    return tuple((file, _written_at(file)) for file in files)
-
-
-def _written_at(file: str) -> int | None:
-    try:
-        return Path(file).stat().st_mtime_ns
-    except OSError:
-        return None
+def _stamp(endpoint: Endpoint) -> Stamp:
+    return stamp_of((endpoint.ca_file, endpoint.cert_file, endpoint.key_file))
 
 
 def _trusting(endpoint: Endpoint) -> _ResumingContext:

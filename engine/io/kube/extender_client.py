@@ -6,7 +6,6 @@ and does not try again: what a failure costs is its caller's business.
 
 import asyncio
 import contextlib
-import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from yarl import URL
 from engine.core.framework.extender import Extender, ExtenderError, ExtenderTls, MalformedAnswer
 from engine.io.kube.client import user_agent
 from engine.lib.certificates import as_files, authorities, show_certificate
+from engine.lib.files import Stamp, stamp_of
 
 _KEEPALIVE_SECONDS: Final = 60.0
 _MOST_REDIRECTS: Final = 10
@@ -47,7 +47,7 @@ class ExtenderClient:
         self.extender = extender
         self._base = extender.url_prefix.rstrip("/")
         self._tls: ssl.SSLContext | bool = True
-        self._stamp: _Stamp = ()
+        self._stamp: Stamp = ()
         if urlsplit(self._base).scheme == "https":
             self._stamp = _stamp(extender.tls)
             self._tls = tls_context(extender.tls)
@@ -221,19 +221,8 @@ def _describe(error: BaseException) -> str:
 # --- TLS --------------------------------------------------------------------------------------
 
 
-_Stamp = tuple[int | None, ...]
-
-
-def _stamp(tls: ExtenderTls) -> _Stamp:
-    """Changes when one of the files of *tls* is written again."""
-    return tuple(_written_at(path) for path in (tls.cert_file, tls.key_file, tls.ca_file))
-
-
-def _written_at(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mtime_ns if path else None
-    except OSError:
-        return None
+def _stamp(tls: ExtenderTls) -> Stamp:
+    return stamp_of((tls.cert_file, tls.key_file, tls.ca_file))
 
 
 def tls_context(tls: ExtenderTls) -> ssl.SSLContext:

@@ -116,37 +116,7 @@ DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "Devi
 # Served with the feature gate GenericWorkload and one of its versions on.
 POD_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True)
 
-ALL_RESOURCES: tuple[Resource, ...] = (
-    PODS,
-    NODES,
-    NAMESPACES,
-    SERVICES,
-    SERVICE_ACCOUNTS,
-    REPLICATION_CONTROLLERS,
-    CONFIG_MAPS,
-    PERSISTENT_VOLUMES,
-    PERSISTENT_VOLUME_CLAIMS,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    JOBS,
-    POD_DISRUPTION_BUDGETS,
-    STORAGE_CLASSES,
-    CSI_NODES,
-    CSI_DRIVERS,
-    CSI_STORAGE_CAPACITIES,
-    VOLUME_ATTACHMENTS,
-    LEASES,
-    EVENTS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    POD_GROUPS,
-)
 #: Resources that an API server may serve only in an older version, with these, the newest first.
 OLDER_VERSIONS: Mapping[Resource, tuple[Resource, ...]] = {
     POD_GROUPS: tuple(replace(POD_GROUPS, version=version) for version in ("v1alpha3", "v1alpha2"))
 }
-# Resources that an API server serves only if configured to.
-OFF_BY_DEFAULT: frozenset[Resource] = frozenset({POD_GROUPS})

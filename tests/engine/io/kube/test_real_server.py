@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engine.io.kube import resources
 from engine.io.kube.client import MERGE_PATCH, ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.errors import (
@@ -26,17 +27,19 @@ from engine.io.kube.errors import (
     Unauthorized,
 )
 from engine.io.kube.resources import (
-    ALL_RESOURCES,
     CONFIG_MAPS,
     DEVICE_TAINT_RULES,
     NODES,
-    OFF_BY_DEFAULT,
+    POD_GROUPS,
     PODS,
+    Resource,
 )
 from tests.controlplane import ControlPlane, as_numbers, kubernetes_minor
 
 #: The minor version that serves a resource first, of those that not every one serves.
 SINCE = {DEVICE_TAINT_RULES: "1.37"}
+#: Served only if the API server is configured to.
+OFF_BY_DEFAULT = {POD_GROUPS}
 
 
 def pod(name: str, **spec: Any) -> bytes:
@@ -62,7 +65,8 @@ async def make_pod(client: ApiClient, namespace: str, name: str) -> dict[str, An
 
 async def test_every_resource_constant_is_served(admin: ApiClient) -> None:
     newer = {r for r, since in SINCE.items() if as_numbers(since) > as_numbers(kubernetes_minor())}
-    for resource in set(ALL_RESOURCES) - OFF_BY_DEFAULT - newer:
+    constants = {value for value in vars(resources).values() if isinstance(value, Resource)}
+    for resource in constants - newer - OFF_BY_DEFAULT:
         pages = [page async for page in admin.list_pages(resource)]
         assert pages[0].resource_version
         group = f"/apis/{resource.group}" if resource.group else "/api"

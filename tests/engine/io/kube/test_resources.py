@@ -2,8 +2,7 @@
 
 import pytest
 
-from engine.io.kube import resources
-from engine.io.kube.resources import ALL_RESOURCES, LEASES, NODES, PODS, Resource
+from engine.io.kube.resources import LEASES, NODES, PODS, Resource
 
 
 @pytest.mark.parametrize(
@@ -42,11 +41,6 @@ def test_path_refuses_what_would_name_something_else(
 ) -> None:
     with pytest.raises(ValueError, match=want):
         resource.path(*parts)
-
-
-def test_every_constant_is_in_the_list_of_all() -> None:
-    constants = {value for value in vars(resources).values() if isinstance(value, Resource)}
-    assert constants == set(ALL_RESOURCES)
 
 
 def test_api_version_and_text_name_the_group() -> None:
