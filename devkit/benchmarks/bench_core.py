@@ -1,10 +1,10 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
-Eight groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+Nine groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
 the openb trace; a filter by each kind of counter, where six pods are on each node; an adversary in
-which no two nodes or pods are alike; groups of pods, which are placed all or not at all; pods with
-claims for devices; and clusters that are hard on a scheduler, with ordinary pods in between. Every
-node is scored.
+which no two nodes or pods are alike; pods that name resources which few nodes have; groups of pods,
+which are placed all or not at all; pods with claims for devices; and clusters that are hard on a
+scheduler, with ordinary pods in between. Every node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -27,6 +27,7 @@ from devkit.benchmarks.core import (
     of_adversary,
     of_counters,
     of_openb,
+    of_rare_resources,
     of_workload,
     run_scenario,
 )
@@ -39,7 +40,17 @@ from devkit.benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import Bundle, build_bundle
 
 GROUPS: Final = (
-    *("workloads", "sizes", "openb", "counters", "adversarial", "gangs", "claims", "hostile"),
+    *(
+        "workloads",
+        "sizes",
+        "openb",
+        "counters",
+        "adversarial",
+        "rare",
+        "gangs",
+        "claims",
+        "hostile",
+    ),
 )
 _COLUMNS: Final = (
     "scenario",
@@ -128,6 +139,8 @@ def scenarios(
         found += [partial(of_counters, name, plain, nodes, pods, 6 * nodes) for name in COUNTERS]
     if "adversarial" in groups:
         found.append(partial(of_adversary, nodes, adversarial_pods))
+    if "rare" in groups:
+        found += [partial(of_rare_resources, nodes, pods, few) for few in (1, 100)]
     return found
 
 

@@ -230,6 +230,37 @@ def of_adversary(nodes: int, pods: int) -> Scenario:
     )
 
 
+def of_rare_resources(nodes: int, pods: int, offering: int) -> Scenario:
+    """Pods that each name an extended resource which only *offering* of the nodes have.
+
+    Every node has one of such resources, and every pod is the first of its class.
+    """
+    kinds = -(-nodes // offering)
+
+    def name(number: int) -> str:
+        return f"example.com/rare-{number % kinds}"
+
+    def node(number: int) -> Manifest:
+        manifest = objects.node(number)
+        manifest["status"]["allocatable"][name(number)] = "1000"
+        return manifest
+
+    def pod(number: int) -> Manifest:
+        manifest = objects.pod(f"pod-{number:06d}")
+        resources = manifest["spec"]["containers"][0]["resources"]
+        resources["requests"][name(number)] = "1"
+        resources["limits"] = {name(number): "1"}
+        return manifest
+
+    return Scenario(
+        f"rare-{offering}",
+        f"an extended resource of {offering} node{'s' if offering > 1 else ''}",
+        nodes,
+        lambda: map(node, range(nodes)),
+        [pod(number) for number in range(pods)],
+    )
+
+
 def missing_plugins(scenario: Scenario, bundle: Bundle) -> list[str]:
     """Plugins that *scenario* is about and that no profile of *bundle* runs."""
     shipped = {

@@ -108,7 +108,6 @@ def _volumes_by_name(info: NodeInfo, facts: ClusterFacts) -> dict[str, str]:
 _REQUESTS: Final = Wanted(
     frozenset({"cpu", "memory", "ephemeral-storage", "pods"}),
     lambda pod, _: pod.requests,
-    told_by="requests",
 )
 
 NODE_FIELDS: Final[dict[str, ViewField]] = {

@@ -547,11 +547,6 @@ class WantedColumn(NodeColumn):
             return self._id_of(store.whole(slot, info, snapshot))
         return self._id_of(self._cut.project(info, snapshot))
 
-    def own_slots(self) -> set[int]:
-        """All slots that may look different here than in *store*, as of the last `follow`."""
-        assert self.offers is not None
-        return self.offers.having(self.names)
-
     def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
         """As of `NodeColumn`."""
         if not self.projector.is_placed:

@@ -78,13 +78,11 @@ class Wanted:
     """Which entries of a dict of the node `filter` and `score` are given: those of their pod.
 
     Nodes that differ in the others are the same to them. `always` are given whatever the pod is,
-    `by` says what the pod wants. Pods with the same value of the field `told_by` want the same; ""
-    if there is no such field.
+    `by` says what the pod wants.
     """
 
     always: frozenset[str]
     by: Callable[[Any, ClusterFacts], Iterable[str]]
-    told_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

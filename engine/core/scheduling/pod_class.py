@@ -76,8 +76,7 @@ class PodClass:
     normalized ones, each a row by slot; `scorers` are their policies. Filters and scores over
     counters, `whole_scores` (policies whose `score_all` sees all feasible nodes) and their states
     are for the cycle to add. `wanted` are the columns of entries that the pods name. `example` is
-    the pod that it was made for, `last_filter` the position of the last of the filters. `sibling`,
-    until the first update: a class whose pods differ only in what they want of nodes by name.
+    the pod that it was made for, `last_filter` the position of the last of the filters.
     `nominated`: what the filters said of nodes with the pods that are nominated to them.
     """
 
@@ -103,7 +102,6 @@ class PodClass:
     membership: int = -1
     last_filter: int = -1
     example: Pod | None = None
-    sibling: "PodClass | None" = None
     nominated: NominatedVerdicts = field(default_factory=NominatedVerdicts)
     changes: HookChanges = field(default_factory=HookChanges)
 
@@ -142,9 +140,6 @@ class PodClass:
         """Bring the vectors up to *snapshot*, to which *nodes* were brought before."""
         for column in self.wanted:
             column.follow(snapshot)
-        sibling, self.sibling = self.sibling, None
-        if sibling is not None and self._begin_as(sibling, snapshot, nodes, memo, normalizer):
-            return
         touched = self._touched(snapshot, nodes)
         if touched is None:
             slots, gone = self._looked_through(snapshot, nodes)
@@ -158,34 +153,6 @@ class PodClass:
         self.generation = snapshot.generation
         self.image_generation = snapshot.image_generation
         self.membership = nodes.membership
-
-    def _begin_as(
-        self,
-        sibling: "PodClass",
-        snapshot: Snapshot,
-        nodes: NodeColumns,
-        memo: VerdictMemo,
-        normalizer: Normalizer,
-    ) -> bool:
-        """Take over what *sibling* says, but of the nodes that have what either wants by name.
-
-        False, and nothing done, if something failed there.
-        """
-        sibling.update(snapshot, nodes, memo, normalizer)
-        if sibling.filter_failures or sibling.has_score_failures:
-            return False
-        self._restart_with(sibling.codes.copy(), sibling.totals.copy(), sibling.numbers.copy())
-        for vector, known in zip(self.vectors, sibling.vectors, strict=True):
-            vector.constant = known.constant
-        self.changes.begin(self.filters, self.scores)
-        differing = set().union(*(c.own_slots() for c in (*self.wanted, *sibling.wanted)))
-        slots = sorted(slot for slot in differing if self.codes.item(slot) != ABSENT)
-        if slots:
-            self._look_at(np.array(slots), EVERY_HOOK, (), memo, normalizer)
-        self.changes.catch_up()
-        self.history, self.membership = sibling.history, sibling.membership
-        self.generation, self.image_generation = sibling.generation, sibling.image_generation
-        return True
 
     def forget(self) -> None:
         """Look at every node again next time: a failure that was reported may not recur."""
@@ -244,13 +211,11 @@ class PodClass:
     def _restart(self, size: int) -> None:
         numbers = np.zeros((2, len(self.scores), size), np.int64)
         numbers[0] = SCORE_NONE
-        codes, totals = np.full(size, ABSENT, np.int32), np.full(size, INFEASIBLE, np.int64)
-        self._restart_with(codes, totals, numbers)
-
-    def _restart_with(
-        self, codes: NDArray[np.int32], totals: NDArray[np.int64], numbers: NDArray[np.int64]
-    ) -> None:
-        self.codes, self.totals, self.numbers = codes, totals, numbers
+        self.codes, self.totals = (
+            np.full(size, ABSENT, np.int32),
+            np.full(size, INFEASIBLE, np.int64),
+        )
+        self.numbers = numbers
         self.scorers = tuple(use.enabled for use in self.scores)
         self.vectors = [ScoreVector(use, *self.numbers[:, k]) for k, use in enumerate(self.scores)]
         self.filter_failures.clear()

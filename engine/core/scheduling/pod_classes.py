@@ -5,7 +5,6 @@ pods that they were made for.
 """
 
 import itertools
-import weakref
 from collections import OrderedDict
 from typing import Final
 
@@ -34,10 +33,6 @@ class PodClasses:
     def __init__(self) -> None:
         self.pod_bytes = 0
         self._classes: OrderedDict[tuple[object, ...], PodClass] = OrderedDict()
-        # By key without its last part, one of the classes whose keys differ only in that.
-        self._siblings: weakref.WeakValueDictionary[tuple[object, ...], PodClass] = (
-            weakref.WeakValueDictionary()
-        )
         self._made = 0
 
     def get(self, key: tuple[object, ...]) -> PodClass | None:
@@ -48,17 +43,9 @@ class PodClasses:
         return found
 
     def put(self, key: tuple[object, ...], pod_class: PodClass) -> None:
-        """Remember *pod_class*, which begins as another one that differs in few nodes.
-
-        One that is `LARGE` is not remembered.
-        """
+        """Remember *pod_class*, unless it is `LARGE`."""
         if read_bytes(key) + pod_class.term_bytes > LARGE:
             return
-        sibling = self._siblings.get(key[:-1])
-        if sibling is not None and sibling.generation >= 0:
-            pod_class.sibling = sibling
-        else:
-            self._siblings[key[:-1]] = pod_class
         self._classes[key] = pod_class
         self.pod_bytes += _pod_bytes(key, pod_class)
         while self.pod_bytes > _MOST_POD_BYTES and len(self._classes) > 1:

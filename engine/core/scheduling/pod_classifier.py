@@ -117,7 +117,6 @@ class PodClassifier:
     def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> Key:
         """Everything that the hooks of a class are given of *pod*; equal for pods that are alike.
 
-        Without its last part, equal for pods that differ only in what they want of nodes by name.
         The class is wider: see `prepare`.
         """
         name = profile.scheduler_name
@@ -604,13 +603,13 @@ class PodClassifier:
         return known
 
     def _names_key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> bytes:
-        """What *pod* wants of nodes, where no field of it implies that."""
+        """What *pod* wants of nodes by name: which nodes its hooks see depends on that, too."""
         wanted = self._wanted_in.get(profile.scheduler_name)
         if wanted is None:
             each = [self._wanted_by(e, hook) for hook in _PER_NODE for e in profile.at(hook)]
-            untold = dict.fromkeys(w for of_hook in each for w in of_hook if not w.told_by)
-            self._wanted_in[profile.scheduler_name] = wanted = tuple(untold)
-        names = [name for one in wanted for name in one.by(pod, snapshot)]
+            wanted = tuple(dict.fromkeys(one for of_hook in each for one in of_hook))
+            self._wanted_in[profile.scheduler_name] = wanted
+        names = _names(wanted, pod, snapshot)
         return _encode(sorted(names)) if names else b""
 
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
@@ -644,15 +643,8 @@ class PodClassifier:
             if enabled.policy not in left_out.get(hook, ())
         ]
         reads += others
-        wanted = [
-            one.told_by
-            for hook in hooks
-            for enabled in profile.at(hook)
-            for one in self._wanted_by(enabled, hook)
-            if one.told_by and enabled.policy not in left_out.get(hook, ())
-        ]
         return Fields.of(
-            {path for one in reads for path in one.pod}.union(wanted),
+            {path for one in reads for path in one.pod},
             {path for one in reads for path in one.cluster},
         )
 

@@ -7,7 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from devkit.benchmarks import bench_core, hostile
-from devkit.benchmarks.core import COUNTERS, of_adversary, of_counters, of_workload, run_scenario
+from devkit.benchmarks.core import (
+    COUNTERS,
+    of_adversary,
+    of_counters,
+    of_rare_resources,
+    of_workload,
+    run_scenario,
+)
 from devkit.benchmarks.workloads import WORKLOADS
 
 pytestmark = pytest.mark.timeout(120)
@@ -47,6 +54,12 @@ def test_the_adversary_repeats_nothing() -> None:
     got = run_scenario(scenario, in_process=True)
     assert (got.placed, got.failed, got.classes) == (4, 0, 4)
     assert got.evaluations > 20 * 4
+
+
+def test_nodes_without_the_rare_resource_of_a_pod_are_evaluated_once() -> None:
+    got = run_scenario(of_rare_resources(40, 8, 1), in_process=True)
+    assert (got.placed, got.failed, got.classes) == (8, 0, 8)
+    assert got.evaluations < 40
 
 
 def test_figures_are_medians_and_no_failure_is_lost() -> None:

@@ -179,7 +179,7 @@ def test_columns_of_pods_that_are_gone_are_not_kept() -> None:
     assert len(columns._wanted) == 0
 
 
-def test_a_class_that_begins_as_another_is_as_one_that_begins_alone() -> None:
+def test_pods_that_name_volumes_in_turn_are_decided_as_alone() -> None:
     """Pods that differ in what they share with others, on nodes of which some have that."""
     bundle = build_bundle({})
     cache = Cache()
