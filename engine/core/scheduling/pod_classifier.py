@@ -2,13 +2,23 @@
 
 Owns the questions that are asked once per pod class: pre-filters, pre-scores, counters; and the
 projections that every per-node hook of the class is asked with.
+
+    pod --reads of all hooks--> key
+    key ------> kind         the counters that its pre-filters and pre-scores are given
+    kind, which of these are empty ------> prepared     what pre-filters and pre-scores answered
+    prepared, reads of the hooks that still run ------> class key ------> class
+
+Each step joins more pods. The key tells apart all that any hook could; it is all that is computed
+for a pod whose kind is known. Pods of one kind ask for the same counters, of which pre-filters and
+pre-scores see only if they are empty: so what is prepared changes rarely, while pods come and go.
+And what no later hook reads, since these are skipped, does not tell classes apart: a label that
+only a spread constraint reads splits no pods without such a constraint.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -24,25 +34,13 @@ from engine.core.scheduling.counted import CountedHook, CounterUse, EligibleNode
 from engine.core.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.pod_class import PodClass
-from engine.core.scheduling.pod_fields import BoundedMemo, Fields, Key, PodReader
-from engine.language.summaries import COUNT
-from engine.policy.analysis import Reads
+from engine.core.scheduling.pod_fields import BoundedMemo, Key, PodReader
+from engine.core.scheduling.profile_reads import GIVEN_COUNTS, PER_NODE, HookReads, reads_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
-from engine.policy.projections import EVERYTHING, NodeColumn, Projector, WantedColumn
+from engine.policy.projections import NodeColumn, Projector, WantedColumn
 from engine.policy.verdicts import VerdictMemo
 from engine.policy.view_fields import Wanted
-
-# The hooks that are asked about the pod before any node, those asked by a class, and all.
-_BEFORE_NODES: Final = ("pre_filter", "pre_score")
-_PER_NODE: Final = ("filter", "score", "score_all")
-_CLASS_HOOKS: Final = (*_BEFORE_NODES, "counters", *_PER_NODE)
-
-# The hooks that are given which counters are empty, and the hook whose counters those are.
-_GIVEN_COUNTS: Final = (("pre_filter", "filter"), ("pre_score", "score"))
-
-# How many sets of policies that have nothing to say about a pod are remembered.
-_MOST_SILENCES: Final = 1024
 
 _Counts = Mapping[tuple[str, str], bytes | PolicyFailure]
 """The counters that a policy's hook is given, or why there are none."""
@@ -74,6 +72,11 @@ class _Kind:
         }
 
 
+def _names_key(wanted: Iterable[Wanted], pod: Pod, snapshot: Snapshot) -> bytes:
+    names = _names(wanted, pod, snapshot)
+    return _encode(sorted(names)) if names else b""
+
+
 def _names(wanted: Iterable[Wanted], pod: Pod, snapshot: Snapshot) -> frozenset[str]:
     """What *pod* wants of *wanted*, besides what is always given."""
     return frozenset(
@@ -87,28 +90,16 @@ class PodClassifier:
     def __init__(
         self, bundle: Bundle, memo: VerdictMemo, columns: NodeColumns, counters: Counters
     ) -> None:
-        self._bundle = bundle
         self._memo = memo
         self._columns = columns
         self._counters = counters
-        self._projectors: dict[tuple[str, str, str], Projector] = {}
-        # By profile: what all hooks read; what those read that are asked before any node; and what
-        # a class is asked with, by the policies that say nothing.
-        self._all_fields: dict[str, Fields] = {}
-        self._first_fields: dict[str, Fields] = {}
-        self._class_fields: dict[tuple[str, frozenset[str], frozenset[str]], Fields | None] = {}
+        self._policies, self._profiles = reads_of(bundle)
         self._reader = PodReader()
-        self._positions: dict[str, dict[str, int]] = {}
         self._kinds: BoundedMemo[_Kind] = BoundedMemo()
         self._prepared: BoundedMemo[Prepared] = BoundedMemo()
-        self._counting: dict[str, bool] = {}
-        # What a hook is asked with for every pod, and the entries of nodes that its pod wants.
-        self._always: dict[tuple[str, str], tuple[NodeColumn, Projector, bool, bool]] = {}
-        self._wanted: dict[tuple[str, str], Sequence[Wanted]] = {}
-        self._wanted_in: dict[str, Sequence[Wanted]] = {}  # by profile
         self.score_order: dict[str, int] = {}
         for profile in bundle.profiles:
-            for hook in ("filter", "score", "score_all"):
+            for hook in PER_NODE:
                 for place, enabled in enumerate(profile.at(hook)):
                     self._column(enabled, hook, frozenset())
                     if hook != "filter":
@@ -119,31 +110,20 @@ class PodClassifier:
 
         The class is wider: see `prepare`.
         """
-        name = profile.scheduler_name
-        fields = self._all_fields.get(name)
-        if fields is None:
-            counting = self._counting_reads(profile)
-            fields = self._all_fields[name] = self._fields(profile, _CLASS_HOOKS, counting)
+        reads = self._profiles[profile.scheduler_name]
         # Which terms of other pods match a pod depends on these, and which pods its own match.
-        counts = self.counts(profile)
-        labels = self._counters.term_labels(pod) if counts else None
-        names = self._names_key(profile, pod, snapshot)
+        labels = self._counters.term_labels(pod) if reads.is_counting else None
         return (
-            name,
+            profile.scheduler_name,
             _encode(labels) if labels else b"",
-            own_terms(pod).name if counts else b"",
-            *self._reader.read(fields, pod, snapshot),
-            names,
+            own_terms(pod).name if reads.is_counting else b"",
+            *self._reader.read(reads.everything, pod, snapshot),
+            _names_key(reads.wanted, pod, snapshot),
         )
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
         """The place of each policy and runtime plugin in the order of the filters."""
-        known = self._positions.get(profile.scheduler_name)
-        if known is None:
-            names = profile.order.get("filter") or [e.policy for e in profile.at("filter")]
-            known = {name: place for place, name in enumerate(names)}
-            self._positions[profile.scheduler_name] = known
-        return known
+        return self._profiles[profile.scheduler_name].positions
 
     # --- asking about a pod -----------------------------------------------------------------
 
@@ -176,15 +156,7 @@ class PodClassifier:
 
     def counts(self, profile: Profile) -> bool:
         """True if a hook of the profile is given counters."""
-        known = self._counting.get(profile.scheduler_name)
-        if known is None:
-            known = self._counting[profile.scheduler_name] = any(
-                self._is_counted(enabled, hook)
-                for pair in _GIVEN_COUNTS
-                for hook in pair
-                for enabled in profile.at(hook)
-            )
-        return known
+        return self._profiles[profile.scheduler_name].is_counting
 
     def prepare(
         self,
@@ -232,9 +204,7 @@ class PodClassifier:
         self, profile: Profile, pod: Pod, snapshot: Snapshot, counts: _Counts
     ) -> Prepared:
         name = profile.scheduler_name
-        fields = self._first_fields.get(name)
-        if fields is None:
-            fields = self._first_fields[name] = self._fields(profile, _BEFORE_NODES, ())
+        fields = self._profiles[name].before_nodes
         key = (name, *self._reader.read(fields, pod, snapshot), *counts.items())
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -251,37 +221,18 @@ class PodClassifier:
         snapshot: Snapshot,
         prepared: Prepared,
     ) -> Key:
-        silence = profile.scheduler_name, prepared.skipped, prepared.silent
-        if silence not in self._class_fields:
-            if len(self._class_fields) >= _MOST_SILENCES:
-                self._class_fields.clear()
-            self._class_fields[silence] = self._fields_of_class(profile, prepared)
-        fields = self._class_fields[silence]
+        reads = self._profiles[profile.scheduler_name]
+        fields = reads.of_class(prepared)
         if fields is None:
             return (prepared.name, *alike)
-        names = self._names_key(profile, pod, snapshot)
         read = self._reader.read(fields, pod, snapshot)
+        names = _names_key(reads.wanted, pod, snapshot)
         return (prepared.name, profile.scheduler_name, *read, names)
-
-    def _fields_of_class(self, profile: Profile, prepared: Prepared) -> Fields | None:
-        """What the hooks read that are not skipped; None if they are given counters."""
-        left_out = {
-            "filter": prepared.skipped,
-            "score": prepared.silent,
-            "score_all": prepared.silent,
-        }
-        is_counted = any(
-            self._is_counted(enabled, hook)
-            for hook in _PER_NODE
-            for enabled in profile.at(hook)
-            if enabled.policy not in left_out[hook]
-        )
-        return None if is_counted else self._fields(profile, _PER_NODE, (), left_out)
 
     def _kind(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> _Kind:
         asked: dict[tuple[str, str], Sequence[CounterUse] | PolicyFailure] = {}
         uses: list[CounterUse] = []
-        for before, hook in _GIVEN_COUNTS:
+        for before, hook in GIVEN_COUNTS:
             for e in profile.at(before):
                 if not self._is_counted(e, before):
                     continue
@@ -469,33 +420,24 @@ class PodClassifier:
         position: int = 0,
     ) -> HookUse:
         """A per-node hook as it is asked for *pod*."""
-        known = self._always.get((enabled.policy, hook))
-        if known is None:
-            known = self._always[enabled.policy, hook] = (
-                self._column(enabled, hook, frozenset()),
-                self.projector(enabled, hook, "pod"),
-                self._normalizes(enabled),
-                self._reads_count(enabled),
-            )
-        column, projector, normalizes, reads_count = known
-        wanted = self._wanted_by(enabled, hook)
-        if wanted:
-            column = self._column(enabled, hook, _names(wanted, pod, snapshot))
+        of_policy = self._policies[enabled.policy]
+        reads = of_policy.hooks[hook]
+        names = _names(reads.wanted, pod, snapshot)
         return HookUse(
             enabled,
             hook,
-            column,
-            projector.project(pod, snapshot),
+            self._column(enabled, hook, names),
+            reads.projector("pod").project(pod, snapshot),
             self._extra(enabled, hook, snapshot, state),
             position,
-            normalizes,
-            reads_count,
+            of_policy.normalizes,
+            of_policy.reads_count,
         )
 
     # --- counters ---------------------------------------------------------------------------
 
     def _is_counted(self, enabled: EnabledPolicy, hook: str) -> bool:
-        return "counts" in self._reads(enabled, hook).params
+        return self._of(enabled, hook).is_counted
 
     def _counted(
         self,
@@ -518,7 +460,7 @@ class PodClassifier:
             plain.pod,
             plain.extra,
             tuple(self._counter(enabled, spec, pod, snapshot, state) for spec in specs),
-            self._counts_read(enabled, hook),
+            self._of(enabled, hook).counter_fields,
             position,
             plain.normalizes,
             plain.reads_count,
@@ -528,7 +470,7 @@ class PodClassifier:
         self, enabled: EnabledPolicy, hook: str, pod: Pod, snapshot: Snapshot
     ) -> list[list[dict[str, Any]]] | PolicyFailure:
         """The parts of each counter that the policy wants for *hook*."""
-        if "counters" not in self._bundle.policies[enabled.policy].hooks:
+        if "counters" not in self._policies[enabled.policy].hooks:
             return []
         answer = self.ask(enabled, "counters", pod, snapshot)
         if isinstance(answer, PolicyFailure):
@@ -569,96 +511,23 @@ class PodClassifier:
             part["own"] = own_terms(pod)
         return CounterUse(key, parts, eligible)
 
-    def _counts_read(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
-        """The fields of a counter that the hook may read."""
-        read = self._reads(enabled, hook).counts
-        fields = frozenset(COUNT)
-        return fields if EVERYTHING in read else read & fields
-
     # --- what hooks are given ---------------------------------------------------------------
-
-    def _normalizes(self, enabled: EnabledPolicy) -> bool:
-        return "normalize" in self._bundle.policies[enabled.policy].hooks
-
-    def _reads_count(self, enabled: EnabledPolicy) -> bool:
-        """True if the policy's `normalize` may look at `over.count`."""
-        hook = self._bundle.policies[enabled.policy].hooks.get("normalize")
-        return hook is not None and not hook.over.isdisjoint({EVERYTHING, "count"})
 
     def _column(self, enabled: EnabledPolicy, hook: str, names: frozenset[str]) -> NodeColumn:
         """The nodes as *hook* sees them for pods that want *names*, if it is asked for a class."""
-        paths = self._reads(enabled, hook).node
-        return self._columns.column(paths, names if self._wanted_by(enabled, hook) else None)
+        reads = self._of(enabled, hook)
+        return self._columns.column(reads.reads.node, names if reads.wanted else None)
 
-    def _wanted_by(self, enabled: EnabledPolicy, hook: str) -> Sequence[Wanted]:
-        """What *hook* reads of nodes that the pod names; nothing if it is not one of a class."""
-        key = enabled.policy, hook
-        known = self._wanted.get(key)
-        if known is None:
-            known = ()
-            if hook in _PER_NODE and not self._is_counted(enabled, hook):
-                projector = Projector("node", self._reads(enabled, hook).node)
-                known = tuple(dict.fromkeys(wanted for _, wanted in projector.wanted.values()))
-            self._wanted[key] = known
-        return known
-
-    def _names_key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> bytes:
-        """What *pod* wants of nodes by name: which nodes its hooks see depends on that, too."""
-        wanted = self._wanted_in.get(profile.scheduler_name)
-        if wanted is None:
-            each = [self._wanted_by(e, hook) for hook in _PER_NODE for e in profile.at(hook)]
-            wanted = tuple(dict.fromkeys(one for of_hook in each for one in of_hook))
-            self._wanted_in[profile.scheduler_name] = wanted
-        names = _names(wanted, pod, snapshot)
-        return _encode(sorted(names)) if names else b""
-
-    def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
-        return self._bundle.policies[enabled.policy].hooks[hook]
+    def _of(self, enabled: EnabledPolicy, hook: str) -> HookReads:
+        return self._policies[enabled.policy].hooks[hook]
 
     def keeps_pods(self, enabled: EnabledPolicy) -> bool:
         """True if the policy's `victim_key` may say of pods that they are never evicted."""
-        return self._reads(enabled, "victim_key").keeps_pods
+        return self._of(enabled, "victim_key").reads.keeps_pods
 
     def projector(self, enabled: EnabledPolicy, hook: str, view: str) -> Projector:
         """What makes the JSON that *hook* is given of a pod, node or cluster."""
-        key = (enabled.policy, hook, view)
-        projector = self._projectors.get(key)
-        if projector is None:
-            paths = self._reads(enabled, hook).of(view)
-            projector = self._projectors[key] = Projector(view, paths)
-        return projector
-
-    def _fields(
-        self,
-        profile: Profile,
-        hooks: Iterable[str],
-        others: Iterable[Reads],
-        left_out: Mapping[str, Collection[str]] = MappingProxyType({}),
-    ) -> Fields:
-        """What *hooks* read, but for the policies that are *left_out* of each, and *others*."""
-        reads = [
-            self._reads(enabled, hook)
-            for hook in hooks
-            for enabled in profile.at(hook)
-            if enabled.policy not in left_out.get(hook, ())
-        ]
-        reads += others
-        return Fields.of(
-            {path for one in reads for path in one.pod},
-            {path for one in reads for path in one.cluster},
-        )
-
-    def _counting_reads(self, profile: Profile) -> list[Reads]:
-        """What the policies read to say what is counted, and among which nodes."""
-        # Whichever of these hooks is enabled, alone too, has the policy asked for its counters.
-        enabled = {e.policy for pair in _GIVEN_COUNTS for hook in pair for e in profile.at(hook)}
-        found = [
-            reads
-            for policy in enabled
-            for name, reads in self._bundle.policies[policy].hooks.items()
-            if name == "counters" or name.startswith("among_")
-        ]
-        return [*found, Reads(pod=frozenset({"namespace"}))] if found else found
+        return self._of(enabled, hook).projector(view)
 
     def _extra(
         self,
@@ -673,7 +542,7 @@ class PodClassifier:
 
         *counts* are those of a hook that is asked about the pod alone.
         """
-        params = self._reads(enabled, hook).params
+        params = self._of(enabled, hook).reads.params
         if counts is None and not ("state" in params or "cluster" in params or "group" in params):
             return b"{}"
         parts = [] if counts is None else [b'"counts":' + counts]
