@@ -332,7 +332,6 @@ _LIMITS: Final[Table] = {
     "call_depth": Entry(integer(8, 256)),
     "deadline": Entry(_deadline),
     "address_space": Entry(_memory, "memory"),
-    "processes": Entry(integer(1, 64)),
 }
 
 

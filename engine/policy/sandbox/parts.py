@@ -1,6 +1,6 @@
 """Splits large batches into parts, and joins the answers to the parts.
 
-Owns both, so that an answer is the same whichever process evaluates which part. A part ends where
+Owns both, so that an answer is the same however a batch is cut. A part ends where
 the entries themselves say so: an entry that comes or goes changes the part that it is in, and the
 others are found again as they were (`node_views` keeps them). Parts also keep the interpreter's
 heap small: with 5,000 entries in one batch, its growth costs more than the policies do.

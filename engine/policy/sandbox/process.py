@@ -7,9 +7,8 @@ started beforehand, is asked the rest, and the next one starts meanwhile.
     starting --program loaded--> ready --calls--> busy --answers--> ready
     busy --deadline, crash, kill--> (killed) --the next that is ready takes over
 
-Small requests are one round trip to the first child, a blocking send and receive. Large ones are
-cut into parts (see `parts`) and spread over several children, where there are cores for them; which
-child answers a part does not show in the answers.
+A request is one round trip to the first child, a blocking send and receive. Large ones were once
+spread over several children; no figure showed that to bring anything, as most verdicts are known.
 """
 
 import contextlib
@@ -21,7 +20,6 @@ from typing import Final
 
 import msgspec
 
-from engine.lib.cores import usable_cores
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Call, PolicyFailure, Program, Verdict, program_image
 from engine.policy.sandbox.children import Child, ChildExited, StartingChild
@@ -34,7 +32,6 @@ from engine.policy.sandbox.protocol import (
     decode_answer,
     encode_answer,
 )
-from engine.policy.sandbox.spreading import Parts, Spreading, is_large
 from engine.policy.sandbox.warm_pool import OWN_PROCESSES, Pool
 
 # Entries of one call that may kill a child before the rest of the call is given up.
@@ -44,13 +41,6 @@ _MAX_RESTARTS: Final = 16
 # A child that only stands by is started when the evaluator is this old: before, at a start and
 # while new policies are tried, there is more urgent work for the cores.
 _SPARE_AFTER: Final = 2.0
-# More processes than this are not started unless that is asked for.
-_MOST_PROCESSES: Final = 4
-
-
-def processes_for(wanted: int) -> int:
-    """How many children work at a time: *wanted*, or for 0 one per core but one, 4 at most."""
-    return wanted or max(1, min(_MOST_PROCESSES, int(usable_cores()) - 1))
 
 
 class SandboxEvaluator:
@@ -60,7 +50,7 @@ class SandboxEvaluator:
     a time; a lock keeps others waiting. Close it, or use it in a `with` statement.
 
     Args:
-        program: What to run; its limits say how many children work at a time.
+        program: What to run.
         pool: Has a process ready, so that the first child starts sooner.
     """
 
@@ -70,7 +60,6 @@ class SandboxEvaluator:
         self._lock = threading.Lock()
         self._closed = False
         self.restarts = 0
-        self.processes = processes_for(self._image.limits.processes)
         self._spare_at = self._pool.monotonic() + _SPARE_AFTER
         self._children = [Child.loaded(self._image, self._pool)]
         #: What the kernel holds each child to.
@@ -79,13 +68,12 @@ class SandboxEvaluator:
 
     @property
     def _wanted(self) -> int:
-        """How many children there should be: with one at work, another stands by."""
-        has_spare = self.processes > 1 or self.restarts or self._pool.monotonic() >= self._spare_at
-        return max(self.processes, 2 if has_spare else 1)
+        """How many children there should be: one at work, and soon another that stands by."""
+        return 2 if self.restarts or self._pool.monotonic() >= self._spare_at else 1
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child that small requests go to; None if there is none now."""
+        """The process id of the child that is asked; None if there is none now."""
         children = self._children
         return children[0].pid if children else None
 
@@ -100,10 +88,6 @@ class SandboxEvaluator:
             if self._closed:
                 raise ValueError("the evaluator is closed")
             self._look_after()
-            if self.processes > 1 and is_large(calls):
-                parts = Parts(calls)
-                answers = _Session(self, parts.calls).run(parts)
-                return [decode_answer(answer) for answer in parts.join(answers, self._image)]
             return [decode_answer(answer) for answer in _Session(self, calls).run()]
 
     def close(self) -> None:
@@ -184,14 +168,8 @@ class _Session:
         self._answers: dict[int, RawAnswer] = {}
         self._restarts_before = owner.restarts
 
-    def run(self, parts: Parts | None = None) -> list[RawAnswer]:
-        """Answer all calls, even if children die. *parts*: spread them."""
-        if parts is not None:
-            children = self._owner._children[: self._owner.processes]
-            spreading = Spreading(parts, children, self._owner._reap)
-            self._answers.update(spreading.run())
-            for index, exited in spreading.late.items():
-                self._answers[index] = self._answer_culprit(self._calls[index], exited)
+    def run(self) -> list[RawAnswer]:
+        """Answer all calls, even if children die."""
         while len(self._answers) < len(self._calls):
             rest = [i for i in range(len(self._calls)) if i not in self._answers]
             try:

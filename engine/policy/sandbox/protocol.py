@@ -46,14 +46,12 @@ class Limits:
         call_depth: Nested Starlark calls.
         deadline: Seconds that one call (all its entries) may take before the sandbox is killed.
         address_space: Bytes of address space of each sandbox process.
-        processes: How many processes work at a time on large requests; 0: as cores allow.
     """
 
     steps: int = 5_000_000
     call_depth: int = 64
     deadline: float = 2.0
     address_space: int = 512 * MIB
-    processes: int = 0
 
 
 class Call(NamedTuple):

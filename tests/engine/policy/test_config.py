@@ -346,7 +346,7 @@ def test_dates_are_text_as_for_kubernetes() -> None:
 
 def test_a_runtime_sets_limits_and_failure_policy() -> None:
     runtime = _runtime(
-        "limits: {steps: 10000, callDepth: 20, deadline: 500ms, memory: 256Mi, processes: 3}\n"
+        "limits: {steps: 10000, callDepth: 20, deadline: 500ms, memory: 256Mi}\n"
         "failurePolicy: {score: Ignore}\n"
         "fallback: {errorRate: 0.5, latency: 20ms, window: 1m, minDecisions: 5, lostTime: 9s,\n"
         "           pending: 7}\n"
@@ -355,7 +355,6 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
     assert runtime.limits.call_depth == 20
     assert runtime.limits.deadline == 0.5
     assert runtime.limits.address_space == 256 << 20
-    assert runtime.limits.processes == 3
     assert runtime.score_failure_policy == "Ignore"
     assert runtime.fallback.error_rate == 0.5
     assert runtime.fallback.latency == timedelta(milliseconds=20)
@@ -376,7 +375,6 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
             'limits.memory: want an amount of memory in 128Mi..64Gi, got "lots"',
         ),
         ("limits: {deadline: 1h}", 'limits.deadline: want a duration in 10ms..60s, got "1h"'),
-        ("limits: {processes: 0}", "limits.processes: want an int in 1..64, got 0"),
         ("limits: {depth: 3}", "limits.depth: unknown field"),
         (
             "failurePolicy: {score: ignore}",

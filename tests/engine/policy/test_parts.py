@@ -59,10 +59,9 @@ def _node(number: int) -> dict[str, Any]:
     return {"name": f"node-{number}", "labels": {"l": f"v{number}"}, "pod_count": number}
 
 
-@pytest.fixture(scope="module", params=["in process", "sandbox", "three processes"])
+@pytest.fixture(scope="module", params=["in process", "sandbox"])
 def evaluator(request: pytest.FixtureRequest) -> Iterator[Evaluator]:
-    processes = 3 if request.param == "three processes" else 1
-    program = program_of(POLICY, limits=Limits(processes=processes))
+    program = program_of(POLICY)
     made: Evaluator
     if request.param == "in process":
         made = InProcessEvaluator(program)

@@ -226,7 +226,6 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
             "callDepth": 64,
             "deadline": "1s",
             "memory": "512Mi",
-            "processes": 2,
         },
         "failurePolicy": {"score": "Ignore"},
         "fallback": {

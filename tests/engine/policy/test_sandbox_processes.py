@@ -1,4 +1,4 @@
-"""Several sandbox processes: one takes over from another, and large requests are spread."""
+"""Several sandbox processes: one takes over from another."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.policy.evaluator import Limits, PolicyFailure, Verdict
-from engine.policy.sandbox.process import SandboxEvaluator, processes_for
+from engine.policy.sandbox.process import SandboxEvaluator
 from engine.policy.sandbox.protocol import MIB
 from tests.engine.policy.programs import per_node, program_of
 
@@ -38,21 +38,15 @@ def _want(nodes: list[dict[str, int]]) -> list[Verdict]:
     return [sum(range(node["pod_count"] % 40)) % 101 for node in nodes]
 
 
-def _evaluator(processes: int, **limits: float | int) -> SandboxEvaluator:
-    made = Limits(processes=processes, **limits)  # type: ignore[arg-type]  # of two kinds
+def _evaluator(**limits: float | int) -> SandboxEvaluator:
+    made = Limits(**limits)  # type: ignore[arg-type]  # of two kinds
     evaluator = SandboxEvaluator(program_of(SCORES, limits=made))
     evaluator.wait_until_ready()
     return evaluator
 
 
-def test_one_core_is_left_to_the_scheduler() -> None:
-    cores = len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
-    assert processes_for(0) == max(1, min(4, cores - 1))
-    assert processes_for(7) == 7
-
-
 def test_a_child_that_waits_takes_over_at_once() -> None:
-    with _evaluator(1) as evaluator:
+    with _evaluator() as evaluator:
         first, second = evaluator.pids
         assert evaluator.pid == first
         os.kill(first, signal.SIGKILL)
@@ -67,22 +61,8 @@ def test_a_child_that_waits_takes_over_at_once() -> None:
 
 
 @pytest.mark.skipif(not LINUX, reason="looks into /proc")
-def test_a_large_request_is_worked_on_by_all() -> None:
-    def worked(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-
-    with _evaluator(3) as evaluator:
-        pids = evaluator.pids
-        assert len(pids) == 3
-        before = [worked(pid) for pid in pids]
-        large = per_node("score", *NODES)
-        assert evaluator.evaluate([large, large]) == [_want(NODES)] * 2
-        assert all(worked(pid) > was for pid, was in zip(pids, before, strict=True))
-
-
-@pytest.mark.skipif(not LINUX, reason="looks into /proc")
 def test_every_child_has_the_same_walls() -> None:
-    with _evaluator(2, address_space=300 * MIB) as evaluator:
+    with _evaluator(address_space=300 * MIB) as evaluator:
         for pid in evaluator.pids:
             status = Path(f"/proc/{pid}/status").read_text()
             assert "NoNewPrivs:\t1" in status
@@ -99,8 +79,8 @@ def test_every_child_has_the_same_walls() -> None:
 
 
 @pytest.mark.slow("starts processes")
-def test_a_child_that_dies_over_its_part_costs_nothing_else() -> None:
-    with _evaluator(2) as evaluator:
+def test_a_child_that_dies_over_an_entry_costs_nothing_else() -> None:
+    with _evaluator() as evaluator:
         done = threading.Event()
 
         def kill() -> None:
@@ -126,7 +106,7 @@ def test_a_child_that_dies_over_its_part_costs_nothing_else() -> None:
 
 
 def test_an_entry_that_takes_all_memory_costs_itself_alone() -> None:
-    with _evaluator(2) as evaluator:
+    with _evaluator() as evaluator:
         names = [{"name": f"n{number}"} for number in range(3000)]
         names[1234]["name"] = "list"
         (got,) = evaluator.evaluate([per_node("filter", *names)])
@@ -136,8 +116,8 @@ def test_an_entry_that_takes_all_memory_costs_itself_alone() -> None:
         assert got[1234].kind == "memory"
 
 
-def test_a_part_that_takes_too_long_costs_its_call_and_no_more_than_that_time() -> None:
-    with _evaluator(2, deadline=0.5, address_space=4096 * MIB) as evaluator:
+def test_an_entry_that_takes_too_long_costs_its_call_and_no_more_than_that_time() -> None:
+    with _evaluator(deadline=0.5, address_space=4096 * MIB) as evaluator:
         names = [{"name": f"n{number}"} for number in range(3000)]
         names[1500]["name"] = "stuck"
         began = time.monotonic()
@@ -163,7 +143,7 @@ def test_closing_does_not_leave_a_child_that_is_about_to_start() -> None:
 
 @pytest.mark.skipif(not LINUX, reason="stops a process")
 def test_a_process_that_does_not_react_is_given_up_at_the_deadline() -> None:
-    with _evaluator(1, deadline=0.3) as evaluator:
+    with _evaluator(deadline=0.3) as evaluator:
         assert evaluator.pid is not None
         os.kill(evaluator.pid, signal.SIGSTOP)
         begun = time.monotonic()

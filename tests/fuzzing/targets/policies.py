@@ -39,7 +39,7 @@ _RUNS_OF: Final = 64
 _LIMITS: Final = """
 apiVersion: starsched.dev/v1
 kind: PolicyRuntime
-limits: {steps: 20000, deadline: 500ms, memory: 256Mi, processes: 1}
+limits: {steps: 20000, deadline: 500ms, memory: 256Mi}
 """
 _FILES: Final = {"config.yaml": only("fuzzed"), "limits.yaml": _LIMITS}
 
