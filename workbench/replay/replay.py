@@ -455,7 +455,7 @@ class Replayer:
         pods = self._kernel.cluster.placed_pods() if line.answers else ()
         by_uid = {one.uid: one for one in pods}
         answers = iter(line.answers)
-        choosing = self._kernel.choose(pod, scheduler, [], is_member=line.member)
+        choosing = self._kernel.decisions.choose(pod, scheduler, [], is_member=line.member)
         try:
             question = next(choosing)
             while True:

@@ -9,21 +9,23 @@ how many belong together, is `pod_groups`'; how one pod is decided is the kernel
 """
 
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from engine.core.caching.cache import AlreadyAssumed, Cache
+from engine.core.caching.cache import AlreadyAssumed
 from engine.core.framework.reasons import Reason, failure
 from engine.core.framework.reasons import rejection as reason_of
 from engine.core.framework.status import Status
 from engine.core.kernel.attempts import Attempts
+from engine.core.kernel.decisions import Decisions
 from engine.core.kernel.entities import Entities
 from engine.core.kernel.events import Reply
-from engine.core.kernel.group_post_filters import GroupPostFilters
-from engine.core.kernel.instructions import Instruction, ReportFault, ReportPodGroup
+from engine.core.kernel.group_preemption import GroupPostFilters
+from engine.core.kernel.instructions import ReportFault, ReportPodGroup
 from engine.core.kernel.permits import NOT_WHOLE, POD_GROUP, Permits
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
+from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
@@ -33,8 +35,6 @@ from engine.core.scheduling.extenders import Answer, Question
 from engine.core.scheduling.placement import Placement, Rejection
 from engine.core.scheduling.runtime_plugin import RuntimePlugin
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.lib.clock import Clock
-from engine.telemetry.metrics import Metrics
 
 # The texts are kube-scheduler's.
 UNSCHEDULABLE: Final = "pod group is unschedulable"
@@ -59,16 +59,6 @@ _GROUP_POLICIES: Final = (
     "all pods in a single pod group should have the same preemption policy as the pod group's "
     "preemption policy, got {} and {}"
 )
-
-
-class Choose(Protocol):
-    """How the kernel decides about one pod, and accounts for it."""
-
-    def __call__(
-        self, queued: QueuedPod, scheduler: Scheduler, answers: list[Answer]
-    ) -> Generator[Question, Reply, Decision]:
-        """The decision; *answers* takes those of extenders."""
-        ...
 
 
 @dataclass(slots=True)
@@ -119,45 +109,32 @@ class GroupAttempts:
     Args:
         groups: Knows them.
         entities: Counts them.
-        cache, queue, attempts, permits: The parts of the kernel that an attempt changes.
-        choose: Decides about one pod.
-        is_to_be_tried: False if a pod must not be tried; it is put away then.
-        wants_node: False if a pod is gone, bound or being deleted by now; it is put away then.
+        queue, attempts, permits: The parts of the kernel that an attempt changes.
+        decisions: Decides about one pod.
         post_filters: Does something about a group that fits nowhere.
-        metrics, time: Measure.
-        out: Receives the instructions.
     """
 
     def __init__(
         self,
+        shared: Shared,
         *,
         groups: PodGroups,
         entities: Entities,
-        cache: Cache,
         queue: SchedulingQueue,
         attempts: Attempts,
         permits: Permits,
-        choose: Choose,
-        is_to_be_tried: Callable[[QueuedPod, Scheduler], bool],
-        wants_node: Callable[[QueuedPod, Scheduler], bool],
+        decisions: Decisions,
         post_filters: GroupPostFilters,
-        metrics: Metrics,
-        time: Clock,
-        out: list[Instruction],
     ) -> None:
+        self._cache, self._metrics = shared.cache, shared.metrics
+        self._time, self._out = shared.time, shared.out
         self._post_filters = post_filters
-        self._metrics = metrics
-        self._time = time
         self._groups = groups
         self._entities = entities
-        self._cache = cache
         self._queue = queue
         self._attempts = attempts
         self._permits = permits
-        self._choose = choose
-        self._is_to_be_tried = is_to_be_tried
-        self._wants_node = wants_node
-        self._out = out
+        self._decisions = decisions
 
     def run(
         self, first: QueuedPod, key: GroupKey, scheduler: Scheduler, started_at: float
@@ -185,7 +162,9 @@ class GroupAttempts:
         if attempt.error:
             self._fail(attempt, scheduler, started_at)
             return
-        attempt.members = [one for one in attempt.members if self._is_to_be_tried(one, scheduler)]
+        attempt.members = [
+            one for one in attempt.members if self._decisions.is_to_be_tried(one, scheduler)
+        ]
         if not attempt.members:
             return
         self._count(attempt)
@@ -271,7 +250,7 @@ class GroupAttempts:
             if attempt.is_hopeless or attempt.error:
                 return
             answers: list[Answer] = []
-            decision = yield from self._choose(queued, scheduler, answers)
+            decision = yield from self._decisions.choose_for_member(queued, scheduler, answers)
             attempt.remaining -= 1
             attempt.states[queued.uid] = decision.reserves
             if decision.is_error:
@@ -328,7 +307,9 @@ class GroupAttempts:
             self._attempts.release(placement)
             attempt.scheduled -= 1
         attempt.held = kept
-        attempt.members = [one for one in attempt.members if self._wants_node(one, scheduler)]
+        attempt.members = [
+            one for one in attempt.members if self._decisions.wants_node(one, scheduler)
+        ]
 
     def _still_wants(self, placement: Placement) -> bool:
         queued = placement.queued

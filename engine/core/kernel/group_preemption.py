@@ -1,21 +1,22 @@
-"""Preemption for a whole group: which pods have to go so that all of its pods fit.
+"""What can be done for a group that fits nowhere: devices given up, other pods evicted.
 
 Owns kube-scheduler's workload-aware preemption as a trial on the cache, which is as before in the
 end: every less important pod is taken away, one run of the group chooses the nodes, and then pods
 are spared, the most important first, as long as the members still pass the filters where they are.
-A group that is disrupted as a whole goes or stays as one.
+A group that is disrupted as a whole goes or stays as one. Owns also the order in which the plugins
+of the profile's `podGroupPostFilter` are asked, and what their answers add up to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from engine.core.caching.cache import Cache
 from engine.core.framework.status import Status
 from engine.core.kernel.group_sparing import Sparing, Unit
-from engine.core.kernel.instructions import Evict, Instruction
+from engine.core.kernel.instructions import Evict, RunAction
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.preemptions import Preemptions
+from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.model.pod_group import NEVER, PREEMPT_LOWER_PRIORITY
 from engine.core.queueing.nominator import Nominator
@@ -24,16 +25,17 @@ from engine.core.scheduling.disruption_budgets import Budgets
 from engine.core.scheduling.placement import Placement, Preemption
 from engine.core.scheduling.preemption import NEVER as IS_NEVER
 from engine.core.scheduling.preemption import is_preempted
+from engine.core.scheduling.runtime_plugin import RuntimePlugin
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.lib.clock import Clock
+from engine.core.scheduling.victims import PLUGIN
 from engine.policy.evaluator import PolicyFailure
-from engine.telemetry.metrics import Metrics
 
 # The texts are kube-scheduler's.
 PREFIX: Final = "pod group preemption: "
 _ONGOING: Final = "ongoing preemption on nominated nodes"
 _NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 _FOUND: Final = "found a placement for podgroup, preempting {} victims"
+_RELEASED: Final = "deallocation and deletion of ResourceClaims completed"
 #: A status of kube-scheduler, in metrics.
 UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
 #: What stands for the node in a preemption that is about all of them.
@@ -41,6 +43,9 @@ CLUSTER: Final = "cluster"
 
 Trial = Callable[[], tuple[list[Placement], str]]
 """Places the group on the cache as it is, and releases it again: the placements, or why not."""
+
+States = Mapping[str, Sequence[tuple[RuntimePlugin, Any]]]
+"""By uid of a pod, the plugins that had something to say about it, with their states."""
 
 
 @dataclass(slots=True)
@@ -62,31 +67,23 @@ class GroupPreemption:
 
     Args:
         groups: Knows them.
-        cache: Where it is tried; as before in the end.
         nominator: Knows where pods are nominated.
         preemptions: Keeps the group's pods from being tried while victims are evicted.
-        metrics, time: Measure.
-        out: Receives the instructions.
     """
 
     def __init__(
         self,
+        shared: Shared,
         *,
         groups: PodGroups,
-        cache: Cache,
         nominator: Nominator,
         preemptions: Preemptions,
-        metrics: Metrics,
-        time: Clock,
-        out: list[Instruction],
     ) -> None:
+        self._cache, self._metrics = shared.cache, shared.metrics
+        self._time, self._out = shared.time, shared.out
         self._groups = groups
-        self._cache = cache
         self._nominator = nominator
         self._preemptions = preemptions
-        self._metrics = metrics
-        self._time = time
-        self._out = out
 
     def run(
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
@@ -213,3 +210,70 @@ class GroupPreemption:
         self._out.append(
             Evict(pods[0], preemption, going, key.scheduler_name, revision, group=name)
         )
+
+
+class GroupPostFilters:
+    """Asks what can be done for groups.
+
+    Args:
+        preemption: Has other pods evicted.
+    """
+
+    def __init__(self, shared: Shared, preemption: GroupPreemption) -> None:
+        self._cache, self._metrics = shared.cache, shared.metrics
+        self._time, self._out = shared.time, shared.out
+        self._preemption = preemption
+
+    def run(
+        self,
+        key: GroupKey,
+        members: Sequence[QueuedPod],
+        states: States,
+        scheduler: Scheduler,
+        trial: Trial,
+    ) -> Outcome:
+        """What is done, in the words of the group's condition, and where its pods are nominated."""
+        started_at = self._time.monotonic()
+        outcome = self._ask(key, members, states, scheduler, trial)
+        status = "Success" if outcome.nodes is not None else "Unschedulable"
+        if outcome.nodes is None and outcome.is_final:
+            status = UNRESOLVABLE
+        self._metrics.extension_point("PodGroupPostFilter", status, key.scheduler_name).observe(
+            self._time.monotonic() - started_at
+        )
+        return outcome
+
+    def _ask(
+        self,
+        key: GroupKey,
+        members: Sequence[QueuedPod],
+        states: States,
+        scheduler: Scheduler,
+        trial: Trial,
+    ) -> Outcome:
+        profile = scheduler.profile_of(members[0].pod)
+        messages: list[str] = []
+        for name in () if profile is None else profile.order.get("podGroupPostFilter", ()):
+            if name != PLUGIN:
+                if self._release(name, members, states):
+                    messages.append(_RELEASED)
+                continue
+            outcome = self._preemption.run(key, members, scheduler, trial)
+            if outcome.is_final:
+                # As in kube-scheduler: it drops what earlier ones said.
+                return outcome
+            messages.append(outcome.message)
+        return Outcome(", ".join(messages))
+
+    def _release(self, name: str, members: Sequence[QueuedPod], states: States) -> bool:
+        """Have the plugin *name* do for each pod what it would do for it alone; True if it does."""
+        found = False
+        for queued in members:
+            for plugin, state in states.get(queued.uid, ()):
+                if plugin.name != name:
+                    continue
+                said = plugin.post_filter(state, queued.pod, {}, self._cache.snapshot())
+                if said is not None and said.action is not None:
+                    self._out.append(RunAction(said.action, queued.pod))
+                found = found or said is not None
+        return found

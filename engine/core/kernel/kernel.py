@@ -15,18 +15,15 @@ from engine.core.kernel import events
 from engine.core.kernel.attempts import Attempts
 from engine.core.kernel.cluster import ClusterChanges
 from engine.core.kernel.deciders import Deciders
+from engine.core.kernel.decisions import Decisions
 from engine.core.kernel.entities import Entities
 from engine.core.kernel.events import Event, PreemptionEnd, Reply
 from engine.core.kernel.group_attempts import GroupAttempts
-from engine.core.kernel.group_post_filters import GroupPostFilters
-from engine.core.kernel.group_preemption import GroupPreemption
+from engine.core.kernel.group_preemption import GroupPostFilters, GroupPreemption
 from engine.core.kernel.instructions import (
     Evict,
     Instruction,
-    PodAssumed,
     ReportBound,
-    ReportDecision,
-    ReportDeleting,
     ReportFault,
     ReportHookFailure,
     ReportNomination,
@@ -37,6 +34,7 @@ from engine.core.kernel.permits import Permits
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.kernel.preemptions import Preemptions
 from engine.core.kernel.queue_hooks import QueueHooks
+from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import (
     ASSIGNED_POD_DELETE,
@@ -51,7 +49,7 @@ from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
 from engine.core.queueing.throttle import Failures, Throttle, Work
 from engine.core.queueing.transitions import Trigger
-from engine.core.scheduling.decision import Decision, Explanation
+from engine.core.scheduling.decision import Decision
 from engine.core.scheduling.extenders import Answer, Question
 from engine.core.scheduling.placement import Preemption, Rejection
 from engine.core.scheduling.runtime_plugin import RuntimePlugin
@@ -82,6 +80,7 @@ class Kernel:
     Attributes:
         time: The time of the event that is handled.
         deciders: Whose policies decide a pod.
+        decisions: How one pod is decided about.
         queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
     """
 
@@ -102,82 +101,65 @@ class Kernel:
         self.time = KernelTime(stopwatch)
         self._metrics = metrics
         self._is_leading = False
-        self._out: list[Instruction] = []
-        # 1. The parts for pods without a node.
+        shared = Shared(cache, metrics, self.time)
+        self._out = shared.out
+        # 1. The parts for pods without a node. Some of what they ask is made below: none is asked
+        #    before the first event.
         self.throttle = Throttle(self.time, self._hook_failed, self._decider_of)
         self.preemptions = Preemptions()
         self.groups = PodGroups(
-            cache,
-            throttle=self.throttle,
-            clock=self.time,
-            preemptions=self.preemptions,
+            cache, throttle=self.throttle, clock=self.time, preemptions=self.preemptions
         )
         self.deciders = Deciders(self.groups)
         self.entities = Entities(self.groups)
-        self._hooks = QueueHooks(
-            cache,
-            deciders=self.deciders,
-            throttle=self.throttle,
-            metrics=metrics,
-            time=self.time,
-            out=self._out,
-        )
+        self._hooks = QueueHooks(shared, self.deciders, self.throttle)
         self.queue = SchedulingQueue(
             self.time,
             key_of=self._hooks.key_of,
             pre_enqueue=self._gate_of,
+            on_incoming=self.entities.entered,
             initial_backoff=initial_backoff,
             max_backoff=max_backoff,
             pops_early=pops_early,
             max_unschedulable=max_unschedulable,
-            on_incoming=self.entities.entered,
         )
         # 2. The parts for pods with a node that is not bound yet.
         self.attempts = Attempts(cache, self.queue, self._out)
         self.permits = Permits(
+            shared,
             deciders=self.deciders,
             groups=self.groups,
-            cache=cache,
             queue=self.queue,
             attempts=self.attempts,
-            metrics=metrics,
-            time=self.time,
             throttle=self.throttle,
-            out=self._out,
         )
+        self.decisions = Decisions(shared, self.queue, self.throttle)
+        self.group_attempts = self._for_groups(shared)
+        # 3. The part that applies what the API server reports.
+        self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
+        self._handlers = self._handlers_by_event()
+
+    def _for_groups(self, shared: Shared) -> GroupAttempts:
+        """The part that tries groups as one, made of those that exist by now."""
         preemption = GroupPreemption(
+            shared,
             groups=self.groups,
-            cache=cache,
             nominator=self.queue.nominator,
             preemptions=self.preemptions,
-            metrics=metrics,
-            time=self.time,
-            out=self._out,
         )
-        self.group_attempts = GroupAttempts(
+        return GroupAttempts(
+            shared,
             groups=self.groups,
             entities=self.entities,
-            cache=cache,
             queue=self.queue,
             attempts=self.attempts,
             permits=self.permits,
-            choose=self._choose_for_member,
-            is_to_be_tried=self._is_to_be_tried,
-            wants_node=self._wants_node,
-            post_filters=GroupPostFilters(
-                cache=cache,
-                preemption=preemption,
-                metrics=metrics,
-                time=self.time,
-                out=self._out,
-            ),
-            metrics=metrics,
-            time=self.time,
-            out=self._out,
+            decisions=self.decisions,
+            post_filters=GroupPostFilters(shared, preemption),
         )
-        # 3. The part that applies what the API server reports.
-        self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
-        self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
+
+    def _handlers_by_event(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        return {
             events.ObjectChanged: self.cluster.take,
             events.NodeFactsChanged: self._show_node_facts,
             events.PodFactsChanged: self._show_pod_facts,
@@ -452,13 +434,13 @@ class Kernel:
             return self.take_instructions()
         try:
             # 2. Some must not be tried.
-            if self._is_to_be_tried(queued, scheduler):
+            if self.decisions.is_to_be_tried(queued, scheduler):
                 # 3. Choose a node, on the cluster as it is now.
                 answers: list[Answer] = []
-                decision, waited = yield from self.choose(queued.pod, scheduler, answers)
+                decision, waited = yield from self.decisions.choose(queued.pod, scheduler, answers)
                 # 4. Account for it, even if the pod is gone by now.
-                self._account(queued.pod, decision, answers, started_at, waited)
-                if not answers or self._wants_node(queued, scheduler):
+                self.decisions.account(queued.pod, decision, answers, started_at, waited)
+                if not answers or self.decisions.wants_node(queued, scheduler):
                     # 5. Hold the node, or put the pod back.
                     if decision.node is None:
                         self._nowhere(queued, decision, started_at)
@@ -471,112 +453,6 @@ class Kernel:
             rejection = Rejection(text, is_error=True, reason=failure("InternalError"))
             self._fail(queued, rejection, scheduler.bundle.revision, started_at)
         return self.take_instructions()
-
-    def choose(
-        self, pod: Pod, scheduler: Scheduler, answers: list[Answer], *, is_member: bool = False
-    ) -> Generator[Question, Reply, tuple[Decision, float]]:
-        """The decision about *pod*, and how many seconds of it were waiting for extenders.
-
-        *answers* takes theirs. *is_member*: it is tried with others of its group, and what
-        post-filters can do is not asked for it alone. Until it ends the snapshot stays as it was,
-        whatever happens to the cache meanwhile.
-        """
-        waited = 0.0
-        with self.cache.frozen() as snapshot:
-            steps = scheduler.steps(
-                pod, snapshot, self.queue.nominator, has_post_filters=not is_member
-            )
-            try:
-                question = next(steps)
-                while True:
-                    asked_at = self.time.monotonic()
-                    # What others are to do about events meanwhile is not part of this decision.
-                    so_far = self._out.copy()
-                    self._out.clear()
-                    try:
-                        reply = yield question
-                    finally:  # asking may fail, and the caller may give up
-                        # What an event said meanwhile of a pod that was held is out already.
-                        self._out[:0] = [
-                            one
-                            for one in so_far
-                            if not isinstance(one, PodAssumed) or self.cache.is_assumed(one.uid)
-                        ]
-                    self.time.enter(reply.at)
-                    waited += reply.at - asked_at
-                    answers.append(reply.answer)
-                    question = steps.send(reply.answer)
-            except StopIteration as end:
-                explanation: Explanation = end.value
-                return explanation.decision, waited
-
-    def _choose_for_member(
-        self, queued: QueuedPod, scheduler: Scheduler, answers: list[Answer]
-    ) -> Generator[Question, Reply, Decision]:
-        """The decision about a pod of a group, accounted for."""
-        started_at = self.time.monotonic()
-        decision, waited = yield from self.choose(queued.pod, scheduler, answers, is_member=True)
-        self._account(queued.pod, decision, answers, started_at, waited, is_member=True)
-        return decision
-
-    def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
-        """False if the pod is placed already, unwanted or throttled; it is put away."""
-        pod = queued.pod
-        if self.cache.get_pod(pod.uid) is not None:
-            # It was not ours for a while, and is still being bound from before that. The watch
-            # will end its stay here, unless that fails.
-            self.queue.requeue(queued)
-            return False
-        if not self._wants_node(queued, scheduler):
-            return False
-        if self.throttle.why_throttled(Work.ATTEMPT, pod) is not None:
-            self.queue.requeue_untried(queued, Trigger.THROTTLED)
-            return False
-        return True
-
-    def _wants_node(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
-        """False if the pod is gone, was placed by another program, or is being deleted by now."""
-        pod = queued.pod
-        if pod.uid not in self.queue:
-            self.queue.done(pod.uid)
-            return False
-        if pod.is_terminating:
-            self.queue.skip(pod.uid)
-            self._out.append(ReportDeleting(pod, scheduler.bundle.revision))
-            return False
-        return True
-
-    def _account(
-        self,
-        pod: Pod,
-        decision: Decision,
-        answers: list[Answer],
-        started_at: float,
-        waited: float,
-        *,
-        is_member: bool = False,
-    ) -> None:
-        """Report the decision, and charge the pod's policies with the time that they lost."""
-        seconds = self.time.monotonic() - started_at
-        own_seconds = seconds - waited
-        # What is not the policies' fault must not throttle them, nor cause a fallback.
-        failures = decision.policy_failures
-        lost = self.throttle.charge(Work.ATTEMPT, pod, failures, own_seconds)
-        if not lost and not self.throttle.charge_large(pod, own_seconds):
-            self.throttle.succeeded(Work.ATTEMPT, pod)
-        self._out.append(
-            ReportDecision(
-                pod,
-                decision,
-                answers,
-                seconds,
-                own_seconds,
-                failures,
-                lost,
-                is_member,
-                started_at,
-            )
-        )
 
     def _nowhere(self, queued: QueuedPod, decision: Decision, started_at: float) -> None:
         """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""

@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from engine.core.caching.cache import Cache
 from engine.core.framework import reasons
 from engine.core.framework.reasons import BACKING_OFF, Reason, legal_token
 from engine.core.framework.status import Code, Status
 from engine.core.kernel.attempts import Attempts
 from engine.core.kernel.deciders import Deciders
-from engine.core.kernel.instructions import Bind, Instruction, ReportGroupReleased, ReportWaiting
+from engine.core.kernel.instructions import Bind, ReportGroupReleased, ReportWaiting
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
+from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import ASSIGNED_POD_DELETE
 from engine.core.queueing.queued_pod import QueuedPod
@@ -40,11 +40,9 @@ from engine.core.queueing.throttle import Throttle, Work
 from engine.core.queueing.transitions import Trigger
 from engine.core.scheduling.placement import WAITING_REASON, Placement, Rejection
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.lib.clock import Clock
 from engine.lib.durations import go_duration
 from engine.lib.printable import short
 from engine.policy.evaluator import PolicyFailure
-from engine.telemetry.metrics import Metrics
 
 #: Seconds that a pod waits at most, whatever a policy says.
 MOST_SECONDS: Final = 900.0
@@ -182,36 +180,28 @@ class Permits:
     Args:
         deciders: The policies.
         groups: Counts groups, and pods of them that wait.
-        cache: What the policies see.
         queue: Where the rest of a group waits.
         attempts: Releases placements that are refused, and puts their pods back into the queue.
-        metrics, time: Measure.
         throttle: Charged with the time that `permit` loses.
-        out: Receives the instructions.
     """
 
     def __init__(
         self,
+        shared: Shared,
         *,
         deciders: Deciders,
         groups: PodGroups,
-        cache: Cache,
         queue: SchedulingQueue,
         attempts: Attempts,
-        metrics: Metrics,
-        time: Clock,
         throttle: Throttle,
-        out: list[Instruction],
     ) -> None:
+        self._cache, self._metrics = shared.cache, shared.metrics
+        self._time, self._out = shared.time, shared.out
         self._deciders = deciders
         self._groups = groups
-        self._cache = cache
         self._queue = queue
         self._attempts = attempts
-        self._metrics = metrics
-        self._time = time
         self._throttle = throttle
-        self._out = out
         self._ordering: frozenset[int] = frozenset()
         self._entries: dict[str, _Entry] = {}
         # Groups to look at before the next decision, each with what was lost of it, or "".

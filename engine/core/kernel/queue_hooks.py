@@ -3,47 +3,30 @@
 Owns what follows when a hook gives no answer: it is reported, and the throttle has it asked again.
 """
 
-from engine.core.caching.cache import Cache
 from engine.core.kernel.deciders import Deciders
-from engine.core.kernel.instructions import Instruction, ReportGate, ReportThrottled
+from engine.core.kernel.instructions import ReportGate, ReportThrottled
+from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
 from engine.core.queueing.queued_pod import SortKey
 from engine.core.queueing.throttle import THROTTLE, Throttle, Work
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.lib.clock import Clock
 from engine.policy.evaluator import PolicyFailure
-from engine.telemetry.metrics import Metrics
 
 
 class QueueHooks:
     """The queue's two questions about a pod, answered by the policies.
 
     Args:
-        cache: What the policies see.
         deciders: The policies.
         throttle: Says which pods must not be tried, or asked about, for now.
-        metrics: Measure how long gates take.
-        time: Measures.
-        out: Receives the instructions.
     """
 
-    def __init__(
-        self,
-        cache: Cache,
-        *,
-        deciders: Deciders,
-        throttle: Throttle,
-        metrics: Metrics,
-        time: Clock,
-        out: list[Instruction],
-    ) -> None:
-        self._cache = cache
+    def __init__(self, shared: Shared, deciders: Deciders, throttle: Throttle) -> None:
+        self._cache, self._metrics = shared.cache, shared.metrics
+        self._time, self._out = shared.time, shared.out
         self._deciders = deciders
         self._throttle = throttle
-        self._metrics = metrics
-        self._time = time
-        self._out = out
 
     def key_of(self, pod: Pod) -> SortKey:
         """The sort key of *pod*; by its priority, if no policy can say."""

@@ -9,16 +9,15 @@ from prometheus_client import CollectorRegistry
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.status import Status
 from engine.core.kernel.events import RevisionSwitched
-from engine.core.kernel.group_post_filters import GroupPostFilters
-from engine.core.kernel.group_preemption import Outcome
+from engine.core.kernel.group_preemption import GroupPostFilters, Outcome
 from engine.core.kernel.instructions import Evict, Instruction, RunAction
 from engine.core.kernel.pod_groups import GroupKey
+from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.model.pod_group import POD_GROUPS
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.core.scheduling.runtime_plugin import PostFilterResult
-from engine.lib.clock import VirtualClock
 from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.small_world import World
@@ -73,18 +72,15 @@ def ask_all(
     registry: CollectorRegistry | None = None,
 ) -> tuple[Outcome, list[Instruction]]:
     world = World(files)
-    out: list[Instruction] = []
+    shared = Shared(world.cache, Metrics(registry or CollectorRegistry()))
     filters = GroupPostFilters(
-        cache=world.cache,
-        preemption=Preemption(outcome),  # type: ignore[arg-type]  # all that is asked
-        metrics=Metrics(registry or CollectorRegistry()),
-        time=VirtualClock(),
-        out=out,
+        shared,
+        Preemption(outcome),  # type: ignore[arg-type]  # all that is asked
     )
     plugin = plugin_type(world.cache.objects)
     members = [QueuedPod(in_group(name), (), timestamp=0.0, sequence=0) for name in states]
     known = {one.uid: [(plugin, states[one.pod.name])] for one in members}
-    return filters.run(KEY, members, known, world.scheduler, lambda: ([], "")), out
+    return filters.run(KEY, members, known, world.scheduler, lambda: ([], "")), shared.out
 
 
 def test_each_pod_gives_up_what_it_would_give_up_alone() -> None:
