@@ -26,10 +26,6 @@ NO_HELP: Final = 1
 VIOLATES: Final = 2
 CLEAN: Final = 3
 
-# Up to this many new keys are inserted one by one, each with a pass over the ranks; more are merged
-# with a look at every key. A preemption adds one or two, the first one for a class thousands.
-_FEW: Final = 4
-
 
 class Trials:
     """What is known of every node for the pods of one class and priority, by slot.
@@ -166,12 +162,7 @@ class Trials:
         """Note the keys of candidates, by slot."""
         known = self._keys
         new = {key for key in set(keys.values()) if not _is_in(known, key)}
-        if len(new) <= _FEW:
-            for key in new:
-                place = bisect_left(known, key)
-                known.insert(place, key)
-                self.ranks[self.ranks >= place] += 1
-        else:
+        if new:
             merged = sorted((*known, *new))
             place_of = {key: place for place, key in enumerate(merged)}
             moved = np.array([*(place_of[key] for key in known), -1], np.int64)
