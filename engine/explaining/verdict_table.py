@@ -125,11 +125,6 @@ class VerdictTable:
         theirs: NDArray[np.int64] = slots[is_theirs]
         return theirs
 
-    def rejected_only_by(self, policy: str) -> tuple[str, ...]:
-        """The nodes that would be feasible without *policy*, by name."""
-        slots = self.slots_rejected_only_by(policy).tolist()
-        return tuple(sorted(node_name(slot, self.snapshot) for slot in slots))
-
 
 def _never() -> None:
     """The default of `check`."""

@@ -7,7 +7,7 @@ policy file of that name replaces it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -136,17 +136,15 @@ def build_profiles(
     Problems are reported, not raised; with problems the profiles are not to be used.
     """
     result = Profiles()
-    builder = _Builder(policies, result)
+    report = Report("" if configuration is None else configuration.file)
+    builder = _Builder(policies, result, report)
     if configuration is None or not configuration.profiles:
-        source = "" if configuration is None else configuration.file
-        percentage = None if configuration is None else configuration.percentage_of_nodes_to_score
-        builder.default(Report(source), percentage)
+        builder.default(0 if configuration is None else configuration.percentage_of_nodes_to_score)
     else:
-        report = Report(configuration.file)
         for profile in configuration.profiles:
-            builder.profile(profile, report, configuration.percentage_of_nodes_to_score)
-        builder.check_queue_sort(configuration, report)
-        builder.warn_unused(configuration, report)
+            builder.profile(profile, configuration.percentage_of_nodes_to_score)
+        builder.check_queue_sort(configuration)
+        builder.warn_unused()
         result.problems += report.problems
     builder.load_the_rest()
     return result
@@ -173,14 +171,23 @@ def merge_plugin_set(default: Sequence[PluginRef], custom: PluginSet) -> list[Pl
 
 
 class _Builder:
-    """Builds profiles one after the other; instances are shared among them."""
+    """Builds profiles one after the other; instances are shared among them.
 
-    def __init__(self, policies: Mapping[str, PolicyFile], result: Profiles) -> None:
+    What is wrong goes to *report*: a configuration may be resolved with several sets of policies.
+    """
+
+    def __init__(
+        self, policies: Mapping[str, PolicyFile], result: Profiles, report: Report
+    ) -> None:
         self._policies = policies
         self._result = result
+        self._report = report
         self._instances: dict[tuple[str, str], int] = {}
         self._used: set[str] = set()
         self._queue_sorts: list[tuple[str, int] | None] = []
+
+    def _at(self, place: Field) -> Field:
+        return place.reporting_to(self._report)
 
     # --- names -----------------------------------------------------------------------------
 
@@ -229,7 +236,7 @@ class _Builder:
 
     # --- profiles --------------------------------------------------------------------------
 
-    def default(self, report: Report, percentage: int | None) -> None:
+    def default(self, percentage: int) -> None:
         """The profile without configuration: the built-ins and every policy of the user.
 
         A policy of the user that orders the queue takes PrioritySort's place: there is one order.
@@ -239,7 +246,7 @@ class _Builder:
             for _, policy in sorted(self._policies.items())
             if policy.name not in DEFAULT_PLUGINS and not policy.is_builtin and policy.hooks
         ]
-        place = nowhere("profiles[0]", report)
+        place = nowhere("profiles[0]", self._report)
         sorters = [policy.name for policy in added if "queue_key" in policy.hooks]
         if len(sorters) > 1:
             names = ", ".join(f"`{name}`" for name in sorters)
@@ -254,32 +261,27 @@ class _Builder:
         if sorters:
             plugins["queueSort"] = PluginSet(disabled=(PluginRef("PrioritySort", 0, place),))
         config = ProfileConfig(DEFAULT_SCHEDULER_NAME, plugins=plugins)
-        self.profile(config, report, percentage or 0, quiet=len(sorters) > 1)
+        self.profile(config, percentage, quiet=len(sorters) > 1)
 
-    def profile(
-        self, config: ProfileConfig, report: Report, percentage: int, *, quiet: bool = False
-    ) -> None:
+    def profile(self, config: ProfileConfig, percentage: int, *, quiet: bool = False) -> None:
         """Resolve one profile. With *quiet* its queue order is not checked."""
-        if config.place is None:
-            place = nowhere("profiles[0]", report)
-        else:
-            place = config.place.reporting_to(report)
+        place = self._at(config.place or nowhere("profiles[0]", self._report))
         # 1. Which plugins there are, in which order at each extension point, with which weights.
-        self._check_names(config, report)
+        self._check_names(config)
         default = [PluginRef(n, w, place) for n, (w, _) in DEFAULT_PLUGINS.items()]
         multi_point = merge_plugin_set(default, config.plugins.get(MULTI_POINT, PluginSet()))
-        self._check_removed(config, multi_point, report, place)
+        self._check_removed(config, multi_point, place)
         weights = self._weights(config, multi_point, place)
         order = {
-            point: self._expand(point, config.plugins.get(point, PluginSet()), multi_point, report)
+            point: self._expand(point, config.plugins.get(point, PluginSet()), multi_point)
             for point in PLUGIN_SETS
         }
-        self._check_placement(config, report)
+        self._check_placement(config)
         if not quiet:
             self._check_ends(order, place)
         # 2. Their arguments, and an instance for each that is a policy.
         names = list(dict.fromkeys(name for point in order.values() for name in point))
-        arguments = self._all_arguments(names, config, report, place)
+        arguments = self._all_arguments(names, config, place)
         instances = {
             name: self._instance(self._policies[name], found)
             for name, found in arguments.items()
@@ -316,13 +318,13 @@ class _Builder:
         )
 
     def _all_arguments(
-        self, names: Sequence[str], config: ProfileConfig, report: Report, place: Field
+        self, names: Sequence[str], config: ProfileConfig, place: Field
     ) -> dict[str, Arguments]:
         """The arguments of the plugins *names*, by name; those of others are only checked."""
-        arguments = {name: self._arguments(name, config, report) for name in names}
+        arguments = {name: self._arguments(name, config) for name in names}
         for name in config.plugin_config:
             if name not in arguments and self._is_known(name):
-                self._arguments(name, config, report)
+                self._arguments(name, config)
         self._warn_of_missing_arguments(arguments, place)
         return arguments
 
@@ -359,47 +361,39 @@ class _Builder:
         )
         return points
 
-    def _check_names(self, config: ProfileConfig, report: Report) -> None:
+    def _check_names(self, config: ProfileConfig) -> None:
         known = [*self._policies, *DEFAULT_PLUGINS, *OPTIONAL_PLUGINS]
+
+        def unknown(name: str) -> tuple[str, str]:
+            return f"no plugin or policy file `{name}`", did_you_mean(name, known)
+
         for plugins in config.plugins.values():
             for ref in plugins.enabled:
                 if not self._is_known(ref.name):
-                    hint = did_you_mean(ref.name, known)
-                    ref.place.reporting_to(report).wrong(
-                        f"no plugin or policy file `{ref.name}`", hint
-                    )
+                    self._at(ref.place).wrong(*unknown(ref.name))
                 elif not self._is_there(ref.name):
-                    ref.place.reporting_to(report).warn(
-                        f"`{ref.name}` is not there yet: accepted, and without effect"
-                    )
+                    message = f"`{ref.name}` is not there yet: accepted, and without effect"
+                    self._at(ref.place).warn(message)
             for ref in plugins.disabled:
                 if ref.name != "*" and not self._is_known(ref.name):
-                    hint = did_you_mean(ref.name, known)
-                    ref.place.reporting_to(report).warn(
-                        f"no plugin or policy file `{ref.name}` to disable", hint
-                    )
+                    message, hint = unknown(ref.name)
+                    self._at(ref.place).warn(f"{message} to disable", hint)
         for name, field_ in config.plugin_config.items():
             if not self._is_known(name):
-                hint = did_you_mean(name, known)
-                field_.reporting_to(report).wrong(f"no plugin or policy file `{name}`", hint)
+                self._at(field_).wrong(*unknown(name))
 
-    def _check_placement(self, config: ProfileConfig, report: Report) -> None:
+    def _check_placement(self, config: ProfileConfig) -> None:
         """Refuse what kube-scheduler would at points where we have nothing to do."""
         for point in PLACEMENT_SETS:
             plugins = config.plugins.get(point, PluginSet())
-            self._expand(point, plugins, (), report)
+            self._expand(point, plugins, ())
             for ref in plugins.enabled:
                 if self._is_idle_at(ref.name, point):
-                    ref.place.reporting_to(report).warn(
-                        f"`{ref.name}` has no part in {point}: accepted, without effect"
-                    )
+                    message = f"`{ref.name}` has no part in {point}: accepted, without effect"
+                    self._at(ref.place).warn(message)
 
     def _check_removed(
-        self,
-        config: ProfileConfig,
-        multi_point: Sequence[PluginRef],
-        report: Report,
-        place: Field,
+        self, config: ProfileConfig, multi_point: Sequence[PluginRef], place: Field
     ) -> None:
         """Warn once of the default plugins that are not there, unless the profile names them."""
         named = {ref.name for plugins in config.plugins.values() for ref in plugins.enabled}
@@ -427,9 +421,7 @@ class _Builder:
             place.wrong("total score of Score plugins could overflow")
         return weights
 
-    def _expand(
-        self, point: str, custom: PluginSet, multi_point: Sequence[PluginRef], report: Report
-    ) -> list[str]:
+    def _expand(self, point: str, custom: PluginSet, multi_point: Sequence[PluginRef]) -> list[str]:
         """kube-scheduler's expansion of multiPoint at one extension point."""
         kind = f"{point[0].upper()}{point[1:]}Plugin"
         explicit: list[str] = []
@@ -437,7 +429,7 @@ class _Builder:
         for ref in custom.enabled:
             if not self._is_known(ref.name):
                 continue
-            place = ref.place.reporting_to(report)
+            place = self._at(ref.place)
             if ref.name in explicit or ref.name in idle:
                 place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
             elif self._takes_part(ref.name, point) and not self._is_only_ours_at(ref.name, point):
@@ -458,8 +450,7 @@ class _Builder:
             if ref.name in explicit:
                 overriding.add(ref.name)
             elif ref.name in implied:
-                place = ref.place.reporting_to(report)
-                place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
+                self._at(ref.place).wrong(f'plugin "{ref.name}" already registered as "{kind}"')
             else:
                 implied.append(ref.name)
         first = [name for name in explicit if name in overriding]
@@ -478,13 +469,12 @@ class _Builder:
 
     # --- arguments and instances -----------------------------------------------------------
 
-    def _arguments(self, name: str, config: ProfileConfig, report: Report) -> Arguments:
+    def _arguments(self, name: str, config: ProfileConfig) -> Arguments:
         found = config.plugin_config.get(name)
-        field_ = None if found is None else found.reporting_to(report)
+        field_ = None if found is None else self._at(found)
         policy = self._policies.get(name)
         if policy is None or name in RUNTIME_PLUGINS:
-            shown = runtime_arguments(name, field_)
-            return Arguments({}, {}, shown)
+            return Arguments({}, {}, runtime_arguments(name, field_))
         return read_arguments(name, field_, policy.defaults)
 
     def _warn_of_missing_arguments(self, found: Mapping[str, Arguments], place: Field) -> None:
@@ -524,22 +514,17 @@ class _Builder:
 
     # --- over all profiles -----------------------------------------------------------------
 
-    def check_queue_sort(self, configuration: KubeSchedulerConfiguration, report: Report) -> None:
+    def check_queue_sort(self, configuration: KubeSchedulerConfiguration) -> None:
         """All profiles share one queue, so one order with one set of arguments."""
         first = self._queue_sorts[0]
         for profile, sort in zip(configuration.profiles, self._queue_sorts, strict=True):
             if sort != first and profile.place is not None:
-                profile.place.reporting_to(report).wrong(
-                    "queueSort: must be the same for all profiles"
-                )
+                self._at(profile.place).wrong("queueSort: must be the same for all profiles")
 
-    def warn_unused(self, configuration: KubeSchedulerConfiguration, report: Report) -> None:
+    def warn_unused(self) -> None:
         """Policies of the user that no profile enables are probably forgotten."""
-        for name in _unused(self._policies.values(), self._used):
-            message = f"policy `{name}` is not enabled in any profile"
-            hint = "name it under plugins.multiPoint.enabled"
-            report.add(None, "profiles", message, hint, "warning")
-
-
-def _unused(policies: Iterable[PolicyFile], used: set[str]) -> list[str]:
-    return [p.name for p in policies if not p.is_builtin and p.hooks and p.name not in used]
+        hint = "name it under plugins.multiPoint.enabled"
+        for policy in self._policies.values():
+            if not policy.is_builtin and policy.hooks and policy.name not in self._used:
+                message = f"policy `{policy.name}` is not enabled in any profile"
+                self._report.add(None, "profiles", message, hint, "warning")
