@@ -35,7 +35,13 @@ from engine.core.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.pod_class import PodClass
 from engine.core.scheduling.pod_fields import BoundedMemo, Key, PodReader
-from engine.core.scheduling.profile_reads import GIVEN_COUNTS, PER_NODE, HookReads, reads_of
+from engine.core.scheduling.profile_reads import (
+    GIVEN_COUNTS,
+    PER_NODE,
+    HookReads,
+    ProfileReads,
+    reads_of,
+)
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import NodeColumn, Projector, WantedColumn
@@ -110,7 +116,7 @@ class PodClassifier:
 
         The class is wider: see `prepare`.
         """
-        reads = self._profiles[profile.scheduler_name]
+        reads = self._reads(profile)
         # Which terms of other pods match a pod depends on these, and which pods its own match.
         labels = self._counters.term_labels(pod) if reads.is_counting else None
         return (
@@ -121,9 +127,16 @@ class PodClassifier:
             _names_key(reads.wanted, pod, snapshot),
         )
 
+    def _reads(self, profile: Profile) -> ProfileReads:
+        reads = self._profiles.get(profile.scheduler_name)
+        if reads is None:  # a part of a profile, made for an explanation
+            reads = ProfileReads(profile, self._policies)
+            self._profiles[profile.scheduler_name] = reads
+        return reads
+
     def positions(self, profile: Profile) -> Mapping[str, int]:
         """The place of each policy and runtime plugin in the order of the filters."""
-        return self._profiles[profile.scheduler_name].positions
+        return self._reads(profile).positions
 
     # --- asking about a pod -----------------------------------------------------------------
 
@@ -156,7 +169,7 @@ class PodClassifier:
 
     def counts(self, profile: Profile) -> bool:
         """True if a hook of the profile is given counters."""
-        return self._profiles[profile.scheduler_name].is_counting
+        return self._reads(profile).is_counting
 
     def prepare(
         self,
@@ -204,7 +217,7 @@ class PodClassifier:
         self, profile: Profile, pod: Pod, snapshot: Snapshot, counts: _Counts
     ) -> Prepared:
         name = profile.scheduler_name
-        fields = self._profiles[name].before_nodes
+        fields = self._reads(profile).before_nodes
         key = (name, *self._reader.read(fields, pod, snapshot), *counts.items())
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -221,7 +234,7 @@ class PodClassifier:
         snapshot: Snapshot,
         prepared: Prepared,
     ) -> Key:
-        reads = self._profiles[profile.scheduler_name]
+        reads = self._reads(profile)
         fields = reads.of_class(prepared)
         if fields is None:
             return (prepared.name, *alike)
