@@ -1,6 +1,7 @@
 """The `--leader-elect` options, and the lease that results from them and the configuration file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -8,6 +9,7 @@ import click
 
 from engine.io.leader_election import LeaseSettings
 from engine.policy.config import KubeSchedulerConfiguration
+from engine.policy.documents import camel_case
 from engine.surfaces.cli.durations import DURATION
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -15,30 +17,23 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
+# By attribute of `LeaderElection`: the help of its option.
+_HELP: Final[Mapping[str, str]] = {
+    "lease_duration": "How long a standby waits after the last renewal before it takes over. "
+    "Default: 15s.",
+    "renew_deadline": "How long the leader tries to renew before it gives up. Default: 10s.",
+    "retry_period": "Time between attempts to acquire or renew the lease. Default: 2s.",
+    "resource_name": "Name of the lease. Default: starsched.",
+    "resource_namespace": "Namespace of the lease. Default: the pod's own, else kube-system.",
+}
+
+
 def lease_options(function: Command) -> Command:
     """Add the `--leader-elect` options to a command."""
-    function = click.option(
-        "--leader-elect-resource-namespace",
-        help="Namespace of the lease. Default: the pod's own, else kube-system.",
-    )(function)
-    function = click.option(
-        "--leader-elect-resource-name", help="Name of the lease. Default: starsched."
-    )(function)
-    function = click.option(
-        "--leader-elect-retry-period",
-        type=DURATION,
-        help="Time between attempts to acquire or renew the lease. Default: 2s.",
-    )(function)
-    function = click.option(
-        "--leader-elect-renew-deadline",
-        type=DURATION,
-        help="How long the leader tries to renew before it gives up. Default: 10s.",
-    )(function)
-    function = click.option(
-        "--leader-elect-lease-duration",
-        type=DURATION,
-        help="How long a standby waits after the last renewal before it takes over. Default: 15s.",
-    )(function)
+    for name, text in reversed([*_HELP.items()]):
+        kind = None if name.startswith("resource_") else DURATION
+        option = f"--leader-elect-{name.replace('_', '-')}"
+        function = click.option(option, type=kind, help=text)(function)
     function = click.option(
         "--leader-elect-resource-lock",
         type=click.Choice(["leases"]),
@@ -68,30 +63,22 @@ def chosen_lease(
         elect = config.leader_election.leader_elect
     if not elect:
         return None
-    given = {
-        "name": options["leader_elect_resource_name"],
-        "namespace": options["leader_elect_resource_namespace"],
-        "lease_duration": options["leader_elect_lease_duration"],
-        "renew_deadline": options["leader_elect_renew_deadline"],
-        "retry_period": options["leader_elect_retry_period"],
-    }
     theirs = config.leader_election
-    # Only what the file really says: kube-scheduler's default name would make a scheduler that
-    # runs next to kube-scheduler wait for its lease for ever.
-    written = {
-        "resourceName": ("name", theirs.resource_name),
-        "resourceNamespace": ("namespace", theirs.resource_namespace),
-        "leaseDuration": ("lease_duration", theirs.lease_duration.total_seconds()),
-        "renewDeadline": ("renew_deadline", theirs.renew_deadline.total_seconds()),
-        "retryPeriod": ("retry_period", theirs.retry_period.total_seconds()),
-    }
     values: dict[str, Any] = (
         {"namespace": theirs.resource_namespace, "name": theirs.resource_name}
         if in_its_place
         else {"namespace": _own_namespace()}
     )
-    values |= {key: value for word, (key, value) in written.items() if word in said}
-    values |= {key: value for key, value in given.items() if value is not None}
+    for attribute in _HELP:
+        value = options[f"leader_elect_{attribute}"]
+        # Only what the file really says: kube-scheduler's default name would make a scheduler that
+        # runs next to kube-scheduler wait for its lease for ever.
+        if value is None and camel_case(attribute) in said:
+            value = getattr(theirs, attribute)
+        if value is not None:
+            is_time = isinstance(value, timedelta)
+            name = attribute.removeprefix("resource_")
+            values[name] = value.total_seconds() if is_time else value
     try:
         return LeaseSettings(**values)
     except ValueError as error:
