@@ -1,1 +1,1 @@
-"""What two sets of policies decide differently, and which pods no node accepts."""
+"""The record of a difference between two decisions, and which pods policies cannot tell apart."""

@@ -18,8 +18,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from engine.comparing.acceptance import accepts, rejectors
-from engine.comparing.population import AlikePods, PolicySet, classes_of
+from engine.comparing.alike_pods import AlikePods, PolicySet, classes_of
+from engine.comparing.rejectors import accepts, rejectors
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.profile import Profile
 from engine.core.model.node_info import NodeInfo

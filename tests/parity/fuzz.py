@@ -16,11 +16,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.comparing.shrinking import Path as Place
-from engine.comparing.shrinking import shrink
 from tests.parity import generator
 from tests.parity.comparison import Comparison, Finding, Tally
 from tests.parity.oracle import Oracle
+from workbench.comparing.shrinking import Path as Place
+from workbench.comparing.shrinking import shrink
 
 Plain = dict[str, Any]
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.comparing.acceptance import RejectedPods, rejected_pods
-from engine.comparing.population import PolicySet, Population
+from engine.comparing.alike_pods import PolicySet
 from engine.files.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
@@ -13,6 +12,8 @@ from engine.surfaces.cli.input_error import InputError, input_errors
 from engine.surfaces.cli.progress_bar import progress_bar
 from workbench.cli.compare_command import document_yaml
 from workbench.cli.file_notes import report_workload
+from workbench.comparing.acceptance import RejectedPods, rejected_pods
+from workbench.comparing.population import Population
 from workbench.simulation.workload import read_workload
 
 

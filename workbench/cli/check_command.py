@@ -34,8 +34,8 @@ from workbench.lint.linter import lint_files
 
 # What only an option needs is imported where it is used: editors check a file on each save.
 if TYPE_CHECKING:
-    from engine.comparing.acceptance import RejectedPods
     from engine.policy.reuse import HookReuse
+    from workbench.comparing.acceptance import RejectedPods
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 

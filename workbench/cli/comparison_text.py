@@ -1,6 +1,6 @@
 """Simulating a workload under two sets of policies, and printing how they compare.
 
-Owns the progress bar and the text. Comparing is `recording.comparison`'s.
+Owns the progress bar and the text. Comparing is `replay.comparison`'s.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from engine.comparing.difference import MOVED, NEWLY_PLACED
 from engine.explaining.event_words import in_words
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli.console import escape, make_console, say
@@ -16,10 +17,8 @@ from engine.surfaces.cli.progress_bar import progress_bar
 from engine.surfaces.cli.terminal import is_wide
 from workbench.cli.file_notes import report_replaced
 from workbench.cli.table import grouped, numbers, pods_text, print_table, several, stem_of
+from workbench.comparing.kinds import OF_OUTCOMES, OTHER_REASON
 from workbench.replay.comparison import (
-    MOVED,
-    PLACED,
-    REASON,
     Change,
     Comparison,
     compare_runs,
@@ -65,7 +64,7 @@ def print_comparison(
     *notes* are sentences about pods that were not decided.
     """
     console = make_console()
-    counts = Counter(change.kind for change in found.changes)
+    counts = Counter(OF_OUTCOMES[change.kind] for change in found.changes)
     said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
     say(console, f"{found.pods} {counted}: {said}")
     for note in notes:
@@ -96,8 +95,8 @@ def print_comparison(
 
 def _what_changes(change: Change) -> tuple[str, ...]:
     """What is the same for the pods of one row: not the nodes, of which each can have its own."""
-    before = change.before if change.kind in (PLACED, REASON) else ""
-    after = change.after if change.kind not in (MOVED, PLACED) else ""
+    before = change.before if change.kind in (NEWLY_PLACED, OTHER_REASON) else ""
+    after = change.after if change.kind not in (MOVED, NEWLY_PLACED) else ""
     return stem_of(change.pod), change.kind, before, after
 
 
@@ -108,7 +107,7 @@ def _row(group: Sequence[Change]) -> tuple[str, ...]:
         for texts in ([one.before for one in group], [one.after for one in group])
     )
     pods = pods_text([one.pod for one in group])
-    return escape(pods), group[0].kind, escape(before), escape(after)
+    return escape(pods), OF_OUTCOMES[group[0].kind], escape(before), escape(after)
 
 
 def _number(value: float, sign: str = "") -> str:

@@ -22,7 +22,7 @@ from workbench.cli.file_notes import report_damage, report_workload
 from workbench.cli.input_path import InputPath
 from workbench.cli.plan_answer import print_differences, print_measures
 from workbench.cli.policy_option import known_profile, read_bundle
-from workbench.plan.plan import NEWLY_GATED, NEWLY_UNGATED
+from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
 from workbench.plan.plan import Comparison as PlacedComparison
 from workbench.replay.comparison import Comparison, compare_logs
 from workbench.simulation.workload import read_workload

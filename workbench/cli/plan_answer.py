@@ -10,23 +10,25 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 
+from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
 from engine.surfaces.cli.terminal import is_wide
 from workbench.cli.table import grouped, numbers, pods_text, print_table, several, stem_of
+from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED, OF_OUTCOMES, OTHER_ORDER
 from workbench.plan.new_pods import NewPod
-from workbench.plan.plan import OTHER_ORDER, Difference, PlanMeasures
+from workbench.plan.plan import PlanDifference, PlanMeasures
 from workbench.plan.what_if import Outcome
 
 _SHOWN: Final = 20
-_WORDS: Final = {
-    "failed": ("red", "a policy fails"),
-    "newly_pending": ("red", "now pending"),
-    "newly_gated": ("red", "now gated"),
-    "other_victims": ("yellow", "other victims"),
-    "moved": ("yellow", "moved"),
-    "newly_placed": ("green", "now placed"),
-    "newly_ungated": ("green", "no longer gated"),
-    "other_order": ("cyan", "other order"),
+_COLOURS: Final = {
+    FAILED: "red",
+    NEWLY_PENDING: "red",
+    NEWLY_GATED: "red",
+    OTHER_VICTIMS: "yellow",
+    MOVED: "yellow",
+    NEWLY_PLACED: "green",
+    NEWLY_UNGATED: "green",
+    OTHER_ORDER: "cyan",
 }
 
 
@@ -61,7 +63,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Mapping[str, Any], ...] = ()
     tests: TestCounts | None = None
     measures: PlanMeasures | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PlanDifference, ...] = ()
     new_pods: tuple[NewPod, ...] = ()
     notes: tuple[str, ...] = ()
     not_applied: tuple[str, ...] = ()
@@ -115,7 +117,7 @@ def print_measures(console: Console, measures: PlanMeasures) -> None:
         return
     rows = []
     for kind, count in measures.counts.items():
-        color, words = _WORDS[kind]
+        color, words = _COLOURS[kind], OF_OUTCOMES[kind]
         of = measures.compared_waiting if kind == OTHER_ORDER else compared
         share = f"{100 * count / of:.1f}%" if of else "-"
         rows.append((f"[{color}]{words}[/{color}]", f"{count:,}", share))
@@ -128,7 +130,7 @@ def print_measures(console: Console, measures: PlanMeasures) -> None:
 
 
 def print_differences(
-    console: Console, differences: Sequence[Difference], names: tuple[str, str]
+    console: Console, differences: Sequence[PlanDifference], names: tuple[str, str]
 ) -> None:
     """Print *differences*, equal ones in one row; *names* are the columns of both texts."""
     groups = grouped(differences, _what_differs)
@@ -138,15 +140,15 @@ def print_differences(
     _say_more(console, len(groups) - len(shown))
 
 
-def _what_differs(one: Difference) -> tuple[object, ...]:
+def _what_differs(one: PlanDifference) -> tuple[object, ...]:
     """What is the same for the pods of one row: not the nodes, of which each can have its own."""
     fates = (_fate(one.before, "a node"), _fate(one.after, "a node"))
     return stem_of(one.pod), one.kind, one.is_running, one.place, one.causes, one.policy, fates
 
 
-def _row(group: Sequence[Difference]) -> tuple[str, ...]:
+def _row(group: Sequence[PlanDifference]) -> tuple[str, ...]:
     first = group[0]
-    color, words = _WORDS[first.kind]
+    color, words = _COLOURS[first.kind], OF_OUTCOMES[first.kind]
     if first.kind == OTHER_ORDER:
         before = several(f"position {one.position_before}" for one in group)
         after = several(f"position {one.position_after}" for one in group)
@@ -171,7 +173,7 @@ def _first_of(sentences: Collection[str]) -> str:
     return next(iter(sentences), "") + more
 
 
-def _telling(groups: Sequence[list[Difference]]) -> list[list[Difference]]:
+def _telling(groups: Sequence[list[PlanDifference]]) -> list[list[PlanDifference]]:
     """The first of *groups*: one of each kind and place before a second one of any."""
     seen: Counter[tuple[str, str]] = Counter()
     turns = []

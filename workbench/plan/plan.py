@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
+from engine.comparing.difference import OTHER_VICTIMS, Difference
 from engine.comparing.difference import kind_of as kind_of_decisions
 from engine.core.model.pod import Pod
 from engine.core.scheduling.decision import Explanation
@@ -21,20 +21,21 @@ from engine.explaining.reason_source import hook_source, reason_source
 from engine.language.syntax import with_loaded
 from engine.policy.bundle import Bundle
 from engine.policy.file_names import STARLARK_SUFFIX
+from workbench.comparing.kinds import (
+    NEWLY_EVICTED,
+    NEWLY_GATED,
+    NEWLY_GONE,
+    NEWLY_UNGATED,
+    OF_OUTCOMES,
+    OTHER_ORDER,
+    OTHER_REASON,
+)
 from workbench.plan.attribution import cause_of, changed_place
 from workbench.plan.what_if import Decider, Outcome, controller_of, untracked
 
-NEWLY_GATED, NEWLY_UNGATED, OTHER_ORDER = "newly_gated", "newly_ungated", "other_order"
 #: The kinds of differences, the gravest first.
-KINDS: Final = (
-    FAILED,
-    NEWLY_PENDING,
-    NEWLY_GATED,
-    OTHER_VICTIMS,
-    MOVED,
-    NEWLY_PLACED,
-    NEWLY_UNGATED,
-    OTHER_ORDER,
+KINDS: Final = tuple(
+    kind for kind in OF_OUTCOMES if kind not in (NEWLY_GONE, NEWLY_EVICTED, OTHER_REASON)
 )
 
 # Mixtures of both texts that are made, each with a scheduler of its own.
@@ -47,38 +48,24 @@ MakeDecider: TypeAlias = Callable[[Mapping[str, str], Decider], Decider | None]
 bundle."""
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class PlanDifference(Difference[Outcome], frozen=True, kw_only=True):
     """A pod that the candidate decides differently.
 
     Attributes:
-        kind: One of `KINDS`.
-        pod: `namespace/name`.
         is_running: It runs, and was decided as if it waited.
         runs_on: Its node, if it runs.
-        before, after: What becomes of it, with the policies in force and with the candidate.
         position_before, position_after: In the queue, 1 is first; of a pod with another order.
         causes: The changed files that make the difference, by name; empty if there are so many
             that it takes too long to find out.
-        policy: The policy whose rule makes it; "" if that is not known.
-        place: `file:line` of the rule.
         why: What the rule does, in one sentence.
-        scores_before, scores_after: By policy, the weighted score of the node that each chooses.
     """
 
-    kind: str
-    pod: str
     is_running: bool = False
     runs_on: str = ""
-    before: Outcome = Outcome()
-    after: Outcome = Outcome()
     position_before: int | None = None
     position_after: int | None = None
     causes: tuple[str, ...] = ()
-    policy: str = ""
-    place: str = ""
     why: str = ""
-    scores_before: Mapping[str, int] = {}
-    scores_after: Mapping[str, int] = {}
 
 
 class PlanMeasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +95,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """The measures, and every difference, the gravest kind first."""
 
     measures: PlanMeasures
-    differences: tuple[Difference, ...]
+    differences: tuple[PlanDifference, ...]
 
 
 def sample(manifests: Iterable[Mapping[str, Any]], most: int | None) -> list[Mapping[str, Any]]:
@@ -197,7 +184,7 @@ class Planner:
         both = before.keys() & after.keys()
         skipped = len(pods) - len(both)
         found = [
-            Difference(
+            PlanDifference(
                 kind=kind,
                 pod=pod.key,
                 is_running=bool(pod.node_name),
@@ -233,16 +220,18 @@ class Planner:
 
     # --- the queue ---------------------------------------------------------------------------
 
-    def _reordered(self, waiting: Sequence[Pod]) -> list[Difference]:
+    def _reordered(self, waiting: Sequence[Pod]) -> list[PlanDifference]:
         """The fewest pods that would have to change places, for one queue to become the other."""
         queues = [decider.queue(waiting) for decider in (self._before, self._after)]
         positions = [{pod.uid: at for at, pod in enumerate(queue, 1)} for queue in queues]
         both = [pod for pod in queues[0] if pod.uid in positions[1]]
         moved = _out_of_order([positions[1][pod.uid] for pod in both])
         return [
-            Difference(
+            PlanDifference(
                 kind=OTHER_ORDER,
                 pod=both[at].key,
+                before=Outcome(),
+                after=Outcome(),
                 position_before=positions[0][both[at].uid],
                 position_after=positions[1][both[at].uid],
             )
@@ -252,8 +241,8 @@ class Planner:
     # --- causes ------------------------------------------------------------------------------
 
     def _caused(
-        self, found: Iterable[Difference], pods: Mapping[str, Pod], waiting: Sequence[Pod]
-    ) -> list[Difference]:
+        self, found: Iterable[PlanDifference], pods: Mapping[str, Pod], waiting: Sequence[Pod]
+    ) -> list[PlanDifference]:
         order_causes: tuple[str, ...] | None = None
         caused = []
         for number, one in enumerate(found):
@@ -270,7 +259,7 @@ class Planner:
             caused.append(self._with_cause(one, causes, rule))
         return caused
 
-    def _cause(self, one: Difference, pod: Pod) -> tuple[str, ...]:
+    def _cause(self, one: PlanDifference, pod: Pod) -> tuple[str, ...]:
         def differs(files: Mapping[str, str]) -> bool:
             decider = self._mixture(files)
             if decider is None or not decider.takes(pod):
@@ -305,7 +294,9 @@ class Planner:
             self._mixtures[key] = self._make(files, self._after)
         return self._mixtures[key]
 
-    def _with_cause(self, one: Difference, causes: tuple[str, ...], rule: "_Rule") -> Difference:
+    def _with_cause(
+        self, one: PlanDifference, causes: tuple[str, ...], rule: "_Rule"
+    ) -> PlanDifference:
         """*one* with its causes, at the changed line that is nearest to the rule."""
         place = rule.place
         if causes:
@@ -314,6 +305,7 @@ class Planner:
         return msgspec.structs.replace(
             one,
             causes=causes,
+            hook=rule.hook,
             policy=rule.policy or _policy_of(self._after.bundle, policies),
             place=place,
             why=rule.why,
@@ -323,7 +315,7 @@ class Planner:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def _rule(self, one: Difference, pod: Pod) -> "_Rule":
+    def _rule(self, one: PlanDifference, pod: Pod) -> "_Rule":
         """The rule that makes a difference, as far as decisions show it."""
         before, after = self._before, self._after
         if one.kind == OTHER_ORDER:
@@ -333,38 +325,40 @@ class Planner:
             if not enabled:
                 return _Rule(why=said)
             policy = enabled[0].policy
-            return _Rule(policy, _hook(after.bundle, policy, "queue_key"), said)
+            return _Rule(policy, "queue_key", _hook(after.bundle, policy, "queue_key"), said)
         if one.after.has_failed:
-            return _Rule(one.after.policy, one.after.place, one.after.fate)
+            return _Rule(one.after.policy, one.after.hook, one.after.place, one.after.fate)
         if one.kind in (NEWLY_GATED, NEWLY_UNGATED):
             is_new = one.kind == NEWLY_GATED
             gated, side = (one.after, after) if is_new else (one.before, before)
             said = f"`{gated.gate}` {'gates' if is_new else 'no longer gates'} it: {gated.message}"
             place = reason_source(side.bundle, gated.gate, gated.message)
-            return _Rule(gated.gate, place, said)
+            return _Rule(gated.gate, "pre_enqueue", place, said)
         if one.kind == OTHER_VICTIMS:
             return self._rule_of_victims(one)
         shown = before.explain(pod), after.explain(pod)
         rejected = _rejection_of(shown[1], one.before.node)
         if rejected is not None:
-            policy, reason = rejected
+            policy, hook, reason = rejected
             said = f"`{policy}` rejects {one.before.node}: {reason}"
-            return _Rule(policy, reason_source(after.bundle, policy, reason), said)
+            return _Rule(policy, hook, reason_source(after.bundle, policy, reason), said)
         accepted = _rejection_of(shown[0], one.after.node)
         if accepted is not None:
-            policy, reason = accepted
+            policy, hook, reason = accepted
             said = f"`{policy}` no longer rejects {one.after.node}: {reason}"
-            return _Rule(policy, reason_source(before.bundle, policy, reason), said)
+            return _Rule(policy, hook, reason_source(before.bundle, policy, reason), said)
         return self._rule_of_scores(one, *shown)
 
-    def _rule_of_victims(self, one: Difference) -> "_Rule":
+    def _rule_of_victims(self, one: PlanDifference) -> "_Rule":
         evicts = [
             f"{', '.join(side.victims)} on {side.victims_on}" if side.victims else "none"
             for side in (one.before, one.after)
         ]
         return _Rule(why=f"would evict {evicts[1]}, before: {evicts[0]}")
 
-    def _rule_of_scores(self, one: Difference, before: Explanation, after: Explanation) -> "_Rule":
+    def _rule_of_scores(
+        self, one: PlanDifference, before: Explanation, after: Explanation
+    ) -> "_Rule":
         """The policy that favours the new node the most, against what it did before."""
         old, new = one.before.node, one.after.node
         gained: dict[str, int] = defaultdict(int)
@@ -384,7 +378,7 @@ class Planner:
         was, now = leads[policy]
         said = f"`{policy}` prefers {_lead(new, old, now)}; before, {_lead(new, old, was)}"
         place = _hook(self._after.bundle, policy, "score", "normalize")
-        return _Rule(policy, place, said, *scores)
+        return _Rule(policy, "score", place, said, *scores)
 
 
 class _TooManyMixtures(Exception):
@@ -396,19 +390,20 @@ class _Rule:
     """The rule that makes a difference; what is not known is empty."""
 
     policy: str = ""
+    hook: str = ""
     place: str = ""
     why: str = ""
-    scores_before: Mapping[str, int] = field(default_factory=dict)
-    scores_after: Mapping[str, int] = field(default_factory=dict)
+    scores_before: dict[str, int] = field(default_factory=dict)
+    scores_after: dict[str, int] = field(default_factory=dict)
 
 
-def _rejection_of(explanation: Explanation, node: str) -> tuple[str, str] | None:
-    """The policy that rejects *node*, and its reason; None if none does."""
+def _rejection_of(explanation: Explanation, node: str) -> tuple[str, str, str] | None:
+    """The policy and hook that reject *node*, and the reason; None if none does."""
     pre_filter = explanation.decision.diagnosis.pre_filter
     status = explanation.rejected.get(node) if pre_filter is None else pre_filter
     if status is None or not node:
         return None
-    return status.plugin, status.message
+    return status.plugin, "filter" if pre_filter is None else "pre_filter", status.message
 
 
 def _scores_of(explanation: Explanation, node: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Decides pods on a copy of a cluster, one by one, as if each were the only one that waits.
 
 Owns the decider of one set of policies, and its outcomes as records. Comparing outcomes is
-`rollout.plan`'s.
+`plan`'s.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         victims: Pods that would be evicted for it, `namespace/name`, and on which node.
         gate: The policy that keeps it from being tried; "" if none does.
         has_failed: A policy failed, so that nothing was decided.
-        place: `file:line` of the failure.
+        hook, place: Of the failure, and `file:line` of it.
     """
 
     node: str = ""
@@ -49,6 +49,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     victims_on: str = ""
     gate: str = ""
     has_failed: bool = False
+    hook: str = ""
     place: str = ""
 
     @property
@@ -181,6 +182,7 @@ class Decider:
                 policy=failure.policy,
                 message=decision.message(),
                 has_failed=decision.is_policy_failure,
+                hook=failure.hook,
                 place=f"{failure.file}:{failure.line}" if failure.file else "",
             )
         if decision.node is not None:

@@ -11,22 +11,17 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from engine.comparing.difference import MOVED, NEWLY_PENDING, Difference, kind_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.recording.decision_log import Line
 from engine.recording.entries import Entry
+from workbench.comparing.kinds import NEWLY_EVICTED, NEWLY_GONE, OTHER_REASON
 from workbench.replay.replay import Replayer
 from workbench.simulation.simulation import Life, Simulation
 from workbench.simulation.simulation_report import Recorder, Report, report
 from workbench.simulation.sweep import SAME_WITHIN, metrics_of
 from workbench.simulation.workload import Workload
-
-MOVED: Final = "moved"
-PENDING: Final = "now pending"
-PLACED: Final = "now placed"
-REASON: Final = "pending for another reason"
-WITHOUT: Final = "now gone without a node"
-EVICTED: Final = "now evicted"
 
 # Student's t for 95 % of both sides, by degrees of freedom from 1; of later ones see `_student`.
 _T: Final = (
@@ -36,13 +31,13 @@ _T: Final = (
 )  # fmt: skip
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A pod with another outcome: its node, or why it has none, before and after."""
+class Change(Difference[str], frozen=True, kw_only=True, omit_defaults=True):
+    """A pod with another outcome: its node, or why it has none, before and after.
 
-    kind: str
-    pod: str
-    before: str
-    after: str
+    Attributes:
+        number: Of the recorded decision; None, and not in JSON: it was simulated.
+    """
+
     number: int | None = None
 
 
@@ -92,11 +87,16 @@ def compare_runs(
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """The outcome of a pod: its last node, or why it has none, and then how it ended, if it did."""
+    """The outcome of a pod: its last node, or why it has none, and then how it ended, if it did.
+
+    Why a pod has no node is all that is known of failures and evictions.
+    """
 
     node: str
     reason: str = ""
     end: str = ""
+    has_failed: bool = False
+    evictions: tuple[str, ...] = ()
 
 
 def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Fate], Report]:
@@ -109,34 +109,33 @@ def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Fate], Report]:
     finally:
         evaluator.close()
     fates = {key: Fate(node) for key, node in simulation.at_start.items()}
-    fates |= {key: Fate("", "evicted", EVICTED) for key in simulation.lost_at_start}
+    fates |= {key: Fate("", "evicted", NEWLY_EVICTED) for key in simulation.lost_at_start}
     # For a pod that was created again, or whose name another one took.
     fates |= {key: _fate_of(life) for key, life in simulation.lives.items()}
     return fates, report(simulation, recorder.steps)
 
 
 def _fate_of(life: Life) -> Fate:
-    end = EVICTED if life.is_lost else WITHOUT if life.gone_at is not None else ""
+    end = NEWLY_EVICTED if life.is_lost else NEWLY_GONE if life.gone_at is not None else ""
     return Fate(life.node, life.reason, end)
 
 
 def _changes(before: Mapping[str, Fate], after: Mapping[str, Fate]) -> Iterator[Change]:
     for key in dict.fromkeys([*before, *after]):
         old, new = (fates.get(key, Fate("", "it is not there")) for fates in (before, after))
-        kind = kind_of(old.node, old.reason, new.node, new.reason)
-        if kind == PENDING:
-            kind = new.end or PENDING
-        if kind:
-            yield Change(kind, key, old.node or old.reason, new.node or new.reason)
+        if change := _change(key, old, new):
+            yield change
 
 
-def kind_of(was: str, why: str, now: str, reason: str) -> str:
-    """What happens to a pod with these nodes, or reasons for none; "" if nothing changes."""
-    if was and now:
-        return MOVED if was != now else ""
-    if was or now:
-        return PLACED if now else PENDING
-    return REASON if why != reason else ""
+def _change(pod: str, old: Fate, new: Fate, number: int | None = None) -> Change | None:
+    """What changes for *pod*; None if nothing does."""
+    kind = kind_of(old, new)
+    if kind == NEWLY_PENDING:
+        kind = new.end or kind
+    if not kind and not old.node and old.reason != new.reason:
+        kind = OTHER_REASON
+    before, after = old.node or old.reason, new.node or new.reason
+    return Change(kind, pod, before, after, number=number) if kind else None
 
 
 def summed_up(runs: Sequence[tuple[list[Change], Report, Report]]) -> Comparison:
@@ -198,13 +197,11 @@ def compare_logs(before: Bundle, after: Bundle, lines: Iterable[Line]) -> Compar
         both = zip(*(replayer.outcomes(kept) for replayer in replayers), strict=True)
         for old, new in both:
             decisions += 1
-            was, why = _fate(old.replayed)
-            now, reason = _fate(new.replayed)
-            nodes[0] += bool(was)
-            nodes[1] += bool(now)
-            kind = kind_of(was, why, now, reason)
-            if kind:
-                changes.append(Change(kind, old.pod, was or why, now or reason, old.number))
+            fates = _fate(old.replayed), _fate(new.replayed)
+            for side, fate in enumerate(fates):
+                nodes[side] += bool(fate.node)
+            if change := _change(old.pod, *fates, old.number):
+                changes.append(change)
     finally:
         for replayer in replayers:
             replayer.close()
@@ -219,5 +216,5 @@ def compare_logs(before: Bundle, after: Bundle, lines: Iterable[Line]) -> Compar
     )
 
 
-def _fate(entry: Entry) -> tuple[str, str]:
-    return str(entry.get("node") or ""), str(entry.get("message") or "")
+def _fate(entry: Entry) -> Fate:
+    return Fate(str(entry.get("node") or ""), str(entry.get("message") or ""))

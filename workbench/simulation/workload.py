@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from engine.comparing.population import Population
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.files.admission import is_of_cluster
@@ -31,6 +30,7 @@ from engine.files.world import Manifest, ManifestError, node_of, pod_of
 from engine.lib.json_keys import repeated_key
 from engine.policy.documents import did_you_mean
 from engine.recording.decision_log import Damage, LogError, is_log, read_log
+from workbench.comparing.population import Population
 from workbench.simulation.recorded_workload import RecordedWorkload, recorded_workload
 
 GPU_PREFIX: Final = "alibabacloud.com/gpu-"

@@ -14,7 +14,7 @@ _LARGE: Final = (
     "structlog",
     "asyncio",
     "engine.core.scheduling",
-    "engine.comparing.population",
+    "workbench.comparing.population",
     "engine.files.cluster_file",
 )
 _CHECK: Final = """

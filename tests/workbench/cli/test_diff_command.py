@@ -74,7 +74,7 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     answer = json.loads(result.stdout)
     kinds = [change["kind"] for change in answer["changes"]]
     # Three are on each of the two nodes; of four cores, one is free on the first.
-    assert kinds.count("now pending") == 2
+    assert kinds.count("newly_pending") == 2
     assert kinds.count("moved") == answer["moved"] == 2
     assert answer["pending_more"] == 2
     pending = answer["metrics"]["pending"]
@@ -83,7 +83,7 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     # The other way round.
     answer = json.loads(diff(one, both, "--on", snapshot, "--output", "json").stdout)
     assert answer["pending_more"] == -2
-    assert [c["kind"] for c in answer["changes"]].count("now placed") == 2
+    assert [c["kind"] for c in answer["changes"]].count("newly_placed") == 2
 
 
 @pytest.mark.slow("computes for long")
@@ -119,7 +119,7 @@ def test_pods_of_the_start_that_other_policies_evict_are_reported(tmp_path: Path
     cluster.write_text(json.dumps({"kind": "List", "items": [*items, urgent]}))
     for name, found in (
         ("n1", ("moved", "default/n1", "n1", "n3")),
-        ("n2", ("now evicted", "default/n2", "n2", "evicted")),
+        ("n2", ("newly_evicted", "default/n2", "n2", "evicted")),
     ):
         # The policy keeps the urgent pod alone to one node: the others may go anywhere.
         only = policies(tmp_path / name, name)

@@ -13,10 +13,8 @@ from engine.files.cluster_file import Cluster
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
+from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED, OTHER_ORDER
 from workbench.plan.plan import (
-    NEWLY_GATED,
-    NEWLY_UNGATED,
-    OTHER_ORDER,
     Comparison,
     Planner,
     Texts,

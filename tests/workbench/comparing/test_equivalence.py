@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.comparing.population import PolicySet
+from engine.comparing.alike_pods import PolicySet
 from engine.files.cluster_file import Cluster
 from engine.policy.bundle import build_bundle
-from workbench.plan.equivalence import Equivalence, compare
+from workbench.comparing.equivalence import Equivalence, compare
 from workbench.simulation.workload import Arrival, Workload, read_workload
 
 CONFIG = """apiVersion: kubescheduler.config.k8s.io/v1
@@ -132,10 +132,10 @@ def test_a_filter_that_is_stricter_for_one_class_gives_that_class_alone() -> Non
     assert found.relation == "implies"
     assert found.first_implies_second
     assert not found.second_implies_first
-    assert found.differing == {"verdict": 3}  # `old`, too, as if it came now
+    assert found.differing == {"other_verdict": 3}  # `old`, too, as if it came now
     example = found.counterexample
     assert example is not None
-    assert example.kind == "verdict"
+    assert example.kind == "other_verdict"
     assert example.first == "accepts `n1`"
     assert (example.second, example.second_policy) == ("rejects `n1`: no web", "mine")
     assert example.second_source == "mine.star:5"
@@ -177,7 +177,7 @@ def test_a_score_with_the_wrong_sign_swaps_two_nodes() -> None:
     assert found.second_implies_first
     example = found.counterexample
     assert example is not None
-    assert example.kind == "order"
+    assert example.kind == "other_scores"
     names = [one["metadata"]["name"] for one in example.nodes]
     assert len(names) == 2
     assert f"`{names[0]}`" in example.first + example.second
@@ -231,43 +231,43 @@ def filter(pod, node, counts):
     ("kind", "first", "second"),
     [
         pytest.param(
-            "gate",
+            "other_gate",
             "def pre_enqueue(pod):\n    return None\n",
             "def pre_enqueue(pod):\n    return 'closed' if pod.labels['team'] == 'web' else None\n",
             id="a gate",
         ),
         pytest.param(
-            "permit",
+            "other_permit",
             "def permit(pod, group):\n    return None\n",
             "def permit(pod, group):\n    return wait(9, 'later')\n",
             id="approval",
         ),
         pytest.param(
-            "tie",
+            "other_tie",
             "def tie_key(pod, node):\n    return node.allocatable.get('memory', 0)\n",
             "def tie_key(pod, node):\n    return node.labels.get('disk', 'z')\n",
             id="a tie",
         ),
         pytest.param(
-            "annotations",
+            "other_annotations",
             "def annotate(pod, node):\n    return {'a': 'b'}\n",
             "def annotate(pod, node):\n    return {'a': 'c'}\n",
             id="annotations",
         ),
         pytest.param(
-            "reason",
+            "other_reason",
             FILTER,
             FILTER.replace("batch stays", "batch pods stay"),
             id="a reason",
         ),
         pytest.param(
-            "reason",
+            "other_reason",
             FILTER,
             FILTER.replace('"batch stays off ssd"', 'unresolvable("batch stays off ssd")'),
             id="whether evicting pods can help",
         ),
         pytest.param(
-            "failure",
+            "failed",
             FILTER,
             FILTER.replace("    return None", "    return None if pod.requests['cpu'] else 1 // 0"),
             id="a failure",
@@ -277,7 +277,7 @@ def filter(pod, node, counts):
 def test_every_answer_is_compared(kind: str, first: str, second: str) -> None:
     pods = [*PODS, pod("idle", "0", team="none")]
     # Nodes alike in what the built-in scores look at, so that they are equally good.
-    nodes = [node("n1"), node("n2", disk="ssd")] if kind == "tie" else NODES
+    nodes = [node("n1"), node("n2", disk="ssd")] if kind == "other_tie" else NODES
     found = compared(first, second, nodes, pods)
     assert found.relation != "equivalent"
     assert found.counterexample is not None
@@ -288,14 +288,16 @@ def test_every_answer_is_compared(kind: str, first: str, second: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "wanted", "size"),
     [
-        pytest.param("gate", "group.pod_count < 3", 2, id="a gate that never opens"),
-        pytest.param("permit", "group.waiting + group.placed < 3", 2, id="a group never whole"),
+        pytest.param("other_gate", "group.pod_count < 3", 2, id="a gate that never opens"),
+        pytest.param(
+            "other_permit", "group.waiting + group.placed < 3", 2, id="a group never whole"
+        ),
     ],
 )
 def test_groups_have_the_size_that_they_have_in_the_input(
     kind: str, wanted: str, size: int
 ) -> None:
-    hook = "def pre_enqueue" if kind == "gate" else "def permit"
+    hook = "def pre_enqueue" if kind == "other_gate" else "def permit"
     text = f"""
 def group_of(pod):
     name = pod.labels.get("gang")
@@ -321,7 +323,7 @@ def test_two_pods_show_that_the_queue_has_another_order() -> None:
     first, second = key % "-pod.priority", key % "(-pod.priority if pod.priority > 1 else 0)"
     found = compared(first, second, pods=pods, config=CONFIG)
     assert found.relation == "differs"
-    assert found.differing == {"queue": 2}
+    assert found.differing == {"other_order": 2}
     example = found.counterexample
     assert example is not None
     assert example.first == "tries `default/p1` before `default/p0`"
@@ -342,7 +344,7 @@ def test_other_victims_are_a_difference() -> None:
         nodes,
         pods,
     )
-    assert found.differing == {"victims": 1}
+    assert found.differing == {"other_victims": 1}
     assert found.counterexample is not None
     assert found.counterexample.first == "evicts `default/b` from `n1`"
     assert found.counterexample.second == "evicts `default/a` from `n1`"
@@ -356,7 +358,7 @@ def test_a_profile_that_only_one_set_has_is_the_gravest_difference() -> None:
     ]
     found = compare((sets[0], sets[1]), workload(NODES, PODS).population())
     assert found.counterexample is not None
-    assert found.counterexample.kind == "profile"
+    assert found.counterexample.kind == "without_profile"
     assert not found.second_implies_first or found.first_implies_second
 
 
@@ -402,6 +404,10 @@ def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
         asked(exception % f'"{name}"') as other,
     ):
         found = compare((one, other), few.population())
-    assert (found.relation, found.classes, found.differing) == ("implies", 1000, {"verdict": 1})
+    assert (found.relation, found.classes, found.differing) == (
+        "implies",
+        1000,
+        {"other_verdict": 1},
+    )
     assert found.counterexample is not None
     assert found.counterexample.pod["metadata"]["name"] == name

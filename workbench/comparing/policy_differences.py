@@ -4,7 +4,6 @@ Owns what counts as a difference: what is decided, not how. Reasons count, since
 names of policies and the size of totals do not, as long as the same nodes come in the same order.
 """
 
-import enum
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from engine.comparing.population import PolicySet
+from engine.comparing.alike_pods import PolicySet
+from engine.comparing.difference import FAILED, OTHER_VICTIMS, Difference
+from engine.comparing.rejectors import place_of_failure
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.status import Code, Status
 from engine.core.model.pod import Pod
@@ -22,25 +23,21 @@ from engine.core.scheduling.select_host import SortKey
 from engine.explaining.reason_source import hook_source, reason_source
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
+from workbench.comparing.kinds import (
+    OF_ANSWERS,
+    OTHER_ANNOTATIONS,
+    OTHER_GATE,
+    OTHER_GROUP,
+    OTHER_ORDER,
+    OTHER_PERMIT,
+    OTHER_REASON,
+    OTHER_SCORES,
+    OTHER_TIE,
+    OTHER_VERDICT,
+    WITHOUT_PROFILE,
+)
 
 _LEFT_OUT: Final = Status(Code.UNRESOLVABLE, ("left out by a pre-filter",))
-
-
-class Kind(enum.Enum):
-    """What is different; the gravest first."""
-
-    PROFILE = "profile"  # one set has no profile of the pod's `schedulerName`
-    FAILURE = "failure"  # a policy of one set fails
-    VERDICT = "verdict"  # one accepts a node that the other rejects
-    GATE = "gate"  # one does not let the pod be tried
-    PERMIT = "permit"  # placed pods are approved, wait or are rejected
-    GROUP = "group"  # the group that the pod is in
-    QUEUE = "queue"  # which of two pods goes first
-    ORDER = "order"  # which of two nodes is better
-    TIE = "tie"  # which of equally good nodes is taken
-    VICTIMS = "victims"  # which pods are evicted, and on which node
-    ANNOTATIONS = "annotations"  # what the pod gets with its binding
-    REASON = "reason"  # both reject, for another reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +55,33 @@ class Said:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One difference about a pod.
+class PolicyDifference(Difference[Said], frozen=True, kw_only=True):
+    """One difference about a pod, of one of the kinds `OF_ANSWERS`.
 
     Attributes:
-        kind: Of what sort.
         nodes: The nodes that it is about: none, one or two.
-        signature: Equal for differences that are the same on another cluster.
+        signature: Equal for differences that are the same on another cluster; begins with the kind.
     """
 
-    kind: Kind
-    first: Said
-    second: Said
     nodes: tuple[str, ...] = ()
     signature: tuple[object, ...] = ()
+
+
+def _difference(
+    kind: str, pod: Pod, said: Sequence[Said], nodes: tuple[str, ...] = (), *signature: object
+) -> PolicyDifference:
+    before, after = said
+    whose = after if after.policy else before
+    return PolicyDifference(
+        kind=kind,
+        pod=pod.key,
+        before=before,
+        after=after,
+        policy=whose.policy,
+        place=whose.source,
+        nodes=nodes,
+        signature=(kind, *signature),
+    )
 
 
 Pair: TypeAlias = tuple[PolicySet, PolicySet]
@@ -89,7 +98,7 @@ class Compared:
             accepts.
     """
 
-    differences: tuple[Difference, ...]
+    differences: tuple[PolicyDifference, ...]
     is_rejected_by_first: bool = False
     is_rejected_by_second: bool = False
 
@@ -99,16 +108,15 @@ def compare_pod(pair: Pair, pod: Pod, snapshots: Snapshots) -> Compared:
     has = [one.scheduler.profile_of(pod) is not None for one in pair]
     if not all(has):
         text = f"decides pods of the scheduler `{pod.scheduler_name}`"
-        first, second = (Said(text if it else f"no profile {text}") for it in has)
-        only = Difference(Kind.PROFILE, first, second, signature=(Kind.PROFILE, *has))
+        said = [Said(text if it else f"no profile {text}") for it in has]
+        only = _difference(WITHOUT_PROFILE, pod, said, (), *has)
         return Compared((only,), is_rejected_by_first=not has[0], is_rejected_by_second=not has[1])
     both = [
         one.scheduler.explain(pod, snapshot) for one, snapshot in zip(pair, snapshots, strict=True)
     ]
     sides = [_Side(*each) for each in zip(pair, snapshots, both, strict=True)]
     found = [*_of_pod(pair, pod, snapshots), *_of_nodes(sides, pod)]
-    order = [*Kind]
-    found.sort(key=lambda one: order.index(one.kind))
+    found.sort(key=lambda one: OF_ANSWERS.index(one.kind))
     accepted = [side.accepted for side in sides]
     return Compared(
         tuple(found),
@@ -158,21 +166,20 @@ def _with_code(status: Status) -> str:
 # --- the pod alone ---------------------------------------------------------------------------
 
 
-def _of_pod(pair: Pair, pod: Pod, snapshots: Snapshots) -> Iterator[Difference]:
+def _of_pod(pair: Pair, pod: Pod, snapshots: Snapshots) -> Iterator[PolicyDifference]:
     sides = [*zip(pair, snapshots, strict=True)]
     gates = [one.scheduler.hooks.pre_enqueue(pod, facts) for one, facts in sides]
     if _as_read(gates[0]) != _as_read(gates[1]):
-        first, second = (_gated(one.bundle, gate) for one, gate in zip(pair, gates, strict=True))
-        which = [gate and gate.plugin for gate in gates]
-        yield Difference(Kind.GATE, first, second, signature=(Kind.GATE, *which))
+        said = [_gated(one.bundle, gate) for one, gate in zip(pair, gates, strict=True)]
+        yield _difference(OTHER_GATE, pod, said, (), *(gate and gate.plugin for gate in gates))
     for kind, hook, answers in (
-        (Kind.PERMIT, "permit", [_permits(one, pod, facts) for one, facts in sides]),
-        (Kind.GROUP, "group_of", [[_groups(one, pod, facts)] for one, facts in sides]),
+        (OTHER_PERMIT, "permit", [_permits(one, pod, facts) for one, facts in sides]),
+        (OTHER_GROUP, "group_of", [[_groups(one, pod, facts)] for one, facts in sides]),
     ):
         moments = enumerate(itertools.zip_longest(*answers, fillvalue=()))
-        said = (_first_of(hook, pair, both, is_last=moment > 0) for moment, both in moments)
-        if (found := next(filter(None, said), None)) is not None:
-            yield Difference(kind, *found, signature=(kind,))
+        differing = (_first_of(hook, pair, both, is_last=moment > 0) for moment, both in moments)
+        if (found := next(filter(None, differing), None)) is not None:
+            yield _difference(kind, pod, found)
 
 
 def _as_read(gate: Gate | None) -> tuple[str, str] | None:
@@ -243,9 +250,9 @@ def _hook_source(bundle: Bundle, policy: str, *hooks: str) -> str:
 # --- the nodes -------------------------------------------------------------------------------
 
 
-def _of_nodes(sides: Sequence[_Side], pod: Pod) -> Iterator[Difference]:
+def _of_nodes(sides: Sequence[_Side], pod: Pod) -> Iterator[PolicyDifference]:
     first, second = sides
-    if (failure := _failure(first, second)) is not None:
+    if (failure := _failure(first, second, pod)) is not None:
         yield failure
     if first.failures and second.failures:
         return
@@ -253,21 +260,21 @@ def _of_nodes(sides: Sequence[_Side], pod: Pod) -> Iterator[Difference]:
     if differing:
         node = min(differing)
         said = (first.says_of(node), second.says_of(node))
-        signature = (Kind.VERDICT, node in first.accepted, said[0].policy, said[1].policy)
-        yield Difference(Kind.VERDICT, *said, (node,), signature)
+        policies = [one.policy for one in said]
+        yield _difference(OTHER_VERDICT, pod, said, (node,), node in first.accepted, *policies)
     if first.failures or second.failures:
         return
-    if (reason := _reason(first, second)) is not None:
+    if (reason := _reason(first, second, pod)) is not None:
         yield reason
     if differing:
         return
     if first.accepted:
         yield from _of_choice(first, second, pod)
-    elif (victims := _victims(first, second)) is not None:
+    elif (victims := _victims(first, second, pod)) is not None:
         yield victims
 
 
-def _failure(first: _Side, second: _Side) -> Difference | None:
+def _failure(first: _Side, second: _Side, pod: Pod) -> PolicyDifference | None:
     both = [
         {(one.policy, one.hook): one for one in (*side.failures, *side.decision.ignored)}
         for side in (first, second)
@@ -282,15 +289,10 @@ def _failure(first: _Side, second: _Side) -> Difference | None:
         else Said("no failure")
         for found in both
     ]
-    return Difference(Kind.FAILURE, said[0], said[1], signature=(Kind.FAILURE, key, key in both[0]))
+    return _difference(FAILED, pod, said, (), key, key in both[0])
 
 
-def place_of_failure(failure: PolicyFailure) -> str:
-    """`file:line` of *failure*, or the file alone."""
-    return f"{failure.file}:{failure.line}" if failure.line else failure.file
-
-
-def _reason(first: _Side, second: _Side) -> Difference | None:
+def _reason(first: _Side, second: _Side, pod: Pod) -> PolicyDifference | None:
     """The first node, by name, that both reject for reasons that are not the same."""
     whole = [side.decision.diagnosis.pre_filter for side in (first, second)]
     names = sorted(first.snapshot.slot_of)
@@ -306,8 +308,7 @@ def _reason(first: _Side, second: _Side) -> Difference | None:
             same[key] = _is_read_alike(was, now)
         if not same[key]:
             said = (first.says_of(node), second.says_of(node))
-            signature = (Kind.REASON, said[0].policy, said[1].policy)
-            return Difference(Kind.REASON, *said, (node,), signature)
+            return _difference(OTHER_REASON, pod, said, (node,), said[0].policy, said[1].policy)
     return None
 
 
@@ -315,7 +316,7 @@ def _is_read_alike(was: Status, now: Status) -> bool:
     return (was.code, was.reasons, was.token) == (now.code, now.reasons, now.token)
 
 
-def _of_choice(first: _Side, second: _Side, pod: Pod) -> Iterator[Difference]:
+def _of_choice(first: _Side, second: _Side, pod: Pod) -> Iterator[PolicyDifference]:
     names = first.explanation.feasible
     totals = [
         dict(zip(side.explanation.feasible, side.explanation.totals, strict=True))
@@ -325,7 +326,7 @@ def _of_choice(first: _Side, second: _Side, pod: Pod) -> Iterator[Difference]:
         [totals[0][name] for name in names], [totals[1][name] for name in names], names
     )
     if pair is not None:
-        yield _order(first, second, pair, totals)
+        yield _order(first, second, pod, pair, totals)
         return
     if (tie := _tie(first, second, pod, totals[0])) is not None:
         yield tie
@@ -335,10 +336,12 @@ def _of_choice(first: _Side, second: _Side, pod: Pod) -> Iterator[Difference]:
             said = [Said(f"annotates {texts or 'nothing'}") for texts in given]
             node = str(first.decision.node)
             keys = tuple(tuple(sorted(texts)) for texts in given)
-            yield Difference(Kind.ANNOTATIONS, said[0], said[1], (node,), (Kind.ANNOTATIONS, *keys))
+            yield _difference(OTHER_ANNOTATIONS, pod, said, (node,), *keys)
 
 
-def _tie(first: _Side, second: _Side, pod: Pod, totals: Mapping[str, int]) -> Difference | None:
+def _tie(
+    first: _Side, second: _Side, pod: Pod, totals: Mapping[str, int]
+) -> PolicyDifference | None:
     """A node that only one set may take among those with the highest total."""
     best = max(totals.values())
     equals = [name for name, total in totals.items() if total == best]
@@ -359,8 +362,7 @@ def _tie(first: _Side, second: _Side, pod: Pod, totals: Mapping[str, int]) -> Di
         )
         for side, names in zip((first, second), taken, strict=True)
     ]
-    signature = (Kind.TIE, said[0].policy, said[1].policy)
-    return Difference(Kind.TIE, said[0], said[1], (node,), signature)
+    return _difference(OTHER_TIE, pod, said, (node,), said[0].policy, said[1].policy)
 
 
 def _tie_policy(side: _Side, pod: Pod) -> tuple[str, str]:
@@ -394,9 +396,10 @@ def first_swap(
 def _order(
     first: _Side,
     second: _Side,
+    pod: Pod,
     nodes: tuple[str, str],
     totals: Sequence[Mapping[str, int]],
-) -> Difference:
+) -> PolicyDifference:
     rows = [_rows(side, nodes) for side in (first, second)]
     # The policies that make the difference: which prefer the one node by another margin.
     names = dict.fromkeys([*rows[0], *rows[1]])
@@ -413,7 +416,7 @@ def _order(
         source = _hook_source(side.bundle, policy, "score", "score_all")
         said.append(Said(f"{text} ({scores})" if scores else text, policy, source))
     signs = [int(np.sign(total[nodes[0]] - total[nodes[1]])) for total in totals]
-    return Difference(Kind.ORDER, said[0], said[1], nodes, (Kind.ORDER, *signs))
+    return _difference(OTHER_SCORES, pod, said, nodes, *signs)
 
 
 def _rows(side: _Side, nodes: tuple[str, str]) -> dict[str, tuple[int, int]]:
@@ -429,7 +432,7 @@ def _margin(scores: tuple[int, int] | None) -> int:
     return 0 if scores is None else scores[0] - scores[1]
 
 
-def _victims(first: _Side, second: _Side) -> Difference | None:
+def _victims(first: _Side, second: _Side, pod: Pod) -> PolicyDifference | None:
     evictions = [
         None if one is None else (one.node, tuple(sorted(pod.key for pod in one.victims)))
         for one in (first.decision.eviction, second.decision.eviction)
@@ -442,8 +445,7 @@ def _victims(first: _Side, second: _Side) -> Difference | None:
         else Said(f"evicts {', '.join(f'`{key}`' for key in one[1])} from `{one[0]}`")
         for one in evictions
     ]
-    signature = (Kind.VICTIMS, *(one is None for one in evictions))
-    return Difference(Kind.VICTIMS, said[0], said[1], (), signature)
+    return _difference(OTHER_VICTIMS, pod, said, (), *(one is None for one in evictions))
 
 
 # --- the queue -------------------------------------------------------------------------------
@@ -451,7 +453,7 @@ def _victims(first: _Side, second: _Side) -> Difference | None:
 
 def compare_queue(
     pair: Pair, pods: Sequence[Pod], snapshots: Snapshots
-) -> tuple[Difference, Pod, Pod] | None:
+) -> tuple[PolicyDifference, Pod, Pod] | None:
     """Two of *pods* that the two sets would try in another order; None if there are none."""
     sides = [*zip(pair, snapshots, strict=True)]
     keys = [[one.scheduler.hooks.queue_key(pod, facts) for pod in pods] for one, facts in sides]
@@ -469,8 +471,7 @@ def compare_queue(
         source = _hook_source(asked.bundle, policy, "queue_key")
         said.append(Said(f"tries `{swapped[0]}` {word} `{swapped[1]}`", policy, source))
     signs = [int(np.sign(rank[one] - rank[other])) for rank in ranks]
-    signature = (Kind.QUEUE, *signs)
-    return Difference(Kind.QUEUE, said[0], said[1], (), signature), pods[one], pods[other]
+    return _difference(OTHER_ORDER, pods[one], said, (), *signs), pods[one], pods[other]
 
 
 def _ranks(keys: Sequence[SortKey | PolicyFailure]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.comparing.shrinking import shorter, shrink
+from workbench.comparing.shrinking import shorter, shrink
 
 _VALUES = st.recursive(
     st.integers(0, 3) | st.booleans(),

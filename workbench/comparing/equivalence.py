@@ -11,18 +11,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from engine.comparing.counterexample import Counterexample, Found, counterexample
-from engine.comparing.policy_differences import Kind, Pair, compare_pod, compare_queue
-from engine.comparing.population import (
-    AlikePods,
-    Population,
-    classes_of,
-    queue_classes_of,
-    shape_count,
-    snapshots_of,
-)
+from engine.comparing.alike_pods import AlikePods, classes_of
 from engine.core.caching.snapshot import Snapshot
 from engine.files.cluster_file import Cluster
+from workbench.comparing.counterexample import Counterexample, Found, counterexample
+from workbench.comparing.kinds import OF_ANSWERS, OTHER_ORDER
+from workbench.comparing.policy_differences import Pair, compare_pod, compare_queue
+from workbench.comparing.population import Population, queue_classes_of, shape_count, snapshots_of
 
 State: TypeAlias = tuple[Cluster, list[Snapshot]]
 """The cluster in a state, and what each set sees of it."""
@@ -69,8 +64,8 @@ class _Tally:
         smallest: By kind, where it was found on the smallest cluster, of the smallest pod.
     """
 
-    pods: dict[Kind, dict[str, int]] = field(default_factory=dict)
-    smallest: dict[Kind, Found] = field(default_factory=dict)
+    pods: dict[str, dict[str, int]] = field(default_factory=dict)
+    smallest: dict[str, Found] = field(default_factory=dict)
     is_rejected_by_first: bool = False
     is_rejected_by_second: bool = False
 
@@ -113,11 +108,11 @@ def compare(
     if swapped is not None:
         difference, pod, other = swapped
         tally.note(Found(difference, pod, replace(cluster, pods=[]), other))
-        tally.pods[Kind.QUEUE] = {
+        tally.pods[OTHER_ORDER] = {
             alike.example.key: alike.count for alike in queued if alike.example in (pod, other)
         }
     # 4. The result.
-    gravest = next((tally.smallest[kind] for kind in Kind if kind in tally.smallest), None)
+    gravest = next((tally.smallest[kind] for kind in OF_ANSWERS if kind in tally.smallest), None)
     pods = sum(alike.count for alike in classes)
     is_one_way = tally.is_rejected_by_first != tally.is_rejected_by_second
     return Equivalence(
@@ -130,7 +125,7 @@ def compare(
         nodes=len(population.cluster.nodes),
         shapes=sum(shape_count(pair, each) for _, each in states),
         differing={
-            kind.value: sum(tally.pods[kind].values()) for kind in Kind if kind in tally.pods
+            kind: sum(tally.pods[kind].values()) for kind in OF_ANSWERS if kind in tally.pods
         },
         counterexample=None if gravest is None else counterexample(pair, gravest),
     )

@@ -10,12 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.comparing.policy_differences import Difference, Pair, compare_pod, compare_queue
-from engine.comparing.population import PolicySet, manifest_of, snapshots_of
-from engine.comparing.shrinking import Path, Plain, shorter, shrink
+from engine.comparing.alike_pods import PolicySet
 from engine.core.model.pod import Pod
 from engine.files.cluster_file import Cluster
 from engine.files.world import ManifestError
+from workbench.comparing.policy_differences import (
+    Pair,
+    PolicyDifference,
+    compare_pod,
+    compare_queue,
+)
+from workbench.comparing.population import manifest_of, snapshots_of
+from workbench.comparing.shrinking import Path, Plain, shorter, shrink
 
 _LISTS: Final = ("objects", "pods", "nodes")
 # What identifies an object, or says what it is.
@@ -54,7 +60,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 class Found:
     """A difference with where it was found; *other* is the second pod of an order of two."""
 
-    difference: Difference
+    difference: PolicyDifference
     pod: Pod
     cluster: Cluster
     other: Pod | None = None
@@ -63,7 +69,7 @@ class Found:
 def counterexample(pair: Pair, found: Found) -> Counterexample:
     """What is left of *found* without all that the difference does not need."""
     # What differs may be worded after what went: it is asked about at the end.
-    seen: dict[str, Difference] = {}
+    seen: dict[str, PolicyDifference] = {}
 
     def holds(case: Plain) -> bool:
         difference = _difference(pair, found, case)
@@ -73,9 +79,9 @@ def counterexample(pair: Pair, found: Found) -> Counterexample:
 
     case = reduced(_whole(found), found.difference.nodes, holds)
     difference = seen.get("last", found.difference)
-    first, second = difference.first, difference.second
+    first, second = difference.before, difference.after
     return Counterexample(
-        kind=difference.kind.value,
+        kind=difference.kind,
         first=first.text,
         second=second.text,
         first_policy=first.policy,
@@ -161,7 +167,7 @@ def snapshot_of_case(
     return snapshots_of(small, sets, pods), pods
 
 
-def _difference(pair: Pair, found: Found, case: Plain) -> Difference | None:
+def _difference(pair: Pair, found: Found, case: Plain) -> PolicyDifference | None:
     """The difference of *found* if it is there in *case* too."""
     wanted = found.difference.signature
     try:

@@ -1,0 +1,1 @@
+"""What two sets of policies say differently, on which smallest cluster, and whom none accepts."""
