@@ -31,7 +31,8 @@ from devkit.faults.life import GROUP_LABEL, LOOSE_LABEL
 from devkit.faults.names import LEASE
 from devkit.faults.operators import Operators, misplaced_policies
 from engine.policy.errors import PolicyErrors
-from engine.recording.decision_log import LogError, log_files, read_log
+from engine.recording.log_writer import log_files
+from workbench.replay.decision_log import LogError, read_log
 from workbench.replay.replay import Replayer
 
 if TYPE_CHECKING:

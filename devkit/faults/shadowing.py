@@ -9,10 +9,9 @@ from collections.abc import Callable
 from functools import partial
 
 from devkit.faults.hosts import Host
-from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.shadow.side import Clocks
-from engine.rollout.shadow.worker import Work
+from engine.rollout.shadow.worker import Job, Work
 from engine.rollout.trial import MakeEvaluator
 
 

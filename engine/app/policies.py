@@ -28,7 +28,7 @@ from engine.rollout.comparing import LiveComparing
 from engine.rollout.control import RolloutControl
 from engine.rollout.last_good import Store
 from engine.rollout.last_resort import LastResort
-from engine.rollout.rollout import Rollout
+from engine.rollout.rollout import Inputs, Rollout, Saving, Surroundings
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
@@ -191,19 +191,13 @@ class Policies:
             lambda uid: uid in self.rollout.counts.failing,
         )
         self.rollout = Rollout(
-            source=parts.source,
-            store=parts.store,
-            stages=parts.stages,
-            world=self.world,
-            on_switch=self._switch,
-            write_event=reporting.events.policies,
-            metrics=env.metrics,
-            clock=env.clock,
-            comparing=self.comparing,
-            control=parts.control,
-            last_resort=_last_resort(env.settings),
-            states=saved,
-            may_save=leadership.may_act,
+            Inputs(parts.source, parts.store, parts.control, _last_resort(env.settings)),
+            parts.stages,
+            self.world,
+            self._switch,
+            Surroundings(reporting.events.policies, env.metrics, env.clock),
+            self.comparing,
+            Saving(saved, leadership.may_act),
         )
 
     def bundles(self) -> list[Bundle]:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from engine.comparing.alike_pods import PolicySet
+from engine.comparing.population import PolicySet
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
 from engine.core.scheduling.scheduling_cycle import NO_NOMINATIONS

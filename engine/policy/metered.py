@@ -1,6 +1,6 @@
-"""An evaluator that counts and times evaluations by policy, extension point and profile.
+"""Evaluators around a sandbox: one that measures it, and one that starts it when it is asked.
 
-Owns the counts only; they outlive the evaluators, so that counters never go back.
+Owns what is counted for each call, and the start.
 """
 
 import time
@@ -12,6 +12,29 @@ from engine.core.framework.profile import Profile
 from engine.language.hooks import hook_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
+
+
+class LazySandbox:
+    """The sandbox that *start* starts, or raises `PolicyErrors`, once it is asked something."""
+
+    def __init__(self, start: Callable[[], Evaluator]) -> None:
+        self._start = start
+        self._started: Evaluator | None = None
+
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
+        """One list of verdicts per call. Raises `PolicyErrors` if the sandbox does not start."""
+        return self.open().evaluate(calls)
+
+    def open(self) -> Evaluator:
+        """The sandbox, which was started by now. Raises `PolicyErrors`."""
+        if self._started is None:
+            self._started = self._start()
+        return self._started
+
+    def close(self) -> None:
+        """End the sandbox, if it was started."""
+        if self._started is not None:
+            self._started.close()
 
 
 class Stopwatch(Protocol):

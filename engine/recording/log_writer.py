@@ -7,6 +7,7 @@ written while decisions go on; errors are logged and counted, never raised to th
 import gzip
 import math
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -21,10 +22,13 @@ import structlog
 from engine.core.caching.objects import object_key
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
-from engine.recording.decision_log import FORMAT, log_files, number_of
 from engine.recording.entries import Entry, StateHash, assumed_text, digest, object_text
 
 log = structlog.get_logger(component="record")
+
+#: The version of the log format.
+FORMAT: Final = 1
+_NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 
 #: Entries that may wait to be written; more are dropped, up to the next checkpoint.
 MOST_WAITING: Final = 50_000
@@ -39,6 +43,18 @@ RETRY_SECONDS: Final = 30.0
 _STRIDE: Final = 4
 # Lines are written once they exceed this size.
 _MOST_BUFFERED_BYTES: Final = 128 << 10
+
+
+def number_of(file: Path) -> int | None:
+    """The number of a log's file; None for any other file."""
+    found = _NAME.fullmatch(file.name)
+    return int(found[1]) if found else None
+
+
+def log_files(directory: Path) -> list[Path]:
+    """The files of the log in *directory*, oldest first."""
+    found = [(n, path) for path in directory.iterdir() if (n := number_of(path)) is not None]
+    return [path for _, path in sorted(found)]
 
 
 @dataclass(frozen=True)

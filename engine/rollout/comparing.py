@@ -23,8 +23,7 @@ from engine.core.kernel.kernel import Kernel
 from engine.core.model.pod import Pod
 from engine.lib.clock import Clock
 from engine.policy.rollout_config import CanaryStage, ShadowStage
-from engine.rollout.arms import CANARY, CONTROL, Arms, LabelsOf, owner_of
-from engine.rollout.canary_counts import ArmCounter
+from engine.rollout.arms import CANARY, CONTROL, ArmCounter, Arms, LabelsOf, owner_of
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.trial import LoadedRevision
 

@@ -19,7 +19,7 @@ from engine.io.kube.client import ApiClient
 from engine.io.watching.informer import Informer
 from engine.policy.errors import Problem
 from engine.policy.source import no_text
-from engine.rollout.config_map_watch import config_map_informer, config_map_reference, trouble
+from engine.rollout.sources import config_map_informer, config_map_reference, trouble
 
 log = structlog.get_logger(component="rollout")
 

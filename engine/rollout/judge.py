@@ -11,7 +11,6 @@ import msgspec
 
 from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
-from engine.rollout.chance import Times
 from engine.rollout.measures import (
     FIT_NOWHERE,
     NO_LOSSES,
@@ -34,10 +33,11 @@ from engine.rollout.readings import (
     Share,
     Slowdown,
     SomeClass,
+    Times,
     enough,
     long_enough,
 )
-from engine.rollout.verdict import GateResult, Verdict
+from engine.rollout.status import GateResult, Verdict
 
 _M = TypeVar("_M")
 _Gate = tuple[str, Callable[[Gates], float | None], Callable[[_M], Reading]]

@@ -18,7 +18,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from engine.comparing.alike_pods import AlikePods, PolicySet, classes_of
+from engine.comparing.population import AlikePods, PolicySet, classes_of
 from engine.comparing.rejectors import accepts, rejectors
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.profile import Profile
@@ -31,7 +31,7 @@ from engine.lib.stopping import never
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
-from engine.rollout.late_sandbox import LateSandbox
+from engine.rollout.lazy_sandbox import LazySandbox
 from engine.rollout.measures import (
     FIT_NOWHERE,
     LOSS_KINDS,
@@ -128,7 +128,7 @@ def losses_of(
         snapshot: A copy that nothing changes. It has the pods that are placed.
         is_stopped: True once the answer is not wanted any more.
     """
-    sandbox = LateSandbox(start)
+    sandbox = LazySandbox(start)
     try:
         return _Losses(
             PolicySet(candidate, evaluator), PolicySet(before, sandbox), snapshot, is_stopped

@@ -15,15 +15,15 @@ from engine.lib.clock import Clock
 from engine.lib.confinement import Confinement
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
+from engine.rollout.inbox import CandidateInbox
 from engine.rollout.last_resort import BUILTIN
 from engine.rollout.measures import LOSS_KINDS, PENDING, Loss
-from engine.rollout.offers import Offers
 from engine.rollout.revisions import Revisions
 from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import NO_FILES, Offer
+from engine.rollout.status import Outcome
 from engine.rollout.timeline import PASSED, Timeline
 from engine.rollout.trial import LoadedRevision, Rejected, digest, first_of
-from engine.rollout.verdict import Outcome
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="rollout")
@@ -62,7 +62,7 @@ class Reports:
 
     Args:
         source_name: How the operator wrote the source.
-        offers: For the object that events are about.
+        inbox: For the object that events are about.
         write_event: Writes events.
         is_leader: Whether this process writes events now.
         metrics, clock: Measure.
@@ -78,14 +78,14 @@ class Reports:
         self,
         source_name: str,
         *,
-        offers: Offers,
+        inbox: CandidateInbox,
         write_event: WriteEvent,
         is_leader: Callable[[], bool],
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._source_name = source_name
-        self._offers = offers
+        self._inbox = inbox
         self._write_event = write_event
         self._is_leader = is_leader
         self._metrics = metrics
@@ -145,7 +145,7 @@ class Reports:
             note += f"; warning: {first_of(warnings)}"
         # What an edit takes away is said louder than what is odd about its text.
         kind = WARNING if loaded.losses.problems() else NORMAL
-        self._event(self._offers.reference, kind, ACCEPTED_REASON, note, loaded.bundle.revision)
+        self._event(self._inbox.reference, kind, ACCEPTED_REASON, note, loaded.bundle.revision)
 
     def keeps_waiting(self, loaded: LoadedRevision, pending: Loss | None) -> None:
         """*loaded* is on probation, and keeps pods waiting that do not roll it back, or none."""
@@ -191,7 +191,7 @@ class Reports:
         self.last_rejected = self._note(
             "rejected", revision, stage=rejection.stage, note=note, problems=problems
         )
-        reference = offer.reference or self._offers.reference
+        reference = offer.reference or self._inbox.reference
         self._event(reference, WARNING, REJECTED_REASON, note, revision)
 
     def unchanged(self, active: LoadedRevision, *, is_news: bool) -> None:
@@ -217,7 +217,7 @@ class Reports:
     def waits(self, why: str) -> None:
         """Every pod waits, for *why*: no policies can be used."""
         note = f"{why}; every pod waits until there are some"
-        self._event(self._offers.reference, WARNING, NO_POLICIES_REASON, note, "")
+        self._event(self._inbox.reference, WARNING, NO_POLICIES_REASON, note, "")
 
     def rolled_back(self, revision: str, in_force: str, reason: str) -> None:
         """*revision* was rolled back during its probation; *in_force* decides again."""
@@ -228,7 +228,7 @@ class Reports:
         self.last_rejected = self._note(
             "rolled_back", revision, stage="probation", note=note, problems=[]
         )
-        self._event(self._offers.reference, WARNING, ROLLED_BACK_REASON, note, revision)
+        self._event(self._inbox.reference, WARNING, ROLLED_BACK_REASON, note, revision)
 
     def control_rejected(self, about: Reference, control: Control) -> None:
         """The object *about*, which says how edits are rolled out, says what makes no sense."""
@@ -247,7 +247,7 @@ class Reports:
         if what in PASSED:
             self.timeline.began(what, note)
         log.info("Roll-out", event_reason=reason, note=note)
-        self._event(self._offers.reference, kind, reason, note, "")
+        self._event(self._inbox.reference, kind, reason, note, "")
 
     def examined(self, seconds: float) -> None:
         """A candidate took *seconds* through its stages, whatever came of it."""

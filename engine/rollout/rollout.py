@@ -1,8 +1,9 @@
 """The roll-out: which policies are in force, how others replace them, and when to roll back.
 
-Owns the order of what happens to an offer and the tasks that it happens in. Which revisions there
-are is `revisions`', how a candidate is examined `trial`'s, how it is compared with what is in force
-`staging`'s, what the source offers `offers`', what is saved `saved_policies`', and what is reported
+Owns the tasks that an edit goes through, and what each action of its life does. What follows on
+what is one table, `transitions`. Which revisions there are is `revisions`', how they are made
+`preparing`'s, how a candidate is examined `trial`'s, how it is compared with what is in force
+`staging`'s, what the source offers `inbox`'s, what is saved `saved_policies`', and what is reported
 `reports`'. A candidate that fails anything changes nothing but what is reported.
 
     offered --check--> --test--> --load--> --trial--> --stages--> in force --probation--> last good
@@ -12,123 +13,175 @@ are is `revisions`', how a candidate is examined `trial`'s, how it is compared w
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 
-from engine.io.binding.binder import yes
+from engine.io.binding.binder import always_allowed
 from engine.io.binding.event_recorder import Reference
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
-from engine.lib.saved_state import PATIENCE_SECONDS, WAIT, SavedStates, Unread
+from engine.lib.saved_state import WAIT, SavedStates, Unread
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
-from engine.policy.evaluator import Files
 from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
-from engine.rollout.decision_counts import DecisionCounts
+from engine.rollout.inbox import CandidateInbox
 from engine.rollout.last_good import LastGood, Progress, Store, StoreError
-from engine.rollout.last_resort import BUILTIN, WAITING, LastResort
+from engine.rollout.last_resort import WAITING, LastResort
 from engine.rollout.losses import count_losses, newly_pending
-from engine.rollout.measures import NO_LOSSES, PENDING, Loss, Losses
-from engine.rollout.offers import Offers
+from engine.rollout.measures import PENDING, Loss
+from engine.rollout.preparing import PASSING_STAGES, Preparing, faults_reject
 from engine.rollout.reports import Reports, WriteEvent
-from engine.rollout.revisions import Revisions
+from engine.rollout.revisions import DecisionCounts, Revisions
 from engine.rollout.saved_policies import SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
-from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, promoted
+from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded
 from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
-from engine.rollout.trial import BuiltRevision, CandidateStages, LoadedRevision, Rejected, World
+from engine.rollout.transitions import Action, Event, State, step
+from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected, World
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="rollout")
 
 _PROBATION_TICK: Final = 0.5
 _PENDING_SECONDS: Final = 5.0
-_START_AGAIN_SECONDS: Final = 5.0
 _OFFER_AGAIN_SECONDS: Final = 10.0
 _LONGEST_OFFER_PAUSE: Final = 300.0
-#: Stages that fail for want of memory or of a live sandbox, too: the same text may pass later.
-_PASSING_STAGES: Final = frozenset({"load", "internal"})
 
 OnSwitch = Callable[[LoadedRevision, LoadedRevision | None], None]
 """(new, old): called between two scheduling cycles when *new* is to decide from now on."""
 
 
-@contextlib.contextmanager
-def _faults_reject() -> Iterator[None]:
-    """Reject the candidate on an unexpected exception, which must end neither start nor `run`."""
-    try:
-        yield
-    except (Rejected, Superseded):
-        raise
-    except Exception as error:
-        log.exception("Unexpected exception while examining policies")
-        problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
-        raise Rejected("internal", [problem]) from error
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a roll-out goes by.
+
+    Attributes:
+        source: Where candidates come from.
+        store: Where the last good policies are saved.
+        control: Who may skip stages wants this.
+        last_resort: What is in force where the policies that the source offers, and the last good
+            ones, are not usable.
+    """
+
+    source: PolicySource
+    store: Store
+    control: RolloutControl = field(default_factory=NoControl)
+    last_resort: LastResort = field(default_factory=LastResort)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a roll-out is seen through, and its time.
+
+    Attributes:
+        write_event: Writes events; none are written while the roll-out is not active.
+        metrics, clock: Measure.
+        sleep: Waits between two looks at the source, the store and an edit on probation.
+    """
+
+    write_event: WriteEvent
+    metrics: Metrics
+    clock: Clock
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """How what was saved is read and written.
+
+    Attributes:
+        states: Reads what was saved before; None: it is waited for as long as it takes.
+        may_save: False once another replica may lead, by the clock: also before this one knows.
+        timeout: Seconds for which a new leader waits for the store.
+    """
+
+    states: SavedStates | None = None
+    may_save: Callable[[], bool] = always_allowed
+    timeout: float = SAVE_TIMEOUT
+
+
+@dataclass(slots=True)
+class _Edit:
+    """An edit on its way, and what is known of it.
+
+    Attributes:
+        offer: What the source offered.
+        state: Where it is.
+        loaded: Its revision, once there is a sandbox for it.
+        base: What was in force when it was examined.
+        rejection: Why it failed; None if it did not.
+        why: What a report says.
+        is_again: It was offered again by itself.
+        was_gone: There was no source before.
+        took: Milliseconds for each stage of its examination.
+        duration_ms: For all of them.
+    """
+
+    offer: Offer
+    state: State = State.EXAMINED
+    loaded: LoadedRevision | None = None
+    base: LoadedRevision | None = None
+    rejection: Rejected | None = None
+    why: str = ""
+    is_again: bool = False
+    was_gone: bool = False
+    took: dict[str, float] = field(default_factory=dict)
+    duration_ms: float = 0.0
+
+    @property
+    def own(self) -> LoadedRevision:
+        """Its revision, which is loaded by now."""
+        assert self.loaded is not None
+        return self.loaded
+
+    @property
+    def revision(self) -> str:
+        return self.own.bundle.revision
 
 
 class Rollout:
     """Keeps policies in force.
 
     Args:
-        source: Where candidates come from.
-        store: Where the last good policies are saved.
+        inputs, surroundings, saving: See there.
         stages: Takes candidates through their stages.
         world: What the trial decides on, and what has to be known before a switch.
         on_switch: Puts a loaded revision in force.
-        write_event: Writes events; none are written while `is_active` is False.
-        metrics, clock: Measure.
         comparing: Compares a candidate with what is in force; None: this process decides nothing.
-        control: Who may skip stages wants this.
-        last_resort: What is in force where the policies that the source offers, and the last good
-            ones, are not usable.
-        may_save: False once another replica may lead, by the clock: also before this one knows.
-        states: Reads what was saved before; None: it is waited for as long as it takes.
-        save_timeout, load_timeout: Seconds for which a new leader waits for *store*; the second is
-            that of *states* if there are none.
-        sleep: Waits between two looks at the source, the store and an edit on probation.
     """
 
     def __init__(
         self,
-        *,
-        source: PolicySource,
-        store: Store,
+        inputs: Inputs,
         stages: CandidateStages,
         world: World,
         on_switch: OnSwitch,
-        write_event: WriteEvent,
-        metrics: Metrics,
-        clock: Clock,
+        surroundings: Surroundings,
         comparing: Comparing | None = None,
-        control: RolloutControl | None = None,
-        last_resort: LastResort | None = None,
-        may_save: Callable[[], bool] = yes,
-        states: SavedStates | None = None,
-        save_timeout: float = SAVE_TIMEOUT,
-        load_timeout: float = PATIENCE_SECONDS,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        saving: Saving | None = None,
     ) -> None:
+        source, control, saving = inputs.source, inputs.control, saving or Saving()
         self.source_name: Final = source.name
         self._stages = stages
         self._world = world
         self._on_switch = on_switch
-        self._clock = clock
-        self._sleep = sleep
+        self._clock = clock = surroundings.clock
+        self._sleep = sleep = surroundings.sleep
+        self._control = control
         #: False on a standby: it follows the source, and leaves events and saving to the leader.
         self.is_active = True
-        self.offers = Offers(source, sleep)
-        self._control = control if control is not None else NoControl()
+        self.inbox = CandidateInbox(source, sleep)
         self._revisions = Revisions()
-        if states is None:
-            states = SavedStates(clock, patience=load_timeout, sleep=sleep)
-        #: Nothing can stand in for what the source offers.
+        # 1. What was saved. Nothing can stand in for what the source offers.
+        states = SavedStates(clock, sleep=sleep) if saving.states is None else saving.states
         self._offered = states.add(
             "policies",
-            self.offers.arrived,
+            self.inbox.arrived,
             "Cannot read the policies",
             when_unread=WAIT,
             trouble=source.trouble,
@@ -137,35 +190,32 @@ class Rollout:
             "rollout-mode",
             self._control_known,
             "Cannot read the mode of roll-outs",
-            trouble=self._control.trouble,
+            trouble=control.trouble,
         )
         self._saved = SavedPolicies(
-            store,
-            lambda: self.is_active and may_save(),
+            inputs.store,
+            lambda: self.is_active and saving.may_save(),
             states=states,
-            save_timeout=save_timeout,
+            save_timeout=saving.timeout,
             sleep=sleep,
         )
+        # 2. What an edit goes through.
         self._reports = Reports(
             source.name,
-            offers=self.offers,
-            write_event=write_event,
+            inbox=self.inbox,
+            write_event=surroundings.write_event,
             is_leader=lambda: self.is_active,
-            metrics=metrics,
+            metrics=surroundings.metrics,
             clock=clock,
         )
-        self._comparing = comparing if comparing is not None else NoComparing()
-        self._last_resort = last_resort if last_resort is not None else LastResort()
-        #: Why every pod waits, while that is so.
-        self._waits_for = ""
-        self._may_pass = asyncio.Event()
-        self._is_again = False
-        self._last_good_may_load = False
+        self._preparing = Preparing(
+            source.name, stages, self._saved, inputs.last_resort, self.inbox, control, sleep
+        )
         self._staging = Staging(
-            comparing=self._comparing,
-            control=self._control,
-            offers=self.offers,
-            why_not_here=self._why_no_stages,
+            comparing=NoComparing() if comparing is None else comparing,
+            control=control,
+            inbox=self.inbox,
+            cannot_measure_reason=self._cannot_measure_reason,
             report=self._reports.staged,
             on_verdict=self._reports.judged,
             control_of=self._control_of,
@@ -173,6 +223,8 @@ class Rollout:
             clock=clock,
             sleep=sleep,
         )
+        # 3. What is under way.
+        self._is_again = False
         self._examined: Bundle | None = None
         self._is_taking_over = False
         self._profiles: frozenset[str] = frozenset()
@@ -232,8 +284,8 @@ class Rollout:
     def waits_for(self) -> str | None:
         """Why no policies decide, for `/readyz`; None if some do."""
         if self._revisions.active is None:
-            return self._waits_for or "no policies are chosen yet"
-        return self._waits_for if self.origin == WAITING else None
+            return self._preparing.waits_for or "no policies are chosen yet"
+        return self._preparing.waits_for if self.origin == WAITING else None
 
     def describe(self) -> dict[str, Any]:
         """The state as plain data, for `/policies`."""
@@ -255,10 +307,11 @@ class Rollout:
         `UnusableConfiguration` if nothing loads because of a configuration file that no edit of the
         policies could make work.
         """
+        prepare = self._preparing
         # 1. What the source offers now, and what was in force before.
         with contextlib.suppress(Unread):
             await self._mode.read()
-        self._tasks.append(asyncio.ensure_future(self.offers.follow()))
+        self._tasks.append(asyncio.ensure_future(self.inbox.follow()))
         await self._offered.read()
         try:
             self._saved.last_good = await self._saved.load()
@@ -266,31 +319,35 @@ class Rollout:
             self._saved.last_good = error.otherwise
         except Unread:
             self._saved.last_good = None
-        offer = self.offers.take()
+        offer = self.inbox.take()
         # 2. The source's, unless they do not pass.
         chosen: LoadedRevision | None = None
         why = "they do not exist"
         if offer is not None and offer.files is not None:
             try:
-                with _faults_reject():
-                    chosen = await self._prepare(offer)
+                with faults_reject():
+                    chosen = await prepare.offered(offer)
             except Rejected as rejection:
                 why = f"they were rejected: {rejection.note()}"
-                self._rejected(rejection, offer, in_force="")
+                await self._fail(_Edit(offer), rejection)
         elif offer is not None:
-            self._reports.source_gone(offer, in_force="")
+            await self._advance(_Edit(offer), Event.SOURCE_GONE)
         # 3. The last good, also if an edit goes through stages from those; 4. the last resort.
-        if offer is not None and chosen is not None and await self._is_to_be_staged(offer, chosen):
-            last_good = await self._prepare_last_good()
-            if last_good is not None:
-                self._close([chosen])
-                chosen = last_good
-                self.offers.repeat()
-        loaded = chosen or await self._prepare_last_good()
+        is_to_be_staged = (
+            offer is not None
+            and chosen is not None
+            and await prepare.is_to_be_staged(offer, chosen)
+        )
+        if is_to_be_staged and (last_good := await prepare.last_good()) is not None:
+            self._close([] if chosen is None else [chosen])
+            chosen = last_good
+            self.inbox.repeat()
+        loaded = chosen or await prepare.last_good()
         if loaded is None:
-            if offer is not None and offer.files is not None:
-                self._stages.require_usable(offer.files)
-            loaded = await self._last_resort_at_last(None if offer is None else offer.files, why)
+            files = None if offer is None else offer.files
+            if files is not None:
+                self._stages.require_usable(files)
+            loaded = await prepare.last_resort_at_last(files, why)
         self._switch(loaded)
         self._report_waiting()
         return loaded
@@ -304,8 +361,8 @@ class Rollout:
         try:
             await self._try_first()
             while True:
-                await self.offers.arrived()
-                offer = self.offers.take()
+                await self.inbox.arrived()
+                offer = self.inbox.take()
                 if offer is not None:
                     try:
                         await self._consider(offer)
@@ -376,7 +433,7 @@ class Rollout:
             is_fallback = is_staged or active.origin != self.source_name
             revision = active.bundle.revision
             if self._saved.adopt(stored, revision, is_fallback=is_fallback):
-                adopted = await self._prepare_last_good()
+                adopted = await self._preparing.last_good()
                 if adopted is not None:
                     await self._fall_back(adopted, active)
         active = self.active
@@ -391,170 +448,193 @@ class Rollout:
         await self._saved.save_in_time()
         is_otherwise = self._reports.last_rejected is not None or adopted is not None
         if is_otherwise or self._reports.is_source_gone:
-            self.offers.repeat()  # examined again, and reported this time
+            self.inbox.repeat()  # examined again, and reported this time
 
-    # --- a candidate ---------------------------------------------------------------------------
+    # --- an edit -------------------------------------------------------------------------------
+
+    async def _advance(self, edit: _Edit, event: Event) -> None:
+        """Have done what follows on *event*, as `transitions` has it."""
+        edit.state, actions = step(edit.state, event)
+        for action in actions:
+            done = self._act(action, edit)
+            if done is not None:
+                await done
+
+    async def _fail(self, edit: _Edit, rejection: Rejected) -> None:
+        """*edit* does not pass a stage of its examination."""
+        edit.rejection = rejection
+        may_pass = rejection.stage in PASSING_STAGES
+        await self._advance(edit, Event.NOT_LOADED if may_pass else Event.REJECTED)
 
     async def _consider(self, offer: Offer) -> None:
         """Take an offer through all stages; on success it is in force when this returns."""
+        edit = _Edit(offer)
         if offer.files is None:
-            self._reports.source_gone(offer, self._revisions.active_revision)
+            await self._advance(edit, Event.SOURCE_GONE)
             return
-        was_gone, self._reports.is_source_gone = self._reports.is_source_gone, False
-        started = before = self._clock.monotonic()
-        candidate: LoadedRevision | None = None
-        took: dict[str, float] = {}
-        timeline = self._reports.timeline
-        timeline.offered(offer.files, offer.written_by)
+        edit.was_gone, self._reports.is_source_gone = self._reports.is_source_gone, False
+        edit.is_again, self._is_again = self._is_again, False
+        self._reports.timeline.offered(offer.files, offer.written_by)
+        started = self._clock.monotonic()
+        try:
+            with faults_reject():
+                is_new = await self._examine(edit)
+        except Rejected as rejection:
+            await self._fail(edit, rejection)
+            return
+        finally:
+            edit.duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
+            self._reports.examined(edit.duration_ms / 1000)
+        if not is_new:
+            await self._advance(edit, Event.UNCHANGED)
+            return
+        await self._advance(edit, Event.TRIED)
+        try:
+            with faults_reject():
+                await self._pass_stages(edit)
+        except Superseded as why:
+            edit.why = str(why)
+            await self._advance(edit, Event.SUPERSEDED)
+        except Rejected as rejection:
+            edit.rejection = rejection
+            is_refused = rejection.stage in GATED_STAGES
+            event = Event.REFUSED if is_refused else Event.REJECTED
+            await self._advance(edit, Event.ABORTED if rejection.stage == ABORT else event)
+        except asyncio.CancelledError:
+            await self._advance(edit, Event.CANCELLED)
+            raise
+        else:
+            edit.own.was_in_force = self._saved.knows(edit.revision)
+            is_alone = self.origin == WAITING
+            await self._advance(edit, Event.PASSED_ALONE if is_alone else Event.PASSED)
+
+    async def _examine(self, edit: _Edit) -> bool:
+        """Load and try *edit*; False if it is what is in force. Raises `Rejected`."""
+        offer, prepare, timeline = edit.offer, self._preparing, self._reports.timeline
+        before = self._clock.monotonic()
 
         def end_stage(stage: str) -> None:
             nonlocal before
             now = self._clock.monotonic()
-            took[f"{stage}_ms"] = round((now - before) * 1000, 1)
+            edit.took[f"{stage}_ms"] = round((now - before) * 1000, 1)
             timeline.passed(stage, now - before)
             before = now
 
-        try:
-            with _faults_reject():
-                bundle = await self._build(offer)
-                timeline.named(bundle.revision)
-                end_stage("check")
-                # What it is compared with: other policies may come into force while it is examined.
-                base = self.active
-                if bundle.revision == base.bundle.revision:
-                    self._unchanged(base, was_gone)
-                    await self._saved.save()
-                    return
-                if self.offers.means(bundle.revision):
-                    self._saved.forgive(bundle.revision)
-                self._refuse_rolled_back(bundle.revision)
-                self._refuse_refused(bundle.revision, base)
-                await self._stages.test(bundle, offer.files)
-                end_stage("test")
-                candidate = await self._load_as(self.source_name, bundle, offer.files)
-                await candidate.follow(base)
-                self._examined = bundle
-                unread = await self._world.watch(bundle)
-                if unread:
-                    raise Rejected("load", [_unread(one) for one in unread], bundle.revision)
-                end_stage("load")
-                await self._stages.try_out(candidate, self._world, base)
-                end_stage("trial")
-                candidate.losses = await count_losses(self._stages, candidate, base, self._world)
-                end_stage("losses")
-                await self._world.prepare(bundle)
-                end_stage("facts")
-        except Rejected as rejection:
-            if candidate is not None:
-                self._close([candidate])
-            self._rejected(rejection, offer, self._revisions.active_revision)
-            return
-        finally:
-            duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
-            self._reports.examined(duration_ms / 1000)
-        if not await self._pass_stages(candidate, base, offer):
-            self._close([candidate])
-            return
-        candidate.was_in_force = self._saved.knows(candidate.bundle.revision)
-        # Where every pod waited, there is nothing that a roll-back could go back to.
-        self._switch(candidate, on_probation=self.origin != WAITING)
-        self._reports.accepted(candidate, duration_ms, took)
-        self._saved.remember(candidate)
-        await self._saved.save()
+        bundle, files = await prepare.build(offer), offer.files or {}
+        timeline.named(bundle.revision)
+        end_stage("check")
+        # What it is compared with: other policies may come into force while it is examined.
+        base = edit.base = self.active
+        if bundle.revision == base.bundle.revision:
+            return False
+        if self.inbox.means(bundle.revision):
+            self._saved.forgive(bundle.revision)
+        prepare.refuse_rolled_back(bundle.revision)
+        prepare.refuse_refused(bundle.revision, base)
+        await self._stages.test(bundle, files)
+        end_stage("test")
+        candidate = edit.loaded = await prepare.load(self.source_name, bundle, files)
+        await candidate.follow(base)
+        self._examined = bundle
+        unread = await self._world.watch(bundle)
+        if unread:
+            raise Rejected("load", [_unread(one) for one in unread], bundle.revision)
+        end_stage("load")
+        await self._stages.try_out(candidate, self._world, base)
+        end_stage("trial")
+        candidate.losses = await count_losses(self._stages, candidate, base, self._world)
+        end_stage("losses")
+        await self._world.prepare(bundle)
+        end_stage("facts")
+        return True
 
-    async def _pass_stages(
-        self, candidate: LoadedRevision, base: LoadedRevision, offer: Offer
-    ) -> bool:
-        """Take a candidate that passed its trial to where it may come into force after *base*."""
-        revision = candidate.bundle.revision
+    async def _pass_stages(self, edit: _Edit) -> None:
+        """Take an edit that passed its trial to where it may come into force after its base.
+
+        Raises `Rejected` and `Superseded`.
+        """
+        candidate, base, revision = edit.own, edit.base, edit.revision
+        assert base is not None
 
         def check() -> None:
             if self._revisions.active is not base:
-                self.offers.repeat()
+                self.inbox.repeat()
                 raise Superseded("other policies have come into force")
             # The store may have answered meanwhile.
-            self._refuse_rolled_back(revision)
-            self._refuse_refused(revision, base)
+            self._preparing.refuse_rolled_back(revision)
+            self._preparing.refuse_refused(revision, base)
 
         async def save(progress: Progress) -> None:
             self._saved.remember_progress(progress)
             await self._saved.save_in_time()
 
-        try:
-            with _faults_reject():
-                begun = lambda: self._saved.progress  # noqa: E731
-                known = lambda: self._saved.knows(revision)  # noqa: E731
-                await self._staging.run(
-                    candidate, base, check=check, begun=begun, save=save, is_known=known
-                )
-                # The revision that a roll-back would restore may have changed, also during the
-                # comparison.
-                compared_with: LoadedRevision | None = base
-                while (back_to := self._revisions.proven()) is not compared_with:
-                    compared_with = back_to
-                    if compared_with is not None:
-                        await candidate.compare(compared_with)
-                check()
-        except Superseded as why:
-            self._reports.timeline.superseded(str(why))
-            return False
-        except Rejected as rejection:
-            # Not tried again after a restart, or by the next leader.
-            if rejection.stage == ABORT:
-                self._saved.remember_rolled_back(revision, self.active)
-            elif rejection.stage in GATED_STAGES:
-                self._saved.remember_refused(revision, base.bundle.revision)
-            self._reports.rejected(rejection, offer, self._revisions.active_revision)
-            await self._saved.save()
-            return False
-        except asyncio.CancelledError:
-            self._close([candidate])
-            raise
-        return True
+        begun = lambda: self._saved.progress  # noqa: E731
+        known = lambda: self._saved.knows(revision)  # noqa: E731
+        await self._staging.run(
+            candidate, base, check=check, begun=begun, save=save, is_known=known
+        )
+        # The revision that a roll-back would restore may have changed, also during the comparison.
+        compared_with: LoadedRevision | None = base
+        while (back_to := self._revisions.proven()) is not compared_with:
+            compared_with = back_to
+            if compared_with is not None:
+                await candidate.compare(compared_with)
+        check()
 
-    async def _control_known(self) -> None:
-        """Return when the mode is known."""
-        while not self._control.is_known:
-            await self._control.changed.wait()
-            self._control.changed.clear()
+    # --- actions -------------------------------------------------------------------------------
 
-    async def _follow_control(self) -> None:
-        """Have policies that a gate has refused examined again when they may skip their stages."""
-        while True:
-            control, refused = self._control.current, self._reports.refused_by_gate
-            if control.promotes(refused) or (refused and control.mode == AT_ONCE):
-                self.offers.repeat()
-            await self._control.changed.wait()
-            self._control.changed.clear()
-
-    async def _control_of(self, candidate: LoadedRevision, base: LoadedRevision) -> LoadedRevision:
-        """The policies of *base* once more, knowing what *candidate* knows. Raises `Rejected`."""
-        twin = await self._stages.load(base.bundle, base.files)
-        try:
-            await twin.follow(candidate)
-        except BaseException:
-            self._close([twin])
-            raise
-        return twin
-
-    def _why_no_stages(self) -> str:
-        if not self.is_active:
-            return "this process does not lead"
-        if self._is_taking_over or self._saved.is_unread:
-            return "it is not known yet what the leader before has saved"
-        return ""
-
-    async def _is_to_be_staged(self, offer: Offer, chosen: LoadedRevision) -> bool:
-        """True if *chosen* has to pass stages before it replaces the last good policies."""
-        last_good = self._saved.last_good
-        if last_good is None or last_good.revision in ("", chosen.bundle.revision):
-            return False
-        try:
-            with _faults_reject():
-                bundle = await self._stages.build(last_good.files)
-        except Rejected:
-            return False
-        return offer.is_stopped or bundle.runtime.rollout.is_staged
+    def _act(self, action: Action, edit: _Edit) -> Awaitable[None] | None:
+        """Do what *action* stands for; returns what is to be waited for, if anything is."""
+        reports, saved, a = self._reports, self._saved, Action
+        in_force = self._revisions.active_revision
+        match action:
+            case a.REPORT_GONE:
+                reports.source_gone(edit.offer, in_force)
+            case a.REPORT_UNCHANGED:
+                self._unchanged(self.active, edit.was_gone)
+            case a.REPORT_REJECTED:
+                assert edit.rejection is not None
+                reports.rejected(edit.rejection, edit.offer, in_force, is_again=edit.is_again)
+            case a.REPORT_SUPERSEDED:
+                reports.timeline.superseded(edit.why)
+            case a.REPORT_ACCEPTED:
+                reports.accepted(edit.own, edit.duration_ms, edit.took)
+            case a.REPORT_FIRST:
+                reports.write_accepted(edit.own)
+            case a.REPORT_FIRST_LATER:
+                # If it stays, `_go_on_from` reports and saves it.
+                reports.unreported = edit.revision
+            case a.REPORT_ROLLED_BACK:
+                reports.rolled_back(edit.revision, in_force, edit.why)
+            case a.REPORT_KEPT:
+                reports.timeline.kept()
+            case a.OFFER_LATER:
+                self._preparing.may_pass.set()
+            case a.OFFER_REFUSED:
+                if reports.refused_by_gate:
+                    self.inbox.repeat()
+            case a.REMEMBER:
+                saved.remember(edit.own)
+            case a.REMEMBER_ROLLED_BACK:
+                saved.remember_rolled_back(edit.revision, self.active)
+            case a.REMEMBER_REFUSED:
+                assert edit.base is not None
+                saved.remember_refused(edit.revision, edit.base.bundle.revision)
+            case a.SAVE:
+                return saved.save()
+            case a.PUT_IN_FORCE:
+                self._switch(edit.own)
+            case a.PUT_ON_PROBATION:
+                self._switch(edit.own, on_probation=edit)
+            case a.PUT_BACK:
+                return self._roll_back()
+            case a.REPLACE_FIRST:
+                return self._replace_first(edit.own)
+            case a.CLOSE:
+                self._close([] if edit.loaded is None else [edit.loaded])
+            case a.CLOSE_PREVIOUS:
+                self._close(self._revisions.pass_probation())
+        return None
 
     def _unchanged(self, active: LoadedRevision, was_gone: bool) -> None:
         """The source offers what is in force already: a comment in another key, or a revert.
@@ -569,97 +649,41 @@ class Rollout:
         if is_news:
             self._saved.remember(active)
 
-    async def _build(self, offer: Offer) -> Bundle:
-        if offer.problems:
-            raise Rejected("read", offer.problems)
-        assert offer.files is not None
-        return await self._stages.build(offer.files)
+    async def _control_known(self) -> None:
+        """Return when the mode is known."""
+        while not self._control.is_known:
+            await self._control.changed.wait()
+            self._control.changed.clear()
 
-    async def _prepare(self, offer: Offer) -> LoadedRevision:
-        """The revision of *offer*, checked, tested and loaded, not tried. Raises `Rejected`."""
-        bundle = await self._build(offer)
-        files = offer.files or {}
-        self._refuse_rolled_back(bundle.revision)
-        if bundle.revision != self._saved.revision:
-            await self._stages.test(bundle, files)  # the last good ones have passed theirs before
-        return await self._load_as(self.source_name, bundle, files)
-
-    async def _prepare_last_good(self) -> LoadedRevision | None:
-        last_good = self._saved.last_good
-        if last_good is None or not last_good.revision:
-            return None
-        try:
-            with _faults_reject():
-                bundle = await self._stages.build(last_good.files)
-                loaded = await self._load_as("last-good", bundle, last_good.files)
-        except Rejected as rejection:
-            log.error("The last good policies do not load any more", reason=rejection.note())
-            self._last_good_may_load = rejection.stage in _PASSING_STAGES
-            if self._last_good_may_load:
-                self._may_pass.set()
-            return None
-        self._last_good_may_load = False
-        log.warning("Running the last good policies", revision=bundle.revision)
-        return loaded
-
-    async def _prepare_builtin(self, offered: Files | None) -> LoadedRevision:
-        files: Files = {}
-        # A fault in reading what is offered must not keep the built-in ones from a start.
-        with contextlib.suppress(Rejected), _faults_reject():
-            files = self._last_resort.builtin(offered)
-        bundle = await self._stages.build(files)
-        loaded = await self._load_as("builtin", bundle, files)
-        log.error(
-            "No usable policies: running the built-in ones alone",
-            source=self.source_name,
-            revision=bundle.revision,
-            profiles=", ".join(profile.scheduler_name for profile in bundle.profiles),
-        )
-        return loaded
-
-    async def _prepare_waiting(self, offered: Files | None, why: str) -> LoadedRevision:
-        reason = f"no policies are in force from {self.source_name}"
-        try:
-            bundle, files = await asyncio.to_thread(self._last_resort.waiting, offered, reason)
-        except Exception:
-            # What is offered names profiles that cannot be: the pods of the others wait.
-            log.exception("Unexpected exception while reading the names of profiles")
-            bundle, files = await asyncio.to_thread(self._last_resort.waiting, None, reason)
-        loaded = await self._load_as(WAITING, bundle, files)
-        log.error(
-            "No usable policies: every pod waits",
-            source=self.source_name,
-            reason=why,
-            profiles=", ".join(profile.scheduler_name for profile in bundle.profiles),
-            hint="correct the policies; --when-no-policies=builtin has the built-in ones decide",
-        )
-        return loaded
-
-    async def _last_resort_at_last(self, offered: Files | None, why: str) -> LoadedRevision:
-        """The last resort, however often its sandbox dies: nothing else could be in force."""
-        self._waits_for = f"no policies are in force from {self.source_name}: {why}"
-        # No files are a choice, too: that of the built-in policies.
-        is_wanted = self._last_resort.when_none == BUILTIN or offered == {}
+    async def _follow_control(self) -> None:
+        """Have policies that a gate has refused examined again when they may skip their stages."""
         while True:
-            try:
-                if is_wanted:
-                    return await self._prepare_builtin(offered)
-                return await self._prepare_waiting(offered, why)
-            except Rejected as rejection:
-                log.error("Not even the built-in policies load", reason=rejection.note())
-            self.offers.repeat()  # may load, too, when these do
-            await self._sleep(_START_AGAIN_SECONDS)
+            control, refused = self._control.current, self._reports.refused_by_gate
+            if control.promotes(refused) or (refused and control.mode == AT_ONCE):
+                self.inbox.repeat()
+            await self._control.changed.wait()
+            self._control.changed.clear()
+
+    async def _control_of(self, candidate: LoadedRevision, base: LoadedRevision) -> LoadedRevision:
+        """The policies of *base* once more, knowing what *candidate* knows. Raises `Rejected`."""
+        twin = await self._stages.load(base.bundle, base.files)
+        try:
+            await twin.follow(candidate)
+        except BaseException:
+            self._close([twin])
+            raise
+        return twin
+
+    def _cannot_measure_reason(self) -> str:
+        if not self.is_active:
+            return "this process does not lead"
+        if self._is_taking_over or self._saved.is_unread:
+            return "it is not known yet what the leader before has saved"
+        return ""
 
     def _report_waiting(self) -> None:
         if self.origin == WAITING:
-            self._reports.waits(self._waits_for)
-
-    def _rejected(self, rejection: Rejected, offer: Offer, in_force: str) -> None:
-        """Report that *offer* is rejected; if the reason may pass, it is offered again later."""
-        is_again, self._is_again = self._is_again, False
-        self._reports.rejected(rejection, offer, in_force, is_again=is_again)
-        if rejection.stage in _PASSING_STAGES:
-            self._may_pass.set()
+            self._reports.waits(self._preparing.waits_for)
 
     async def _offer_again(self) -> None:
         """Try again what did not load, less and less often, until cancelled.
@@ -668,56 +692,48 @@ class Rollout:
         """
         pause = _OFFER_AGAIN_SECONDS
         while True:
-            await self._may_pass.wait()
-            self._may_pass.clear()
+            await self._preparing.may_pass.wait()
+            self._preparing.may_pass.clear()
             await self._sleep(pause)
             pause = min(2 * pause, _LONGEST_OFFER_PAUSE)
-            if self._last_good_may_load and self.origin in (WAITING, "builtin"):
-                active, loaded = self.active, await self._prepare_last_good()
+            if self._preparing.last_good_may_load and self.origin in (WAITING, "builtin"):
+                active, loaded = self.active, await self._preparing.last_good()
                 if loaded is not None:
                     await self._fall_back(loaded, active)
             rejected = self._reports.last_rejected
-            if rejected is not None and rejected["stage"] in _PASSING_STAGES:
+            if rejected is not None and rejected["stage"] in PASSING_STAGES:
                 self._is_again = True
-                self.offers.repeat()
-            elif not self._may_pass.is_set():
+                self.inbox.repeat()
+            elif not self._preparing.may_pass.is_set():
                 pause = _OFFER_AGAIN_SECONDS
-
-    async def _load_as(
-        self, origin: str, bundle: Bundle, files: Mapping[str, str]
-    ) -> LoadedRevision:
-        loaded = await self._stages.load(bundle, files)
-        loaded.origin = origin
-        return loaded
 
     async def _try_first(self) -> None:
         """The trial of the policies chosen at start, now that there is a snapshot."""
         await self._world.until_idle()  # the first decisions need the cores more
         first = self.active
+        edit = _Edit(Offer(first.files, reference=self.inbox.reference), State.CHOSEN, first)
         # The one in force is busy deciding; the trial needs a sandbox of its own.
         twin: LoadedRevision | None = None
         try:
             twin = await self._stages.load(first.bundle, first.files)
             await twin.follow(first)
             # What was in force before is no worse than what it was.
-            is_known = self._saved.knows(first.bundle.revision)
+            is_known = self._saved.knows(edit.revision)
             await self._stages.try_out(twin, self._world, first if is_known else None)
-            first.losses = await self._losses_since_last_good(twin)
+            first.losses = await self._preparing.losses_since_last_good(twin, self._world)
         except Rejected as rejection:
+            edit.rejection = rejection
             if first.origin in ("builtin", WAITING):
                 log.error("The built-in policies failed their trial", reason=rejection.note())
-                return
-            if first.bundle.revision == self._saved.revision:
+            elif edit.revision == self._saved.revision:
                 # They were good, and are no worse than the built-in ones would be.
                 log.error(
                     "The last good policies failed their trial and stay in force",
-                    revision=first.bundle.revision,
+                    revision=edit.revision,
                     reason=rejection.note(),
                 )
-                return
-            offer = Offer(first.files, reference=self.offers.reference)
-            self._reports.rejected(rejection, offer, self._revisions.active_revision)
-            await self._replace_first(first)
+            else:
+                await self._advance(edit, Event.REJECTED)
         except Exception:
             # A bug in the trial itself: what was checked, tested and loaded goes on deciding.
             log.exception("Unexpected exception while trying the first policies")
@@ -725,31 +741,14 @@ class Rollout:
             # Meanwhile an edit may have come into force, or the store may have answered that the
             # leader before rolled this revision back; then `_go_on_from` is about to replace it.
             is_current = self._revisions.active is first and first.origin == self.source_name
-            if not is_current or first.bundle.revision in self._saved.rolled_back:
-                return
-            if self._is_taking_over:
-                # What the leader before saved must not be overwritten before it is in force; if
-                # *first* stays, `_go_on_from` reports and saves it.
-                self._reports.unreported = first.bundle.revision
+            if not is_current or edit.revision in self._saved.rolled_back:
+                await self._advance(edit, Event.REPLACED)
             else:
-                self._reports.write_accepted(first)
-                self._saved.remember(first)
-                await self._saved.save()
+                is_early = self._is_taking_over
+                await self._advance(edit, Event.TRIED_EARLY if is_early else Event.TRIED)
         finally:
             if twin is not None:
                 self._close([twin])
-
-    async def _losses_since_last_good(self, first: LoadedRevision) -> Losses:
-        """What *first* takes away next to what was in force before this process began."""
-        last_good = self._saved.last_good
-        if last_good is None or last_good.revision in ("", first.bundle.revision):
-            return NO_LOSSES
-        try:
-            bundle = await self._stages.build(last_good.files)
-        except Rejected:
-            return NO_LOSSES  # it could not be gone back to either
-        before = BuiltRevision(bundle, last_good.files)
-        return await count_losses(self._stages, first, before, self._world)
 
     async def _replace_first(self, first: LoadedRevision) -> None:
         """Fall back from *first*, which failed its trial, to the last good ones.
@@ -757,10 +756,10 @@ class Rollout:
         Without any, *first* stays: the pods that it fails for wait, and others are decided by no
         other rules, unless the operator wants the built-in ones then.
         """
-        loaded = await self._prepare_last_good()
-        if loaded is None and self._last_resort.when_none == BUILTIN:
+        loaded = await self._preparing.last_good()
+        if loaded is None and self._preparing.has_builtin:
             try:
-                loaded = await self._prepare_builtin(first.files)
+                loaded = await self._preparing.builtin(first.files)
             except Rejected as rejection:
                 # A machine without memory for a sandbox, say. What decides now, has one.
                 log.error("Not even the built-in policies load", reason=rejection.note())
@@ -772,45 +771,21 @@ class Rollout:
             return
         await self._fall_back(loaded, first)
 
-    def _refuse_rolled_back(self, revision: str) -> None:
-        if revision in self._saved.rolled_back:
-            text = f"revision `{revision}` was rolled back before; change the policies to try again"
-            how = self.offers.how_to_mean(revision)
-            hint = f"if the pods that it keeps waiting are to wait, {how}" if how else ""
-            raise Rejected("rolled_back", [Problem("", 0, 0, text, hint)], revision)
-
-    def _refuse_refused(self, revision: str, base: LoadedRevision) -> None:
-        """Raise `Rejected` if a gate refused *revision* next to *base*, which is in force."""
-        in_force = base.bundle.revision
-        if self._saved.knows(revision) or not self._saved.has_refused(revision, in_force):
-            return
-        control = self._control.current
-        is_allowed = control.promotes(revision) or control.mode == AT_ONCE
-        if is_allowed or self.offers.means(revision):
-            return
-        text = (
-            f"revision `{revision}` was refused by a gate next to `{in_force}`, which is in force"
-        )
-        hint = f"change the policies to try again, or {promoted(revision)}"
-        if how := self.offers.how_to_mean(revision):
-            hint += f"; if what it moves or takes away is meant, {how}"
-        raise Rejected("refused", [Problem("", 0, 0, text, hint)], revision)
-
     # --- switching -----------------------------------------------------------------------------
 
-    def _switch(self, loaded: LoadedRevision, *, on_probation: bool = False) -> None:
+    def _switch(self, loaded: LoadedRevision, *, on_probation: _Edit | None = None) -> None:
         """Put *loaded* in force; what is not needed any more is closed."""
         if self._probation is not None:
             self._probation.cancel()
             self._probation = None
         self._profiles |= {profile.scheduler_name for profile in loaded.bundle.profiles}
         old = self._revisions.active
-        unneeded = self._revisions.replace(loaded, on_probation=on_probation)
+        unneeded = self._revisions.replace(loaded, on_probation=on_probation is not None)
         self._reports.in_force(loaded, on_probation=self._revisions.previous is not None)
         self._on_switch(loaded, old)
         self._close(unneeded)
-        if self._revisions.previous is not None:
-            self._probation = asyncio.ensure_future(self._watch(loaded))
+        if on_probation is not None and self._revisions.previous is not None:
+            self._probation = asyncio.ensure_future(self._watch(on_probation))
 
     async def _fall_back(self, loaded: LoadedRevision, before: LoadedRevision) -> None:
         """Put *loaded* in force instead of *before*; not over an edit that came meanwhile."""
@@ -820,8 +795,9 @@ class Rollout:
         else:
             self._close([loaded])
 
-    async def _watch(self, loaded: LoadedRevision) -> None:
-        """Roll *loaded* back if it gets out of bounds; otherwise close its predecessor."""
+    async def _watch(self, edit: _Edit) -> None:
+        """Roll *edit* back if it gets out of bounds; otherwise close its predecessor."""
+        loaded = edit.own
         window = loaded.bundle.runtime.fallback.window
         now = self._clock.monotonic()
         ends_at, asks_at = now + window.total_seconds(), now + _PENDING_SECONDS
@@ -832,18 +808,18 @@ class Rollout:
                 why = await self._why_pending(loaded)
                 asks_at = self._clock.monotonic() + _PENDING_SECONDS
             if why is not None:
-                await self._roll_back(why)
+                edit.why = why
+                await self._advance(edit, Event.OUT_OF_BOUNDS)
                 return
         self._probation = None
-        self._reports.timeline.kept()
-        self._close(self._revisions.pass_probation())
+        await self._advance(edit, Event.KEPT)
 
     async def _why_pending(self, loaded: LoadedRevision) -> str | None:
         """Why *loaded* is to be rolled back for pods that wait; None if it is not."""
         previous, revision = self._revisions.previous, loaded.bundle.revision
         most = loaded.bundle.runtime.fallback.pending
         # What is gone back to may keep waiting what it kept waiting before.
-        is_meant = loaded.was_in_force or self.offers.means(revision)
+        is_meant = loaded.was_in_force or self.inbox.means(revision)
         if previous is None or not most or not self.is_active or is_meant:
             return None
         try:
@@ -863,10 +839,11 @@ class Rollout:
             why += f"; they are of namespace `{found.alone}` alone, so nothing is rolled back"
             self._reports.keeps_waiting(loaded, Loss(PENDING, count, found.asked, why))
             return None
-        how = self.offers.how_to_mean(revision) or "`fallback.pending: 0` says so"
+        how = self.inbox.how_to_mean(revision) or "`fallback.pending: 0` says so"
         return f"{why}; if this is meant, {how}"
 
-    async def _roll_back(self, why: str) -> None:
+    async def _roll_back(self) -> None:
+        """Let what decided before decide again."""
         previous = self._revisions.previous
         assert previous is not None
         await self._world.prepare(previous.bundle)
@@ -876,12 +853,6 @@ class Rollout:
         self._reports.in_force(previous)
         self._on_switch(previous, bad)
         self._close([bad])
-        revision = bad.bundle.revision
-        self._reports.rolled_back(revision, previous.bundle.revision, why)
-        self._saved.remember_rolled_back(revision, previous)
-        await self._saved.save()
-        if self._reports.refused_by_gate:
-            self.offers.repeat()  # it was compared with what is not in force any more
 
 
 def _unread(why: str) -> Problem:

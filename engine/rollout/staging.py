@@ -21,13 +21,20 @@ from engine.policy.errors import Problem
 from engine.policy.rollout_config import CanaryStep, RolloutConfig
 from engine.rollout.comparing import Comparing
 from engine.rollout.control import AT_ONCE, PAUSED, RolloutControl
+from engine.rollout.inbox import CandidateInbox
 from engine.rollout.judge import MEANT_GATES, TakenAway, judge_canary, judge_losses, judge_shadow
 from engine.rollout.last_good import Progress
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.offers import Offers
-from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus, StageStatus
+from engine.rollout.status import (
+    CANARY,
+    RUNNING,
+    SHADOW,
+    Outcome,
+    RolloutStatus,
+    StageStatus,
+    Verdict,
+)
 from engine.rollout.trial import LoadedRevision, Rejected
-from engine.rollout.verdict import Outcome, Verdict
 
 log = structlog.get_logger(component="rollout")
 
@@ -65,8 +72,8 @@ class Staging:
     Args:
         comparing: Measures.
         control: What those want who may skip stages.
-        offers: A newer one supersedes the candidate; says whether all stages are stopped.
-        why_not_here: Why this process cannot measure now; "" if it can.
+        inbox: A newer one supersedes the candidate; says whether all stages are stopped.
+        cannot_measure_reason: Why this process cannot measure now; "" if it can.
         report: Called with (stage, what happens) for events.
         on_verdict: Called with a stage's name, what it comes to, and after how many seconds.
         control_of: Loads the policies in force (the second one) again, to decide the control sample
@@ -80,8 +87,8 @@ class Staging:
         *,
         comparing: Comparing,
         control: RolloutControl,
-        offers: Offers,
-        why_not_here: Callable[[], str],
+        inbox: CandidateInbox,
+        cannot_measure_reason: Callable[[], str],
         report: Callable[[str, str], None],
         on_verdict: Callable[[str, Outcome, float], None],
         control_of: Callable[[LoadedRevision, LoadedRevision], Awaitable[LoadedRevision]],
@@ -91,8 +98,8 @@ class Staging:
     ) -> None:
         self._comparing = comparing
         self._control = control
-        self._offers = offers
-        self._why_not_here = why_not_here
+        self._inbox = inbox
+        self._why_not_here = cannot_measure_reason
         self._report = report
         self._on_verdict = on_verdict
         self._control_of = control_of
@@ -218,7 +225,7 @@ class Staging:
                 self._report("inconclusive", f"revision {revision}: {text}")
 
     def _taken_away(self, candidate: LoadedRevision) -> TakenAway:
-        return TakenAway(candidate.losses, self._offers.means(candidate.bundle.revision))
+        return TakenAway(candidate.losses, self._inbox.means(candidate.bundle.revision))
 
     def _fail(self, verdict: Verdict, stage: StageStatus, revision: str, elapsed: float) -> None:
         """Raise `Rejected` if *verdict* is that the stage fails."""
@@ -227,7 +234,7 @@ class Staging:
         self._update(stage=self._status.stages.index(stage), verdict=verdict)
         self._on_verdict(stage.name, "fail", elapsed)
         failed = {one.name for one in verdict.gates if one.verdict == "fail"}
-        how = self._offers.how_to_mean(revision) if failed <= MEANT_GATES else ""
+        how = self._inbox.how_to_mean(revision) if failed <= MEANT_GATES else ""
         hint = f"if this is meant, {how}" if how else ""
         problem = Problem("", 0, 0, f"{_named(stage)}: {verdict.why}", hint)
         raise Rejected(stage.name, [problem], revision)
@@ -293,12 +300,12 @@ class Staging:
         revision = candidate.bundle.revision
         check()
         control = self._control.current
-        if self._offers.supersedes(candidate.files):
+        if self._inbox.supersedes(candidate.files):
             raise Superseded("a newer edit takes its place")
         if control.aborts(revision):
             text = f"aborted by {control.written_by or 'its control'}"
             raise Rejected(ABORT, [Problem("", 0, 0, text)], revision)
-        if self._offers.is_stopped:
+        if self._inbox.is_stopped:
             raise _Interrupted("stopped by the annotation of the policies' ConfigMap")
         if not self._status.stages:
             return  # a standby follows at once, too

@@ -1,14 +1,43 @@
-"""How far a candidate has come, for `/rollout`, the page and `starsched rollout status`.
+"""How far a candidate has come, and what each stage comes to: gate by gate, and as a whole.
 
-Owns the record.
+Owns the records, which `/rollout`, the page and `starsched rollout status` show. How they are
+arrived at is `judge`'s.
 """
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.verdict import Verdict
+
+Outcome: TypeAlias = Literal["pass", "fail", "inconclusive"]
+
+
+class GateResult(msgspec.Struct, frozen=True):
+    """One gate.
+
+    Attributes:
+        name: As in the configuration (`maxMoved`), or `compared`, `decisions`, `duration`.
+        value: What was measured; None if nothing was.
+        bound: What is wanted.
+        verdict: What follows from it alone.
+        text: Measure, value and bound in words.
+    """
+
+    name: str
+    value: float | None
+    bound: float
+    verdict: Outcome
+    text: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A stage: *why* names the gates that decide it."""
+
+    outcome: Outcome
+    why: str
+    gates: tuple[GateResult, ...] = ()
+
 
 SHADOW: Final = "shadow"
 CANARY: Final = "canary"

@@ -6,7 +6,8 @@ import click
 import msgspec
 import yaml
 
-from engine.comparing.alike_pods import PolicySet
+from engine.comparing.counterexample import Counterexample
+from engine.comparing.population import PolicySet
 from engine.files.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
@@ -18,8 +19,7 @@ from engine.telemetry.logs import configure_logging
 from workbench.cli.file_notes import report_workload
 from workbench.cli.input_path import InputPath
 from workbench.cli.policy_option import known_profile, read_bundle
-from workbench.comparing.counterexample import Counterexample
-from workbench.comparing.equivalence import EQUIVALENT, Equivalence, compare
+from workbench.plan.equivalence import EQUIVALENT, Equivalence, compare
 from workbench.simulation.workload import Workload, read_workload
 
 SAME, OTHERWISE = 0, 1
@@ -129,13 +129,9 @@ def _print(found: Equivalence) -> None:
         if holds:
             terminal.echo(f"{one} implies {other}: everything that {one} rejects, {other} rejects")
     for kind, pods in found.differing.items():
-        terminal.echo(f"  {_words(kind)}: differs for {pods} pod(s)")
+        terminal.echo(f"  {kind}: differs for {pods} pod(s)")
     if found.counterexample is not None:
         click.echo(as_yaml(found.counterexample), nl=False)
-
-
-def _words(kind: str) -> str:
-    return kind.replace("_", " ")
 
 
 def as_yaml(example: Counterexample) -> str:
@@ -144,7 +140,7 @@ def as_yaml(example: Counterexample) -> str:
         (example.first, example.first_policy, example.first_source),
         (example.second, example.second_policy, example.second_source),
     ]
-    lines = [f"# counterexample ({_words(example.kind)}), made from pod {example.of}"]
+    lines = [f"# counterexample ({example.kind}), made from pod {example.of}"]
     for side, (text, policy, source) in zip(_SIDES, said, strict=True):
         by = f" [{policy}{', ' if source else ''}{source}]" if policy else ""
         lines += [f"# {line}" for line in f"{side} {text}{by}".splitlines()]

@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
-from engine.recording.decision_log import Damage, is_log, read_log
 from engine.surfaces.cli import terminal
 from engine.surfaces.cli.console import make_console
 from engine.surfaces.cli.input_error import input_errors
@@ -25,6 +24,7 @@ from workbench.cli.policy_option import known_profile, read_bundle
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
 from workbench.plan.plan import Comparison as PlacedComparison
 from workbench.replay.comparison import Comparison, compare_logs
+from workbench.replay.decision_log import Damage, is_log, read_log
 from workbench.simulation.workload import read_workload
 
 WITHIN, EXCEEDED = 0, 1

@@ -22,11 +22,11 @@ from engine.surfaces.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.surfaces.cli.terminal import wide_option
 from engine.surfaces.cli.working import working
 from engine.surfaces.live.answers import PodAnswer
-from engine.surfaces.live.on_a_copy import explain_on_a_copy
 from engine.telemetry.logs import configure_logging
 from workbench.cli.cluster_reading import INSTEAD_OF_A_CLUSTER, now_text, read_given
 from workbench.cli.dry_run import DryRun, api_errors
 from workbench.cli.explain_exit import exit_code
+from workbench.cli.explain_on_a_copy import explain_on_a_copy
 from workbench.cli.explain_text import print_answer
 from workbench.cli.fact_reading import FactsAt, read_facts
 from workbench.cli.file_notes import admission_note, report_missing, report_repeated

@@ -8,8 +8,8 @@ from engine.files.cluster_file import Cluster
 from engine.files.known_facts import unknown_sources
 from engine.lib.printable import printable
 from engine.policy.bundle import Bundle
-from engine.recording.decision_log import Damage
 from engine.surfaces.cli import terminal
+from workbench.replay.decision_log import Damage
 from workbench.simulation.workload import Workload
 
 _SHOWN: Final = 3

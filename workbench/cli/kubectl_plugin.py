@@ -16,13 +16,13 @@ import msgspec
 import yaml
 
 from engine.lib.printable import printable, printable_lines
-from engine.surfaces.cli.standard_output import GuardedGroup
 from engine.surfaces.live.answers import PodAnswer, PoliciesPage, QueuePage
 from workbench.cli.context_namespace import context_namespace
 from workbench.cli.explain_exit import exit_code
 from workbench.cli.explain_text import print_answer
 from workbench.cli.leader_access import answer_of, leader_options
 from workbench.cli.rollout_command import rollout_command
+from workbench.cli.standard_output import GuardedGroup
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -15,8 +15,8 @@ from click.exceptions import NoSuchCommand
 
 from engine.lib import garbage
 from engine.surfaces.cli.program import KUBE_SCHEDULER, version_option
-from engine.surfaces.cli.standard_output import GuardedGroup
-from engine.surfaces.cli.supervisor import INTERRUPTED, supervise
+from workbench.cli.standard_output import GuardedGroup
+from workbench.cli.supervisor import INTERRUPTED, supervise
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {

@@ -22,7 +22,6 @@ from engine.policy import current_hook
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_DATA_SUFFIXES, TEST_SUFFIX
-from engine.surfaces.cli import supervisor
 from engine.surfaces.cli.policy_paths import build, read_paths
 from engine.testing.fixtures import DirectoryFiles
 from engine.testing.runner import (
@@ -32,6 +31,7 @@ from engine.testing.runner import (
     PolicyTestRunner,
     discover,
 )
+from workbench.cli import supervisor
 from workbench.coverage.coverage import Coverage, FileCoverage, merged, with_libraries
 
 _WHOLE_PROFILE: Final = re.compile(r"\bprofile\s*=")

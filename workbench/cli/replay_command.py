@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from engine.policy.errors import PolicyErrors
-from engine.recording.decision_log import Damage, read_log
 from engine.recording.entries import Entry
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
 from engine.surfaces.cli.input_error import InputError, input_errors
@@ -20,6 +19,7 @@ from engine.surfaces.cli.terminal import is_wide, wide_option
 from workbench.cli.file_notes import report_damage
 from workbench.cli.policy_option import read_bundle
 from workbench.cli.table import grouped, pods_text, print_table, several, stem_of
+from workbench.replay.decision_log import Damage, read_log
 from workbench.replay.replay import Outcome, Replayer
 
 SAME, DIFFERENT = 0, 1

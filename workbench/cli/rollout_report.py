@@ -13,7 +13,6 @@ import msgspec
 from engine.files.policy_files import PolicyFiles
 from engine.lib.durations import go_duration
 from engine.policy.bundle import Bundle
-from engine.recording.decision_log import is_log
 from engine.surfaces.cli import terminal
 from engine.surfaces.cli.cluster_option import cluster_options
 from engine.surfaces.cli.durations import DURATION
@@ -30,6 +29,7 @@ from workbench.cli.leader_access import answer_of, leader_options
 from workbench.cli.policy_option import decidable, read_bundle
 from workbench.cli.rollout_text import print_rollout
 from workbench.replay.comparison import Comparison
+from workbench.replay.decision_log import is_log
 from workbench.simulation.workload import RecordedPart, read_last
 
 _WITHOUT: Final = "--policies A B says which texts are simulated without asking"

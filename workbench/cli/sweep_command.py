@@ -30,13 +30,13 @@ from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.output_file import naming, write_file
 from engine.surfaces.cli.policy_paths import is_among, read_config
 from engine.surfaces.cli.progress_bar import progress_bar
-from engine.surfaces.cli.supervised_worker import PolicyEndedError
-from engine.surfaces.cli.supervisor import INTERRUPTED
 from engine.surfaces.cli.terminal import wide_option
 from engine.telemetry.logs import configure_logging
 from workbench.cli.file_notes import report_workload
 from workbench.cli.input_path import kept_copy, workload_argument
 from workbench.cli.policy_option import known_profile, policy_options, read_bundle
+from workbench.cli.supervised_worker import PolicyEndedError
+from workbench.cli.supervisor import INTERRUPTED
 from workbench.cli.sweep_reports import (
     FormatError,
     bar_chart,

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.surfaces.cli.supervised_worker import PolicyEndedError, SupervisedWorker, serve
+from workbench.cli.supervised_worker import PolicyEndedError, SupervisedWorker, serve
 from workbench.simulation.sweep import Measured, Point, measure
 
 _STARTED = (sys.executable, "-c", "from workbench.cli.sweep_workers import main; main()")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from engine.comparing.alike_pods import AlikePods, PolicySet, classes_of
+from engine.comparing.population import AlikePods, PolicySet, classes_of
 from engine.comparing.rejectors import Rejector, accepts, rejectors
 from engine.core.caching.snapshot import Snapshot
 from engine.files.cluster_file import Cluster

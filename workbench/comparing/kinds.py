@@ -11,9 +11,9 @@ NEWLY_GATED, NEWLY_UNGATED = "newly_gated", "newly_ungated"
 NEWLY_GONE, NEWLY_EVICTED = "newly_gone", "newly_evicted"
 OTHER_ORDER, OTHER_REASON = "other_order", "other_reason"
 WITHOUT_PROFILE = "without_profile"
-OTHER_VERDICT, OTHER_GATE, OTHER_PERMIT = "other_verdict", "other_gate", "other_permit"
-OTHER_GROUP, OTHER_SCORES, OTHER_TIE = "other_group", "other_scores", "other_tie"
-OTHER_ANNOTATIONS = "other_annotations"
+OTHER_VERDICT, OTHER_GATE, OTHER_PERMIT = "verdict", "gate", "permit"
+OTHER_GROUP, OTHER_SCORES, OTHER_TIE = "group", "scores", "tie"
+OTHER_ANNOTATIONS = "annotations"
 
 #: Of what becomes of a pod: each kind with its words, the gravest first.
 OF_OUTCOMES: Final = {

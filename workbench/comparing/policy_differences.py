@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from engine.comparing.alike_pods import PolicySet
 from engine.comparing.difference import FAILED, OTHER_VICTIMS, Difference
+from engine.comparing.population import PolicySet
 from engine.comparing.rejectors import place_of_failure
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.status import Code, Status

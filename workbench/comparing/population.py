@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from engine.comparing.alike_pods import AlikePods, PolicySet, alike_of
+from engine.comparing.population import AlikePods, PolicySet, alike_of
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
 from engine.files.cluster_file import Cluster
@@ -57,7 +57,7 @@ def snapshots_of(
 def queue_classes_of(
     pods: Sequence[Pod], sets: Sequence[PolicySet], snapshots: Sequence[Snapshot]
 ) -> list[AlikePods]:
-    """As `alike_pods.classes_of`, of pods for which `queue_key` is given the same."""
+    """As `classes_of`, of pods for which `queue_key` is given the same."""
     found: dict[tuple[object, ...], list[Pod]] = {}
     pairs = [*zip(sets, snapshots, strict=True)]
     for pod in pods:

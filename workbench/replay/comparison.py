@@ -14,9 +14,9 @@ import numpy as np
 from engine.comparing.difference import MOVED, NEWLY_PENDING, Difference, kind_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.recording.decision_log import Line
 from engine.recording.entries import Entry
 from workbench.comparing.kinds import NEWLY_EVICTED, NEWLY_GONE, OTHER_REASON
+from workbench.replay.decision_log import Line
 from workbench.replay.replay import Replayer
 from workbench.simulation.simulation import Life, Simulation
 from workbench.simulation.simulation_report import Recorder, Report, report

@@ -47,7 +47,6 @@ from engine.policy.analysis import time_reads
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
-from engine.recording.decision_log import Line, LogError, making_sense, place_of
 from engine.recording.entries import (
     Entry,
     StateHash,
@@ -59,6 +58,7 @@ from engine.recording.entries import (
     verdict_text,
 )
 from engine.telemetry.metrics import Metrics
+from workbench.replay.decision_log import Line, LogError, making_sense, place_of
 
 #: The record of each kind of object that a log may hold, by plural resource name.
 RECORDS: Final[dict[str, Any]] = dict(OBJECT_KINDS.values())

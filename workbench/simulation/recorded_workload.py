@@ -21,7 +21,7 @@ from engine.files.cluster_file import Cluster
 from engine.files.known_facts import RECORDED
 from engine.files.world import OBJECT_KINDS
 from engine.io.facts.collection import FactsDocument
-from engine.recording.decision_log import Line, making_sense
+from workbench.replay.decision_log import Line, making_sense
 
 _KIND_OF: Final = {plural: kind for kind, (plural, _) in OBJECT_KINDS.items()}
 

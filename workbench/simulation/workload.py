@@ -29,8 +29,8 @@ from engine.files.text_places import FileError, TextError, decoded
 from engine.files.world import Manifest, ManifestError, node_of, pod_of
 from engine.lib.json_keys import repeated_key
 from engine.policy.documents import did_you_mean
-from engine.recording.decision_log import Damage, LogError, is_log, read_log
 from workbench.comparing.population import Population
+from workbench.replay.decision_log import Damage, LogError, is_log, read_log
 from workbench.simulation.recorded_workload import RecordedWorkload, recorded_workload
 
 GPU_PREFIX: Final = "alibabacloud.com/gpu-"

@@ -103,7 +103,7 @@ class Backoff:
         return (retry_after or 0.0) + wait * (1.0 + _JITTER * self._random.random())
 
 
-def yes() -> bool:
+def always_allowed() -> bool:
     """The default of `may_act`: no other replica can lead."""
     return True
 
@@ -128,7 +128,7 @@ class Binder:
         metrics: Metrics,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
-        may_act: Callable[[], bool] = yes,
+        may_act: Callable[[], bool] = always_allowed,
     ) -> None:
         self._client = client
         self._clock = clock

@@ -26,7 +26,7 @@ from engine.core.model.devices import (
 )
 from engine.core.model.pod import Pod
 from engine.core.scheduling.placement import PreBindError
-from engine.io.binding.binder import Backoff, until_answered, yes
+from engine.io.binding.binder import Backoff, always_allowed, until_answered
 from engine.io.binding.event_recorder import EventRecorder, pod_reference
 from engine.io.binding.waiting import waiting_for_others, why_in_vain
 from engine.io.kube.client import MERGE_PATCH, ApiClient
@@ -76,7 +76,7 @@ class DeviceClaimWriter:
         clock: Clock,
         metrics: Metrics,
         recorder: EventRecorder | None = None,
-        may_act: Callable[[], bool] = yes,
+        may_act: Callable[[], bool] = always_allowed,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -128,7 +128,7 @@ class DeviceClaimWriter:
         pod: Pod,
         claim: ResourceClaim,
         allocation: AllocationResult | None,
-        is_held: Callable[[], bool] = yes,
+        is_held: Callable[[], bool] = always_allowed,
     ) -> ResourceClaim:
         """Let *pod* use *claim*, and give the claim *allocation* if it has none.
 

@@ -15,7 +15,7 @@ import structlog
 from engine.core.kernel.events import Event, PreemptionEnd, PreemptionEnded
 from engine.core.kernel.instructions import Evict
 from engine.core.model.pod import Pod
-from engine.io.binding.binder import yes
+from engine.io.binding.binder import always_allowed
 from engine.io.binding.event_recorder import EventRecorder
 from engine.io.binding.eviction import Cause, Evicted, Evictor, Sleep, may_pass
 from engine.io.binding.pod_status import PodStatusUpdater
@@ -78,7 +78,7 @@ class Preemptor:
         is_wanted: Callable[[str], bool],
         is_going: Callable[[str], bool],
         send_back: Callable[[str], bool] = _no,
-        may_act: Callable[[], bool] = yes,
+        may_act: Callable[[], bool] = always_allowed,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
         parallelism: int = PARALLELISM,

@@ -16,12 +16,10 @@ from engine.core.kernel.instructions import ReportDecision
 from engine.core.model.pod import Pod
 from engine.core.scheduling.decision import Decision
 from engine.policy.errors import PolicyErrors
-from engine.rollout.shadow.job import Attempt, Job
-from engine.rollout.shadow.outcomes import Outcome, rule_of
-from engine.rollout.shadow.refusals import refusal_of
+from engine.rollout.shadow.outcomes import Outcome, refusal_of, rule_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import Tally, class_of
-from engine.rollout.shadow.worker import GiveWay
+from engine.rollout.shadow.worker import Attempt, Job, Yield
 
 log = structlog.get_logger(component="shadow")
 
@@ -71,13 +69,13 @@ class Comparer:
         self._errors = 0
         self._classes: set[str] = set()
 
-    def work(self, job: Job, give_way: GiveWay) -> float:
+    def work(self, job: Job, yield_cpu: Yield) -> float:
         """Do *job*; the seconds that it took. Never raises."""
         worked, waited = self._clocks.worked(), self._waited
         try:
             if self._made_base is None:
                 self._made_base = self._make_base()
-            self._candidate.give_way = self._base.give_way = give_way
+            self._candidate.yield_cpu = self._base.yield_cpu = yield_cpu
             for changes in job.changes:
                 job.mirror.apply(changes)
             if job.attempt is not None:

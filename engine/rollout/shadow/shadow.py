@@ -27,11 +27,10 @@ from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.mirror import Changes, Mirror
 from engine.rollout.shadow.comparer import DRIFTED, ERROR, Comparer
-from engine.rollout.shadow.job import Attempt, Job
-from engine.rollout.shadow.refusals import asked_hooks
+from engine.rollout.shadow.outcomes import asked_hooks
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import Tally
-from engine.rollout.shadow.worker import MOST_JOBS, MakeWorker, ThreadWorker, Worker
+from engine.rollout.shadow.worker import MOST_JOBS, Attempt, Job, MakeWorker, ThreadWorker, Worker
 from engine.rollout.trial import LoadedRevision, MakeEvaluator
 
 log = structlog.get_logger(component="shadow")

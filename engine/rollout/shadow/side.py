@@ -17,8 +17,8 @@ from engine.core.scheduling.decision import Decision
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, PolicyFailure, Verdict
-from engine.rollout.late_sandbox import LateSandbox
-from engine.rollout.shadow.worker import GiveWay
+from engine.rollout.lazy_sandbox import LazySandbox
+from engine.rollout.shadow.worker import Yield
 from engine.rollout.trial import MakeEvaluator
 
 
@@ -40,11 +40,11 @@ def _go_on() -> None:
 class _Waits:
     """Asks *sandbox*, and sums up for how many seconds its thread `waited` for answers."""
 
-    def __init__(self, sandbox: LateSandbox, clocks: Clocks) -> None:
+    def __init__(self, sandbox: LazySandbox, clocks: Clocks) -> None:
         self._sandbox = sandbox
         self._clocks = clocks
         self.waited = 0.0
-        self.give_way: GiveWay = _go_on
+        self.yield_cpu: Yield = _go_on
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
@@ -52,7 +52,7 @@ class _Waits:
         passed, worked = clocks.passed(), clocks.worked()
         answers = evaluator.evaluate(calls)
         self.waited += max(0.0, clocks.passed() - passed - (clocks.worked() - worked))
-        self.give_way()
+        self.yield_cpu()
         return answers
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Side:
         clocks: Measure.
 
     Attributes:
-        give_way: Called before each decision, and where it was waited for the sandbox anyway.
+        yield_cpu: Called before each decision, and where it was waited for the sandbox anyway.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Side:
         clocks: Clocks = CLOCKS,
     ) -> None:
         self.bundle = bundle
-        self.give_way: GiveWay = _go_on
+        self.yield_cpu: Yield = _go_on
         self._clocks = clocks
-        self._sandbox = LateSandbox(functools.partial(make, bundle))
+        self._sandbox = LazySandbox(functools.partial(make, bundle))
         self._waits = _Waits(self._sandbox, clocks)
         self.scheduler = Scheduler(bundle, self._waits, has_extenders=False)
         self.scheduler.keeps_choices = True
@@ -108,8 +108,8 @@ class Side:
 
         Where a limit was hit it is made once more: that can be the crowded machine's fault.
         """
-        self._waits.give_way = self.give_way
-        self.give_way()
+        self._waits.yield_cpu = self.yield_cpu
+        self.yield_cpu()
         worked, waited = self._clocks.worked(), self._waits.waited
         decision = self._decide(pod, snapshot, nominator, is_member)
         if any(failure.is_transient for failure in (*decision.failures, *decision.ignored)):

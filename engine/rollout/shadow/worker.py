@@ -1,18 +1,60 @@
 """The thread of a shadow: one job after the other, with a rest after each.
 
-Owns the thread, its share of a core, and when it may have that: while no pod waits to be decided,
-as the thread that decides would have to take turns with it. Nobody waits for it: what it has no
-room for is left out.
+Owns the thread, what is handed to it, its share of a core, and when it may have that: while no pod
+waits to be decided, as the thread that decides would have to take turns with it. Nothing waits for
+it: what it has no room for is left out.
 """
 
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
+from engine.core.kernel.instructions import ReportDecision
+from engine.core.model.pod import Pod
+from engine.core.model.pod_group import DisruptionUnit, PodGroupState
 from engine.lib.clock import Clock, SystemClock
-from engine.rollout.shadow.job import Job
+from engine.rollout.mirror import Changes, Mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How an attempt at a group ended.
+
+    Attributes:
+        needed: So many of the pods that were decided had to get a node.
+        is_whole: They did.
+    """
+
+    needed: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Decisions that are made again.
+
+    Attributes:
+        mirror: Shows the snapshot that they were made on, once `changes` are applied.
+        changes: In order.
+        made: The decisions; several are of one group, each made after the pod before was placed.
+            Without any, only the changes are applied.
+        attempt: Of the group; None: it is one pod alone.
+        units: Groups that are evicted as a whole, if the decision looked for victims.
+        groups: By the pod's uid, where its groups stood, by their name.
+        pending: All pods without a node, if the candidate may group pods in another way.
+    """
+
+    mirror: Mirror
+    changes: tuple[Changes, ...]
+    made: tuple[ReportDecision, ...]
+    attempt: Attempt | None
+    units: tuple[DisruptionUnit, ...]
+    groups: Mapping[str, Mapping[str, PodGroupState]]
+    pending: Sequence[Pod] = ()
+
 
 #: Jobs that are under way or wait for their turn.
 MOST_JOBS: Final = 64
@@ -22,9 +64,9 @@ PATIENCE_SECONDS: Final = 0.5
 #: Seconds of work that may be done without a rest.
 SAVED_SECONDS: Final = 0.25
 
-GiveWay = Callable[[], None]
+Yield = Callable[[], None]
 """Called where a job can stand still: returns when no pod is decided, or after some time."""
-Work = Callable[[Job, GiveWay], float]
+Work = Callable[[Job, Yield], float]
 """Does a job; the seconds that it took."""
 
 
@@ -61,7 +103,7 @@ MakeWorker = Callable[[Work, Callable[[], None], float], Worker]
 """(work, at_end, cores): a worker that takes so many cores' time at most."""
 
 
-class Share:
+class CpuBudget:
     """Says how long to rest, so that no more than *cores* of a core are taken from *now* on.
 
     Time in which there was nothing to do is saved up, for `SAVED_SECONDS` of work at most: the
@@ -102,7 +144,7 @@ class ThreadWorker:
         self._patience = patience
         self._work = work
         self._at_end = at_end
-        self._share = Share(cores, self._clock.monotonic())
+        self._share = CpuBudget(cores, self._clock.monotonic())
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._is_busy = False
         self._is_paused = False
@@ -149,20 +191,20 @@ class ThreadWorker:
             while (job := self._jobs.get()) is not None and not self._ended.is_set():
                 self._is_busy = True
                 self._patient_until = self._clock.monotonic() + self._patience
-                self._give_way()
+                self._stand_still()
                 if self._ended.is_set():
                     break
-                worked = self._work(job, self._give_way)
+                worked = self._work(job, self._stand_still)
                 self._ended.wait(self._share.rest_after(worked, self._clock.monotonic()))
                 self._is_busy = False
         finally:
             self._at_end()
-            # What is worked for refers to `_give_way`: a cycle around two schedulers, where full
+            # What is worked for refers to `_stand_still`: a cycle around two schedulers, where full
             # collections are rare. Jobs that are left refer to a cluster.
             del self._work, self._at_end
             self._jobs = queue.SimpleQueue()
 
-    def _give_way(self) -> None:
+    def _stand_still(self) -> None:
         """Return when the pause has ended, or when this job has waited long enough."""
         if not self._is_paused:
             return

@@ -26,7 +26,7 @@ from engine.lib.saved_state import SavedStates, WhenUnread
 from engine.policy.analysis import time_reads
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.last_resort import WAIT, LastResort, WhenNone
-from engine.rollout.rollout import Rollout
+from engine.rollout.rollout import Inputs, Rollout, Saving, Surroundings
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.surfaces.extender_server.policy_extender import PolicyExtender
@@ -152,16 +152,16 @@ class ExtenderApp:
         self._extender: PolicyExtender | None = None
         self.saved = SavedStates(self._clock, self.settings.when_unread)
         self.rollout = Rollout(
-            source=source,
-            store=store if store is not None else NoStore(),
-            stages=stages,
-            world=self.world,
-            on_switch=self._switch,
-            write_event=self._write_event,
-            metrics=self.metrics,
-            clock=self._clock,
-            last_resort=LastResort(is_fixed=True, when_none=self.settings.when_no_policies),
-            states=self.saved,
+            Inputs(
+                source,
+                store if store is not None else NoStore(),
+                last_resort=LastResort(is_fixed=True, when_none=self.settings.when_no_policies),
+            ),
+            stages,
+            self.world,
+            self._switch,
+            Surroundings(self._write_event, self.metrics, self._clock),
+            saving=Saving(self.saved),
         )
         show_saved_states(self.metrics, self.saved, lambda: self.rollout.origin)
         # 5. The server.

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.explaining.remedies import Remedy
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.verdict import Verdict as StageVerdict
+from engine.rollout.status import Verdict as StageVerdict
 
 Outcome = Literal["placed", "unschedulable", "gated", "waiting", "failed", "bound"]
 """`placed`: it has a node, or would get one now; `bound`: the API server reports it on a node;

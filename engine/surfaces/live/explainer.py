@@ -25,7 +25,7 @@ from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.lib.clock import Clock
-from engine.rollout.late_sandbox import LateSandbox
+from engine.rollout.lazy_sandbox import LazySandbox
 from engine.rollout.mirror import Changes, Mirror
 from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.surfaces.live.answers import PodAnswer
@@ -55,7 +55,7 @@ class _Session:
     """What explains under one revision."""
 
     loaded: LoadedRevision
-    evaluator: LateSandbox
+    evaluator: LazySandbox
     scheduler: Scheduler
     rules: Rules
     mirror: Mirror
@@ -165,7 +165,7 @@ class Explainer:
         if session is not None and session.loaded is loaded:
             return session
         self._close()
-        evaluator = LateSandbox(functools.partial(self._stages.make_evaluator, loaded.bundle))
+        evaluator = LazySandbox(functools.partial(self._stages.make_evaluator, loaded.bundle))
         # Up to the end nothing decides: what is known of the nodes is of one moment.
         scheduler = Scheduler(loaded.bundle, evaluator, has_extenders=False)
         instances = range(len(loaded.bundle.program.instances))

@@ -291,7 +291,7 @@ class LiveAnswers:
             control.current,
             config_map=control.name,
             source=rollout.source_name,
-            is_stopped=rollout.offers.is_stopped,
+            is_stopped=rollout.inbox.is_stopped,
             revision=self.revision,
             leader=self._leader(),
             now=self._clock.now(),

@@ -9,7 +9,7 @@ from typing import Final
 
 from engine.comparing.difference import KINDS, Difference
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.verdict import GateResult
+from engine.rollout.status import GateResult
 from engine.surfaces.live.answers import RolloutPage
 from engine.surfaces.live.rollout_page import stage_text
 from engine.surfaces.page.words import word

@@ -9,8 +9,7 @@ import pytest
 from devkit.faults.disk import Disk, HostLogWriter
 from devkit.faults.hosts import Host, Simulator
 from devkit.faults.network import Network
-from engine.recording.decision_log import log_files
-from engine.recording.log_writer import RETRY_SECONDS, Checkpoint
+from engine.recording.log_writer import RETRY_SECONDS, Checkpoint, log_files
 from engine.rollout.last_good import DirectoryStore, LastGood, StoreError
 
 STATE = Path("/state")

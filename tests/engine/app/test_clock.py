@@ -9,13 +9,13 @@ from pathlib import Path
 from devkit.cluster import DevCluster
 from engine.io.informers import OTHER_OBJECTS
 from engine.policy.bundle import build_bundle
-from engine.recording.decision_log import read_log
 from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from tests.builders import node_manifest, pod_manifest
 from tests.engine.app.harness import condition, edit, namespace, node_of, scheduler
 from tests.engine.io.facts.test_clock import SetClock
 from tests.waiting import eventually
+from workbench.replay.decision_log import read_log
 from workbench.replay.replay import Outcome, Replayer
 
 PAGE = Path(__file__).parents[3] / "docs" / "hooks" / "pre_enqueue.md"

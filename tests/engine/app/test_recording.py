@@ -28,8 +28,7 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.policy.bundle import build_bundle
-from engine.recording.decision_log import log_files, read_log
-from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter
+from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter, log_files
 from engine.recording.recorder import Recorder
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import ControlPlane
@@ -38,6 +37,7 @@ from tests.engine.app.harness import metric
 from tests.live import LiveCluster, node, pod
 from tests.waiting import eventually, wait_until
 from workbench.cli.main import main
+from workbench.replay.decision_log import read_log
 from workbench.replay.replay import RECORDS, Outcome, Replayer
 
 SLOW = pytest.mark.slow("starts the real control plane")

@@ -244,7 +244,7 @@ async def test_a_bad_edit_changes_nothing_and_says_why(
         if len(bad["mine.star"]) < 1 << 20:
             edit(cluster, bad)
         else:  # the API server would not take it
-            app.policies.rollout.offers.add(offer_of(bad))
+            app.policies.rollout.inbox.add(offer_of(bad))
         await eventually(lambda: app.policies.rollout.describe()["last_rejected"], seconds=40)
         rejected = app.policies.rollout.describe()["last_rejected"]
         assert rejected["stage"] == stage, rejected

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.rollout import canary_counts
-from engine.rollout.canary_counts import ArmCounter
+from engine.rollout import arms
+from engine.rollout.arms import ArmCounter
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 
 
@@ -44,7 +44,7 @@ def test_what_is_kept_from_being_decided_is_an_attempt() -> None:
 
 
 def test_owners_are_told_apart_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canary_counts, "MOST_OWNERS", 2)
+    monkeypatch.setattr(arms, "MOST_OWNERS", 2)
     counter = ArmCounter()
     for owner in "abcd":
         counter.decided(owner, 0.0, failed=False, victims=0)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from engine.rollout.chance import Times, chance_of_excess, standard_errors
+from engine.rollout.readings import Times, chance_of_excess, standard_errors
 
 
 def exactly(count: int, total: int, bound: Fraction) -> Fraction:

@@ -13,7 +13,7 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.leader_election import LeaseSettings
 from engine.rollout.control import ConfigMapControl, Control, Mode, NoControl, read_control
-from engine.rollout.offers import Offers
+from engine.rollout.inbox import CandidateInbox
 from engine.rollout.sources import STOP_ANNOTATION, BuiltinSource, ConfigMapSource, Offer
 from tests.engine.app.harness import events, scheduler
 from tests.waiting import eventually, no_time
@@ -170,7 +170,7 @@ async def test_policies_that_come_from_no_config_map_have_the_default() -> None:
 async def test_the_annotation_is_a_switch_and_no_edit(
     cluster: DevCluster, client: ApiClient
 ) -> None:
-    offers = Offers(ConfigMapSource(client, "starsched", "policies"), no_time)
+    offers = CandidateInbox(ConfigMapSource(client, "starsched", "policies"), no_time)
     cluster.create(manifest("policies", {"a.star": "1"}))
 
     def write(data: dict[str, str], *stop: str) -> None:
@@ -200,7 +200,7 @@ async def test_the_annotation_is_a_switch_and_no_edit(
 
 
 def test_an_edit_that_was_not_taken_is_not_lost_when_the_switch_is_set() -> None:
-    offers = Offers(BuiltinSource(), no_time)
+    offers = CandidateInbox(BuiltinSource(), no_time)
     offers.add(Offer({"a": "1"}))
     offers.add(Offer({"a": "1"}, is_stopped=True))
     taken = offers.take()

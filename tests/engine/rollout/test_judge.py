@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING
 from engine.policy.rollout_config import CanaryStep, Gates, ShadowStage
-from engine.rollout.canary_counts import ArmCounter
+from engine.rollout.arms import ArmCounter
 from engine.rollout.judge import (
     CANARY_GATES,
     LOSS_GATES,
@@ -23,7 +23,7 @@ from engine.rollout.judge import (
 )
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.readings import Progress, SomeClass
-from engine.rollout.verdict import GateResult, Verdict
+from engine.rollout.status import GateResult, Verdict
 
 STAGE = ShadowStage(timedelta(seconds=60), compared=500)
 STEP = CanaryStep(0.05, timedelta(seconds=60), decisions=50)

@@ -11,7 +11,7 @@ from engine.core.model.pod import Pod
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
-from engine.rollout.decision_counts import DecisionCounts, FailingPods
+from engine.rollout.revisions import DecisionCounts, FailingPods
 from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected
 from tests.builders import make_node, make_pod
 

@@ -13,11 +13,11 @@ from engine.lib.clock import SystemClock
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from engine.rollout.last_good import Stores
-from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
 from engine.rollout.trial import CandidateStages
 from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
+from tests.engine.rollout.making import rollout_of
 from tests.engine.rollout.test_staging import ABOUT
 from tests.engine.rollout.test_staging import bench as staged_bench
 from tests.engine.rollout.test_staging import files as staged_files
@@ -51,7 +51,7 @@ class Bench:
         self.store = Kept()
         self.reported: list[str] = []
         self.metrics = Metrics(CollectorRegistry())
-        self.rollout = Rollout(
+        self.rollout = rollout_of(
             source=self.source,
             store=Stores(self.store, *more),
             stages=CandidateStages(

@@ -157,7 +157,7 @@ async def test_a_store_that_hangs_does_not_keep_a_new_leader_from_deciding(what:
     A read keeps it, unless the operator wants to go on without.
     """
     states = SavedStates(SystemClock(), START, patience=0.1, sleep=no_time)
-    async with bench(GOOD, is_active=False, states=states, save_timeout=0.1) as b:
+    async with bench(GOOD, is_active=False, states=states, timeout=0.1) as b:
         b.store.hangs_in = what
         await asyncio.wait_for(b.rollout.lead(), 5)
         assert b.is_in_force(GOOD)()

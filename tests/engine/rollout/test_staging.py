@@ -17,10 +17,10 @@ from engine.rollout import trial
 from engine.rollout.control import Control, NoControl
 from engine.rollout.last_good import LastGood
 from engine.rollout.measures import FIT_NOWHERE, ArmMeasures, Loss, Losses, ShadowMeasures
-from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
 from engine.rollout.trial import CandidateStages, LoadedRevision, MakeEvaluator
 from engine.telemetry.metrics import Metrics
+from tests.engine.rollout.making import rollout_of
 from tests.engine.rollout.test_taking_over import Kept, Source, World, revision_of
 from tests.waiting import eventually, no_time
 
@@ -163,7 +163,7 @@ class Bench:
         self.kinds: list[str] = []
         self.jump = 0.0
         self.registry = CollectorRegistry()
-        self.rollout = Rollout(
+        self.rollout = rollout_of(
             source=self.source,
             store=self.store,
             stages=self.trials,
@@ -356,7 +356,8 @@ def taking_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return LOST
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.rollout.rollout.count_losses", count_losses)
+        for user in ("rollout", "preparing"):
+            patch.setattr(f"engine.rollout.{user}.count_losses", count_losses)
         yield
 
 

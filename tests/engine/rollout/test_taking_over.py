@@ -25,6 +25,7 @@ from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import Offer, OnOffer
 from engine.rollout.trial import CandidateStages, MakeEvaluator
 from engine.telemetry.metrics import Metrics
+from tests.engine.rollout.making import rollout_of
 from tests.waiting import eventually, no_time
 
 BROKEN = {"p.star": "def filter(pod, node:\n"}
@@ -152,7 +153,7 @@ def make_rollout(
     make_evaluator: MakeEvaluator = lambda bundle: InProcessEvaluator(bundle.program),
     **waits: Any,
 ) -> Rollout:
-    return Rollout(
+    return rollout_of(
         source=source,
         store=store,
         stages=CandidateStages(

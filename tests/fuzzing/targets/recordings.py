@@ -5,10 +5,10 @@ from typing import Final
 
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Program
-from engine.recording.decision_log import Damage, LogError, is_log, read_log
 from tests.fuzzing.targets.policies import metrics
 from tests.fuzzing.targets.scratch import file_of
 from workbench.replay import replay
+from workbench.replay.decision_log import Damage, LogError, is_log, read_log
 from workbench.replay.replay import Replayer
 
 #: Loaded policies, by their texts: to load them takes longer than to read a log.

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from engine.surfaces.cli.standard_output import INTERNAL_ERROR, GuardedGroup
 from tests.engine.lib.hostile import HOSTILE, HOSTILE_NAME, raw_in, starlark, without_colours
 from tests.scripts import sources
 from workbench.cli.kubectl_plugin import _Dumper
 from workbench.cli.main import COMMANDS, main
+from workbench.cli.standard_output import INTERNAL_ERROR, GuardedGroup
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _BAD: Final = f"{HOSTILE_NAME}.star"

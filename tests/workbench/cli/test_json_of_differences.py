@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
-from engine.surfaces.cli.standard_output import INTERNAL_ERROR
 from tests.scripts import sources
 from workbench.cli.main import main
+from workbench.cli.standard_output import INTERNAL_ERROR
 
 PROFILE: Final = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -14,10 +14,11 @@ from engine.core.model.fact import Fact, NodeFacts
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.lib.clock import VirtualClock
-from engine.recording.decision_log import Damage, log_files, read_log
+from engine.recording.log_writer import log_files
 from tests.recorded import RecordedKernel
 from tests.workbench.cli.test_diff_command import node, pod, policies
 from workbench.cli.main import main
+from workbench.replay.decision_log import Damage, read_log
 from workbench.replay.replay import Outcome, Replayer
 from workbench.simulation.workload import Workload, WorkloadError, read_last, read_workload
 

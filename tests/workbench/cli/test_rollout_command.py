@@ -181,7 +181,7 @@ async def test_the_kill_switch_is_not_undone_by_resuming(bench: Bench) -> None:
     assert found is not None
     metadata = {**found["metadata"], "annotations": {"starsched.dev/rollout": "stop"}}
     bench.cluster.update("configmaps", {**found, "metadata": metadata})
-    await eventually(lambda: bench.app.policies.rollout.offers.is_stopped)
+    await eventually(lambda: bench.app.policies.rollout.inbox.is_stopped)
     assert (
         "kubectl -n starsched annotate configmap policies starsched.dev/rollout-"
         in await bench.says("resume")

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow("runs commands")
 # In a process of its own: a test's may have threads, and is not to be forked.
 _PROGRAM = """
 import os, signal
-from engine.surfaces.cli.supervised_worker import PolicyEndedError, SupervisedWorker
+from workbench.cli.supervised_worker import PolicyEndedError, SupervisedWorker
 from engine.policy import current_hook
 
 asked = []

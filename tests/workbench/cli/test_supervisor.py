@@ -45,7 +45,7 @@ profiles:
 """
 # Tests have no time.
 _PROGRAM = """
-from engine.surfaces.cli import supervisor
+from workbench.cli import supervisor
 from workbench.cli import policy_test_session
 {} = {}
 from workbench.cli.main import main

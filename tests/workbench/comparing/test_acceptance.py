@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.comparing.alike_pods import PolicySet
+from engine.comparing.population import PolicySet
 from engine.policy.bundle import build_bundle
-from tests.workbench.comparing.test_equivalence import WITHOUT_QUEUE, Plain, node, pod, workload
+from tests.workbench.plan.test_equivalence import WITHOUT_QUEUE, Plain, node, pod, workload
 from workbench.comparing.acceptance import RejectedPods, rejected_pods
 
 NODES = [node("n1"), node("n2", "8", disk="ssd")]

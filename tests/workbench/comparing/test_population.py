@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.comparing.alike_pods import PolicySet, classes_of
+from engine.comparing.population import PolicySet, classes_of
 from engine.policy.bundle import build_bundle
-from tests.workbench.comparing.test_equivalence import (
+from tests.workbench.plan.test_equivalence import (
     CONFIG,
     WITHOUT_QUEUE,
     Plain,

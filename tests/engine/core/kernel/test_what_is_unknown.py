@@ -11,7 +11,6 @@ from engine.core.kernel.instructions import ReportFailure, ReportGate
 from engine.core.model.objects import PodDisruptionBudget, from_plain
 from engine.core.model.pod_group import POD_GROUPS
 from engine.lib.clock import VirtualClock
-from engine.recording.decision_log import read_log
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.small_world import World
 from tests.engine.core.kernel.test_group_attempts import (
@@ -25,6 +24,7 @@ from tests.engine.core.kernel.test_group_attempts import (
     told,
 )
 from tests.recorded import RecordedKernel
+from workbench.replay.decision_log import read_log
 from workbench.replay.replay import Replayer
 
 BUDGETS = "poddisruptionbudgets"

@@ -14,15 +14,15 @@ from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator, PolicyFailure
 from engine.rollout.mirror import Mirror
-from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
 from engine.rollout.shadow.worker import (
     MOST_JOBS,
     SAVED_SECONDS,
-    GiveWay,
-    Share,
+    CpuBudget,
+    Job,
     ThreadWorker,
     Work,
+    Yield,
 )
 from tests.builders import make_node, make_pod
 from tests.engine.rollout.shadow.test_shadow import FILES, SAME, with_text
@@ -75,7 +75,7 @@ def test_a_thread_that_is_paused_begins_once_it_may_go_on() -> None:
     happened: list[str] = []
     is_done = threading.Event()
 
-    def work(job: Job, give_way: GiveWay) -> float:
+    def work(job: Job, yield_to_decisions: Yield) -> float:
         happened.append("worked")
         is_done.set()
         return 0.0
@@ -95,10 +95,10 @@ def test_a_job_stands_still_while_a_pod_is_decided() -> None:
     happened: list[str] = []
     has_begun, is_done = threading.Event(), threading.Event()
 
-    def work(job: Job, give_way: GiveWay) -> float:
+    def work(job: Job, yield_to_decisions: Yield) -> float:
         worker.pause()
         has_begun.set()
-        give_way()
+        yield_to_decisions()
         happened.append("worked")
         is_done.set()
         return 0.0
@@ -201,7 +201,7 @@ def test_a_thread_ends_with_its_shadow_and_closes_what_it_started() -> None:
 
 
 def test_over_a_while_a_thread_takes_its_share_of_a_core() -> None:
-    share, now, worked = Share(0.05, 0.0), 0.0, 0.0
+    share, now, worked = CpuBudget(0.05, 0.0), 0.0, 0.0
     while now < 100.0:
         worked += 0.01
         now += 0.01
@@ -210,7 +210,7 @@ def test_over_a_while_a_thread_takes_its_share_of_a_core() -> None:
 
 
 def test_after_a_pause_a_thread_need_not_rest_at_once() -> None:
-    share = Share(0.05, 0.0)
+    share = CpuBudget(0.05, 0.0)
     assert share.rest_after(SAVED_SECONDS / 2, 0.0) == 0.0
     assert share.rest_after(SAVED_SECONDS, 0.0) == pytest.approx(SAVED_SECONDS / 2 / 0.05)
     assert share.rest_after(SAVED_SECONDS, 1_000.0) == 0.0

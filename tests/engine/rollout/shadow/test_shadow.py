@@ -12,7 +12,7 @@ from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.rollout_config import Gates, ShadowStage
 from engine.rollout.judge import judge_shadow
 from engine.rollout.shadow.shadow import Shadow
-from engine.rollout.verdict import Verdict
+from engine.rollout.status import Verdict
 from tests.builders import make_node, make_pod
 from tests.engine.rollout.shadow.watched import WatchedWorld, in_process
 from tests.profiles import only

@@ -11,9 +11,8 @@ from engine.core.scheduling.extenders import Question
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
-from engine.rollout.shadow.job import Job
 from engine.rollout.shadow.shadow import Shadow
-from engine.rollout.shadow.worker import MakeWorker, Work
+from engine.rollout.shadow.worker import Job, MakeWorker, Work
 from engine.rollout.trial import LoadedRevision
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.small_world import World, member

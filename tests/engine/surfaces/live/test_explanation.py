@@ -21,9 +21,9 @@ from engine.files.world import World
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.live.answers import PodAnswer
-from engine.surfaces.live.on_a_copy import explain_on_a_copy
 from engine.surfaces.live.rules import Rules
 from tests.profiles import default_bundle, default_evaluator
+from workbench.cli.explain_on_a_copy import explain_on_a_copy
 
 POLICY = '''"""Keeps pods off nodes of the wrong colour."""
 

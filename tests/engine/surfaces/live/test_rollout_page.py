@@ -9,8 +9,7 @@ from engine.comparing.difference import Difference
 from engine.policy.errors import Problem
 from engine.rollout.control import Control
 from engine.rollout.measures import ShadowMeasures
-from engine.rollout.status import RolloutStatus, StageStatus
-from engine.rollout.verdict import Verdict
+from engine.rollout.status import RolloutStatus, StageStatus, Verdict
 from engine.surfaces.live.answers import Leader, RolloutPage
 from engine.surfaces.live.rollout_page import namespaces_of, rollout_page
 

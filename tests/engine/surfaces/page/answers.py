@@ -5,8 +5,8 @@ from typing import Any, Final
 from engine.comparing.difference import Difference
 from engine.explaining.remedies import Remedy
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
-from engine.rollout.verdict import GateResult
-from engine.rollout.verdict import Verdict as StageVerdict
+from engine.rollout.status import GateResult
+from engine.rollout.status import Verdict as StageVerdict
 from engine.surfaces.live.activity import ActivityPage, ActivitySample
 from engine.surfaces.live.answers import (
     Candidate,

@@ -12,8 +12,8 @@ from playwright.async_api import Browser, Page, expect
 
 from engine.comparing.difference import Difference
 from engine.rollout.measures import ShadowMeasures
-from engine.rollout.verdict import GateResult
-from engine.rollout.verdict import Verdict as StageVerdict
+from engine.rollout.status import GateResult
+from engine.rollout.status import Verdict as StageVerdict
 from engine.surfaces.live.answers import (
     ClassOnNode,
     Command,

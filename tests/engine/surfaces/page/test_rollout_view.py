@@ -4,7 +4,7 @@ import pytest
 
 from engine.comparing.difference import Difference
 from engine.rollout.measures import ShadowMeasures
-from engine.rollout.verdict import GateResult
+from engine.rollout.status import GateResult
 from engine.surfaces.live.answers import RolloutPage
 from engine.surfaces.page.rendering import render_content
 from engine.surfaces.page.rollout_view import denominators, example_view, reached, rollout_view

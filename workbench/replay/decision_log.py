@@ -1,12 +1,12 @@
 """Reads a decision log.
 
-Owns the names and order of its files and lines. Writing them is `recording.log_writer`'s, the
-format of entries `recording.entries`', and applying them to a cache `recording.replay`'s.
+Owns the order of its lines, and what is said of one that is damaged. Writing them, and the names of
+its files, are `engine.recording.log_writer`'s, the
+format of entries `engine.recording.entries`', and applying them to a cache `replay`'s.
 """
 
 import contextlib
 import gzip
-import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,10 +18,7 @@ import msgspec
 from engine.files.text_places import FileError
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.open_files import allow_open_files
-
-#: The version of the log format.
-FORMAT: Final = 1
-_NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
+from engine.recording.log_writer import FORMAT, log_files, number_of
 
 NO_TEXT = msgspec.Raw(b"null")
 # Stands for a line that is cut off.
@@ -86,18 +83,6 @@ class Damage:
 
     cuts: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-
-
-def number_of(file: Path) -> int | None:
-    """The number of a log's file; None for any other file."""
-    found = _NAME.fullmatch(file.name)
-    return int(found[1]) if found else None
-
-
-def log_files(directory: Path) -> list[Path]:
-    """The files of the log in *directory*, oldest first."""
-    found = [(n, path) for path in directory.iterdir() if (n := number_of(path)) is not None]
-    return [path for _, path in sorted(found)]
 
 
 class _Head(msgspec.Struct, rename={"event": "e"}):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.comparing.alike_pods import PolicySet
+from engine.comparing.population import PolicySet
 from engine.files.cluster_file import Cluster
 from engine.policy.bundle import build_bundle
-from workbench.comparing.equivalence import Equivalence, compare
+from workbench.plan.equivalence import Equivalence, compare
 from workbench.simulation.workload import Arrival, Workload, read_workload
 
 CONFIG = """apiVersion: kubescheduler.config.k8s.io/v1
@@ -132,10 +132,10 @@ def test_a_filter_that_is_stricter_for_one_class_gives_that_class_alone() -> Non
     assert found.relation == "implies"
     assert found.first_implies_second
     assert not found.second_implies_first
-    assert found.differing == {"other_verdict": 3}  # `old`, too, as if it came now
+    assert found.differing == {"verdict": 3}  # `old`, too, as if it came now
     example = found.counterexample
     assert example is not None
-    assert example.kind == "other_verdict"
+    assert example.kind == "verdict"
     assert example.first == "accepts `n1`"
     assert (example.second, example.second_policy) == ("rejects `n1`: no web", "mine")
     assert example.second_source == "mine.star:5"
@@ -177,7 +177,7 @@ def test_a_score_with_the_wrong_sign_swaps_two_nodes() -> None:
     assert found.second_implies_first
     example = found.counterexample
     assert example is not None
-    assert example.kind == "other_scores"
+    assert example.kind == "scores"
     names = [one["metadata"]["name"] for one in example.nodes]
     assert len(names) == 2
     assert f"`{names[0]}`" in example.first + example.second
@@ -231,25 +231,25 @@ def filter(pod, node, counts):
     ("kind", "first", "second"),
     [
         pytest.param(
-            "other_gate",
+            "gate",
             "def pre_enqueue(pod):\n    return None\n",
             "def pre_enqueue(pod):\n    return 'closed' if pod.labels['team'] == 'web' else None\n",
             id="a gate",
         ),
         pytest.param(
-            "other_permit",
+            "permit",
             "def permit(pod, group):\n    return None\n",
             "def permit(pod, group):\n    return wait(9, 'later')\n",
             id="approval",
         ),
         pytest.param(
-            "other_tie",
+            "tie",
             "def tie_key(pod, node):\n    return node.allocatable.get('memory', 0)\n",
             "def tie_key(pod, node):\n    return node.labels.get('disk', 'z')\n",
             id="a tie",
         ),
         pytest.param(
-            "other_annotations",
+            "annotations",
             "def annotate(pod, node):\n    return {'a': 'b'}\n",
             "def annotate(pod, node):\n    return {'a': 'c'}\n",
             id="annotations",
@@ -277,7 +277,7 @@ def filter(pod, node, counts):
 def test_every_answer_is_compared(kind: str, first: str, second: str) -> None:
     pods = [*PODS, pod("idle", "0", team="none")]
     # Nodes alike in what the built-in scores look at, so that they are equally good.
-    nodes = [node("n1"), node("n2", disk="ssd")] if kind == "other_tie" else NODES
+    nodes = [node("n1"), node("n2", disk="ssd")] if kind == "tie" else NODES
     found = compared(first, second, nodes, pods)
     assert found.relation != "equivalent"
     assert found.counterexample is not None
@@ -288,16 +288,14 @@ def test_every_answer_is_compared(kind: str, first: str, second: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "wanted", "size"),
     [
-        pytest.param("other_gate", "group.pod_count < 3", 2, id="a gate that never opens"),
-        pytest.param(
-            "other_permit", "group.waiting + group.placed < 3", 2, id="a group never whole"
-        ),
+        pytest.param("gate", "group.pod_count < 3", 2, id="a gate that never opens"),
+        pytest.param("permit", "group.waiting + group.placed < 3", 2, id="a group never whole"),
     ],
 )
 def test_groups_have_the_size_that_they_have_in_the_input(
     kind: str, wanted: str, size: int
 ) -> None:
-    hook = "def pre_enqueue" if kind == "other_gate" else "def permit"
+    hook = "def pre_enqueue" if kind == "gate" else "def permit"
     text = f"""
 def group_of(pod):
     name = pod.labels.get("gang")
@@ -407,7 +405,7 @@ def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
     assert (found.relation, found.classes, found.differing) == (
         "implies",
         1000,
-        {"other_verdict": 1},
+        {"verdict": 1},
     )
     assert found.counterexample is not None
     assert found.counterexample.pod["metadata"]["name"] == name

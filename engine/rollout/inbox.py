@@ -20,7 +20,7 @@ _RESTART_SECONDS: Final = 5.0
 _SHOWN: Final = 60
 
 
-class Offers:
+class CandidateInbox:
     """The offers of *source*, one at a time.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
 
 
-class LateSandbox:
+class LazySandbox:
     """The sandbox that *start* starts, or raises `PolicyErrors`, once it is asked something."""
 
     def __init__(self, start: Callable[[], Evaluator]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Generic, NoReturn, TypeVar
 
-from engine.surfaces.cli.supervisor import CHECK_SECONDS, fork, new_progress
+from workbench.cli.supervisor import CHECK_SECONDS, fork, new_progress
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
