@@ -32,7 +32,8 @@ _SYSTEM_CLASSES: Final = {
     "system-node-critical": 2_000_001_000,
 }
 # No decision reads these: a sketch of a pod may leave them out.
-_FORGIVEN: Final = (".name", ".image", "spec.containers")
+_POLICY: Final = ".template.spec.restartPolicy"
+_FORGIVEN: Final = (".name", ".image", "spec.containers", "spec.selector", _POLICY)
 # Nor these: who has a uid was created somewhere.
 _FORGIVEN_IF_CREATED: Final = (*_FORGIVEN, ".resources.limits")
 # The fields that refusals of admission are about, by a word in them.
@@ -169,7 +170,8 @@ def admitted(manifest: dict[str, Any], known: KnownObjects) -> dict[str, Any]:
         raise Refused(manifest, [Problem(at, why)]) from error
     if own:
         found["spec"].update(own)
-    causes = [cause for cause in validation.problems(kind, found) if not _is_forgiven(cause, found)]
+    every = validation.problems(kind, found, is_new=True)
+    causes = [cause for cause in every if not _is_forgiven(cause, found)]
     if causes:
         raise Refused(manifest, [Problem(*_placed(found, cause)) for cause in causes])
     return found
@@ -214,8 +216,20 @@ def _own_priority(kind: Kind, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_forgiven(cause: Cause, manifest: Manifest) -> bool:
+    if cause.field == "spec.template.metadata.labels" and not manifest["spec"].get("selector"):
+        return True  # a selector that is left out matches no labels
     forgiven = _FORGIVEN_IF_CREATED if manifest["metadata"].get("uid") else _FORGIVEN
-    return cause.reason == "FieldValueRequired" and cause.field.endswith(forgiven)
+    if cause.reason != "FieldValueRequired" or not cause.field.endswith(forgiven):
+        return False
+    # Of a Job whose pods restart always, the API server says that a policy is required.
+    return not (cause.field.endswith(_POLICY) and _has(manifest, cause.field.split(".")))
+
+
+def _has(manifest: Manifest, path: Iterable[str]) -> bool:
+    value: Any = manifest
+    for key in path:
+        value = (value or {}).get(key)
+    return value is not None
 
 
 def _placed(manifest: Manifest, cause: Cause) -> tuple[Steps, str]:

@@ -464,11 +464,13 @@ def take_given(cluster: Cluster, given: Sequence[GivenObject]) -> None:
         cluster.known.add(one.manifest)
     # 2. Pods come last: what their admission looks up is then as it stays.
     for one in given:
-        # What makes pods is not read itself, unless it is known as their workload.
         kind = one.manifest.get("kind")
-        if kind != "Pod" and (template_of(one.manifest) is None or kind in OBJECT_KINDS):
+        if kind != "Pod":
             with located(one):
-                cluster.add(cluster.admitted(one.manifest))
+                stored = cluster.admitted(one.manifest)
+            # What makes pods is not read itself, unless it is known as their workload.
+            if template_of(one.manifest) is None or kind in OBJECT_KINDS:
+                cluster.add(stored)
     admit = cluster.admitted if cluster.ask else AlikePods(cluster.admitted).admitted
     for one in given:
         if one.manifest.get("kind") == "Pod":

@@ -185,7 +185,7 @@ ENTRIES: Final = (
         forms=(KEY,),
         plugin_set="queueSort",
         called="when a pod enters the queue, and when a fact of the cluster that it reads changes",
-        returns="int, string or tuple of those: smaller goes first, equals by arrival",
+        returns="int, string, or tuple or list of those: smaller goes first, equals by arrival",
     ),
     Hook(
         name="pre_enqueue",
@@ -324,7 +324,7 @@ ENTRIES: Final = (
         forms=(KEY,),
         plugin_set="score",
         called="per node with the highest total, if several have it",
-        returns="int, string or tuple of those: the smallest wins",
+        returns="int, string, or tuple or list of those: the smallest wins",
     ),
     Hook(
         name="annotate",
@@ -362,8 +362,8 @@ ENTRIES: Final = (
         plugin_set="postFilter",
         given={"pod": "a pod on the node, of lower priority than the one that wants to go there"},
         called="per pod that could be evicted for a more urgent one",
-        returns="`None`: is never evicted; int, string or tuple of those: the smallest is spared "
-        "first",
+        returns="`None`: is never evicted; int, string, or tuple or list of those: the smallest is "
+        "spared first",
     ),
     Hook(
         name="candidate_key",
@@ -373,7 +373,7 @@ ENTRIES: Final = (
         plugin_set="postFilter",
         given={"node": "a node on which evicting `victims` makes enough capacity free"},
         called="per node where evicting pods frees enough capacity, if there are several",
-        returns="int, string or tuple of those: the smallest wins",
+        returns="int, string, or tuple or list of those: the smallest wins",
     ),
 )
 

@@ -8,13 +8,14 @@ from engine.core.manifests.schema import without_nulls
 from tests.contract.harness import Api, Json
 from tests.contract.rule_cases import CASES, Case, verdict
 from tests.contract.storage_cases import DEFAULTS, STORAGE_CASES
+from tests.contract.workload_cases import WORKLOAD_CASES
 
 # Older API servers have other rules.
 pytestmark = pytest.mark.kubernetes("1.37")
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.id) for case in [*CASES, *STORAGE_CASES]]
+    "case", [pytest.param(case, id=case.id) for case in [*CASES, *STORAGE_CASES, *WORKLOAD_CASES]]
 )
 async def test_both_servers_accept_and_refuse_the_same(served: Api, case: Case) -> None:
     assert await verdict(served, case) == case.want

@@ -11,7 +11,7 @@ from engine.comparing.population import PolicySet
 from engine.files.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
-from engine.surfaces.cli.input_error import input_errors
+from engine.surfaces.cli.input_error import InputError, input_errors
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import config_option
 from engine.surfaces.cli.progress_bar import progress_bar
@@ -71,6 +71,11 @@ def compare_command(before: str, after: str, **options: Any) -> None:
     with input_errors(options["inputs"]):
         workload = read_workload(*options["inputs"])
         found = _shown(_compare(bundles, workload, options["profile"]), files)
+        if not found.pods:
+            raise InputError(
+                "no pod of the input is decided by either set, so nothing was compared: want pods "
+                "whose `schedulerName` a profile has, or a workload that makes such"
+            )
     if options["output"] == "json":
         revisions = {"before": bundles[0].revision, "after": bundles[1].revision}
         not_applied = workload.cluster.not_applied

@@ -8,7 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine.core.manifests import device_rules, kinds, pod_rules, storage_rules
+from engine.core.manifests import (
+    device_rules,
+    kinds,
+    pod_rules,
+    storage_rules,
+    workload_rules,
+)
 from engine.core.manifests.errors import Cause
 from engine.core.manifests.field_rules import (
     DNS_LABEL,
@@ -363,10 +369,12 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.DEVICE_CLASSES: _by_table(device_rules.CLASS),
     kinds.EVENTS: lambda manifest: event(manifest, controller="reportingComponent"),
     kinds.NEW_EVENTS: lambda manifest: event(manifest, controller="reportingController"),
+    **workload_rules.RULES,
 }
 #: What holds for new objects only.
 _CREATION_RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.NEW_EVENTS: _created_event,
+    kinds.JOBS: workload_rules.created_job,
 }
 
 

@@ -275,8 +275,22 @@ async def test_bodies_that_are_no_objects_are_refused(api: Api, method: str, bod
         assert answer.status < 500, (path, answer)
 
 
+_POD = {"containers": [{"name": "c", "image": "i"}]}
+_ENDING: Json = {"template": {"spec": {**_POD, "restartPolicy": "Never"}}}
+_APP: Json = {
+    "spec": {
+        "selector": {"matchLabels": {"app": "a"}},
+        "template": {"metadata": {"labels": {"app": "a"}}, "spec": _POD},
+    }
+}
 #: What objects cannot do without, by kind.
 _NEEDED: Json = {
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), _APP),
+    "ReplicationController": {
+        "spec": {"selector": {"app": "a"}, "template": _APP["spec"]["template"]}
+    },
+    "Job": {"spec": _ENDING},
+    "CronJob": {"spec": {"schedule": "@daily", "jobTemplate": {"spec": _ENDING}}},
     "DeviceTaintRule": {"spec": {"taint": {"key": "k", "effect": "NoSchedule"}}},
     "PodGroup": {"spec": {"schedulingPolicy": {"basic": {}}}},
     "Workload": {"spec": {"podGroupTemplates": [{"name": "w", "schedulingPolicy": {"basic": {}}}]}},

@@ -147,3 +147,36 @@ def test_pods_that_are_there_are_not_planned_again(tmp_path: Path) -> None:
     assert [p["metadata"]["name"] for p in cluster.pending_pods()] == ["web-1"]
     assert not cluster.skipped
     assert [one["kind"] for one in cluster.objects] == ["StatefulSet"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"restartPolicy": "Always"}, "valid values"),
+        ({"restartPolicy": "Never"}, None),
+        ({}, None),
+    ],
+    ids=["always", "never", "nothing"],
+)
+def test_a_job_whose_pods_would_restart_for_ever_is_refused(
+    spec: dict[str, Any], want: str | None, tmp_path: Path
+) -> None:
+    """What a sketch leaves out is forgiven; what it says must be right."""
+    job = workload("Job")
+    job["spec"]["template"] = {"spec": {**TEMPLATE["spec"], **spec}}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    if want is None:
+        assert len(list(read_cluster(path).pending_pods())) == 1
+        return
+    with pytest.raises(ValueError, match=r"job\.yaml:\d+: .*restartPolicy") as error:
+        read_cluster(path)
+    assert 'valid values: "OnFailure", "Never"' in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"])
+def test_a_selector_that_misses_its_template_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text(yaml.safe_dump(workload(kind, selector={"matchLabels": {"app": "wbe"}})))
+    with pytest.raises(ValueError, match="`selector` does not match template `labels`"):
+        read_cluster(path)

@@ -46,6 +46,18 @@ def test_equivalent_policies_exit_with_0_and_say_of_what(snapshot: Path, tmp_pat
     assert result.stdout == want
 
 
+def test_an_input_of_which_no_pod_is_decided_is_an_error(tmp_path: Path) -> None:
+    """A check of CI would take "equivalent" of nothing for an answer."""
+    other = pod("web")
+    other["spec"]["schedulerName"] = "other"
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": [node("n1"), other]}))
+    lax, strict = policies(tmp_path / "a", LAX), policies(tmp_path / "b", STRICT)
+    result = compare(lax, strict, "--on", path)
+    assert result.exit_code == 2, result.output
+    assert "no pod of the input is decided by either set" in result.output
+
+
 def test_the_counterexample_is_yaml_with_what_each_set_says(snapshot: Path, tmp_path: Path) -> None:
     lax, strict = policies(tmp_path / "a", LAX), policies(tmp_path / "b", STRICT)
     result = compare(lax, strict, "--on", snapshot)

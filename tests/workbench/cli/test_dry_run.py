@@ -18,7 +18,11 @@ from workbench.cli.main import main
 JOB = """
 kind: Job
 metadata: {name: train}
-spec: {template: {spec: {containers: [{name: c, image: i, resources: {limits: {cpu: 1}}}]}}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: i, resources: {limits: {cpu: 1}}}]
 """
 
 

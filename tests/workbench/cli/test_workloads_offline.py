@@ -67,12 +67,10 @@ def test_the_pod_of_a_manifest_has_its_workload(
 
 
 def test_a_simulation_counts_the_replicas_of_each_workload(policies: Path, tmp_path: Path) -> None:
-    cluster = _file(
-        tmp_path / "cluster.yaml",
-        _NODE,
-        workload("Deployment", replicas=10),
-        workload("Job", "batch", parallelism=7),
-    )
+    job = workload("Job", "batch", parallelism=7)
+    del job["spec"]["selector"]  # the API server gives it one
+    deployment = workload("Deployment", replicas=10)
+    cluster = _file(tmp_path / "cluster.yaml", _NODE, deployment, job)
     code, text = _run("simulate", cluster, f"--policies={policies}", "--output=json")
     assert code == 3, text
     assert json.loads(text)["placed"] == 3 + 2, text
