@@ -44,7 +44,10 @@ def workload(
         metadata["ownerReferences"] = [owner]
     labels = {"app": name.partition("-")[0]}
     selector = labels if kind == "ReplicationController" else {"matchLabels": labels}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
     return {
         "apiVersion": _APIS[kind],
         "kind": kind,

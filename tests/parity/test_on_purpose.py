@@ -514,6 +514,19 @@ def test_admin_access_needs_no_counters_and_no_capacity(
     decision = _ours(scenario)
     assert decision.best == ("n0",)
     assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
+    # Another claim of the pod may still keep it from the node, which only one of us comes to say.
+    elsewhere = _claim("elsewhere", {"device": "d9"})
+    elsewhere["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": []}
+    scenario["objects"].append(elsewhere)
+    claims = [
+        {"name": "c", "resourceClaimName": "watch"},
+        {"name": "e", "resourceClaimName": "elsewhere"},
+    ]
+    scenario["incoming"] = [_pod("p", resourceClaims=claims)]
+    answer, decision = _theirs(oracle, scenario), _ours(scenario)
+    assert answer["rejected"]["n0"]["reasons"] == ["cannot allocate all claims"]
+    assert decision.rejected["n0"].reasons == ("resourceclaim not available on the node",)
+    assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
 
 
 _TWICE = [{"name": "d0"}, {"name": "d0"}]

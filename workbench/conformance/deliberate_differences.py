@@ -31,8 +31,14 @@ def is_deliberate(
         for name, rejection in (answer.get("rejected") or {}).items()
         if rejection["plugin"] == _PLUGIN and tuple(rejection["reasons"]) == _NO_DEVICES
     ]
-    is_answered = decision.failures or any(name not in decision.rejected for name in refused)
+    is_answered = decision.failures or any(not _has_no_devices(decision, one) for one in refused)
     return bool(refused and is_answered) and any(map(_is_for_admins, _claims(pod, objects)))
+
+
+def _has_no_devices(decision: FullDecision, node: str) -> bool:
+    """Whether ours finds no devices there either; what it says after that is another check's."""
+    rejection = decision.rejected.get(node)
+    return rejection is not None and tuple(rejection.reasons) == _NO_DEVICES
 
 
 def _leaves_out_a_pool(decision: FullDecision) -> bool:

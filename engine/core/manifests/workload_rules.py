@@ -210,7 +210,7 @@ def _cron_job(manifest: Json) -> Iterator[Cause]:
         yield wrong("metadata.name", name, "must be no more than 52 characters")
     spec = manifest.get("spec") or {}
     yield from _CRON_JOB.problems("spec", spec)
-    job = {"metadata": {}, "spec": (spec.get("jobTemplate") or {}).get("spec")}
+    job: Json = {"metadata": {}, "spec": (spec.get("jobTemplate") or {}).get("spec")}
     for cause in _job(job):
         yield replace(cause, field=f"spec.jobTemplate.{cause.field}")
 
