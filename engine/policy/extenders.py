@@ -7,7 +7,7 @@ are asked. Sending them requests is `engine.io.extender_calls`'.
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Final
 from urllib.parse import urlsplit
@@ -51,15 +51,10 @@ def _data(found: Field) -> bytes:
         return b""
 
 
+_READERS: Final = {bool: Field.boolean, str: Field.text, bytes: _data}
+#: How `tlsConfig` is read and written: by the types of what the record has.
 TLS_TABLE: Final[Table] = {
-    "insecure": Entry(Field.boolean),
-    "server_name": Entry(Field.text),
-    "cert_file": Entry(Field.text),
-    "key_file": Entry(Field.text),
-    "ca_file": Entry(Field.text),
-    "cert_data": Entry(_data),
-    "key_data": Entry(_data),
-    "ca_data": Entry(_data),
+    one.name: Entry(_READERS[type(one.default)]) for one in fields(ExtenderTls)
 }
 
 
