@@ -6,7 +6,6 @@ import click
 import msgspec
 import yaml
 
-from engine.comparing.counterexample import Counterexample
 from engine.comparing.population import PolicySet
 from engine.files.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
@@ -19,6 +18,7 @@ from engine.telemetry.logs import configure_logging
 from workbench.cli.file_notes import report_workload
 from workbench.cli.input_path import InputPath
 from workbench.cli.policy_option import known_profile, read_bundle
+from workbench.comparing.counterexample import Counterexample
 from workbench.plan.equivalence import EQUIVALENT, Equivalence, compare
 from workbench.simulation.workload import Workload, read_workload
 
@@ -134,7 +134,7 @@ def _print(found: Equivalence) -> None:
         if holds:
             terminal.echo(f"{one} implies {other}: everything that {one} rejects, {other} rejects")
     for kind, pods in found.differing.items():
-        terminal.echo(f"  {kind}: differs for {pods} pod(s)")
+        terminal.echo(f"  {kind.replace('_', ' ')}: differs for {pods} pod(s)")
     if found.counterexample is not None:
         click.echo(as_yaml(found.counterexample), nl=False)
 

@@ -18,7 +18,7 @@ from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.cli.policy_paths import build
 from engine.surfaces.cli.progress_bar import tracked
-from workbench.plan.plan import Comparison, Planner, Texts, sample
+from workbench.plan.plan import Comparison, EditedFiles, Planner, sample
 from workbench.plan.what_if import Decider, Scene
 
 
@@ -72,7 +72,7 @@ def compare_texts(
                 return None
 
         decider = decider_of(before.bundle, base_scene, stack)
-        planner = Planner(decider, Texts(before.files.texts, after.files.texts), make)
+        planner = Planner(decider, EditedFiles(before.files.texts, after.files.texts), make)
         compared = planner.compare(
             waiting_pods,
             running_pods,

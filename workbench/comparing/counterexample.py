@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from engine.comparing.counterexample import Counterexample
+import msgspec
+
 from engine.comparing.population import PolicySet
 from engine.core.model.pod import Pod
 from engine.files.cluster_file import Cluster
@@ -25,6 +26,34 @@ from workbench.comparing.shrinking import Path, Plain, shorter, shrink
 _LISTS: Final = ("objects", "pods", "nodes")
 # What identifies an object, or says what it is.
 _IDENTITY: Final = frozenset({"kind", "name", "namespace"})
+
+
+class Counterexample(msgspec.Struct, frozen=True):
+    """A cluster on which two sets of policies differ, and from which nothing can be taken away.
+
+    Attributes:
+        kind: What is different.
+        first, second: What each set says.
+        first_policy, second_policy: Whose verdict that is; empty if no policy's alone.
+        first_source, second_source: `file:line` of it.
+        of: The pod of the workload that it was made from.
+        pod, other: The pod, and for the order of the queue the one that it is compared with.
+        nodes, pods, objects: The cluster; *pods* are on its nodes.
+    """
+
+    kind: str
+    first: str
+    second: str
+    first_policy: str
+    second_policy: str
+    first_source: str
+    second_source: str
+    of: str
+    pod: dict[str, Any]
+    other: dict[str, Any] | None
+    nodes: list[dict[str, Any]]
+    pods: list[dict[str, Any]]
+    objects: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from engine.comparing.counterexample import Counterexample
 from engine.comparing.population import AlikePods, classes_of
 from engine.core.caching.snapshot import Snapshot
 from engine.files.cluster_file import Cluster
-from workbench.comparing.counterexample import Found, counterexample
+from workbench.comparing.counterexample import Counterexample, Found, counterexample
 from workbench.comparing.kinds import OF_ANSWERS, OTHER_ORDER
 from workbench.comparing.policy_differences import Pair, compare_pod, compare_queue
 from workbench.comparing.population import Population, queue_classes_of, shape_count, snapshots_of

@@ -128,7 +128,7 @@ def kind_of(before: Outcome, after: Outcome) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class EditedFiles:
     """The files of both texts."""
 
     base: Mapping[str, str]
@@ -140,14 +140,14 @@ class Planner:
 
     Args:
         before: Decides by the policies in force.
-        texts: The files of both.
+        files: Those of both texts.
         make: Deciders of the candidate and of mixtures.
     """
 
-    def __init__(self, before: Decider, texts: Texts, make: MakeDecider) -> None:
+    def __init__(self, before: Decider, files: EditedFiles, make: MakeDecider) -> None:
         self._before = before
         self._after = before
-        self._texts = texts
+        self._files = files
         self._make = make
         self._mixtures: dict[tuple[tuple[str, str], ...], Decider | None] = {}
         self._likely: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class Planner:
             for pod in track(pods, "deciding as before")
             if self._before.takes(pod)
         }
-        candidate = self._make(self._texts.candidate, self._before)
+        candidate = self._make(self._files.candidate, self._before)
         assert candidate is not None, "a candidate with problems is not compared"
         self._after = candidate
         after = {
@@ -282,7 +282,7 @@ class Planner:
 
     def _cause_of(self, differs: Callable[[Mapping[str, str]], bool]) -> tuple[str, ...]:
         try:
-            return cause_of(self._texts.base, self._texts.candidate, differs, self._likely)
+            return cause_of(self._files.base, self._files.candidate, differs, self._likely)
         except _TooManyMixtures:
             return ()
 
@@ -300,7 +300,7 @@ class Planner:
         """*one* with its causes, at the changed line that is nearest to the rule."""
         place = rule.place
         if causes:
-            place = changed_place(self._texts.base, self._texts.candidate, causes, place)
+            place = changed_place(self._files.base, self._files.candidate, causes, place)
         policies = [name for name in causes if name.endswith(STARLARK_SUFFIX)]
         return msgspec.structs.replace(
             one,

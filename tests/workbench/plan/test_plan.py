@@ -16,8 +16,8 @@ from engine.policy.evaluator import InProcessEvaluator
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED, OTHER_ORDER
 from workbench.plan.plan import (
     Comparison,
+    EditedFiles,
     Planner,
-    Texts,
     kind_of,
     sample,
 )
@@ -91,7 +91,7 @@ def compare() -> Iterator[Compare]:
                 except PolicyErrors:
                     return None
 
-            planner = Planner(before, Texts(base, after), make)
+            planner = Planner(before, EditedFiles(base, after), make)
             waiting = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
             running = [cluster.pod_of(one, unplaced=False) for one in cluster.placed_pods()]
             found = planner.compare(
