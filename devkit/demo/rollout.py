@@ -175,9 +175,9 @@ async def run(stage: Stage) -> dict[str, Any]:
     # 4. Who decided.
     await stage.until_placed(stream.made)
     made = set(stream.made)
-    await stage.until(lambda: made <= stage.deciders().keys(), "the events of all pods")
-    deciders = stage.deciders()
-    placed_by = Counter(deciders[name] for name in made)
+    await stage.until(lambda: made <= stage.schedulers().keys(), "the events of all pods")
+    schedulers = stage.schedulers()
+    placed_by = Counter(schedulers[name] for name in made)
     policies = {
         first: "at first",
         rejecting.revision: "the edit that rejected pods",

@@ -155,7 +155,7 @@ class Stage:
             if pod is not None and pod["spec"].get("nodeName")
         }
 
-    def deciders(self) -> dict[str, str]:
+    def schedulers(self) -> dict[str, str]:
         """The revision that decided each pod, by the events of the bindings so far."""
         return {
             event["involvedObject"]["name"]: event["metadata"]["annotations"][REVISION_ANNOTATION]

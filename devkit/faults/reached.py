@@ -16,7 +16,7 @@ from devkit.faults.faults import all_kinds
 from engine.core.kernel.events import Event, PreemptionEnd, PreemptionEnded
 from engine.core.kernel.instructions import Instruction
 from engine.core.kernel.kernel import Kernel
-from engine.core.queueing.places import Places
+from engine.core.queueing.places import PodStore
 from engine.core.queueing.transitions import TRANSITIONS
 from engine.io.binding import binder
 from engine.io.binding.binder import Binder
@@ -72,9 +72,9 @@ def _stage(stage: str, following: str) -> str:
 def watching(reached: Counter[str]) -> Iterator[None]:
     """Count in *reached* what the schedulers of this process go through."""
 
-    def move(places: Places, queued: Any, *rest: Any, **options: Any) -> Any:
+    def move(places: PodStore, queued: Any, *rest: Any, **options: Any) -> Any:
         came_from = queued.place
-        place = before[Places, "move"](places, queued, *rest, **options)
+        place = before[PodStore, "move"](places, queued, *rest, **options)
         trigger = rest[0]
         if place in TRANSITIONS[came_from, trigger]:
             reached[_queue_move(came_from.label, trigger.name, place.label)] += 1
@@ -112,7 +112,7 @@ def watching(reached: Counter[str]) -> Iterator[None]:
             raise
 
     replaced: dict[tuple[type[Any], str], Callable[..., Any]] = {
-        (Places, "move"): move,
+        (PodStore, "move"): move,
         (Kernel, "handle"): handle,
         (Kernel, "take_instructions"): take_instructions,
         (Timeline, "_stage"): stage,

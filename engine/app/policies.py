@@ -84,7 +84,7 @@ class TrialWorld:
 
     def rejected_pods(self) -> list[Pod]:
         """Pods that were tried, or kept at a gate, and wait; those that wait in no group."""
-        group_of = self._kernel.deciders.group_of
+        group_of = self._kernel.schedulers.group_of
         waiting = self._kernel.queue.waiting_pods()
         tried = (one.pod for one in waiting if one.attempts or one.gated_by is not None)
         return [pod for pod in tried if not group_of(pod)]
@@ -247,7 +247,7 @@ class Policies:
             self._env.decision_log.candidate(candidate)
         active = self.rollout.active
         extenders = () if candidate is None else candidate.bundle.extenders
-        is_canary = self._kernel.deciders.is_canary
+        is_canary = self._kernel.schedulers.is_canary
         self._carrying.extenders.use(active.bundle.extenders, extenders, is_canary)
         own, reads = active.bundle.runtime.facts, _time_reads(active)
         if candidate is not None:

@@ -278,23 +278,23 @@ class NodeColumn:
     whose node got another id, some of them twice.
 
     Where a pod wants entries of its own (`Projector.wanted`), this is how nodes look without them,
-    and `WantedColumn` how they look to that pod. *offers* says which nodes have such.
+    and `WantedColumn` how they look to that pod. *optional* says which nodes have such.
     """
 
     __slots__ = (
         "_cut", "_cut_fixed", "_fixed", "_index", "_nodes",
-        "changes", "epoch", "ids", "number", "offers", "projector", "values",
+        "changes", "epoch", "ids", "number", "optional", "projector", "values",
     )  # fmt: skip
 
     def __init__(
         self,
         projector: Projector,
-        offers: "Offers | None" = None,
+        optional: "OptionalEntries | None" = None,
         names: Collection[str] = (),
     ) -> None:
         self.projector = projector
-        self.offers = offers
-        self._cut = projector if offers is None else projector.cut_to(names)
+        self.optional = optional
+        self._cut = projector if optional is None else projector.cut_to(names)
         self.ids: NDArray[np.intp] = np.empty(0, np.intp)
         self.values: list[bytes] = []
         self.number = next(_NUMBERS)  # of `values`, which only grow as long as it is the same
@@ -302,7 +302,7 @@ class NodeColumn:
         # By slot: the node object that was last projected, and the members about it alone.
         self._nodes: list[Node | None] = []
         self._fixed: list[bytes] = []
-        self._cut_fixed: dict[int, tuple[Node, bytes]] = {}  # the same where there are offers
+        self._cut_fixed: dict[int, tuple[Node, bytes]] = {}  # the same where there are optional
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
@@ -322,8 +322,8 @@ class NodeColumn:
     def update(self, snapshot: Snapshot, slot: int) -> None:
         """Project the node of *slot* again; the others are as they were."""
         info = snapshot.infos[slot]
-        if self.offers is not None:
-            self.offers.note(slot, info, snapshot)
+        if self.optional is not None:
+            self.optional.note(slot, info, snapshot)
         if info is None or info.node is None:
             known = -1
             self._nodes[slot] = None
@@ -345,10 +345,10 @@ class NodeColumn:
         nodes = {i: info for i, info in enumerate(infos) if info is not None and info.node}
         slots, present = list(nodes), list(nodes.values())
         fixed, values = self.projector.project_all(present, snapshot)
-        if self.offers is not None:
-            self.offers.note_all(snapshot)
+        if self.optional is not None:
+            self.optional.note_all(snapshot)
             for place, slot in enumerate(slots):
-                if slot in self.offers.at:
+                if slot in self.optional.at:
                     values[place] = self._cut.project(present[place], snapshot)
         self.ids = np.full(size, -1, np.intp)
         self.ids[slots] = [self._id_of(value) for value in values]
@@ -371,7 +371,7 @@ class NodeColumn:
         return self.changes.end
 
     def _project(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
-        if self.offers is None or slot not in self.offers.at:
+        if self.optional is None or slot not in self.optional.at:
             return self.whole(slot, info, snapshot)
         node = info.node
         assert node is not None
@@ -424,7 +424,7 @@ class NodeColumn:
         return living
 
 
-class Offers:
+class OptionalEntries:
     """The nodes that have entries which only some pods want; shared by columns of the same fields.
 
     Attributes:
@@ -439,7 +439,7 @@ class Offers:
         self.at: dict[int, dict[str, tuple[Any, ...]]] = {}
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
-    def reuse_from(self, other: "Offers") -> None:
+    def reuse_from(self, other: "OptionalEntries") -> None:
         """Take over what *other* has noted, of the same fields."""
         self._slots_of = {name: slots.copy() for name, slots in other._slots_of.items()}
         self._infos, self.at = other._infos.copy(), other.at.copy()
@@ -450,7 +450,7 @@ class Offers:
         if info is not None and self._infos.get(slot) is info:
             return
         self._infos[slot] = info
-        offers: dict[str, tuple[Any, ...]] = {}
+        optional: dict[str, tuple[Any, ...]] = {}
         if info is not None and info.node is not None:
             names = set[str]()
             for field, of in self._wanted:
@@ -459,19 +459,19 @@ class Offers:
                     names |= entries.keys() - of.always
             if names:
                 found = [field.extract(info, snapshot) for field, _ in self._wanted]
-                offers = {name: tuple([entries.get(name) for entries in found]) for name in names}
+                optional = {name: tuple([entries.get(name) for entries in found]) for name in names}
         known = self.at.get(slot, {})
-        if offers == known:
+        if optional == known:
             return
         self.changes.note(slot)
-        for name in known.keys() - offers.keys():
+        for name in known.keys() - optional.keys():
             self._slots_of[name].discard(slot)
             if not self._slots_of[name]:
                 del self._slots_of[name]
-        for name in offers.keys() - known.keys():
+        for name in optional.keys() - known.keys():
             self._slots_of.setdefault(name, set()).add(slot)
-        if offers:
-            self.at[slot] = offers
+        if optional:
+            self.at[slot] = optional
         else:
             del self.at[slot]
 
@@ -497,8 +497,8 @@ class WantedColumn(NodeColumn):
 
     __slots__ = ("__weakref__", "_read", "_store", "names")
 
-    def __init__(self, store: NodeColumn, offers: Offers, names: frozenset[str]) -> None:
-        super().__init__(store.projector, offers, names)
+    def __init__(self, store: NodeColumn, optional: OptionalEntries, names: frozenset[str]) -> None:
+        super().__init__(store.projector, optional, names)
         self._store = store
         self.names = names
         self._read = (-1, 0, 0)  # the epoch of *store*, and how far the logs were read
@@ -510,20 +510,20 @@ class WantedColumn(NodeColumn):
 
     def follow(self, snapshot: Snapshot) -> None:
         """Bring the ids up to *snapshot*, to which `store` was brought before."""
-        store, offers = self._store, self.offers
-        assert offers is not None
-        read, self._read = self._read, (store.epoch, store.changes.end, offers.changes.end)
+        store, optional = self._store, self.optional
+        assert optional is not None
+        read, self._read = self._read, (store.epoch, store.changes.end, optional.changes.end)
         if read == self._read and len(self.ids) == len(store.ids):
             return
         self.values, self._index = store.values, store._index
         self.number, self.epoch = store.number, store.epoch
         slots = None
         if read[0] >= 0:
-            moved, offered = store.changes.since(read[1]), offers.changes.since(read[2])
+            moved, offered = store.changes.since(read[1]), optional.changes.since(read[2])
             slots = None if moved is None or offered is None else {*moved, *offered}
         if slots is None or read[0] != store.epoch or len(self.ids) != len(store.ids):
             self.ids = store.ids.copy()
-            for slot in offers.having(self.names):
+            for slot in optional.having(self.names):
                 self.ids[slot] = self._id_at(slot, snapshot)
             if slots is None:
                 self.changes.restart()
@@ -538,9 +538,9 @@ class WantedColumn(NodeColumn):
 
     def _id_at(self, slot: int, snapshot: Snapshot) -> int:
         """The id of the node of *slot*; -1 without a node."""
-        store, offers = self._store, self.offers
+        store, optional = self._store, self.optional
         info = snapshot.infos[slot] if slot < len(snapshot.infos) else None
-        offered: Mapping[str, Any] | None = None if offers is None else offers.at.get(slot)
+        offered: Mapping[str, Any] | None = None if optional is None else optional.at.get(slot)
         if not offered or info is None or self.names.isdisjoint(offered):
             return store.ids.item(slot)
         if offered.keys() <= self.names:

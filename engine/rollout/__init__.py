@@ -9,7 +9,7 @@ table (`transitions`), and `rollout` carries it out. No failure changes what is 
 
 What a bundle is and whether it is right is `policy`'s, and so are the fields of stages and gates
 (`policy.rollout_config`); running tests is `testing`'s. Which policies decide a pod is the kernel's
-(`kernel.deciders`). The shell switches schedulers: it is called with the new and the old revision
-between two decisions. Begin with `rollout`, whose docstring has the figure, then `transitions`,
-`staging` and `judge`; docs/rollout.md says what operators see.
+(`kernel.scheduler_selector`). The shell switches schedulers: it is called with the new and the old
+revision between two decisions. Begin with `rollout`, whose docstring has the figure, then
+`transitions`, `staging` and `judge`; docs/rollout.md says what operators see.
 """

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
-from engine.core.kernel.deciders import Canary
 from engine.core.kernel.events import CanaryChanged, Event
 from engine.core.kernel.instructions import (
     Instruction,
@@ -20,6 +19,7 @@ from engine.core.kernel.instructions import (
     ReportWaiting,
 )
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.scheduler_selector import Canary
 from engine.core.model.pod import Pod
 from engine.lib.clock import Clock
 from engine.policy.rollout_config import CanaryStage, ShadowStage
@@ -174,7 +174,7 @@ class LiveComparing:
         if self._arms is not None:
             self._arms = None
             # Not if another revision came into force, which ends it by itself.
-            if self._kernel.deciders.canary is not None:
+            if self._kernel.schedulers.canary is not None:
                 self._report(CanaryChanged(None))
         self._on_candidate(None)
 
@@ -192,7 +192,7 @@ class LiveComparing:
         for one in instructions:
             match one:
                 case ReportDecision(pod=pod) if self._is_left_alone(pod):
-                    owner = owner_of(pod, self._kernel.deciders.group_of(pod))
+                    owner = owner_of(pod, self._kernel.schedulers.group_of(pod))
                     self._counters[CANARY].held(owner)
                     self._counters[CANARY].stays(owner)
                 case ReportDecision(pod=pod, decision=decision):
@@ -229,7 +229,7 @@ class LiveComparing:
 
     def is_candidates(self, made: ReportDecision | ReportHookFailure) -> bool:
         """True if a candidate has *made* a decision, or failed, and not the policies in force."""
-        is_canary = self._kernel.deciders.is_canary(made.pod)
+        is_canary = self._kernel.schedulers.is_canary(made.pod)
         return is_canary and not (isinstance(made, ReportHookFailure) and _is_of_group(made))
 
     def _waits(self, pod: Pod, counter: ArmCounter, owner: str) -> None:
@@ -238,7 +238,7 @@ class LiveComparing:
         The pods of a group arrive one after the other, and those that were first wait for the last
         whatever decides.
         """
-        if self._kernel.deciders.group_of(pod):
+        if self._kernel.schedulers.group_of(pod):
             counter.waits(pod.uid, owner, self._clock.monotonic() + self._patience)
         else:
             counter.stays(owner)
@@ -252,15 +252,15 @@ class LiveComparing:
         Those in force decide it, and the candidate would not.
         """
         assert self._arms is not None
-        deciders = self._kernel.deciders
-        return self._arms.has(pod, deciders.group_of(pod)) and not deciders.is_canary(pod)
+        schedulers = self._kernel.schedulers
+        return self._arms.has(pod, schedulers.group_of(pod)) and not schedulers.is_canary(pod)
 
     def _counter_of(self, pod: Pod) -> tuple[ArmCounter, str] | None:
         """The counter of *pod*, and its owner; None if the pod is in neither arm."""
         assert self._arms is not None
         if self._is_left_alone(pod):
             return None
-        group = self._kernel.deciders.group_of(pod)
+        group = self._kernel.schedulers.group_of(pod)
         counter = self._counters.get(self._arms.of(pod, group))
         return None if counter is None else (counter, owner_of(pod, group))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from engine.comparing.difference import KINDS
 from engine.core.caching.cache import Cache
-from engine.core.kernel.entities import Entities
+from engine.core.kernel.entities import QueuedEntityCounts
 from engine.core.model.pod import Pod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
 from engine.io.binding.binding_cycle import BindingCycle
@@ -30,7 +30,7 @@ from engine.telemetry.metrics import Metrics
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
 
 
-def show_queue(metrics: Metrics, queue: SchedulingQueue, entities: Entities) -> None:
+def show_queue(metrics: Metrics, queue: SchedulingQueue, entities: QueuedEntityCounts) -> None:
     """Export what waits by the queue that it waits in, and by the plugin that rejected it."""
     metrics.pending_pods.read = lambda: entities.waiting(queue)[0]
     metrics.queued_entities.read = lambda: entities.waiting(queue)[1]

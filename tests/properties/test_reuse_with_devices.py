@@ -189,7 +189,7 @@ class ReuseWithDevices(RuleBasedStateMachine):
     )
     def a_pod_is_placed(self, number: int, node: str, cpu: str) -> None:
         self.a_placed_pod_goes(number)
-        # Of equally important pods those are spared that came first.
+        # Of equally important pods those are reprieved that came first.
         pod = make_pod(f"placed-{number}", node=node, cpu=cpu, priority=number)
         self.placed[number] = pod
         self.cache.add_pod(pod)

@@ -190,7 +190,7 @@ class ReuseWithVolumes(RuleBasedStateMachine):
     )
     def a_pod_is_placed(self, number: int, source: str, node: str, cpu: str = "0") -> None:
         self.a_pod_goes(number)
-        # Of equally important pods those are spared that came first, which is not told again.
+        # Of equally important pods those are reprieved that came first, which is not told again.
         pod = make_pod(
             f"p{number}",
             uid=f"u{number}",

@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from engine.core.caching.cache import AlreadyAssumed, Cache
 from engine.core.caching.objects import object_key
-from engine.core.kernel.deciders import Canary
 from engine.core.kernel.events import (
     NODES,
     PODS,
@@ -29,6 +28,7 @@ from engine.core.kernel.events import (
     RevisionSwitched,
 )
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.scheduler_selector import Canary
 from engine.core.model import objects as api
 from engine.core.model.clock_facts import clock_facts
 from engine.core.model.fact import Facts, NodeFacts

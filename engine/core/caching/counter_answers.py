@@ -111,16 +111,16 @@ class Layout:
             known = self._members[topology] = Members(self.indexes[topology])
         return known
 
-    def places(self, slots: NDArray[np.int64]) -> "Places":
+    def places(self, slots: NDArray[np.int64]) -> "SlotIndex":
         """Where the counts of *slots* are found."""
         outside = (
             None if self.inside is None or self.domain_ids is not None else ~self.inside[slots]
         )
-        return Places(len(slots), tuple(index[slots] for index in self.indexes), outside)
+        return SlotIndex(len(slots), tuple(index[slots] for index in self.indexes), outside)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SlotIndex:
     """Where the counts of some slots are found, as long as the layout holds."""
 
     size: int
@@ -219,11 +219,11 @@ class CounterColumn:
         here[~self.present] = OUTSIDE
         return here
 
-    def here_at(self, places: Places) -> NDArray[np.int64]:
+    def here_at(self, places: SlotIndex) -> NDArray[np.int64]:
         """The count of each domain of *places*; OUTSIDE without a domain."""
         return self._counts_at(places, self._up_to)
 
-    def _counts_at(self, places: Places, up_to: int | None) -> NDArray[np.int64]:
+    def _counts_at(self, places: SlotIndex, up_to: int | None) -> NDArray[np.int64]:
         here: NDArray[np.int64]
         if self.layout.domain_ids is not None:
             here = self._sums[0][places.indexes[0]]

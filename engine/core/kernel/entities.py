@@ -18,7 +18,7 @@ INCOMPLETE: Final = "incomplete"
 PENDING: Final = "pending"
 
 
-class Entities:
+class QueuedEntityCounts:
     """Counts pods and groups by the queue that they wait in, and those that enter one.
 
     `incoming_pods` and `incoming` count the latter by queue and event, and by type of entity.

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from engine.core.kernel.deciders import Canary
+from engine.core.kernel.scheduler_selector import Canary
 from engine.core.model.fact import Facts, NodeFacts
 from engine.core.model.pod import Pod
 from engine.core.scheduling.extenders import Answer

@@ -19,7 +19,7 @@ from engine.core.framework.reasons import rejection as reason_of
 from engine.core.framework.status import Status
 from engine.core.kernel.attempts import Attempts
 from engine.core.kernel.decisions import Decisions
-from engine.core.kernel.entities import Entities
+from engine.core.kernel.entities import QueuedEntityCounts
 from engine.core.kernel.events import Reply
 from engine.core.kernel.group_preemption import GroupPostFilters
 from engine.core.kernel.instructions import ReportFault, ReportPodGroup
@@ -119,7 +119,7 @@ class GroupAttempts:
         shared: Shared,
         *,
         groups: PodGroups,
-        entities: Entities,
+        entities: QueuedEntityCounts,
         queue: SchedulingQueue,
         attempts: Attempts,
         permits: Permits,

@@ -2,9 +2,9 @@
 
 Owns kube-scheduler's workload-aware preemption as a trial on the cache, which is as before in the
 end: every less important pod is taken away, one run of the group chooses the nodes, and then pods
-are spared, the most important first, as long as the members still pass the filters where they are.
-A group that is disrupted as a whole goes or stays as one. Owns also the order in which the plugins
-of the profile's `podGroupPostFilter` are asked, and what their answers add up to.
+are reprieved, the most important first, as long as the members still pass the filters where they
+are. A group that is disrupted as a whole goes or stays as one. Owns also the order in which the
+plugins of the profile's `podGroupPostFilter` are asked, and what their answers add up to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.core.framework.status import Status
-from engine.core.kernel.group_sparing import Sparing, Unit
+from engine.core.kernel.group_reprieve import Reprieve, Unit
 from engine.core.kernel.instructions import Evict, RunAction
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.preemptions import Preemptions
@@ -128,13 +128,13 @@ class GroupPreemption:
             placements, why_not = trial()
             victims = []
             if not why_not:
-                sparing = Sparing(
+                reprieve = Reprieve(
                     placements,
                     cache=self._cache,
                     nominator=self._nominator,
                     scheduler=scheduler,
                 )
-                victims = sparing.victims(units, budgets)
+                victims = reprieve.victims(units, budgets)
         del self._out[length:]  # nothing of it has happened
         self._observe("Unschedulable" if why_not else "Success", started_at)
         if why_not:

@@ -14,9 +14,8 @@ from engine.core.framework.reasons import failure
 from engine.core.kernel import events
 from engine.core.kernel.attempts import Attempts
 from engine.core.kernel.cluster import ClusterChanges
-from engine.core.kernel.deciders import Deciders
 from engine.core.kernel.decisions import Decisions
-from engine.core.kernel.entities import Entities
+from engine.core.kernel.entities import QueuedEntityCounts
 from engine.core.kernel.events import Event, PreemptionEnd, Reply
 from engine.core.kernel.group_attempts import GroupAttempts
 from engine.core.kernel.group_preemption import GroupPostFilters, GroupPreemption
@@ -34,6 +33,7 @@ from engine.core.kernel.permits import Permits
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.kernel.preemptions import Preemptions
 from engine.core.kernel.queue_hooks import QueueHooks
+from engine.core.kernel.scheduler_selector import SchedulerSelector
 from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import (
@@ -79,7 +79,7 @@ class Kernel:
 
     Attributes:
         time: The time of the event that is handled.
-        deciders: Whose policies decide a pod.
+        schedulers: Whose policies decide a pod.
         decisions: How one pod is decided about.
         queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
     """
@@ -110,9 +110,9 @@ class Kernel:
         self.groups = PodGroups(
             cache, throttle=self.throttle, clock=self.time, preemptions=self.preemptions
         )
-        self.deciders = Deciders(self.groups)
-        self.entities = Entities(self.groups)
-        self._hooks = QueueHooks(shared, self.deciders, self.throttle)
+        self.schedulers = SchedulerSelector(self.groups)
+        self.entities = QueuedEntityCounts(self.groups)
+        self._hooks = QueueHooks(shared, self.schedulers, self.throttle)
         self.queue = SchedulingQueue(
             self.time,
             key_of=self._hooks.key_of,
@@ -127,7 +127,7 @@ class Kernel:
         self.attempts = Attempts(cache, self.queue, self._out)
         self.permits = Permits(
             shared,
-            deciders=self.deciders,
+            schedulers=self.schedulers,
             groups=self.groups,
             queue=self.queue,
             attempts=self.attempts,
@@ -186,7 +186,7 @@ class Kernel:
     @property
     def scheduler(self) -> Scheduler | None:
         """The policies in force; None before there are some."""
-        return self.deciders.in_force
+        return self.schedulers.in_force
 
     @property
     def has_work(self) -> bool:
@@ -196,7 +196,7 @@ class Kernel:
     @property
     def asks_extenders(self) -> bool:
         """True if `decide` may yield questions."""
-        return self.deciders.ask_extenders
+        return self.schedulers.ask_extenders
 
     def wakes_at(self) -> float | None:
         """When `TimePassed` is to be reported next (monotonic seconds); None: it need not be."""
@@ -263,9 +263,13 @@ class Kernel:
             return
         # 1. First the sort keys, so that a pod that may go now goes in its turn.
         snapshot = self.cache.snapshot()
-        concerned = {one: one.hooks.profiles_given_others(snapshot) for one in self.deciders.all()}
+        concerned = {
+            one: one.hooks.profiles_given_others(snapshot) for one in self.schedulers.all()
+        }
         if any(concerned.values()):
-            self.queue.ask_again(lambda pod: pod.scheduler_name in concerned[self.deciders.of(pod)])
+            self.queue.ask_again(
+                lambda pod: pod.scheduler_name in concerned[self.schedulers.of(pod)]
+            )
         # 2. A step of the clock is no measurement: it concerns those alone that read this fact.
         for name, step in CLOCK_STEPS.items():
             if name in event.cluster and event.cluster[name] != before.get(name):
@@ -291,8 +295,8 @@ class Kernel:
     # --- policies, leadership, time
 
     def _switch(self, event: events.RevisionSwitched) -> None:
-        scheduler = self.deciders.in_force = event.scheduler
-        self.deciders.canary = None
+        scheduler = self.schedulers.in_force = event.scheduler
+        self.schedulers.canary = None
         scheduler.use_plugins(self.plugins)
         # 1. What is throttled is so because of the policies before.
         self.throttle.clear()
@@ -304,12 +308,12 @@ class Kernel:
         self.queue.activate(waited)
 
     def _change_canary(self, event: events.CanaryChanged) -> None:
-        deciders, in_force = self.deciders, self.deciders.in_force
+        schedulers, in_force = self.schedulers, self.schedulers.in_force
         assert in_force is not None, "there is nothing to compare a candidate with"
         waiting = [*self.queue.waiting_pods(), *(queued for queued, _ in self.permits.waiting())]
-        before = {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
+        before = {queued.uid for queued in waiting if schedulers.is_canary(queued.pod)}
         # 1. The candidate sees groups as the policies in force do.
-        deciders.canary = event.canary
+        schedulers.canary = event.canary
         hints = Hints.of(in_force.bundle, self.cache)
         if event.canary is not None:
             for scheduler in filter(None, (event.canary.scheduler, event.canary.control)):
@@ -319,7 +323,7 @@ class Kernel:
             hints = EitherHints(hints, Hints.of(event.canary.scheduler.bundle, self.cache))
         # 2. Pods that are decided by others now are tried again.
         self.throttle.forgive()
-        changed = before ^ {queued.uid for queued in waiting if deciders.is_canary(queued.pod)}
+        changed = before ^ {queued.uid for queued in waiting if schedulers.is_canary(queued.pod)}
         waited = self.permits.take_back(lambda pod: pod.uid in changed)
         self.queue.rekey(hints, changed)
         self.queue.activate(waited)
@@ -393,7 +397,7 @@ class Kernel:
 
     def _decider_of(self, pod: Pod) -> str:
         """Whose policies waste time if it is over *pod*."""
-        return self.deciders.name_of(pod)
+        return self.schedulers.name_of(pod)
 
     def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
         self._out.append(ReportHookFailure(pod, failures, lost, seconds))
@@ -426,7 +430,7 @@ class Kernel:
         queued = self.queue.pop()
         if queued is None:
             return self.take_instructions()
-        scheduler = self.deciders.of(queued.pod)
+        scheduler = self.schedulers.of(queued.pod)
         started_at = self.time.monotonic()
         group = self.groups.tried_in(queued.uid)
         if group is not None:

@@ -28,9 +28,9 @@ from engine.core.framework import reasons
 from engine.core.framework.reasons import BACKING_OFF, Reason, legal_token
 from engine.core.framework.status import Code, Status
 from engine.core.kernel.attempts import Attempts
-from engine.core.kernel.deciders import Deciders
 from engine.core.kernel.instructions import Bind, ReportGroupReleased, ReportWaiting
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
+from engine.core.kernel.scheduler_selector import SchedulerSelector
 from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import ASSIGNED_POD_DELETE
@@ -178,7 +178,7 @@ class Permits:
     each event and of each decision.
 
     Args:
-        deciders: The policies.
+        schedulers: The policies.
         groups: Counts groups, and pods of them that wait.
         queue: Where the rest of a group waits.
         attempts: Releases placements that are refused, and puts their pods back into the queue.
@@ -189,7 +189,7 @@ class Permits:
         self,
         shared: Shared,
         *,
-        deciders: Deciders,
+        schedulers: SchedulerSelector,
         groups: PodGroups,
         queue: SchedulingQueue,
         attempts: Attempts,
@@ -197,7 +197,7 @@ class Permits:
     ) -> None:
         self._cache, self._metrics = shared.cache, shared.metrics
         self._time, self._out = shared.time, shared.out
-        self._deciders = deciders
+        self._deciders = schedulers
         self._groups = groups
         self._queue = queue
         self._attempts = attempts

@@ -148,7 +148,7 @@ class PodGroups:
         failures: list[PolicyFailure] = []
         started = self._clock.monotonic()
         for enabled in grouping:
-            said = self._said(enabled, pod)
+            said = self._group_verdict(enabled, pod)
             if isinstance(said, list):
                 now[_key(enabled, pod, said[0])] = GroupTerms(*said[1:])
             elif said is not None:
@@ -397,7 +397,7 @@ class PodGroups:
         if throttled is not None:
             return throttled
         started = self._clock.monotonic()
-        said = self._said(enabled, pod)
+        said = self._group_verdict(enabled, pod)
         if isinstance(said, PolicyFailure):
             # A part of a scheduling cycle, which reports it.
             self._unsaid[pod.uid] = pod
@@ -462,7 +462,7 @@ class PodGroups:
         finally:
             self._held = None
 
-    def _said(self, enabled: EnabledPolicy, pod: Pod) -> Any:
+    def _group_verdict(self, enabled: EnabledPolicy, pod: Pod) -> Any:
         if self._scheduler is None:
             return None
         return self._scheduler.hooks.group_of(enabled, pod, self._cache.snapshot())

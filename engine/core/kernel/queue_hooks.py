@@ -3,8 +3,8 @@
 Owns what follows when a hook gives no answer: it is reported, and the throttle has it asked again.
 """
 
-from engine.core.kernel.deciders import Deciders
 from engine.core.kernel.instructions import ReportGate, ReportThrottled
+from engine.core.kernel.scheduler_selector import SchedulerSelector
 from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
@@ -18,14 +18,14 @@ class QueueHooks:
     """The queue's two questions about a pod, answered by the policies.
 
     Args:
-        deciders: The policies.
+        schedulers: The policies.
         throttle: Says which pods must not be tried, or asked about, for now.
     """
 
-    def __init__(self, shared: Shared, deciders: Deciders, throttle: Throttle) -> None:
+    def __init__(self, shared: Shared, schedulers: SchedulerSelector, throttle: Throttle) -> None:
         self._cache, self._metrics = shared.cache, shared.metrics
         self._time, self._out = shared.time, shared.out
-        self._deciders = deciders
+        self._deciders = schedulers
         self._throttle = throttle
 
     def key_of(self, pod: Pod) -> SortKey:

@@ -24,7 +24,7 @@ SET_ASIDE: Final = (Place.UNSCHEDULABLE, Place.GATED)
 #: Where pods wait.
 WAITING: Final = (Place.ACTIVE, Place.BACKOFF, *SET_ASIDE)
 
-# A member of an enum costs as much to look up as the rest of a step of `Places.move`.
+# A member of an enum costs as much to look up as the rest of a step of `PodStore.move`.
 _ACTIVE: Final = Place.ACTIVE
 _BACKOFF: Final = Place.BACKOFF
 _GATED: Final = Place.GATED
@@ -44,7 +44,7 @@ class Gate(NamedTuple):
 _OPEN: Final = None, "", ""
 
 
-class Places:
+class PodStore:
     """All known pods, by uid, by name and by place.
 
     Args:

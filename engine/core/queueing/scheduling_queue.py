@@ -26,7 +26,7 @@ from engine.core.queueing.events import (
 from engine.core.queueing.hints import Hints, is_by_label
 from engine.core.queueing.in_flight import RecordedEvent
 from engine.core.queueing.nominator import Nominator
-from engine.core.queueing.places import SET_ASIDE, WAITING, Gate, Places
+from engine.core.queueing.places import SET_ASIDE, WAITING, Gate, PodStore
 from engine.core.queueing.queued_pod import QueuedPod, SortKey
 from engine.core.queueing.transitions import NOMINATED, Cause, Place, Trigger
 from engine.core.queueing.unschedulable_pods import UnschedulablePods
@@ -85,7 +85,7 @@ class SchedulingQueue:
         self._hints = hints if hints is not None else Hints()
         self._on_incoming = on_incoming
         self._sequence = 0
-        self._places = Places(
+        self._places = PodStore(
             clock,
             BackoffQueue(clock, initial_backoff, max_backoff, pops_early=pops_early),
             pre_enqueue=pre_enqueue,

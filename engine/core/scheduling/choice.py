@@ -31,7 +31,7 @@ class KeptScore(NamedTuple):
     normal: int
 
 
-class LateScores(NamedTuple):
+class UncachedScores(NamedTuple):
     """A policy's scores that the class does not keep: by place, or by group of places.
 
     Attributes:
@@ -60,13 +60,13 @@ class KeptNode(msgspec.Struct, frozen=True, gc=False):
         name: Of the node.
         total: Its total.
         numbers: The scores that the pod's class keeps: raw ones by policy, then normalized ones.
-        late: The others.
+        uncached: The others.
     """
 
     name: str
     total: int
     numbers: bytes
-    late: tuple[KeptScore, ...] = ()
+    uncached: tuple[KeptScore, ...] = ()
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +93,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
         kept = [
             KeptScore(by.policy, by.weight, shown_raw(raw), normal) for by, raw, normal in pairs
         ]
-        return kept + list(node.late)
+        return kept + list(node.uncached)
 
 
 def choice_of(
@@ -102,24 +102,24 @@ def choice_of(
     totals: NDArray[np.int64],
     best: NDArray[np.int64],
     chosen: int,
-    late: Sequence[LateScores],
+    uncached: Sequence[UncachedScores],
     tie_keys: tuple[EnabledPolicy, ...],
     slots: NDArray[np.int64] | None = None,
 ) -> Choice | None:
     """What is kept of a choice; None if there are too many scores.
 
     Args:
-        pod_class: Its scores count; None: they are all among *late*.
+        pod_class: Its scores count; None: they are all among *uncached*.
         snapshot: Of the nodes.
         totals: By place, the same afterwards; *best* are the places of the highest.
         best: See there.
         chosen: The place that was chosen.
-        late: The scores that the class does not have, by place.
+        uncached: The scores that the class does not have, by place.
         tie_keys: See `Choice`.
         slots: The slot of each place; None: places are slots.
     """
     scorers = () if pod_class is None else pod_class.scorers
-    if len(scorers) + len(late) > _MOST_SCORES:
+    if len(scorers) + len(uncached) > _MOST_SCORES:
         return None
 
     def kept(place: int) -> KeptNode:
@@ -128,7 +128,7 @@ def choice_of(
             node_name(slot, snapshot),
             totals.item(place),
             b"" if pod_class is None else pod_class.numbers[..., slot].tobytes(),
-            tuple([by.at(place) for by in late]) if late else (),
+            tuple([by.at(place) for by in uncached]) if uncached else (),
         )
 
     following = _next_best(totals, chosen) if len(best) == 1 else None

@@ -26,11 +26,11 @@ from engine.core.framework.status import Code, Status
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.scheduling.counted import CountedHook, CountedHooks, CounterUse, given_to_group
+from engine.core.scheduling.cross_node import OF_DOMAIN, CrossNodeDependencies, WatchedCounter
 from engine.core.scheduling.filter_verdicts import HookInputs
-from engine.core.scheduling.hook_use import look_beyond
+from engine.core.scheduling.hook_use import reads_other_nodes
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.nominations import NominatedPods
-from engine.core.scheduling.outlook import OF_DOMAIN, Outlook, Watched
 from engine.core.scheduling.pod_class import ABSENT, PodClass
 from engine.core.scheduling.pod_classifier import PodClassifier
 from engine.core.scheduling.rejections import node_name
@@ -58,7 +58,8 @@ class RuntimeUse:
 class Filters:
     """All filters of one pod in one cycle.
 
-    `late` are those that the class vectors do not hold, by their place in the order. `columns`
+    `per_pod_filters` are those that the class vectors do not hold, by their place in the order:
+    what they say may differ between pods of a class, or changes with each placement. `columns`
     keeps the counters of each, once they were needed, `counted` which kinds of pods they count.
     `nominations` are other pods by slot, `nominated_node` is the pod's own ("" for none). `closed`
     are the slots of nodes that no filter is asked about, with the codes of their rejections.
@@ -68,7 +69,7 @@ class Filters:
     profile: Profile
     pod_class: PodClass
     snapshot: Snapshot
-    late: tuple[CountedHook | RuntimeUse, ...] = ()
+    per_pod_filters: tuple[CountedHook | RuntimeUse, ...] = ()
     nominations: NominatedPods = field(default_factory=NominatedPods)
     nominated_node: str = ""
     closed: Mapping[int, int] = field(default_factory=dict)
@@ -98,19 +99,19 @@ class Feasibility:
     def codes(self, filters: Filters) -> tuple[NDArray[np.int32], dict[int, PolicyFailure]]:
         """By slot, FITS or the code of the rejection; with the failures where it is FAILED.
 
-        A node stops at the first filter that rejects it, so a late filter is asked about the nodes
-        that nothing before it rejected. A node that other pods are nominated to must fit with
+        A node stops at the first filter that rejects it, so a per-pod filter is asked about the
+        nodes that nothing before it rejected. A node that other pods are nominated to must fit with
         them on it, too.
         """
         codes = filters.pod_class.codes
-        if not (filters.late or filters.nominations or filters.closed):
+        if not (filters.per_pod_filters or filters.nominations or filters.closed):
             return codes, {}
         codes = codes.copy()
         for slot, code in filters.closed.items():
             if codes[slot] != ABSENT:
                 codes[slot] = code
         failures: dict[int, PolicyFailure] = {}
-        for use in filters.late:
+        for use in filters.per_pod_filters:
             is_open = self._open_to(codes, use.position, filters, failures)
             if isinstance(use, RuntimeUse):
                 slots = np.flatnonzero(is_open)
@@ -127,11 +128,11 @@ class Feasibility:
         """Reject the nodes that do not fit both this pod and those nominated to them.
 
         A verdict holds for the class as long as the node and its nominations are the same, unless
-        a filter that was asked looks beyond the node, as all late ones do.
+        a filter that was asked looks beyond the node, as all per-pod ones do.
         """
         known = filters.pod_class.nominated
-        late = tuple(use.position for use in filters.late)
-        known.follow(None if look_beyond(filters.pod_class.filters) else late)
+        per_pod = tuple(use.position for use in filters.per_pod_filters)
+        known.follow(None if reads_other_nodes(filters.pod_class.filters) else per_pod)
         is_narrowed = filters.pod_class.pre.subset is not None
         for slot in known.stale(filters.nominations, filters.snapshot):
             info, pods = filters.snapshot.infos[slot], filters.nominations.get(slot)
@@ -238,9 +239,11 @@ class Feasibility:
         # By name, so that the node that fails is the same in every run.
         for slot in sorted(slots.tolist(), key=lambda slot: node_name(slot, snapshot)):
             info = snapshot.infos[slot]
-            look = None if kept is None or info is None else use.plugin.look_of(state, info)
-            if kept is not None and look in kept.of_look:
-                kept.codes[slot] = codes[slot] = kept.of_look[look]
+            alike = (
+                None if kept is None or info is None else use.plugin.equivalence_key(state, info)
+            )
+            if kept is not None and alike in kept.by_equivalence:
+                kept.codes[slot] = codes[slot] = kept.by_equivalence[alike]
                 continue
             status = None if info is None else ask(state, info)
             verdict: int | PolicyFailure = FITS
@@ -256,8 +259,8 @@ class Feasibility:
                 codes[slot] = verdict
             if kept is not None:
                 kept.codes[slot] = verdict
-                if look is not None:
-                    kept.of_look[look] = verdict
+                if alike is not None:
+                    kept.by_equivalence[alike] = verdict
         return failures
 
     def _verdict(self, use: RuntimeUse, info: NodeInfo) -> int | PolicyFailure:
@@ -273,7 +276,7 @@ class Feasibility:
 
     def inputs(self, filters: Filters) -> HookInputs | None:
         """What the filter was given of each node by `codes`; None unless it is one of a policy."""
-        uses = (*filters.pod_class.filters, *filters.late)
+        uses = (*filters.pod_class.filters, *filters.per_pod_filters)
         if len(uses) != 1 or isinstance(uses[0], RuntimeUse):
             return None
         use = uses[0]
@@ -284,26 +287,26 @@ class Feasibility:
             return None
         return HookInputs(use.groups.of_slot, functools.partial(given_to_group, use, columns))
 
-    # --- what pods mean to late filters -----------------------------------------------------
+    # --- what pods mean to per-pod filters -----------------------------------------------------
 
     @staticmethod
-    def late_kinds(filters: Filters) -> tuple[Hashable, ...] | None:
-        """What pods share for which the late filters say the same of each node; None: nothing.
+    def per_pod_kinds(filters: Filters) -> tuple[Hashable, ...] | None:
+        """What pods share for which the per-pod filters say the same of each node; None: nothing.
 
-        `late_codes` has what they say.
+        `per_pod_codes` has what they say.
         """
         kinds: list[Hashable] = []
-        for use in filters.late:
+        for use in filters.per_pod_filters:
             kind = use.plugin.kind_of(use.state) if isinstance(use, RuntimeUse) else None
             if kind is None:
                 return None
             kinds.append(kind)
         return tuple(kinds)
 
-    def late_codes(
+    def per_pod_codes(
         self, filters: Filters, slots: NDArray[np.int64]
     ) -> list[NDArray[np.int32]] | None:
-        """By late filter and slot, the verdict about the nodes of *slots* as they are.
+        """By per-pod filter and slot, the verdict about the nodes of *slots* as they are.
 
         Pods that are not `counted` may come and go without another one, and all pods for what a
         plugin says of a kind. None where that is not so, or if one of the filters fails: each node
@@ -312,7 +315,7 @@ class Feasibility:
         is_open = np.zeros(len(filters.pod_class.codes), np.bool_)
         is_open[slots] = True
         found = []
-        for use in filters.late:
+        for use in filters.per_pod_filters:
             codes = np.full(len(is_open), FITS, np.int32)
             found.append(codes)
             if isinstance(use, RuntimeUse):
@@ -333,7 +336,7 @@ class Feasibility:
         return found
 
     def is_counted(self, filters: Filters, slot: int, pods: Sequence[Pod]) -> bool:
-        """True if a late filter counts one of *pods* on the node of *slot*."""
+        """True if a per-pod filter counts one of *pods* on the node of *slot*."""
         counters = self._counted.counters
         for pod in pods:
             kind = counters.kind(slot, pod)
@@ -341,7 +344,7 @@ class Feasibility:
             if known is None:
                 known = any(
                     counters.topologies(counter.key, counter.parts, slot, pod)
-                    for use in filters.late
+                    for use in filters.per_pod_filters
                     if not isinstance(use, RuntimeUse)
                     for counter in use.counters
                 )
@@ -351,32 +354,34 @@ class Feasibility:
                 return True
         return False
 
-    def outlook(self, pods: Iterable[tuple[Filters, Sequence[CounterUse]]]) -> Outlook | None:
-        """The outlook of pods whose pre-filters were given counters; None: any pod may matter."""
+    def cross_node_dependencies(
+        self, pods: Iterable[tuple[Filters, Sequence[CounterUse]]]
+    ) -> CrossNodeDependencies | None:
+        """Those of pods whose pre-filters were given counters; None: any pod may matter."""
         classes: set[PodClass] = set()
-        watched: dict[bytes, Watched] = {}
+        watched: dict[bytes, WatchedCounter] = {}
         for filters, asked in pods:
             classes.add(filters.pod_class)
             for use in asked:
                 is_of_domain = not use.counts_nodes
-                watched.setdefault(use.key, Watched(use, False, is_of_domain))
-            for late in filters.late:
-                if isinstance(late, RuntimeUse) or late.column.projector.is_shared:
+                watched.setdefault(use.key, WatchedCounter(use, False, is_of_domain))
+            for hook in filters.per_pod_filters:
+                if isinstance(hook, RuntimeUse) or hook.column.projector.is_shared:
                     return None
-                for one in late.counters:
+                for one in hook.counters:
                     known = watched.get(one.key)
                     # A further pod may leave none of the nodes that are counted.
                     of_domain = OF_DOMAIN - {"is_empty"} if one.counts_nodes else OF_DOMAIN
-                    is_of_domain = late.fields <= of_domain and (
+                    is_of_domain = hook.fields <= of_domain and (
                         known is None or known.is_of_domain
                     )
-                    watched[one.key] = Watched(one, True, is_of_domain)
+                    watched[one.key] = WatchedCounter(one, True, is_of_domain)
         counters = self._counted.counters
         empty = frozenset(
             one.use.key for one in watched.values() if counters.is_empty(one.use.key, one.use.parts)
         )
         decided_by = (frozenset(classes), frozenset(watched), empty)
-        return Outlook(decided_by, tuple(watched.values()), empty, counters)
+        return CrossNodeDependencies(decided_by, tuple(watched.values()), empty, counters)
 
     # --- one node, as it might be -----------------------------------------------------------
 
@@ -406,7 +411,7 @@ class Feasibility:
     def _at(
         self, filters: Filters, info: NodeInfo, changes: PodChanges
     ) -> tuple[int | PolicyFailure, bool]:
-        """The verdict, and if a late filter was asked for it."""
+        """The verdict, and if a per-pod filter was asked for it."""
         # 1. What the filters of the class say, those not known in one round trip.
         uses = filters.pod_class.filters
         tables = []
@@ -420,12 +425,12 @@ class Feasibility:
         if wants:
             self._memo.fill(wants)
         # 2. Everything in its order, up to the first that rejects.
-        late = list(filters.late)
+        per_pod = list(filters.per_pod_filters)
         is_late = False
         verdict: int | PolicyFailure
         for use, (table, projection) in zip(uses, tables, strict=True):
-            while late and late[0].position < use.position:
-                verdict = self._late_at(late.pop(0), filters, info, changes)
+            while per_pod and per_pod[0].position < use.position:
+                verdict = self._per_pod_at(per_pod.pop(0), filters, info, changes)
                 is_late = True
                 if verdict != FITS:
                     return verdict, True
@@ -436,13 +441,13 @@ class Feasibility:
                 return failure, is_late
             if code != FITS:
                 return code, is_late
-        for late_use in late:
-            verdict = self._late_at(late_use, filters, info, changes)
+        for per_pod_use in per_pod:
+            verdict = self._per_pod_at(per_pod_use, filters, info, changes)
             if verdict != FITS:
                 return verdict, True
-        return FITS, bool(filters.late)
+        return FITS, bool(filters.per_pod_filters)
 
-    def _late_at(
+    def _per_pod_at(
         self,
         use: CountedHook | RuntimeUse,
         filters: Filters,

@@ -39,7 +39,7 @@ class HookUse(msgspec.Struct, frozen=True):
         return memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
 
 
-def look_beyond(uses: Iterable[HookUse]) -> bool:
+def reads_other_nodes(uses: Iterable[HookUse]) -> bool:
     """True if a change of one node can change what one of *uses* is given of another one."""
     return any(use.column.projector.is_shared for use in uses)
 
@@ -63,16 +63,16 @@ class Prepared:
     """All that the pre-filters and pre-scores of a pod class said, for what is counted now.
 
     `skipped` are policies whose filters do not run, `states` what pre-filters hand on,
-    `pre_scored` the verdicts of the pre-scores, all by policy, and `silent` the policies whose
-    scores do not run. `name` stands for all that was said in the key of the class; None: something
-    failed, and may not fail again.
+    `pre_scored` the verdicts of the pre-scores, all by policy, and `skipped_scores` the policies
+    whose scores do not run. `name` stands for all that was said in the key of the class; None:
+    something failed, and may not fail again.
     """
 
     pre: PreFiltered
     skipped: frozenset[str]
     states: Mapping[str, bytes]
     pre_scored: Mapping[str, Any]
-    silent: frozenset[str]
+    skipped_scores: frozenset[str]
     name: bytes | None
 
 

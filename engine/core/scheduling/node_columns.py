@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.node_info import NodeInfo
 from engine.core.scheduling.select_host import name_hash
-from engine.policy.projections import NodeColumn, Offers, Projector, WantedColumn
+from engine.policy.projections import NodeColumn, OptionalEntries, Projector, WantedColumn
 
 # What a column may depend on in addition to the node itself; an unknown one depends on all.
 _PARTS: Final = tuple(
@@ -37,7 +37,7 @@ class NodeColumns:
         # Those of names that some pods want, for as long as a class of such pods is kept.
         self._wanted: WeakValueDictionary[tuple[frozenset[str], frozenset[str]], WantedColumn]
         self._wanted = WeakValueDictionary()
-        self._offers: dict[frozenset[str], Offers] = {}  # by the fields
+        self._optional: dict[frozenset[str], OptionalEntries] = {}  # by the fields
         self._behind: list[NodeColumn] = []  # made since the last refresh
         self._affected: dict[int, tuple[NodeColumn, ...]] = {}
         self._history: object = None
@@ -78,7 +78,7 @@ class NodeColumns:
         column = self._columns.get(key)
         if column is None:
             projector = Projector("node", fields)
-            column = NodeColumn(projector, None if names is None else self._offers_of(projector))
+            column = NodeColumn(projector, None if names is None else self._optional_of(projector))
             self._columns[key] = column
             self._behind.append(column)
             self._affected.clear()
@@ -86,15 +86,15 @@ class NodeColumns:
             return column
         own = self._wanted.get((fields, names))
         if own is None:
-            offers = self._offers_of(column.projector)
-            own = self._wanted[fields, names] = WantedColumn(column, offers, names)
+            optional = self._optional_of(column.projector)
+            own = self._wanted[fields, names] = WantedColumn(column, optional, names)
         return own
 
-    def _offers_of(self, projector: Projector) -> Offers:
+    def _optional_of(self, projector: Projector) -> OptionalEntries:
         key = frozenset(projector.wanted)
-        known = self._offers.get(key)
+        known = self._optional.get(key)
         if known is None:
-            known = self._offers[key] = Offers(projector.wanted)
+            known = self._optional[key] = OptionalEntries(projector.wanted)
         return known
 
     def reuse_from(
@@ -113,9 +113,9 @@ class NodeColumns:
                 column.reuse_from(known)
                 self._behind.remove(column)
                 inherited[id(known)] = column
-        for wanted, offers in other._offers.items():
-            if wanted in self._offers:  # columns that were made before have it too
-                self._offers[wanted].reuse_from(offers)
+        for wanted, optional in other._optional.items():
+            if wanted in self._optional:  # columns that were made before have it too
+                self._optional[wanted].reuse_from(optional)
         self.present, self.name_hashes = other.present.copy(), other.name_hashes.copy()
         self._infos, self._hash_of = other._infos.copy(), other._hash_of.copy()
         self._history, self._generation = other._history, other._generation

@@ -16,8 +16,8 @@ State from one decision to the next, and what it depends on:
     of_slot, keys, sizes   `made_of` and the counters' positions; another `made_of` makes all again
     codes, unknown         those, and `shared`
     _answers               the meaning of projection ids, and `shared`: never wrong, only incomplete
-    _by_slot, _rejects     `codes` through `of_slot`, as of the last `reject`; `_behind`,
-                           `_behind_together` and `_fresh` say where they are not up to date
+    _by_slot, _rejects     `codes` through `of_slot`, as of the last `reject`; `_stale_slots`,
+                           `_stale_domains` and `_new_groups` say where they are not up to date
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ class Groups:
     feasible: tuple[bytes, list[dict[str, int]]] = (b"", [])
     # The unknown groups that were closed, and the open slots of that time.
     _closed: set[int] = field(default_factory=set)
-    _closed_for: bytes = b""
+    _closed_mask: bytes = b""
     _index: dict[Key, int] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
     # By counter, up to where its changes were followed.
@@ -91,10 +91,10 @@ class Groups:
     # What `reject` needs by slot; the slots, and the groups, that are new to it.
     _by_slot: NDArray[np.int32] | None = None
     _rejects: NDArray[np.bool_] | None = None
-    _behind: list[int] = field(default_factory=list)
+    _stale_slots: list[int] = field(default_factory=list)
     # Slots of domains, and if all of a domain were in one group, and still are.
-    _behind_together: list[tuple[NDArray[np.int64], bool]] = field(default_factory=list)
-    _fresh: set[int] = field(default_factory=set)
+    _stale_domains: list[tuple[NDArray[np.int64], bool]] = field(default_factory=list)
+    _new_groups: set[int] = field(default_factory=set)
     _ahead: ReadAhead = field(default_factory=ReadAhead)
     # The least count that was asked about last, and by how much it will probably grow.
     _minimum: int | None = None
@@ -191,7 +191,7 @@ class Groups:
                 for slot in slots:
                     self.of_slot[slot] = to
             if self._by_slot is not None:
-                self._behind += slots
+                self._stale_slots += slots
         return True
 
     def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
@@ -212,7 +212,7 @@ class Groups:
                 towards[group] = self._grown(group, counts.item(group), moves)
             self.of_slot[slots] = towards[groups]
         if self._by_slot is not None:
-            self._behind_together.append((slots, is_one))
+            self._stale_domains.append((slots, is_one))
 
     def _grown(self, group: int, size: int, moves: _Moves) -> int:
         """Where *size* slots of *group* go when their counts grow by *moves*."""
@@ -251,7 +251,7 @@ class Groups:
                 self.sizes = _longer(self.sizes)
                 self.codes = _longer(self.codes)
         self.sizes[group] = 0
-        self._fresh.add(group)
+        self._new_groups.add(group)
         self._recall((group,))
         return group
 
@@ -297,15 +297,19 @@ class Groups:
         self.unknown.add(group)
 
     def _show(self, group: int, code: int) -> None:
-        if self._by_slot is not None and group not in self._fresh and self.codes[group] != code:
+        if (
+            self._by_slot is not None
+            and group not in self._new_groups
+            and self.codes[group] != code
+        ):
             self._by_slot = self._rejects = None
         self.codes[group] = code
 
     def wanted(self, is_open: NDArray[np.bool_]) -> list[int]:
         """The unknown groups with an open slot; the others need no answer."""
         text = is_open.tobytes()
-        if text != self._closed_for:
-            self._closed_for = text
+        if text != self._closed_mask:
+            self._closed_mask = text
             self._closed.clear()
         candidates = self.unknown - self._closed
         if not candidates:
@@ -358,9 +362,9 @@ class Groups:
             self._by_slot = self.codes.astype(np.int32)[self.of_slot]
             self._rejects = self._by_slot != FITS
         else:
-            together = self._behind_together
-            if self._behind:
-                together.append((np.array(self._behind, np.int64), False))
+            together = self._stale_domains
+            if self._stale_slots:
+                together.append((np.array(self._stale_slots, np.int64), False))
             if len(together) == 1 and together[0][1]:
                 # They had one answer before, and have one now.
                 slots = together[0][0]
@@ -380,9 +384,9 @@ class Groups:
 
     def _catch_up(self) -> None:
         """Nothing by slot is behind any more."""
-        self._behind.clear()
-        self._behind_together.clear()
-        self._fresh.clear()
+        self._stale_slots.clear()
+        self._stale_domains.clear()
+        self._new_groups.clear()
 
 
 def context_of(shared: Sequence[Mapping[str, Any]]) -> Context:

@@ -74,7 +74,7 @@ class NominatedVerdicts:
         self._generation = -1
 
     def follow(self, late_positions: tuple[int, ...] | None) -> None:
-        """Ask about every node now if what is known is of pods with other late filters.
+        """Ask about every node now if what is known is of pods with other per-pod filters.
 
         Which filter is the first to reject depends on where they come. None: nothing holds.
         """

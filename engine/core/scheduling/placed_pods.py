@@ -27,7 +27,7 @@ def is_about_pod_alone(paths: Iterable[str]) -> bool:
     return not resources_behind("pod", fields_of("pod", paths))
 
 
-class Holdings:
+class ResourceUse:
     """What a pod takes of its node's amounts, as a number that pods share which take the same."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Holdings:
         return known[0]
 
 
-class Texts:
+class ProjectionCache:
     """What a hook is shown of pods, as JSON.
 
     Pods whose fields are plain and equal share a text, which is then written once.

@@ -38,7 +38,7 @@ from engine.core.framework.profile import EnabledPolicy
 from engine.core.model.pod import Pod
 from engine.core.scheduling.counted import CountedHook
 from engine.core.scheduling.hook_changes import EVERY_HOOK, HookChanges
-from engine.core.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_beyond
+from engine.core.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, reads_other_nodes
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.nominations import NominatedVerdicts
 from engine.core.scheduling.scoring import Normalizer
@@ -198,7 +198,7 @@ class PodClass:
             and len(self.codes) == size
             and (
                 snapshot.image_generation == self.image_generation
-                or not look_beyond((*self.filters, *self.scores))
+                or not reads_other_nodes((*self.filters, *self.scores))
             )
         ):
             changed = snapshot.changed_since(self.generation)

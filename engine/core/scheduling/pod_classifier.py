@@ -267,7 +267,7 @@ class PodClassifier:
         pre_scored = {}
         if pre.rejection is None:
             pre_scored = self._pre_score(profile, pod, snapshot, states, counts)
-        silent = frozenset(
+        skipped_scores = frozenset(
             policy
             for policy, verdict in pre_scored.items()
             if isinstance(verdict, PolicyFailure) or (verdict is not None and verdict[0] == "skip")
@@ -276,7 +276,7 @@ class PodClassifier:
         if not any(isinstance(verdict, PolicyFailure) for verdict in pre_scored.values()):
             said = _encode((pre, sorted(skipped), states, pre_scored))
             name = hashlib.blake2b(said, digest_size=16).digest()
-        return Prepared(pre, skipped, states, pre_scored, silent, name)
+        return Prepared(pre, skipped, states, pre_scored, skipped_scores, name)
 
     def classify(
         self, profile: Profile, pod: Pod, snapshot: Snapshot, prepared: Prepared
@@ -286,13 +286,13 @@ class PodClassifier:
         pre, skipped, states = prepared.pre, prepared.skipped, prepared.states
         if pre.rejection is not None or pre.failure is not None:
             return PodClass(pre)
-        silent = prepared.silent
+        skipped_scores = prepared.skipped_scores
         failures = []
         score_states = dict(states)
         for policy, verdict in prepared.pre_scored.items():
             if isinstance(verdict, PolicyFailure):
                 failures.append(verdict)
-            elif verdict is not None and policy not in silent:
+            elif verdict is not None and policy not in skipped_scores:
                 score_states[policy] = _encode(verdict[1])
         # 2. The per-node hooks, with what they are given for this class.
         made = PodClass(pre, pre_score_failures=tuple(failures))
@@ -313,7 +313,7 @@ class PodClassifier:
         scores: list[HookUse] = []
         counted_scores: list[CountedHook] = []
         for e in profile.at("score"):
-            if e.policy in silent:
+            if e.policy in skipped_scores:
                 continue
             if self._is_counted(e, "score"):
                 counted = self._counted(e, "score", pod, snapshot, score_states)
@@ -329,7 +329,7 @@ class PodClassifier:
         made.whole_scores = [
             self.use(e, "score_all", pod, snapshot, score_states.get(e.policy))
             for e in profile.at("score_all")
-            if e.policy not in silent
+            if e.policy not in skipped_scores
         ]
         made.pre_score_failures = tuple(failures)
         columns = {use.column: None for use in (*filters, *scores, *made.whole_scores)}

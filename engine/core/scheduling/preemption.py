@@ -22,7 +22,7 @@ from engine.core.scheduling.diagnosis import Diagnosis
 from engine.core.scheduling.disruption_budgets import Budgets
 from engine.core.scheduling.extenders import NodeVictims
 from engine.core.scheduling.feasibility import Feasibility, Filters
-from engine.core.scheduling.hook_use import look_beyond
+from engine.core.scheduling.hook_use import reads_other_nodes
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.placed_pods import is_about_pod_alone
 from engine.core.scheduling.pod_classifier import PodClassifier
@@ -133,8 +133,8 @@ class Preemption:
         size = len(order) // 2
         start = name_hash(pod.uid) % size if size else 0
         order = order[start : start + size]
-        if filters.late:
-            self._follow_late(filters, trials, order)
+        if filters.per_pod_filters:
+            self._follow_per_pod(filters, trials, order)
         # 2. Try them until there are enough, one of them without a violated budget.
         wanted = self._most_candidates(filters.profile, size)
         found = self._search(filters, trials, order, wanted, budgets)
@@ -241,7 +241,7 @@ class Preemption:
 
     def _trials_of(self, filters: Filters, budgets: Budgets) -> Trials:
         """What is known for pods like this one, with the nominations of now."""
-        kinds = self._feasibility.late_kinds(filters)
+        kinds = self._feasibility.per_pod_kinds(filters)
         trials: Trials | None = None
         if kinds is not None and not self._units:
             key = (id(filters.pod_class), filters.pod.priority, kinds)
@@ -259,7 +259,7 @@ class Preemption:
     def _new_trials(self, filters: Filters, key: _Key) -> Trials:
         """Trials of which nothing is known; they are kept if anything of them can hold on."""
         uses = filters.pod_class.filters
-        if look_beyond(uses) or not self._holds_on(filters.profile):
+        if reads_other_nodes(uses) or not self._holds_on(filters.profile):
             return Trials(filters.pod_class)
         patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
         trials = self._trials[key] = Trials(filters.pod_class, patterns)
@@ -267,14 +267,14 @@ class Preemption:
             self._trials.popitem(last=False)
         return trials
 
-    def _follow_late(self, filters: Filters, trials: Trials, order: NDArray[np.int64]) -> None:
+    def _follow_per_pod(self, filters: Filters, trials: Trials, order: NDArray[np.int64]) -> None:
         """Take in what the filters say of the nodes of *order* that the class does not know."""
         uses = filters.pod_class.filters
         has_patterns = TrialPatterns.apply_to(uses)
         codes: Sequence[NDArray[np.int32]] | None = None
-        if len(order) and (has_patterns or self._feasibility.late_kinds(filters) is not None):
-            codes = self._feasibility.late_codes(filters, order)
-        trials.follow_late(codes)
+        if len(order) and (has_patterns or self._feasibility.per_pod_kinds(filters) is not None):
+            codes = self._feasibility.per_pod_codes(filters, order)
+        trials.follow_per_pod(codes)
         trials.patterns = None
         if codes is not None and has_patterns:
             trials.patterns = TrialPatterns(uses, codes)

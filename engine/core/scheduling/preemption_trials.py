@@ -54,7 +54,7 @@ class Trials:
         self._snapshot: Snapshot | None = None
         self._generation = -1
         self._budgets = -1
-        self._late: Sequence[NDArray[np.int32]] | None = None
+        self._per_pod: Sequence[NDArray[np.int32]] | None = None
         self._codes: NDArray[np.int32] = np.empty(0, np.int32)
         self._is_potential: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._names: NDArray[np.int64] | None = None
@@ -99,17 +99,17 @@ class Trials:
         self.forget(changed)
         self.nominated = dict(nominated)
 
-    def follow_late(self, codes: Sequence[NDArray[np.int32]] | None) -> None:
+    def follow_per_pod(self, codes: Sequence[NDArray[np.int32]] | None) -> None:
         """Forget the nodes of which filters say something else that the class does not know.
 
         *codes* are theirs by filter and slot; None: nothing is known of them.
         """
-        if codes is None or self._late is None or len(codes[0]) != len(self._late[0]):
+        if codes is None or self._per_pod is None or len(codes[0]) != len(self._per_pod[0]):
             self.states[:] = UNKNOWN
         else:
-            for one, before in zip(codes, self._late, strict=True):
+            for one, before in zip(codes, self._per_pod, strict=True):
                 self.states[one != before] = UNKNOWN
-        self._late = codes
+        self._per_pod = codes
 
     # --- which nodes ------------------------------------------------------------------------
 

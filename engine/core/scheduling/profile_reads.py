@@ -108,7 +108,7 @@ class ProfileReads:
 
     def of_class(self, prepared: Prepared) -> Fields | None:
         """What the per-node hooks read that are not skipped; None if they are given counters."""
-        key = prepared.skipped, prepared.silent
+        key = prepared.skipped, prepared.skipped_scores
         if key not in self._of_class:
             if len(self._of_class) >= _MOST_SKIPPED:
                 self._of_class.clear()
@@ -118,8 +118,8 @@ class ProfileReads:
     def _fields_of_class(self, prepared: Prepared) -> Fields | None:
         left_out = {
             "filter": prepared.skipped,
-            "score": prepared.silent,
-            "score_all": prepared.silent,
+            "score": prepared.skipped_scores,
+            "score_all": prepared.skipped_scores,
         }
         is_counted = any(
             self._of(enabled, hook).is_counted

@@ -27,17 +27,17 @@ def node_name(slot: int, snapshot: Snapshot) -> str:
 def filter_failures(
     pod_class: PodClass,
     codes: NDArray[np.int32],
-    late: Mapping[int, PolicyFailure],
+    per_pod: Mapping[int, PolicyFailure],
     snapshot: Snapshot,
 ) -> tuple[PolicyFailure, ...]:
     """The failures that count: of nodes that no earlier filter rejected.
 
-    *late* are those that the class does not know, by slot.
+    *per_pod* are those that the class does not know, by slot.
     """
-    if not pod_class.filter_failures and not late:
+    if not pod_class.filter_failures and not per_pod:
         return ()
     found = {
-        slot: late.get(slot) or pod_class.filter_failures[slot]
+        slot: per_pod.get(slot) or pod_class.filter_failures[slot]
         for slot in np.flatnonzero(codes == FAILED).tolist()
     }
     return report(pod_class, found, snapshot) if found else ()

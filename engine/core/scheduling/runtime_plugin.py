@@ -135,7 +135,7 @@ class RuntimePlugin:
         node that it was not asked about.
         """
 
-    def look_of(self, state: Any, info: NodeInfo) -> Hashable | None:
+    def equivalence_key(self, state: Any, info: NodeInfo) -> Hashable | None:
         """What nodes share of which `filter` says the same to pods of a kind; None: nothing.
 
         It says so for good: whatever it looks at is in it.

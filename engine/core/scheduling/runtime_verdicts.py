@@ -17,7 +17,7 @@ from engine.policy.verdicts import UNKNOWN
 # Kinds of pods for which answers are kept: four bytes a node each.
 _MOST_KINDS: Final = 256
 # Looks of nodes that are kept for a kind.
-_MOST_LOOKS: Final = 4096
+_MOST_EQUIVALENT: Final = 4096
 
 
 class RuntimeVerdicts:
@@ -25,22 +25,22 @@ class RuntimeVerdicts:
 
     Attributes:
         codes: By slot; UNKNOWN where the plugin is to be asked.
-        of_look: By what nodes look like to the plugin.
+        by_equivalence: By the key that nodes share which are the same to the plugin.
     """
 
-    __slots__ = ("_generation", "_history", "_position", "codes", "of_look")
+    __slots__ = ("_generation", "_history", "_position", "by_equivalence", "codes")
 
     def __init__(self) -> None:
         self.codes: NDArray[np.int32] = np.empty(0, np.int32)
-        self.of_look: dict[Hashable, int] = {}
+        self.by_equivalence: dict[Hashable, int] = {}
         self._history: object = None
         self._generation = -1
         self._position: Any = None
 
     def refresh(self, plugin: RuntimePlugin, state: Any, snapshot: Snapshot) -> None:
         """Forget what may have changed since the last time, at the cost of that."""
-        if len(self.of_look) > _MOST_LOOKS:
-            self.of_look.clear()
+        if len(self.by_equivalence) > _MOST_EQUIVALENT:
+            self.by_equivalence.clear()
         size = len(snapshot.infos)
         stale: list[int] | None = None
         if snapshot.continues(self._history, self._generation):

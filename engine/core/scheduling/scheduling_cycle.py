@@ -28,8 +28,9 @@ from engine.core.model.pod import Pod
 from engine.core.model.pod_group import DisruptionUnit
 from engine.core.queueing.nominator import Nominator
 from engine.core.queueing.places import Gate
-from engine.core.scheduling.choice import Choice, LateScores, choice_of
+from engine.core.scheduling.choice import Choice, UncachedScores, choice_of
 from engine.core.scheduling.counted import CountedHook, CountedHooks
+from engine.core.scheduling.cross_node import CrossNodeDependencies
 from engine.core.scheduling.decision import Decision, Explanation, NodeCodes, PolicyScores, Steps
 from engine.core.scheduling.dependencies import Dependencies
 from engine.core.scheduling.diagnosis import Diagnosis
@@ -46,10 +47,9 @@ from engine.core.scheduling.extenders import (
 )
 from engine.core.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
 from engine.core.scheduling.filter_verdicts import FilterVerdicts
-from engine.core.scheduling.hook_use import look_beyond
+from engine.core.scheduling.hook_use import reads_other_nodes
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.nominations import Nominations
-from engine.core.scheduling.outlook import Outlook
 from engine.core.scheduling.plugins.registry import make_plugins
 from engine.core.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
 from engine.core.scheduling.pod_classes import PodClasses, read_bytes
@@ -299,18 +299,18 @@ class Scheduler:
             codes[slot] == FITS
         )
 
-    def outlook(
+    def cross_node_dependencies(
         self, pods: Iterable[Pod], snapshot: Snapshot, nominator: Nominator
-    ) -> Outlook | None:
+    ) -> CrossNodeDependencies | None:
         """What decides about *pods*, each on its node, besides these nodes; None: any pod may."""
         found = []
         for pod in pods:
             profile = self._profiles[pod.scheduler_name]
             filters = self._filters_of(pod, profile, snapshot, nominator)
-            if not isinstance(filters, Filters) or look_beyond(filters.pod_class.filters):
+            if not isinstance(filters, Filters) or reads_other_nodes(filters.pod_class.filters):
                 return None
             found.append((filters, self._classifier.asked_before_nodes(profile, pod, snapshot)))
-        return self._feasibility.outlook(found)
+        return self._feasibility.cross_node_dependencies(found)
 
     def verdicts(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator, profile: Profile
@@ -325,8 +325,8 @@ class Scheduler:
             return FilterVerdicts(pre_filter=filters)
         if isinstance(filters, PolicyFailure):
             return FilterVerdicts(failures=(filters,))
-        codes, late = self._feasibility.codes(filters)
-        failures = filter_failures(filters.pod_class, codes, late, snapshot)
+        codes, failed = self._feasibility.codes(filters)
+        failures = filter_failures(filters.pod_class, codes, failed, snapshot)
         return FilterVerdicts(
             codes=codes,
             statuses=self._memo.reasons.status,
@@ -572,7 +572,9 @@ class Scheduler:
         diagnosis = _rejected_by(rejection, filters.pod_class, snapshot)
         return Explanation((yield from self._nowhere(filters, codes, uses, diagnosis)))
 
-    def _silent_uses(self, profile: Profile, uses: Sequence[RuntimeUse]) -> list[RuntimeUse]:
+    def _uses_without_scores(
+        self, profile: Profile, uses: Sequence[RuntimeUse]
+    ) -> list[RuntimeUse]:
         """The plugins that score and have nothing to say about the pod: they show as zeros."""
         speaking = {use.plugin.name for use in uses}
         return [
@@ -593,18 +595,18 @@ class Scheduler:
         uses: Sequence[RuntimeUse],
     ) -> Filters:
         """All filters of *pod*; those that the class does not keep in the profile's order."""
-        late: list[CountedHook | RuntimeUse] = [
+        per_pod: list[CountedHook | RuntimeUse] = [
             *pod_class.counted_filters,
             *(use for use in uses if use.position != OFF),
         ]
         if uses:
-            late.sort(key=lambda use: use.position)
+            per_pod.sort(key=lambda use: use.position)
         return Filters(
             pod,
             profile,
             pod_class,
             snapshot,
-            tuple(late),
+            tuple(per_pod),
             self._nominations.others(pod, snapshot, nominator),
             # The pod's status may not say yet what the nominator knows.
             nominator.node_of(pod.uid) or pod.nominated_node_name,
@@ -630,14 +632,14 @@ class Scheduler:
         }
 
     def _filter(self, filters: Filters) -> Generator[Question, Answer, _Filtered]:
-        """Ask every filter, in this order: of the class, the late ones, and extenders."""
+        """Ask every filter, in this order: of the class, those per pod, and extenders."""
         pod_class, snapshot = filters.pod_class, filters.snapshot
         pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
-        codes, late_failures = self._feasibility.codes(filters)
-        failures = filter_failures(pod_class, codes, late_failures, snapshot)
+        codes, failed = self._feasibility.codes(filters)
+        failures = filter_failures(pod_class, codes, failed, snapshot)
         if failures:
             return _Filtered(codes, failures)
-        is_narrowed = bool(filters.late or filters.nominations or filters.closed)
+        is_narrowed = bool(filters.per_pod_filters or filters.nominations or filters.closed)
         nominated = self._nominated_slot(filters, codes)
         if self.has_extenders:
             answer = yield from self._ask_extenders(filters.pod, codes, snapshot, nominated)
@@ -736,7 +738,7 @@ class Scheduler:
         """The choice by the totals that the class keeps and scores over counters."""
         pod, pod_class, snapshot = filters.pod, filters.pod_class, filters.snapshot
         ignored: tuple[PolicyFailure, ...] = ()
-        late: Sequence[LateScores] = ()
+        uncached: Sequence[UncachedScores] = ()
         if filtered.is_narrowed or pod_class.counted_scores or pod_class.pre_score_failures:
             is_feasible = filtered.codes == FITS
             count = int(np.count_nonzero(is_feasible))
@@ -745,7 +747,7 @@ class Scheduler:
             sums = self._totals.by_slot(pod_class, is_feasible, snapshot)
             if sums.failures:
                 return self._failed(snapshot, sums.failures)
-            totals, ignored, late = sums.totals, sums.ignored, sums.late
+            totals, ignored, uncached = sums.totals, sums.ignored, sums.uncached
             best = highest(totals)
         else:
             totals = pod_class.totals  # INFEASIBLE says which nodes are not
@@ -759,7 +761,7 @@ class Scheduler:
         choice = None
         if self.keeps_choices:
             keys = filters.profile.at("tie_key")
-            choice = choice_of(pod_class, snapshot, totals, best, chosen, late, keys)
+            choice = choice_of(pod_class, snapshot, totals, best, chosen, uncached, keys)
         return Explanation(self._placed(chosen, count, snapshot, ignored, _reserves(uses), choice))
 
     def _choose_by_full_scoring(
@@ -791,7 +793,7 @@ class Scheduler:
         ignored = (*sums.ignored, *sums.failures)
         totals, rows = sums.totals, list(sums.rows)
         if detailed:
-            asked = [*uses, *self._silent_uses(profile, uses)]
+            asked = [*uses, *self._uses_without_scores(profile, uses)]
         else:
             asked = [use for use in uses if _scores(use, profile)]
         infos = self._infos(feasible, snapshot) if asked or self.has_extenders else []
@@ -818,8 +820,10 @@ class Scheduler:
             place = int(np.searchsorted(feasible, chosen))
             kept = pod_class if class_totals_hold else None
             keys = profile.at("tie_key")
-            late = [LateScores(row.policy, row.weight, row.raw, row.weighted) for row in rows]
-            choice = choice_of(kept, snapshot, totals, best, place, late, keys, feasible)
+            uncached = [
+                UncachedScores(row.policy, row.weight, row.raw, row.weighted) for row in rows
+            ]
+            choice = choice_of(kept, snapshot, totals, best, place, uncached, keys, feasible)
         reserves = _reserves(uses)
         decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves, choice)
         if not detailed:

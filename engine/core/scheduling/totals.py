@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.profile import Profile
 from engine.core.model.node_info import NodeInfo
-from engine.core.scheduling.choice import LateScores
+from engine.core.scheduling.choice import UncachedScores
 from engine.core.scheduling.counted import CountedHook, CountedHooks
 from engine.core.scheduling.decision import PolicyScores
 from engine.core.scheduling.feasibility import RuntimeUse
@@ -34,7 +34,7 @@ class Sums:
     Attributes:
         totals: By feasible node, or by slot.
         rows: The scores behind them by policy, if they are by feasible node.
-        late: Those that are not the class's own, if the sums are by slot.
+        uncached: Those that are not the class's own, if the sums are by slot.
         failures: What fails the attempt: the totals are not to be used.
         ignored: Failures that count as no opinion.
     """
@@ -43,7 +43,7 @@ class Sums:
     rows: tuple[PolicyScores, ...] = ()
     failures: tuple[PolicyFailure, ...] = ()
     ignored: tuple[PolicyFailure, ...] = ()
-    late: Sequence[LateScores] = ()
+    uncached: Sequence[UncachedScores] = ()
 
 
 class Totals:
@@ -132,7 +132,7 @@ class Totals:
         Scores over counters are normalised and weighted by group, which are far fewer than nodes.
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
-        late: list[LateScores] = []
+        uncached: list[UncachedScores] = []
         totals = pod_class.totals
         for counted in pod_class.counted_scores:
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
@@ -146,23 +146,23 @@ class Totals:
             else:
                 totals = totals + weighted.take(groups.of_slot)
                 by = counted.enabled
-                late.append(
-                    LateScores(by.policy, by.weight, groups.codes, weighted, groups.of_slot)
+                uncached.append(
+                    UncachedScores(by.policy, by.weight, groups.codes, weighted, groups.of_slot)
                 )
         if not is_feasible.all():
             totals = np.where(is_feasible, totals, INFEASIBLE)
-        return self._sums(totals, failures, [], late)
+        return self._sums(totals, failures, [], uncached)
 
     def _sums(
         self,
         totals: NDArray[np.int64],
         failures: Sequence[PolicyFailure],
         rows: Sequence[PolicyScores],
-        late: Sequence[LateScores],
+        uncached: Sequence[UncachedScores],
     ) -> Sums:
         if self._ignores_failures:
-            return Sums(totals, tuple(rows), ignored=tuple(failures), late=late)
-        return Sums(totals, tuple(rows), failures=tuple(failures), late=late)
+            return Sums(totals, tuple(rows), ignored=tuple(failures), uncached=uncached)
+        return Sums(totals, tuple(rows), failures=tuple(failures), uncached=uncached)
 
     def _score_counted(
         self,

@@ -14,7 +14,7 @@ from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import NodeColumn, Projector
 
 Shape = tuple[int, ...]
-"""The projections of a node for all filters of a class, and what late filters say of it."""
+"""The projections of a node for all filters of a class, and what per-pod filters say of it."""
 
 # Patterns that are kept; in clusters where nothing repeats they are of no use.
 _MOST_PATTERNS: Final = 16_384
@@ -25,19 +25,21 @@ class TrialPatterns:
 
     Filters see a node through their projections. Those of the node without some pods follow from
     those that it has now and from what the pods hold: of two nodes with the same projections and
-    pods that hold the same, in the order in which they are tried, the same ones are spared. What
-    filters over counters say (*late*, by slot) stays as it is if they count none of these pods.
+    pods that hold the same, in the order in which they are tried, the same ones are reprieved. What
+    filters over counters say (*per_pod*, by slot) stays as it is if they count none of these pods.
 
     Attributes:
-        without: By shape and the holdings, sorted, of all less important pods, the verdict
+        without: By shape and the resource uses, sorted, of all less important pods, the verdict
             about the node without them.
-        victims: By shape and the holdings in the order of sparing, the places of those that are
-            not spared.
+        victims: By shape and the resource uses in the order of reprieve, the places of those that
+            are not reprieved.
     """
 
-    def __init__(self, filters: Sequence[HookUse], late: Sequence[NDArray[np.int32]] = ()) -> None:
+    def __init__(
+        self, filters: Sequence[HookUse], per_pod: Sequence[NDArray[np.int32]] = ()
+    ) -> None:
         self._columns: list[NodeColumn] = list(dict.fromkeys(use.column for use in filters))
-        self._late = late
+        self._per_pod = per_pod
         self._epochs: list[int] = []
         self.without: dict[tuple[Shape, tuple[int, ...]], int] = {}
         self.victims: dict[tuple[Shape, tuple[int, ...]], tuple[int, ...]] = {}
@@ -58,7 +60,7 @@ class TrialPatterns:
     def shape(self, slot: int) -> Shape:
         """What the filters can see of the node of *slot* as it is now."""
         seen = [column.ids.item(slot) for column in self._columns]
-        seen += [codes.item(slot) for codes in self._late]
+        seen += [codes.item(slot) for codes in self._per_pod]
         return tuple(seen)
 
 

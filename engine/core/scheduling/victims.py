@@ -1,8 +1,8 @@
 """The victims of a node: the fewest and least important pods to evict so that another one fits.
 
-Owns kube-scheduler's SelectVictimsOnNode: take every less important pod away, then spare one after
-the other while the pod still fits. Which pods matter more is the hook `victim_key`; those of which
-it says None stay where they are.
+Owns kube-scheduler's SelectVictimsOnNode: take every less important pod away, then reprieve one
+after the other while the pod still fits. Which pods matter more is the hook `victim_key`; those of
+which it says None stay where they are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from engine.core.model.pod_group import DisruptionUnit
 from engine.core.scheduling.disruption_budgets import Budgets
 from engine.core.scheduling.extenders import NodeVictims
 from engine.core.scheduling.feasibility import Feasibility, Filters
-from engine.core.scheduling.placed_pods import Holdings, Texts, is_about_pod_alone
+from engine.core.scheduling.placed_pods import ProjectionCache, ResourceUse, is_about_pod_alone
 from engine.core.scheduling.pod_classifier import PodClassifier
 from engine.core.scheduling.select_host import SortKey, sort_key
 from engine.core.scheduling.trial_patterns import Shape, TrialPatterns
@@ -100,8 +100,8 @@ class VictimSelector:
         self._memo = memo
         self._feasibility = feasibility
         self._classifier = classifier
-        self._holdings = Holdings()
-        self._texts: dict[frozenset[str], Texts] = {}
+        self._resource_use = ResourceUse()
+        self._texts: dict[frozenset[str], ProjectionCache] = {}
         self._keys: dict[tuple[int, bytes], SortKey | None] = {}
 
     def holds_on(self, profile: Profile) -> bool:
@@ -140,11 +140,11 @@ class VictimSelector:
             if order is None or protection.covers(pod)
         ]
 
-    def texts(self, projector: Projector) -> Texts:
+    def texts(self, projector: Projector) -> ProjectionCache:
         """What hooks with the reads of *projector* are shown of placed pods."""
         known = self._texts.get(projector.paths)
         if known is None:
-            known = self._texts[projector.paths] = Texts(projector)
+            known = self._texts[projector.paths] = ProjectionCache(projector)
         return known
 
     def select(
@@ -180,7 +180,7 @@ class VictimSelector:
             answers.append(found)
             if isinstance(found, PolicyFailure):
                 break
-        # 3. Spare as many as possible, the most important ones first.
+        # 3. Reprieve as many as possible, the most important ones first.
         if enabled is not None and hopeful and not self._classifier.keeps_pods(enabled):
             failed = self._ask(enabled, filters, list(hopeful.values()))
         for k, (place, node) in enumerate(hopeful.items()):
@@ -246,7 +246,7 @@ class VictimSelector:
         removed = node.removed
         key = None
         if patterns is not None and self._has_pattern(filters, node.slot, removed):
-            node.holds = self._holdings.of(removed)
+            node.holds = self._resource_use.of(removed)
             if node.holds is not None:
                 node.shape = patterns.shape(node.slot)
                 key = node.shape, tuple(sorted(node.holds))
@@ -262,7 +262,9 @@ class VictimSelector:
         """True if nothing about the node depends on which ones its pods are."""
         if slot in filters.nominations:
             return False
-        return not (filters.late and self._feasibility.is_counted(filters, slot, removed))
+        return not (
+            filters.per_pod_filters and self._feasibility.is_counted(filters, slot, removed)
+        )
 
     def _fits(
         self, filters: Filters, slot: int, info: NodeInfo, removed: Sequence[Pod]
@@ -270,7 +272,7 @@ class VictimSelector:
         changes = PodChanges(slot, removed=tuple(removed))
         return self._feasibility.at(filters, info, changes)
 
-    # --- sparing ----------------------------------------------------------------------------
+    # --- reprieve ----------------------------------------------------------------------------
 
     def _victims_of(
         self,
@@ -279,9 +281,9 @@ class VictimSelector:
         budgets: Budgets,
         patterns: TrialPatterns | None,
     ) -> NodeVictims | Status | PolicyFailure:
-        """The victims on *node* once all pods are spared that can be, smallest orders first.
+        """The victims on *node* once all pods are reprieved that can be, smallest orders first.
 
-        Of equally important pods those that came to the node first are spared.
+        Of equally important pods those that came to the node first are reprieved.
         """
         removed, holds, orders = node.removed, node.holds, node.orders
         sequence = list(range(len(removed)))
@@ -297,11 +299,11 @@ class VictimSelector:
             key = node.shape, tuple([holds[k] for k in sequence])
             places = patterns.victims.get(key)
             if places is None:
-                places = self._spare(filters, node, [removed[k] for k in sequence])
+                places = self._reprieve(filters, node, [removed[k] for k in sequence])
                 if not isinstance(places, PolicyFailure):
                     patterns.victims[key] = places
         if places is None:
-            places = self._spare(filters, node, [removed[k] for k in sequence])
+            places = self._reprieve(filters, node, [removed[k] for k in sequence])
         if isinstance(places, PolicyFailure):
             return _about(places, node.info)
         if not places:
@@ -325,7 +327,7 @@ class VictimSelector:
     ) -> NodeVictims | Status | PolicyFailure:
         """The same where pods go or stay with the others of their group, on all nodes.
 
-        The priority decides, then groups are spared before single pods, large ones before small.
+        The priority decides, then groups are reprieved before single pods, large ones before small.
         """
         bundles: dict[str, _Bundle] = {}
         for place, pod in enumerate(node.removed):
@@ -369,7 +371,7 @@ class VictimSelector:
         pods = tuple(pod for bundle in victims for pod in bundle.pods)
         return NodeVictims(pods, sum(pod.uid in violating for pod in pods))
 
-    def _spare(
+    def _reprieve(
         self, filters: Filters, node: _Node, sequence: Sequence[Pod]
     ) -> tuple[int, ...] | PolicyFailure:
         """The places in *sequence* of the pods that cannot stay, tried one after the other."""

@@ -88,8 +88,8 @@ def known_pod(
 
 def _canary_of(kernel: Kernel, pod: Pod) -> str:
     """The revision of the canary that decides *pod*; "" if none does."""
-    canary = kernel.deciders.canary
-    if canary is None or not kernel.deciders.is_canary(pod):
+    canary = kernel.schedulers.canary
+    if canary is None or not kernel.schedulers.is_canary(pod):
         return ""
     return canary.scheduler.bundle.revision
 

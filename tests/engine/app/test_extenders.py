@@ -392,7 +392,7 @@ async def test_a_canary_asks_its_own_extenders_about_its_own_pods(
         async with scheduler(cluster, from_config_map=True) as app:
             base = app.policies.rollout.active.bundle.revision
             edit(cluster, runtime | configuration(verbs(new, "filter", "bind")))
-            await eventually(lambda: app.kernel.deciders.canary is not None)
+            await eventually(lambda: app.kernel.schedulers.canary is not None)
             candidate = app.policies.rollout.status.candidate
             cluster.create(*(make_pod(f"p{number}", cpu="1m") for number in range(40)))
             await eventually(
@@ -411,7 +411,7 @@ async def test_a_canary_asks_its_own_extenders_about_its_own_pods(
             assert by_old.isdisjoint(asked)
             # Given up, it is asked no more.
             edit(cluster, before)
-            await eventually(lambda: app.kernel.deciders.canary is None)
+            await eventually(lambda: app.kernel.schedulers.canary is None)
             await eventually(lambda: len(placements(cluster)) == 40)
             revisions = {
                 event["metadata"]["annotations"]["starsched.dev/policy-revision"]

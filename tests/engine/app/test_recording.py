@@ -205,13 +205,13 @@ async def test_decisions_of_a_canary_are_decided_again_by_its_policies(
         harness.edit(cluster, before)
         async with harness.scheduler(cluster, from_config_map=True, decision_log=recorder) as app:
             harness.edit(cluster, before | {"mine.star": PREFERS, "config.yaml": CONFIG})
-            await eventually(lambda: app.kernel.deciders.canary is not None, what="the canary")
+            await eventually(lambda: app.kernel.schedulers.canary is not None, what="the canary")
             candidate = app.policies.rollout.status.candidate
             for number in range(40):
                 cluster.create(make_pod(f"a-{number}", cpu="10m", memory="1Mi"))
                 await eventually(partial(_are_placed, app, number + 1))
             harness.edit(cluster, before)
-            await eventually(lambda: app.kernel.deciders.canary is None, what="its end")
+            await eventually(lambda: app.kernel.schedulers.canary is None, what="its end")
             cluster.create(make_pod("last", cpu="10m", memory="1Mi"))
             await eventually(lambda: placed(app) == 41)
             in_force = app.policies.rollout.active.bundle.revision

@@ -150,7 +150,7 @@ class World:
         await eventually(is_there, seconds=seconds, what=f"an event {reason}")
         return notes[0]
 
-    async def deciders(self) -> dict[str, str]:
+    async def schedulers(self) -> dict[str, str]:
         """The revision that decided each pod, by its events."""
         return {
             event["regarding"]["name"]: event["metadata"]["annotations"][REVISION_ANNOTATION]
@@ -338,12 +338,12 @@ async def test_a_good_edit_decides_a_share_of_the_owners_and_then_everything(
         candidate = app.policies.rollout.status.candidate
         paused = list(stream.made)[so_far + OF_EACH :]
         # Where they went, and what their events say, is the same.
-        deciders = await world.deciders()
-        assert {deciders[name] for name in paused} == {before, candidate}
-        assert all((nodes[name] == NEW) == (deciders[name] == candidate) for name in paused)
+        schedulers = await world.schedulers()
+        assert {schedulers[name] for name in paused} == {before, candidate}
+        assert all((nodes[name] == NEW) == (schedulers[name] == candidate) for name in paused)
         by_owner: dict[str, set[str]] = {}
         for name in paused:
-            by_owner.setdefault(stream.owner[name], set()).add(deciders[name])
+            by_owner.setdefault(stream.owner[name], set()).add(schedulers[name])
         assert all(len(found) == 1 for found in by_owner.values()), "an owner was split"
         share = sum(candidate in found for found in by_owner.values()) / len(by_owner)
         # Five standard errors of 100 owners.
@@ -410,7 +410,7 @@ async def test_a_filter_that_is_too_strict_for_one_class_decides_no_pod(world: W
         assert "compared decisions, want at most 0" in note
         assert revision_of(app) == before
         await check(world, stream)
-        assert set((await world.deciders()).values()) == {before}
+        assert set((await world.schedulers()).values()) == {before}
         labels = {"stage": "shadow", "outcome": "fail"}
         assert metric(app, "starsched_rollout_verdicts_total", **labels) == 1
 
@@ -657,7 +657,7 @@ async def test_a_configmap_that_is_deleted_in_a_step_ends_it(world: World) -> No
             await world.cluster.request("DELETE", f"{MAPS}/{harness.NAME}")
             await eventually(has_ended(app), what="the end of the step")
             await eventually(lambda: app.policies.rollout.describe()["source"]["gone"])
-        assert app.kernel.deciders.canary is None
+        assert app.kernel.schedulers.canary is None
         assert app.policies.rollout.status.result == "superseded"
         assert revision_of(app) == before
         await check(world, stream)
@@ -677,7 +677,7 @@ async def test_the_kill_switch_gives_the_pods_back_at_once(world: World) -> None
             await eventually(in_stage(app, "canary"), seconds=60, what="the canary")
             await world.stop_stages(True)
             await eventually(lambda: "annotation" in app.policies.rollout.status.paused)
-            assert app.kernel.deciders.canary is None
+            assert app.kernel.schedulers.canary is None
             so_far = len(stream.made)
             await eventually(lambda: len(stream.made) > so_far + 20 * OF_EACH)
         nodes = await stream.until_placed()
@@ -757,7 +757,7 @@ async def test_the_next_leader_goes_on_with_the_stage_that_was_begun(world: Worl
             )
             assert revision_of(standby) == before
             assert "does not lead" in standby.policies.rollout.status.paused
-            assert standby.kernel.deciders.canary is None
+            assert standby.kernel.schedulers.canary is None
             leader.request_stop()
             await eventually(standby.leadership.leading.is_set, seconds=60)
             await eventually(in_stage(standby, "canary"), seconds=60, what="the canary again")

@@ -25,7 +25,7 @@ from engine.core.model.selectors import (
     matches_label_selector,
 )
 from engine.core.queueing.events import ADD, DELETE, UPDATE
-from engine.core.queueing.hints.interest import Around, Table, on
+from engine.core.queueing.hints.interest import ClusterContext, Table, on
 
 _NO_AFFINITY: Final = Affinity()
 # For so many namespaces it is cached which terms of a pod select them.
@@ -70,9 +70,9 @@ class _Terms:
                 check_label_selector(term.namespace_selector)
         self._there: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
 
-    def matching(self, other: Pod, around: Around) -> int:
+    def matching(self, other: Pod, context: ClusterContext) -> int:
         """The terms that match *other*, a bit for each."""
-        labels = around.namespace_labels(other.namespace)
+        labels = context.namespace_labels(other.namespace)
         key = (other.namespace, frozenset(labels.items()))
         there = self._there.get(key)
         if there is None:
@@ -114,19 +114,19 @@ def _terms_of(pod: Pod) -> _Terms | None:
     return found
 
 
-def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+def _after_pod(context: ClusterContext, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
     """Whether a placed or nominated pod that came, changed its labels or went may help."""
     if not any(p is not None and (p.node_name or p.nominated_node_name) for p in (old, new)):
         return False
     try:
         terms = _terms_of(pod)
         if terms is not None:
-            before = 0 if old is None else terms.matching(old, around)
-            after = 0 if new is None else terms.matching(new, around)
+            before = 0 if old is None else terms.matching(old, context)
+            after = 0 if new is None else terms.matching(new, context)
             was_wanted, is_wanted = terms.satisfies(before), terms.satisfies(after)
             if is_wanted and not was_wanted:
                 return True
-            if was_wanted and not is_wanted and terms.satisfies(terms.matching(pod, around)):
+            if was_wanted and not is_wanted and terms.satisfies(terms.matching(pod, context)):
                 return True  # as the first pod that matches, it satisfies its own terms again
             if before & ~after & terms.apart:
                 return True
@@ -134,16 +134,16 @@ def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bo
             return False
         gone = _terms_of(old)
         # Its anti-affinity may have rejected this pod.
-        return gone is not None and bool(gone.matching(pod, around) & gone.apart)
+        return gone is not None and bool(gone.matching(pod, context) & gone.apart)
     except SelectorError:
         return True
 
 
-def _after_node_add(around: Around, pod: Pod, old: None, new: Node) -> bool:
+def _after_node_add(context: ClusterContext, pod: Pod, old: None, new: Node) -> bool:
     return all(term.topology_key in new.labels for term in required_affinity(pod))
 
 
-def _after_node_label(around: Around, pod: Pod, old: Node, new: Node) -> bool:
+def _after_node_label(context: ClusterContext, pod: Pod, old: Node, new: Node) -> bool:
     before, after = old.labels, new.labels
     if any(
         term.topology_key in after and before.get(term.topology_key) != after[term.topology_key]
@@ -155,7 +155,7 @@ def _after_node_label(around: Around, pod: Pod, old: Node, new: Node) -> bool:
     return any(after.get(key) != value for key, value in before.items())
 
 
-def _after_namespace(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _after_namespace(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     before: Mapping[str, str] = {} if old is None else old.metadata.labels
     after: Mapping[str, str] = {} if new is None else new.metadata.labels
     if before == after:

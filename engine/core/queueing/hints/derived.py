@@ -33,7 +33,7 @@ from engine.core.queueing.events import (
     ClusterEvent,
     is_meaningful_pod_change,
 )
-from engine.core.queueing.hints.interest import Around
+from engine.core.queueing.hints.interest import ClusterContext
 from engine.language.effects import AGES
 from engine.language.hooks import ENTRIES
 from engine.policy.analysis import Reads, reads_clock
@@ -144,14 +144,20 @@ class DerivedHint:
         return not self.can_reject or ANYTHING in self._resources or self._looks_at_pod
 
     def is_worth(
-        self, event: ClusterEvent, resource: str, around: Around, pod: Pod, old: Any, new: Any
+        self,
+        event: ClusterEvent,
+        resource: str,
+        context: ClusterContext,
+        pod: Pod,
+        old: Any,
+        new: Any,
     ) -> bool:
         """Whether *event* may help *pod*; `is_interested` is true, or it is about *pod* itself.
 
         Args:
             event: What happened.
             resource: As the pod sees it (`interest.resource_for`).
-            around: The cluster around the objects of the event.
+            context: The cluster of the objects of the event.
             pod: The rejected pod.
             old: The object before the event; None if it is new.
             new: The object after the event; None if it is gone.
@@ -161,15 +167,15 @@ class DerivedHint:
         if resource == TARGET_POD:
             if self._is_grouped and is_meaningful_pod_change(old, new):
                 return True  # it may belong to another group now
-            facts = Snapshot(around.objects)
+            facts = Snapshot(context.objects)
             return self._pod.differs(old, new, facts)
         if resource == NODE:
             return event.action in (ADD, DELETE) or self._node_differs(old, new)
         if resource == ASSIGNED_POD:
-            return self._after_placed(pod, old, new, Snapshot(around.objects))
+            return self._after_placed(pod, old, new, Snapshot(context.objects))
         if resource == UNSCHEDULED_POD:
             return bool((old if new is None else new).namespace == pod.namespace)
-        return self._after_other(resource, around, pod, old, new)
+        return self._after_other(resource, context, pod, old, new)
 
     def _node_differs(self, old: Node, new: Node) -> bool:
         # The same for all waiting pods.
@@ -204,7 +210,9 @@ class DerivedHint:
             or old.host_ports != new.host_ports
         )
 
-    def _after_other(self, resource: str, around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    def _after_other(
+        self, resource: str, context: ClusterContext, pod: Pod, old: Any, new: Any
+    ) -> bool:
         if resource == FACTS:
             return True
         meta = (old if new is None else new).metadata
@@ -220,7 +228,7 @@ class DerivedHint:
             return True
         # These are looked up by name: most are those of other pods.
         before, after = (
-            Snapshot(_With(around.objects, PLURALS[resource], object_key(old or new), one))
+            Snapshot(_With(context.objects, PLURALS[resource], object_key(old or new), one))
             for one in (old, new)
         )
         return self._pod.differs_in(pod, before, after)

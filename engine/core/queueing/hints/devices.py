@@ -10,7 +10,7 @@ from engine.core.model.devices import EXTENDED_CLAIM_ANNOTATION
 from engine.core.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import ADD, DELETE, UPDATE
-from engine.core.queueing.hints.interest import Around, Table, on, peek
+from engine.core.queueing.hints.interest import ClusterContext, Table, on, peek
 
 
 def claim_names(pod: Pod) -> frozenset[str]:
@@ -22,7 +22,7 @@ def claim_names(pod: Pod) -> frozenset[str]:
     return frozenset(name for name in (*named, *made) if name)
 
 
-def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _claim_changed(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     had = peek(old, "status", "allocation")
     if had and had != peek(new, "status", "allocation"):
         return True  # its devices are free for any pod
@@ -38,7 +38,7 @@ def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     return old is None or peek(old, "status") != peek(new, "status")
 
 
-def _released_claims(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _released_claims(context: ClusterContext, pod: Pod, old: Pod, new: None) -> bool:
     return bool(old.manifest.spec.resource_claims) or bool(claim_names(old))
 
 

@@ -18,7 +18,7 @@ from engine.core.model.pod import Pod
 from engine.core.queueing.events import ClusterEvent
 from engine.core.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
 from engine.core.queueing.hints.derived import DerivedHint
-from engine.core.queueing.hints.interest import Around, Interest, Table, resource_for
+from engine.core.queueing.hints.interest import ClusterContext, Interest, Table, resource_for
 from engine.core.queueing.hints.own_labels import Label, labels_offered
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
@@ -62,13 +62,13 @@ class Hints:
         objects: ObjectStore | None = None,
         node_info: Callable[[str], NodeInfo | None] | None = None,
     ) -> None:
-        around: dict[str, Any] = {}
+        context: dict[str, Any] = {}
         if objects is not None:
-            around["objects"] = objects
+            context["objects"] = objects
         if node_info is not None:
-            around["node_info"] = node_info
-        self._around = {p.scheduler_name: Around(p.arguments, **around) for p in profiles}
-        self._default_around = Around(**around)
+            context["node_info"] = node_info
+        self._context = {p.scheduler_name: ClusterContext(p.arguments, **context) for p in profiles}
+        self._default_context = ClusterContext(**context)
         self._gates: dict[str, DerivedHint] = {}
         self._filters: dict[str, DerivedHint] = {}
         for name, hooks in (policies or {}).items():
@@ -165,17 +165,17 @@ class Hints:
             # It was assumed, rejected and forgotten: the capacity that it freed itself does not
             # help it.
             return None
-        around = self._around.get(pod.scheduler_name, self._default_around)
+        context = self._context.get(pod.scheduler_name, self._default_context)
         for plugin in sorted(rejectors):
             derived = self._derived(plugin, is_gate=is_gated)
             if derived is not None:
                 if (resource == TARGET_POD or derived.is_interested(event)) and derived.is_worth(
-                    event, resource, around, pod, old, new
+                    event, resource, context, pod, old, new
                 ):
                     return plugin
                 continue
             for interest in self._interests(plugin, resource, event.action):
-                if interest.check(around, pod, old, new):
+                if interest.check(context, pod, old, new):
                     return plugin
         return None
 

@@ -21,12 +21,12 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _unknown(name: str) -> NodeInfo | None:
-    """The default of `Around.node_info`."""
+    """The default of `ClusterContext.node_info`."""
     return None
 
 
 @dataclass(frozen=True)
-class Around:
+class ClusterContext:
     """What a check sees in addition to the objects of the event.
 
     Attributes:
@@ -69,11 +69,11 @@ class Around:
         return {} if found is None else found.metadata.labels
 
 
-Check = Callable[[Around, Pod, Any, Any], bool]
+Check = Callable[[ClusterContext, Pod, Any, Any], bool]
 """Whether a change of an object, old to new, may help a pod; False only if they rule it out."""
 
 
-def always(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def always(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     """Any such event may help."""
     return True
 

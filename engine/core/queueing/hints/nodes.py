@@ -14,7 +14,7 @@ from engine.core.model.pod import ANY_IP, HostPort, Pod
 from engine.core.model.resources import Amounts
 from engine.core.model.selectors import matches_node_selector
 from engine.core.queueing.events import ADD, DELETE, UPDATE, is_meaningful_pod_change
-from engine.core.queueing.hints.interest import Around, Table, on, peek
+from engine.core.queueing.hints.interest import ClusterContext, Table, on, peek
 
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -51,21 +51,21 @@ def matches_own_affinity(pod: Pod, node: Node) -> bool:
     )
 
 
-def _tolerates_cordons(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
+def _tolerates_cordons(context: ClusterContext, pod: Pod, old: Pod, new: Pod) -> bool:
     return any(tolerates(t, _CORDONED) for t in new.manifest.spec.tolerations)
 
 
-def _takes_pods_now(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
+def _takes_pods_now(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
     return not new.unschedulable and (old is None or old.unschedulable)
 
 
-def _is_tolerated_now(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
+def _is_tolerated_now(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
     return not has_untolerated_taint(new, pod) and (old is None or has_untolerated_taint(old, pod))
 
 
-def _matches_now(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
+def _matches_now(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
     def matches(node: Node) -> bool:
-        added = around.added_affinity
+        added = context.added_affinity
         return matches_own_affinity(pod, node) and matches_node_selector(
             added, node.labels, node.name
         )
@@ -85,7 +85,7 @@ def _clash(ports: Iterable[HostPort], others: Iterable[HostPort]) -> bool:
     return False
 
 
-def _freed_a_port(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _freed_a_port(context: ClusterContext, pod: Pod, old: Pod, new: None) -> bool:
     is_placed = old.node_name or old.nominated_node_name
     return bool(is_placed) and _clash(pod.host_ports, old.host_ports)
 
@@ -93,22 +93,22 @@ def _freed_a_port(around: Around, pod: Pod, old: Pod, new: None) -> bool:
 # --- NodeResourcesFit ------------------------------------------------------------------------
 
 
-def _freed_capacity(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _freed_capacity(context: ClusterContext, pod: Pod, old: Pod, new: None) -> bool:
     node = old.node_name or old.nominated_node_name
-    return bool(node) and _may_fit(around, pod, node)
+    return bool(node) and _may_fit(context, pod, node)
 
 
-def _scaled_down(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
+def _scaled_down(context: ClusterContext, pod: Pod, old: Pod, new: Pod) -> bool:
     before, after = old.running_requests, new.running_requests
     return any(
         amount > 0 and after.get(name, 0) < before.get(name, 0)
         for name, amount in pod.requests.items()
-    ) and _may_fit(around, pod, new.node_name)
+    ) and _may_fit(context, pod, new.node_name)
 
 
-def _may_fit(around: Around, pod: Pod, node_name: str) -> bool:
+def _may_fit(context: ClusterContext, pod: Pod, node_name: str) -> bool:
     """Whether *pod* fits next to the pods on the node now that it could not preempt."""
-    info = around.node_info(node_name)
+    info = context.node_info(node_name)
     if info is None or info.node is None:
         return True  # not known here: in doubt, yes
     never_preempts = pod.manifest.spec.preemption_policy == "Never"
@@ -117,31 +117,31 @@ def _may_fit(around: Around, pod: Pod, node_name: str) -> bool:
     for name in pod.requests:
         free[name] = info.node.allocatable.get(name, 0) - info.requested.get(name, 0)
         free[name] += sum(p.running_requests.get(name, 0) for p in weaker)
-    return _suffices(around, pod, free, info.node)
+    return _suffices(context, pod, free, info.node)
 
 
-def _fits_when_empty(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
-    return _suffices(around, pod, new.allocatable, new) and (
+def _fits_when_empty(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
+    return _suffices(context, pod, new.allocatable, new) and (
         old is None or _grew(pod, old, new) or _leaves_more_to_devices(pod, old, new)
     )
 
 
-def _suffices(around: Around, pod: Pod, offered: Amounts, node: Node) -> bool:
+def _suffices(context: ClusterContext, pod: Pod, offered: Amounts, node: Node) -> bool:
     if offered.get("pods", 0) < 1:
         return False
     for name, amount in pod.requests.items():
-        if not amount or amount <= offered.get(name, 0) or around.ignores(name):
+        if not amount or amount <= offered.get(name, 0) or context.ignores(name):
             continue
-        if not node.allocatable.get(name, 0) and _is_device(around, name):
+        if not node.allocatable.get(name, 0) and _is_device(context, name):
             continue  # devices may provide it, which DynamicResources decides
         return False
     return True
 
 
-def _is_device(around: Around, resource: str) -> bool:
+def _is_device(context: ClusterContext, resource: str) -> bool:
     return resource.startswith(IMPLICIT_RESOURCE_PREFIX) or any(
         peek(one, "spec", "extendedResourceName") == resource
-        for one in around.objects.list("deviceclasses")
+        for one in context.objects.list("deviceclasses")
     )
 
 
@@ -154,7 +154,7 @@ def _grew(pod: Pod, old: Node, new: Node) -> bool:
     )
 
 
-def _provides_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _provides_more(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     """Whether a device class now provides an extended resource that the pod requests."""
     name = peek(new, "spec", "extendedResourceName")
     if old is None and IMPLICIT_RESOURCE_PREFIX + new.metadata.name in pod.requests:
@@ -174,11 +174,11 @@ def _leaves_more_to_devices(pod: Pod, old: Node, new: Node) -> bool:
 # --- NodeDeclaredFeatures --------------------------------------------------------------------
 
 
-def _declares_others(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
+def _declares_others(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
     return old is None or old.declared_features != new.declared_features
 
 
-def _own_change(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
+def _own_change(context: ClusterContext, pod: Pod, old: Pod, new: Pod) -> bool:
     return is_meaningful_pod_change(old, new)
 
 

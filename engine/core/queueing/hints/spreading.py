@@ -20,7 +20,7 @@ from engine.core.model.objects import (
 from engine.core.model.pod import Pod
 from engine.core.model.selectors import SelectorError, SelectorSet
 from engine.core.queueing.events import ADD, DELETE
-from engine.core.queueing.hints.interest import Around, Table, on
+from engine.core.queueing.hints.interest import ClusterContext, Table, on
 from engine.core.queueing.hints.nodes import has_untolerated_taint, matches_own_affinity
 from engine.policy.pod_views import POD_FIELDS
 
@@ -28,11 +28,11 @@ _PLUGIN: Final = "PodTopologySpread"
 _HARD: Final = "DoNotSchedule"
 
 
-def _defaults(around: Around) -> list[TopologySpreadConstraint]:
+def _defaults(context: ClusterContext) -> list[TopologySpreadConstraint]:
     """The profile's default constraints that can reject; the built-in ones cannot."""
-    if around.argument(_PLUGIN, "defaultingType") in (None, "System"):
+    if context.argument(_PLUGIN, "defaultingType") in (None, "System"):
         return []
-    given = around.argument(_PLUGIN, "defaultConstraints") or []
+    given = context.argument(_PLUGIN, "defaultConstraints") or []
     made = [from_plain(TopologySpreadConstraint, one) for one in given]
     return [one for one in made if one.when_unsatisfiable == _HARD]
 
@@ -41,28 +41,28 @@ def _defaults(around: Around) -> list[TopologySpreadConstraint]:
 _known_selectors: WeakKeyDictionary[Pod, SelectorSet] = WeakKeyDictionary()
 
 
-def _constraints(around: Around, pod: Pod) -> list[TopologySpreadConstraint]:
+def _constraints(context: ClusterContext, pod: Pod) -> list[TopologySpreadConstraint]:
     """What can reject *pod*."""
     own = pod.manifest.spec.topology_spread_constraints
     if own:
         return [c for c in own if c.when_unsatisfiable == _HARD]
-    defaults = _defaults(around)
-    return defaults if defaults and _default_selector(around, pod) is not None else []
+    defaults = _defaults(context)
+    return defaults if defaults and _default_selector(context, pod) is not None else []
 
 
-def _selectors(around: Around, pod: Pod) -> SelectorSet:
+def _selectors(context: ClusterContext, pod: Pod) -> SelectorSet:
     """Which pods are counted by what can reject *pod*. Raises `SelectorError`."""
     if not pod.manifest.spec.topology_spread_constraints:
-        return SelectorSet([_default_selector(around, pod)])
+        return SelectorSet([_default_selector(context, pod)])
     found = _known_selectors.get(pod)
     if found is None:
-        own = [_own_selector(c, pod) for c in _constraints(around, pod)]
+        own = [_own_selector(c, pod) for c in _constraints(context, pod)]
         found = _known_selectors[pod] = SelectorSet(own)
     return found
 
 
-def _default_selector(around: Around, pod: Pod) -> LabelSelector | None:
-    plain = POD_FIELDS["spread_selector"].extract(pod, Snapshot(around.objects))
+def _default_selector(context: ClusterContext, pod: Pod) -> LabelSelector | None:
+    plain = POD_FIELDS["spread_selector"].extract(pod, Snapshot(context.objects))
     if plain is None:
         return None
     words = {"matchLabels": plain["labels"], "matchExpressions": plain["expressions"]}
@@ -83,15 +83,15 @@ def _own_selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelect
     return LabelSelector(selector.match_labels, (*selector.match_expressions, *equal))
 
 
-def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+def _after_pod(context: ClusterContext, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
     known = new if new is not None else old
     assert known is not None
     if known.namespace != pod.namespace:
         return False
-    if not _constraints(around, pod):
+    if not _constraints(context, pod):
         return True  # they changed since it was rejected
     try:
-        selectors = _selectors(around, pod)
+        selectors = _selectors(context, pod)
     except SelectorError:
         return True
 
@@ -104,12 +104,12 @@ def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bo
     return counting(old) != counting(new)
 
 
-def _after_own_toleration(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
-    return any(c.node_taints_policy == "Honor" for c in _constraints(around, pod))
+def _after_own_toleration(context: ClusterContext, pod: Pod, old: Pod, new: Pod) -> bool:
+    return any(c.node_taints_policy == "Honor" for c in _constraints(context, pod))
 
 
-def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) -> bool:
-    constraints = _constraints(around, pod)
+def _after_node(context: ClusterContext, pod: Pod, old: Node | None, new: Node | None) -> bool:
+    constraints = _constraints(context, pod)
 
     def domains(node: Node | None) -> tuple[tuple[str, bool], ...] | None:
         """The node's domain for each constraint, and if it counts there; None if in none."""
@@ -129,11 +129,11 @@ def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) ->
     return domains(old) != domains(new)
 
 
-def _after_owner(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _after_owner(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     """Whether a service or workload may be one that the default constraints use."""
     namespace = (old if new is None else new).metadata.namespace
     has_own = bool(pod.manifest.spec.topology_spread_constraints)
-    return bool(namespace == pod.namespace and not has_own and _defaults(around))
+    return bool(namespace == pod.namespace and not has_own and _defaults(context))
 
 
 HINTS: Final[Table] = {

@@ -16,7 +16,7 @@ from engine.core.model.pod_volumes import ClaimUse, Disk
 from engine.core.model.quantity import QuantityError, resource_amount
 from engine.core.model.storage import BETA_CLASS
 from engine.core.queueing.events import ADD, DELETE, UPDATE
-from engine.core.queueing.hints.interest import Around, Table, on, peek
+from engine.core.queueing.hints.interest import ClusterContext, Table, on, peek
 
 _CLAIM: Final = "PersistentVolumeClaim"
 _CLAIMS: Final = "persistentvolumeclaims"
@@ -39,15 +39,15 @@ def _disks_of(pod: Pod) -> frozenset[tuple[str, str]]:
     return frozenset((v.use.kind, v.use.name) for v in pod.volumes if isinstance(v.use, Disk))
 
 
-def _own_claim(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _own_claim(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     return object_key(new) in _claims_of(pod)
 
 
-def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
+def _classes_of(context: ClusterContext, pod: Pod) -> frozenset[str] | None:
     """The storage classes of the pod's claims; None if a claim is not known or names none."""
     classes = set()
     for key in _claims_of(pod):
-        claim = around.objects.get(_CLAIMS, key)
+        claim = context.objects.get(_CLAIMS, key)
         if claim is None:
             return None
         given = claim.metadata.annotations.get(BETA_CLASS)
@@ -58,12 +58,12 @@ def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
     return frozenset(classes)
 
 
-def _may_be_its_volume(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _may_be_its_volume(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     """Whether a volume belongs to a claim of the pod, or to none yet."""
     ref = peek(new, "spec", "claimRef")
     if not peek(ref, "name"):
         return True
-    bound = around.objects.indexed(_CLAIMS, _volume_of, new.metadata.name)
+    bound = context.objects.indexed(_CLAIMS, _volume_of, new.metadata.name)
     wanted = {f"{peek(ref, 'namespace')}/{peek(ref, 'name')}", *map(object_key, bound)}
     return any(isinstance(v.use, ClaimUse) and v.use.key in wanted for v in pod.volumes)
 
@@ -73,18 +73,18 @@ def _volume_of(claim: Any) -> str:
     return peek(claim, "spec", "volumeName") or ""
 
 
-def _uses_claims(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _uses_claims(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     return bool(_claims_of(pod))
 
 
-def _uses_volumes(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _uses_volumes(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     return bool(pod.volumes)
 
 
 # --- VolumeRestrictions ----------------------------------------------------------------------
 
 
-def _shares_a_volume(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+def _shares_a_volume(context: ClusterContext, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
     other = new if old is None else old
     assert other is not None
     return bool(_claims_of(other) & _claims_of(pod) or _disks_of(other) & _disks_of(pod))
@@ -101,8 +101,8 @@ def _limits(csi_node: Any) -> dict[str, int | None]:
     }
 
 
-def _limit_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    if _migration_changed(around, pod, old, new):
+def _limit_grew(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
+    if _migration_changed(context, pod, old, new):
         return True
     before, after = _limits(old), _limits(new)
     for driver, limit in before.items():
@@ -112,42 +112,42 @@ def _limit_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     return bool(after.keys() - before.keys())  # a driver that was not installed
 
 
-def _is_optional_now(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _is_optional_now(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     """Whether a driver kept pods off nodes without it, and does not any more."""
     was_required = bool(peek(old, "spec", "preventPodSchedulingIfMissing"))
     is_required = bool(peek(new, "spec", "preventPodSchedulingIfMissing"))
     return was_required and not is_required and bool(pod.volumes)
 
 
-def _released_volumes(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _released_volumes(context: ClusterContext, pod: Pod, old: Pod, new: None) -> bool:
     return bool(old.node_name or old.nominated_node_name) and bool(old.volumes)
 
 
 # --- VolumeBinding ---------------------------------------------------------------------------
 
 
-def _migration_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _migration_changed(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     return old is None or bool(
         old.metadata.annotations.get(_MIGRATED) != new.metadata.annotations.get(_MIGRATED)
     )
 
 
-def _topologies_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _topologies_changed(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     return old is None or bool(old.allowed_topologies != new.allowed_topologies)
 
 
-def _capacity_is_ignored(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _capacity_is_ignored(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     """Whether a driver's capacity was looked at and is not any more."""
     was_tracked = bool(peek(old, "spec", "storageCapacity"))
     is_tracked = bool(peek(new, "spec", "storageCapacity"))
     return was_tracked and not is_tracked and bool(_claims_of(pod))
 
 
-def _capacity_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _capacity_grew(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     before, after = _largest(old), _largest(new)
     if old is not None and (after is None or (before is not None and after <= before)):
         return False
-    classes = _classes_of(around, pod)
+    classes = _classes_of(context, pod)
     return classes is None or new.storage_class_name in classes
 
 
@@ -166,19 +166,19 @@ def _largest(capacity: Any) -> int | None:
 # --- VolumeZone ------------------------------------------------------------------------------
 
 
-def _zone_changed(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
+def _zone_changed(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
     return old is None or any(old.labels.get(key) != new.labels.get(key) for key in _ZONE_LABELS)
 
 
-def _zone_of_volume_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    if not _may_be_its_volume(around, pod, old, new):
+def _zone_of_volume_changed(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
+    if not _may_be_its_volume(context, pod, old, new):
         return False
     return old is None or any(
         old.metadata.labels.get(key) != new.metadata.labels.get(key) for key in _ZONE_LABELS
     )
 
 
-def _waits_for_consumers(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+def _waits_for_consumers(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
     return bool(new.volume_binding_mode == "WaitForFirstConsumer")
 
 

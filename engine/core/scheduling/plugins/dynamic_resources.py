@@ -265,7 +265,7 @@ class DynamicResources(RuntimePlugin):
             msgspec.json.encode(([claim.spec for claim in state.user_claims], containers)),
         )
 
-    def look_of(self, state: PodState, info: NodeInfo) -> Hashable | None:
+    def equivalence_key(self, state: PodState, info: NodeInfo) -> Hashable | None:
         """The devices that the node reaches but for their names, what is taken, what it offers."""
         node = info.node
         if node is None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.core.kernel.deciders import Canary
 from engine.core.kernel.events import CanaryChanged
 from engine.core.kernel.instructions import ReportDecision
+from engine.core.kernel.scheduler_selector import Canary
 from engine.core.model.pod import Pod
 from engine.core.queueing.throttle import Work
 from engine.core.scheduling.scheduling_cycle import Scheduler
@@ -68,19 +68,19 @@ def test_the_candidate_decides_its_pods_and_no_others(world: World) -> None:
 
 def test_the_control_sample_is_decided_by_a_scheduler_of_its_own(world: World) -> None:
     """The one in force decides most pods, so it knows all but the last changes of nodes."""
-    schedulers = []
+    made = []
     for files in (NOWHERE, GANGS):
         bundle, evaluator = _loaded(tuple(sorted(files.items())))
-        schedulers.append(Scheduler(bundle, evaluator))
-    candidate, control = schedulers
+        made.append(Scheduler(bundle, evaluator))
+    candidate, control = made
     world.report(CanaryChanged(Canary(candidate, named("b"), control, named("c", "g1", "g2"))))
     world.add(member("g1", "red", 2, 1, 0))
     world.add(member("g2", "red", 2, 1, 0))
     for name in ("a", "b", "c"):
         world.add(make_pod(name, cpu=1))
-    deciders = world.kernel.deciders
-    deciding = {pod.name: deciders.of(pod) for pod in world.known.values()}
-    assert deciding["a"] is deciders.in_force
+    schedulers = world.kernel.schedulers
+    deciding = {pod.name: schedulers.of(pod) for pod in world.known.values()}
+    assert deciding["a"] is schedulers.in_force
     assert deciding["b"] is candidate
     assert deciding["c"] is deciding["g1"] is control
     world.turns(9)
@@ -88,7 +88,7 @@ def test_the_control_sample_is_decided_by_a_scheduler_of_its_own(world: World) -
     assert revisions(world)["c"] == world.bundle.revision
     assert [pod.name for pod in control.recent_pods(9)]
     world.report(CanaryChanged(None))
-    assert deciders.of(world.known["c"]) is deciders.in_force
+    assert schedulers.of(world.known["c"]) is schedulers.in_force
     world.check()
 
 
@@ -151,7 +151,7 @@ def test_a_switch_ends_the_canary(world: World) -> None:
     world.switch()
     world.turns(3)
     assert [placement.pod.name for placement in world.bindings] == ["b"]
-    assert world.kernel.deciders.canary is None
+    assert world.kernel.schedulers.canary is None
     world.check()
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.core.kernel.deciders import Canary
 from engine.core.kernel.events import (
     CanaryChanged,
     Event,
@@ -17,6 +16,7 @@ from engine.core.kernel.events import (
 )
 from engine.core.kernel.instructions import Instruction, ReportFault, ReportGate
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.scheduler_selector import Canary
 from engine.core.scheduling.plugins.registry import make_plugins
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.core.kernel.deciders import Canary
 from engine.core.kernel.events import (
     BindingFailed,
     BindingGivenUp,
@@ -31,6 +30,7 @@ from engine.core.kernel.instructions import (
     ReportNomination,
 )
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.scheduler_selector import Canary
 from engine.core.model.pod import Pod
 from engine.core.model.pod_group import POD_GROUPS
 from engine.core.queueing.throttle import LARGE_POD_BYTES

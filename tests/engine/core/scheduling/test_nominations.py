@@ -224,7 +224,7 @@ def test_nodes_that_a_filter_before_the_late_ones_rejects_are_asked_about_once(
 
     assert decide(0) == NODES[-1]
     assert sorted(asked) == NODES
-    # Of the last one only the late filter knows, and what it counts may have changed.
+    # Of the last one only the per-pod filter knows, and what it counts may have changed.
     assert decide(1) == NODES[-1]
     assert asked == [NODES[-1]]
     cache.add_pod(make_pod("more", uid="more", node=NODES[1]))

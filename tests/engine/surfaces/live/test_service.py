@@ -328,7 +328,7 @@ async def test_a_pod_that_a_canary_decides_says_so(cluster: DevCluster) -> None:
     cluster.create(node("one", cpu="100"), config_map({"runtime.yaml": _CANARY}))
     async with scheduler(cluster, from_config_map=True) as app:
         edit(cluster, {"runtime.yaml": _CANARY, "strict.star": strict})
-        await eventually(lambda: app.kernel.deciders.canary is not None)
+        await eventually(lambda: app.kernel.schedulers.canary is not None)
         candidate = app.policies.rollout.status.candidate
         cluster.create(*(pod(f"p{number}", cpu="1") for number in range(30)))
         await eventually(

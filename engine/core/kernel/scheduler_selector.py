@@ -33,7 +33,7 @@ class Canary:
     has_control: Callable[[Pod, str], bool] = lambda pod, group: False
 
 
-class Deciders:
+class SchedulerSelector:
     """The schedulers of a kernel.
 
     Args:

@@ -1,4 +1,4 @@
-"""Sparing: in which order pods may stay, and which members are asked again when one does."""
+"""Reprieve: in which order pods may stay, and which members are asked again when one does."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from engine.core.caching.attachments import CLAIMS, VOLUMES
 from engine.core.caching.cache import Cache
-from engine.core.kernel.group_sparing import Sparing, Unit
+from engine.core.kernel.group_reprieve import Reprieve, Unit
 from engine.core.model.objects import from_plain
 from engine.core.model.pod import Pod
 from engine.core.model.storage import PersistentVolume, PersistentVolumeClaim
@@ -41,12 +41,12 @@ class Asked(Scheduler):
         self.members.append(pod.name)
         return super().fits(pod, *more)
 
-    def outlook(self, *more: Any) -> Any:
+    def cross_node_dependencies(self, *more: Any) -> Any:
         self.looks += 1
-        return super().outlook(*more)
+        return super().cross_node_dependencies(*more)
 
 
-def spared(
+def reprieved(
     members: Sequence[tuple[str, dict[str, Any]]],
     units: Sequence[tuple[str, dict[str, Any]]],
     placed: Sequence[tuple[str, dict[str, Any]]] = (),
@@ -69,8 +69,8 @@ def spared(
         for number, (node, words) in enumerate(units)
     ]
     before = {pod.uid for info in cache.infos() for pod in info.pods.values()}
-    sparing = Sparing(placements, cache=cache, nominator=Nominator(), scheduler=scheduler)
-    victims = sparing.victims(goes, Budgets(cache.snapshot()))
+    reprieve = Reprieve(placements, cache=cache, nominator=Nominator(), scheduler=scheduler)
+    victims = reprieve.victims(goes, Budgets(cache.snapshot()))
     cache.check_invariants()
     gone = {pod.uid for unit in victims for pod in unit.pods}
     stays = {pod.uid for unit in goes for pod in unit.pods} - gone
@@ -131,7 +131,7 @@ def test_the_members_are_asked_that_a_pod_may_matter_to(
     placed: list[tuple[str, dict[str, Any]]],
     want: list[str],
 ) -> None:
-    scheduler, _ = spared(members, [unit], placed)
+    scheduler, _ = reprieved(members, [unit], placed)
     assert scheduler.members == want
 
 
@@ -149,20 +149,20 @@ def test_the_members_are_asked_that_a_pod_may_matter_to(
 def test_it_is_looked_around_once_for_units_that_change_nothing_for_members(
     members: list[tuple[str, dict[str, Any]]], unit: dict[str, Any], looks: int
 ) -> None:
-    scheduler, victims = spared(members, [("n1", unit), ("n2", unit), ("n3", unit)])
+    scheduler, victims = reprieved(members, [("n1", unit), ("n2", unit), ("n3", unit)])
     assert scheduler.looks == looks
     assert not victims
 
 
 def test_it_is_not_looked_around_again_after_a_pod_that_is_on_no_node() -> None:
-    scheduler, victims = spared(EVERYWHERE, [("gone", {}), ("n1", {}), ("n2", {})])
+    scheduler, victims = reprieved(EVERYWHERE, [("gone", {}), ("n1", {}), ("n2", {})])
     assert (scheduler.looks, victims) == (2, [])
 
 
 def test_it_is_looked_around_again_when_a_pod_came_back_that_is_the_first_of_its_kind() -> None:
     """The first may matter to any member; those after it to the members of their zones alone."""
     members: list[tuple[str, dict[str, Any]]] = [("n0", {}), ("n1", APART), ("n2", {})]
-    scheduler, victims = spared(members, [("n0", WEB), ("n2", WEB), ("n3", WEB)])
+    scheduler, victims = reprieved(members, [("n0", WEB), ("n2", WEB), ("n3", WEB)])
     assert scheduler.looks == 4
     assert victims == ["u2"]
     assert scheduler.members == ["m0", "m1", "m2", "m0", "m2", "m1"]
@@ -170,7 +170,7 @@ def test_it_is_looked_around_again_when_a_pod_came_back_that_is_the_first_of_its
 
 def test_no_member_is_asked_after_one_that_does_not_fit_any_more() -> None:
     members: list[tuple[str, dict[str, Any]]] = [("n0", {}), ("n0", {}), ("n0", {}), ("n1", {})]
-    scheduler, victims = spared(members, [("n0", {}), ("n1", {"cpu": 2})])
+    scheduler, victims = reprieved(members, [("n0", {}), ("n1", {"cpu": 2})])
     assert victims == ["u0"]
     assert scheduler.members == ["m0", "m1", "m2", "m3"]
 

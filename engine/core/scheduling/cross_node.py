@@ -16,7 +16,7 @@ OF_DOMAIN: Final = frozenset({"here", "is_empty"})
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedCounter:
     """A counter that the hooks were given for one of the pods.
 
     Attributes:
@@ -31,7 +31,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class CrossNodeDependencies:
     """What decides about some pods, each on its node, besides these nodes and their pods.
 
     Attributes:
@@ -42,11 +42,11 @@ class Outlook:
     """
 
     decided_by: tuple[object, ...]
-    watched: Sequence[Watched]
+    watched: Sequence[WatchedCounter]
     empty: Collection[bytes]
     counters: Counters
 
-    def begins_with(self, slot: int, pod: Pod) -> bool:
+    def is_first_counted(self, slot: int, pod: Pod) -> bool:
         """True if *pod*, on the node of *slot*, may change which of them count anything.
 
         It is the first that is counted, or leaves none of the nodes that are.
@@ -56,7 +56,7 @@ class Outlook:
             for one in self.watched
         )
 
-    def reach(self, slot: int, pod: Pod) -> set[str] | None:
+    def affected_topologies(self, slot: int, pod: Pod) -> set[str] | None:
         """The topologies in whose domains *pod*, on the node of *slot*, matters; None: anywhere."""
         found: set[str] = set()
         for one in self.watched:
@@ -67,5 +67,5 @@ class Outlook:
                 found.update(key for key in keys if key is not None)
         return found
 
-    def _topologies(self, one: Watched, slot: int, pod: Pod) -> set[str | None]:
+    def _topologies(self, one: WatchedCounter, slot: int, pod: Pod) -> set[str | None]:
         return self.counters.topologies(one.use.key, one.use.parts, slot, pod)

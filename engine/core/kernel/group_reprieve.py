@@ -1,4 +1,4 @@
-"""Sparing: which pods may stay after all when a group has its nodes without them.
+"""Reprieve: which pods may stay after all when a group has its nodes without them.
 
 Owns the order in which they come back, and which members of the group each of them may be in the
 way of. Works on a trial of the cache.
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from engine.core.caching.cache import Cache
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.cross_node import CrossNodeDependencies
 from engine.core.scheduling.disruption_budgets import Budgets
-from engine.core.scheduling.outlook import Outlook
 from engine.core.scheduling.placement import Placement
 from engine.core.scheduling.scheduling_cycle import Scheduler
 
@@ -41,8 +41,8 @@ class Unit:
         return (-self.priority, -self.is_group, -len(self.pods), min(starts, default=float("inf")))
 
 
-class Sparing:
-    """Spares pods that are in the way of no member of a group.
+class Reprieve:
+    """Reprieves pods that are in the way of no member of a group.
 
     Args:
         placements: The members on their nodes, in the order in which they were placed.
@@ -64,7 +64,7 @@ class Sparing:
         self._nominator = nominator
         self._scheduler = scheduler
         #: The members'; None: not known, or no longer.
-        self._outlook: Outlook | None = None
+        self._cross_node: CrossNodeDependencies | None = None
         #: Any pod may matter to any member.
         self._is_wide = False
         #: By topology key and value, the nodes of members.
@@ -89,26 +89,26 @@ class Sparing:
                 victims.append(unit)
                 for pod in unit.pods:
                     self._cache.remove_pod(pod)
-            elif nodes is None and self._changes_outlook(unit):
-                self._outlook = None
+            elif nodes is None and self._changes_cross_node(unit):
+                self._cross_node = None
         return sorted(victims, key=lambda unit: unit.order)
 
     def _nodes_of(self, unit: Unit) -> set[str] | None:
         """The nodes where the pods of *unit*, once back, may matter to members; None: on all."""
         if unit.has_terms:
             return None
-        if self._outlook is None and not self._is_wide:
+        if self._cross_node is None and not self._is_wide:
             self._look_around()
-        if self._is_wide or self._outlook is None:
+        if self._is_wide or self._cross_node is None:
             return None
-        return self._reached([(pod.node_name, pod) for pod in unit.pods], self._outlook)
+        return self._reached([(pod.node_name, pod) for pod in unit.pods], self._cross_node)
 
-    def _changes_outlook(self, unit: Unit) -> bool:
-        slots, outlook = self._cache.snapshot().slot_of, self._outlook
+    def _changes_cross_node(self, unit: Unit) -> bool:
+        slots, cross_node = self._cache.snapshot().slot_of, self._cross_node
         return unit.has_terms or (
-            outlook is not None
+            cross_node is not None
             and any(
-                outlook.begins_with(slots[pod.node_name], pod)
+                cross_node.is_first_counted(slots[pod.node_name], pod)
                 for pod in unit.pods
                 if pod.node_name in slots
             )
@@ -121,7 +121,7 @@ class Sparing:
         for node, pod in placed:
             self._cache.assume(pod, node)
         together = self._seen()
-        self._outlook = alone
+        self._cross_node = alone
         self._is_wide = (
             alone is None
             or together is None
@@ -131,12 +131,16 @@ class Sparing:
         for _, pod in placed:
             self._cache.forget(pod.uid)
 
-    def _seen(self) -> Outlook | None:
-        """The members' outlook as things are."""
+    def _seen(self) -> CrossNodeDependencies | None:
+        """What the members depend on beyond their nodes, as things are."""
         pods = [placement.pod for placement in self._placements]
-        return self._scheduler.outlook(pods, self._cache.snapshot(), self._nominator)
+        return self._scheduler.cross_node_dependencies(
+            pods, self._cache.snapshot(), self._nominator
+        )
 
-    def _reached(self, pods: Sequence[tuple[str, Pod]], outlook: Outlook) -> set[str] | None:
+    def _reached(
+        self, pods: Sequence[tuple[str, Pod]], cross_node: CrossNodeDependencies
+    ) -> set[str] | None:
         """The nodes of *pods*, and those of members that they may matter to; None: of all."""
         slots = self._cache.snapshot().slot_of
         found = {node for node, _ in pods}
@@ -144,7 +148,7 @@ class Sparing:
             slot = slots.get(node)
             if slot is None:
                 return None
-            topologies = outlook.reach(slot, pod)
+            topologies = cross_node.affected_topologies(slot, pod)
             if topologies is None:
                 return None
             found |= self._near(node, topologies)

@@ -1,4 +1,4 @@
-"""Which pods a group spares, beside a plain search that tries every member after every pod.
+"""Which pods a group reprieves, beside a plain search that tries every member after every pod.
 
 The plain one builds a new cluster for each pod that might stay and asks a new scheduler about all
 members, wherever they are. Both must name the same victims.
@@ -12,7 +12,7 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from engine.core.caching.cache import Cache
-from engine.core.kernel.group_sparing import Sparing, Unit
+from engine.core.kernel.group_reprieve import Reprieve, Unit
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
@@ -170,7 +170,7 @@ def _check(case: Case) -> None:
         if case.fits([*stay, unit], placements):
             stay.append(unit)
     cache, scheduler = case.cluster(), case.scheduler()
-    sparing = Sparing(placements, cache=cache, nominator=Nominator(), scheduler=scheduler)
-    victims = sparing.victims(case.units, Budgets(cache.snapshot()))
+    reprieve = Reprieve(placements, cache=cache, nominator=Nominator(), scheduler=scheduler)
+    victims = reprieve.victims(case.units, Budgets(cache.snapshot()))
     event("some have to go" if victims else "all stay")
     assert names(victims) == [name for name in names(case.units) if name not in names(stay)]
