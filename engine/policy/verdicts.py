@@ -137,6 +137,7 @@ class Table:
     def follow(self, living: NDArray[np.int64], epoch: int) -> None:
         """Renumber after a compaction of the column."""
         self.reserve(int(living[-1]) + 1 if len(living) else 0)
+        # A copy of its own: a view would keep the old array, and free nothing.
         self.codes = self.codes[living].copy() if len(living) else self._blank(64)
         if self.failures:
             new_id = {int(old): new for new, old in enumerate(living)}
@@ -233,6 +234,8 @@ class VerdictMemo:
                 self._node_singles.put(asked, verdict)
         # The tables that were used last, up to a part of what there may be.
         kept: list[tuple[tuple[int, str, bytes, bytes, int], Table]] = []
+        # The latest first, as they are likely to be asked for again; put in their order in the end,
+        # so that the oldest is the first to go.
         for (instance, hook, pod, extra, place), table in reversed(other._tables.items()):
             column = columns.get(place)
             if instance not in instances or column is None:
@@ -286,6 +289,7 @@ class VerdictMemo:
             answers = self.evaluate([call_of(question) for question in missing])
             for question, answer in zip(missing, answers, strict=True):
                 verdict = fresh[question] = answer[0]
+                # A deadline or a killed child may not recur; an error of the text will.
                 if not (isinstance(verdict, PolicyFailure) and verdict.is_transient):
                     kept.put(question, verdict)
         result = []
@@ -306,6 +310,8 @@ class VerdictMemo:
         self, column: NodeColumn, instance: int, hook: str, pod: bytes, extra: bytes = b"{}"
     ) -> Table:
         """The table of *hook* for this pod projection over *column*, made if it is new."""
+        # By the texts, not by the pod: whatever two pods differ in besides, the hook cannot see.
+        # The column by identity, which holds as the owner of the memo keeps both.
         key = (instance, hook, pod, extra, id(column.store))
         table = self._tables.get(key)
         if table is None:
@@ -317,6 +323,7 @@ class VerdictMemo:
             self._evict()
         else:
             self._tables.move_to_end(key)
+        # Here and not at each new id: it doubles, so that ids which come one by one cost little.
         before = table.codes.nbytes
         table.reserve(len(column.values))
         self._bytes += table.codes.nbytes - before
@@ -329,10 +336,15 @@ class VerdictMemo:
         for table, column, ids in wants:
             unknown = table.codes[ids] == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
             if np.count_nonzero(unknown):
+                # Many nodes share a projection: each is evaluated once, and the gather gives it to
+                # all.
                 missing = _each_once(ids[unknown], len(table.codes))
+                # Numbers of a list that the child knows already: texts of nodes cross the border
+                # once.
                 nodes = Projected(column.number, column.values, as_ids(missing))
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
                 targets.append((table, missing))
+        # All hooks in one trip: a trip costs as much as forty evaluations.
         if calls:
             for (table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
                 self._store(table, missing, answer)
@@ -370,6 +382,7 @@ class VerdictMemo:
         if verdict is False:
             return NOT_AMONG
         kind, reasons, *given = verdict
+        # The empty text keeps a token from being taken for a reason.
         key = (policy, kind, *given, "", *reasons)
         known = self._codes.get(key)
         if known is None:

@@ -67,6 +67,8 @@ class Cache:
     def add_node(self, node: Node) -> None:
         """Add *node*, or replace it by this version; pods that came before it are on it."""
         info = self._infos.get(node.name)
+        # A node that is known through its pods only has an entry and does not count: `0/5 nodes` in
+        # messages is about nodes that the API server has.
         if info is None or info.node is None:
             self._node_count += 1
         self.objects.note(_NODES, node.name, node.manifest)
@@ -79,6 +81,8 @@ class Cache:
             return
         self._node_count -= 1
         self.objects.note(_NODES, name, None)
+        # The pods keep their capacity: the node may come back under its name before they are gone,
+        # and the order of watches of nodes and of pods is not given.
         self._put(info.with_node(None))
 
     # --- facts -------------------------------------------------------------------------------
@@ -93,6 +97,7 @@ class Cache:
             self._facts[name] = facts
         info = self._infos.get(name)
         if info is not None:
+            # A new NodeInfo, as for any other change: columns notice it by its identity.
             self._put(info.with_facts(facts))
 
     def set_other_facts(
@@ -103,6 +108,7 @@ class Cache:
         snapshot.cluster_facts = dict(cluster)
         snapshot.type_facts = dict(types)
         snapshot.pod_facts = dict(pods)
+        # Of no single node, so that no NodeInfo shows the change: this number does.
         snapshot.facts_generation += 1
 
     def set_pod_facts(self, key: str, facts: Facts) -> None:
@@ -136,6 +142,8 @@ class Cache:
         """
         if not pod.node_name:
             raise ValueError(f"pod `{pod.key}` names no node: only placed pods are cached")
+        # Confirmed before anything else: from here on `forget` must not take the pod away, whatever
+        # the binding cycle believes of its request.
         self._assumed.discard(pod.uid)
         if pod.manifest.status.phase in _TERMINAL_PHASES:
             self._drop(pod.uid)
@@ -153,6 +161,8 @@ class Cache:
         Returns the copy that is counted, which names the node. Raises `AlreadyAssumed` if the
         pod is counted somewhere.
         """
+        # Counting a pod twice would give its capacity away twice when it goes. Another program, or
+        # a lost answer to our own binding, can have placed it while it was decided about.
         known = self._pods.get(pod.uid)
         if known is not None:
             state = "assumed" if pod.uid in self._assumed else "known to be"
@@ -164,6 +174,10 @@ class Cache:
         before = self._infos.get(node_name)
         self._place(placed)
         self._assumed.add(pod.uid)
+        # The snapshot is held for a decision in its middle, and the members of a group are decided
+        # one after the other on it: the next one has to see this pod, and nothing else that
+        # happened. So it is put on the node as that is shown, which may be older than the node as
+        # it is.
         if self._frozen and (shown := self._snapshot.info(node_name)) is not None:
             is_current = shown is before
             with_pod = self._infos[node_name] if is_current else shown.with_pod(placed)
@@ -181,6 +195,7 @@ class Cache:
         self._assumed.discard(uid)
         name = self._pods[uid].node_name
         self._drop(uid)
+        # The same the other way round.
         if self._frozen and (shown := self._snapshot.info(name)) is not None and uid in shown.pods:
             self._snapshot.put(name, shown.without_pod(uid))
         return True
@@ -224,12 +239,16 @@ class Cache:
 
     def snapshot(self) -> Snapshot:
         """The view for one cycle, brought up to date. Cost: the nodes changed since the last."""
+        # Changes go on being noted in `_stale`, for the first snapshot after the end.
         if self._frozen:
             return self._snapshot
+        # Volumes and claims are objects of their own, but what a node can take depends on them.
         for name in self._storage.take():
             if (info := self._infos.get(name)) is not None:
                 self._put(info.with_new_storage())
         if self._stale:
+            # In the order of the changes: slots of new nodes are given in it, and runs have to
+            # repeat.
             for name in self._stale:
                 self._snapshot.put(name, self._infos.get(name))
             self._stale.clear()
@@ -252,11 +271,14 @@ class Cache:
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
         """Inside, pods can be removed, added and assumed; in the end all are as they were."""
+        # Copies of the dicts are enough, as NodeInfos and pods never change.
         infos, pods, unread = self._infos.copy(), self._pods.copy(), self.objects.unread
         uids, assumed = self._uid_of.copy(), self._assumed.copy()
         try:
             yield
         finally:
+            # By identity: what was removed and added again is another NodeInfo, and counts as
+            # changed.
             changed = [name for name, info in self._infos.items() if infos.get(name) is not info]
             changed += [name for name in infos if name not in self._infos]
             self._infos, self._pods, self._uid_of, self._assumed = infos, pods, uids, assumed
@@ -271,6 +293,7 @@ class Cache:
         return info if facts is None else info.with_facts(facts)
 
     def _put(self, info: NodeInfo) -> None:
+        # Else names of nodes that are gone would stay for ever.
         if info.node is None and not info.pods:
             self._infos.pop(info.name, None)
         else:
@@ -278,6 +301,8 @@ class Cache:
         self._stale[info.name] = None
 
     def _place(self, pod: Pod) -> None:
+        # Two pods never have one name at a time: the old one is gone, if the watch has not said so
+        # yet.
         namesake = self._uid_of.get(pod.key)
         if namesake is not None and namesake != pod.uid:
             self._assumed.discard(namesake)
@@ -285,6 +310,7 @@ class Cache:
         known = self._pods.get(pod.uid)
         if known is pod:
             return
+        # It is on another node than it was assumed on, say: another program has bound it.
         if known is not None and (known.node_name, known.key) != (pod.node_name, pod.key):
             self._drop(pod.uid)
         info = self._infos.get(pod.node_name) or self._new_info(pod.node_name)
@@ -292,6 +318,7 @@ class Cache:
         self.objects.note(_PODS, pod.uid, pod.manifest)
         self._pods[pod.uid] = pod
         self._uid_of[pod.key] = pod.uid
+        # Who derives something of all placed pods (groups do) counts again when this has moved.
         self.pods_generation += 1
 
     def _drop(self, uid: str) -> None:

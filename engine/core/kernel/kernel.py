@@ -208,6 +208,7 @@ class Kernel:
             moments.append(expiry)
         if self.throttle:
             moments.append(now + _RETRY_SECONDS)
+        # Never at once: a shell whose moment is in the past would spin.
         return max(min(moments), now + _SHORTEST_WAIT) if moments else None
 
     def check_invariants(self) -> None:
@@ -237,6 +238,8 @@ class Kernel:
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Handle *event*, at *now* (monotonic seconds); returns what is to be done about it."""
+        # An event that is not in the table is a bug of the shell: KeyError, before any part
+        # changed.
         self.time.enter(now)
         self._handlers[type(event)](event)
         return self.take_instructions()
@@ -244,6 +247,7 @@ class Kernel:
     def take_instructions(self) -> list[Instruction]:
         """What was collected, once groups have followed; for callers that change a part."""
         self.permits.settle()
+        # In place: every part holds on to this very list.
         instructions = self._out.copy()
         self._out.clear()
         return instructions
@@ -304,6 +308,8 @@ class Kernel:
         waited = self.permits.use(scheduler, self.cluster.known_pods)
         # 3. The queue holds the pods of the new profiles, and asks for every key and gate again.
         self.cluster.use(scheduler)
+        # Pods that waited in permit go last: only now their gates and keys are those of the
+        # policies in force.
         self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
         self.queue.activate(waited)
 
@@ -374,6 +380,7 @@ class Kernel:
 
     def _preemption_ended(self, event: events.PreemptionEnded) -> None:
         uid = event.preemptor.uid
+        # Before any pod is looked at again: their gates ask whether it is under way.
         released = self.preemptions.end(uid)
         if event.end is PreemptionEnd.DONE:
             # A victim that went before the last answer came triggered a retry while the gate was
@@ -440,6 +447,8 @@ class Kernel:
             # 2. Some must not be tried.
             if self.decisions.is_to_be_tried(queued, scheduler):
                 # 3. Choose a node, on the cluster as it is now.
+                # If extenders were asked, the pod may have gone or been placed while they answered:
+                # only then is it looked for again.
                 answers: list[Answer] = []
                 decision, waited = yield from self.decisions.choose(queued.pod, scheduler, answers)
                 # 4. Account for it, even if the pod is gone by now.
@@ -476,6 +485,8 @@ class Kernel:
             self._fail(queued, rejection, decision.revision, started_at)
             return
         try:
+            # Assumed before policies are asked to approve: what waits in permit keeps its capacity,
+            # so that a group cannot be overtaken member by member.
             placement = self.attempts.hold(queued, decision, node, started_at)
         except AlreadyAssumed:
             self.queue.done(queued.uid)
@@ -505,6 +516,8 @@ class Kernel:
         victims = tuple(victim for victim in preemption.victims if not victim.is_terminating)
         if not victims:
             return
+        # The gate is closed before `Evict` is out: events that come while victims go must not have
+        # the pod tried on a node that is not free yet.
         nominator = self.queue.nominator
         self.preemptions.begin(pod.uid, preemption.node, [victim.uid for victim in victims])
         self._out.append(Evict(pod, preemption, victims, pod.scheduler_name, revision))

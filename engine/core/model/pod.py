@@ -85,11 +85,18 @@ class Pod:
         meta = manifest.metadata
         self.manifest = manifest
         self.name = meta.name
+        # Manifests from files may leave it out; the API server never does.
         self.namespace = meta.namespace or "default"
         self.key = f"{self.namespace}/{meta.name}"
+        # Everything that is kept by pod is kept by uid: a pod that is deleted and created again
+        # under its name is another one. Manifests from files may have none; names are unique there.
         self.uid = meta.uid or self.key
         self.node_name = manifest.spec.node_name
+        # The text is kept for hooks that read the whole manifest, of the pod to be placed alone: of
+        # placed pods, which are most, it would double what the cache takes.
         self.raw = None if self.node_name else raw
+        # Derived at first use: most events about a pod need none of it, and a start decodes tens of
+        # thousands. A manifest never changes, so what was derived once holds.
         self._spec = None
         self._running = None
         self._host_ports = None
@@ -121,6 +128,7 @@ class Pod:
     def with_node(self, node_name: str) -> "Pod":
         """A copy that is on *node_name*; what was derived is kept, the JSON text is not."""
         manifest = self.manifest
+        # Replaced, never changed in place: snapshots, recordings and a shadow hold the old version.
         spec = msgspec.structs.replace(manifest.spec, node_name=node_name)
         return self._derived_alike(Pod(msgspec.structs.replace(manifest, spec=spec)))
 
@@ -134,6 +142,9 @@ class Pod:
     def without_labels_of(self, node_labels: Mapping[str, str]) -> "Pod":
         """The pod without the topology labels that it has from a node with *node_labels*."""
         own = self.labels
+        # The API server copies a node's topology labels to a pod that is bound there. A decision
+        # made again has to see the pod as it was; a label of the pod's own with another value
+        # stays.
         copied = {k for k in TOPOLOGY_LABELS if k in own and own[k] == node_labels.get(k)}
         if not copied:
             return self
@@ -143,6 +154,7 @@ class Pod:
 
     def _derived_alike(self, copy: "Pod") -> "Pod":
         """*copy*, of which all is derived as of this pod, with what is derived already."""
+        # Any of these may be None still; then the copy derives it for itself.
         copy._spec = self._spec
         copy._running = self._running
         copy._host_ports = self._host_ports
@@ -198,6 +210,7 @@ class Pod:
     @property
     def priority(self) -> int:
         """Its priority; 0 if not given."""
+        # The Priority admission plugin writes one into every pod; manifests from files need not.
         return self.manifest.spec.priority or 0
 
     @property
@@ -219,6 +232,7 @@ class Pod:
     def created_at(self) -> float:
         """Creation time in seconds since the epoch; 0 if not given."""
         if self._created_at is None:
+            # Whole seconds, as the API writes them: pods of one second are ordered by other means.
             self._created_at = epoch_seconds(self.manifest.metadata.creation_timestamp) or 0.0
         return self._created_at
 
@@ -309,6 +323,8 @@ class Pod:
 
 
 def _host_ports(manifest: PodManifest) -> tuple[HostPort, ...]:
+    # Init containers that are no sidecars end before the others begin: kube-scheduler does not
+    # count their ports, so two pods may share one.
     containers = manifest.spec.containers
     if manifest.spec.init_containers:
         containers = (*filter(is_sidecar, manifest.spec.init_containers), *containers)
@@ -316,6 +332,7 @@ def _host_ports(manifest: PodManifest) -> tuple[HostPort, ...]:
     for container in containers:
         for port in container.ports:
             if port.host_port > 0:
+                # A dict as an ordered set: reasons and projections repeat from run to run.
                 ports[port.host_ip or ANY_IP, port.protocol or "TCP", port.host_port] = None
     return tuple(ports)
 
@@ -335,6 +352,7 @@ def _qos_class(manifest: PodManifest) -> str:
     requests, limits = dict.fromkeys(_QOS_RESOURCES, 0), dict.fromkeys(_QOS_RESOURCES, 0)
     is_guaranteed = True
     for requested, limited in parts:
+        # Exact, not rounded up to millicores: kubelet compares what is written.
         request, limit = exact_amounts(requested), exact_amounts(limited)
         for name in _QOS_RESOURCES:
             requests[name] += request.get(name, 0)
@@ -347,6 +365,7 @@ def _qos_class(manifest: PodManifest) -> str:
 
 def _problems(manifest: PodManifest) -> Iterator[str]:
     spec, status = manifest.spec, manifest.status
+    # All problems at once, each with its path: who mends one is not sent back for the next.
     yield from manifest.metadata.unread
     for field, containers in (
         ("containers", spec.containers),

@@ -97,6 +97,7 @@ class SchedulingQueue:
     def add(self, pod: Pod) -> None:
         """Add a pod that wants a node. A pod that is known already is updated."""
         namesake = self._places.named(pod.key)
+        # Its deletion comes later, or was lost in a relist: nothing else ends it.
         if namesake is not None and namesake.uid != pod.uid:
             self.delete(namesake.pod)
         if pod.uid in self._places:
@@ -110,6 +111,7 @@ class SchedulingQueue:
             self._places.enroll(tried, Trigger.REAPPEARED)
             self.update(None, pod)
             return
+        # The sequence breaks ties of keys and times, so that the order is total and runs repeat.
         queued = QueuedPod(
             pod, self._key_of(pod), timestamp=self._clock.monotonic(), sequence=self._next()
         )
@@ -128,6 +130,8 @@ class SchedulingQueue:
             self.add(new)
             return
         before = queued.pod
+        # A relist reports every object again. Without this, each would be a reason to ask gates
+        # again, and a pod that waits would be retried for nothing.
         if new is before or (
             new.resource_version and new.resource_version == before.resource_version
         ):
@@ -136,10 +140,13 @@ class SchedulingQueue:
         queued.pod = new
         nominated = self.nominator.node_of(new.uid)
         match queued.place:
+            # It is decided about as it was. What changed is an event like any other: if the attempt
+            # fails, it may be the reason to try again at once.
             case Place.IN_FLIGHT:
                 self.nominator.refresh(new)
                 for event in pod_update_events(before, new):
                     self._places.in_flight.record(event, before, new)
+            # The decision is made, and its binding names the uid, not the version.
             case Place.BINDING:
                 self.nominator.refresh(new)
             case Place.TERMINATING if not new.is_terminating:
@@ -149,6 +156,7 @@ class SchedulingQueue:
             case _:
                 self._update_waiting(queued, before)
                 self.nominator.update(before, new)
+                # Another program cleared the nomination, and what it held there is free for others.
                 if nominated is not None and self.nominator.node_of(new.uid) != nominated:
                     self._lost_nomination(queued)
         if nominated is not None and self.nominator.node_of(new.uid) == nominated:
@@ -156,6 +164,8 @@ class SchedulingQueue:
 
     def _update_waiting(self, queued: QueuedPod, before: Pod) -> None:
         pod = queued.pod
+        # Conditions and managed fields change often, above all by what we write ourselves. Asking
+        # `queue_key` and the gates each time would make each rejection cause the next attempt.
         key = self._key_of(pod) if is_meaningful_pod_change(before, pod) else None
         if queued.place in SET_ASIDE:
             self._places.unschedulable.follow(queued)
@@ -169,6 +179,7 @@ class SchedulingQueue:
         if key is None:
             return
         if queued.place is Place.UNSCHEDULABLE:
+            # It will go by it when it is active; moving it now would end its wait.
             queued.sort_key = key
         else:
             # Active, in backoff or gated: its sort key and its gate may have changed.
@@ -198,6 +209,7 @@ class SchedulingQueue:
             if queued is None or not self._places.can(queued, Trigger.POPPED):
                 return None
         else:
+            # In this order: a pod in backoff never goes before one that is active.
             queued = self._places.active.pop() or self._places.backoff.pop_early()
             if queued is None:
                 return None
@@ -230,6 +242,7 @@ class SchedulingQueue:
     def requeue_untried(self, queued: QueuedPod, trigger: Trigger) -> None:
         """Take back a pod that was popped, and with which no attempt was made."""
         self._places.in_flight.finish(queued)
+        # No attempt was made, so that none counts.
         if self._places.holds(queued) and queued.place is Place.IN_FLIGHT:
             queued.attempts -= 1
             self._places.move(queued, trigger)
@@ -251,16 +264,22 @@ class SchedulingQueue:
         Returns:
             False if the pod was deleted or bound meanwhile: it is gone.
         """
+        # Before it ends: the events that came during the attempt are dropped with its end.
         trigger, cause = self._outcome(queued, rejectors)
         self._places.in_flight.finish(queued)
         if not (self._places.holds(queued) and self._places.can(queued, trigger)):
             return False
+        # It goes behind pods of the same key that wait already: a large pod that never fits must
+        # not keep those behind it from being tried.
         queued.timestamp = self._clock.monotonic()
         queued.sequence = self._next()
+        # `queue_key` may read what changed while it was tried.
         queued.sort_key = self._key_of(queued.pod)
         queued.rejectors = rejectors
         queued.rejection, queued.message = reason, message
         queued.was_flushed = False
+        # Counted apart, as in kube-scheduler: an API server that fails for a minute should not have
+        # every pod wait as long as one that was rejected ten times.
         if trigger is Trigger.FAILED:
             queued.error_count += 1
         else:
@@ -273,6 +292,7 @@ class SchedulingQueue:
         self, queued: QueuedPod, rejectors: frozenset[str]
     ) -> tuple[Trigger, Cause | None]:
         """How an attempt ended, and the event that came during it and may help."""
+        # There is no plugin whose answer an event could change: only time helps.
         if not rejectors:
             return Trigger.FAILED, None
         uid = queued.uid
@@ -323,10 +343,13 @@ class SchedulingQueue:
         Returns:
             How many pods are not set aside any more.
         """
+        # Recorded for the pods in flight, as they may be rejected by what this event has just
+        # changed. Events of no interest are only counted as missed, which bounds what is kept.
         if self._hints.is_of_interest(event):
             self._places.in_flight.record(event, old, new, max_priority)
         else:
             self._places.in_flight.miss()
+        # Most events find no pod set aside: then not even the hints are looked at.
         helped = self._helped(event, old, new, max_priority) if self._places.unschedulable else []
         for pod in self._nominated_where(event, old):
             if max_priority is None or pod.priority <= max_priority:
@@ -377,11 +400,14 @@ class SchedulingQueue:
         Returns:
             How many pods became poppable in their turn or were retried after the long wait.
         """
+        # A tick of one second, on the second: pods whose backoffs end within it are retried
+        # together, and go by their keys and not by the millisecond at which they failed.
         expired = self._places.backoff.pop_expired()
         for queued in expired:
             self._places.move(queued, Trigger.BACKOFF_ENDED)
         moved = len(expired)
         now = self._clock.monotonic()
+        # The net below the hints: a hint that is wrong costs five minutes, never a pod.
         for queued in self._places.unschedulable.held_since(now - self._max_unschedulable):
             queued.was_flushed = self._places.move(queued, Trigger.TIMED_OUT) not in SET_ASIDE
             moved += queued.was_flushed
@@ -400,6 +426,7 @@ class SchedulingQueue:
 
     def align(self, pods: Sequence[QueuedPod]) -> None:
         """Give pods that were tried together, before they are requeued, one backoff."""
+        # The longest of theirs, so that they become poppable together: a group is tried as one.
         failed = max((queued.unschedulable_count for queued in pods), default=0)
         errors = max((queued.error_count for queued in pods), default=0)
         for queued in pods:

@@ -140,6 +140,10 @@ class PodClass:
         """Bring the vectors up to *snapshot*, to which *nodes* were brought before."""
         for column in self.wanted:
             column.follow(snapshot)
+        # Two ways to find the slots. The columns' logs say what hooks see differently, which is
+        # exact and cheap; the snapshot's log says which nodes changed in whatever way. The second
+        # one is for what the logs cannot say: nodes that came or went, and failures, which are
+        # asked again.
         touched = self._touched(snapshot, nodes)
         if touched is None:
             slots, gone = self._looked_through(snapshot, nodes)
@@ -148,6 +152,8 @@ class PodClass:
                 self._look_at(slots, EVERY_HOOK, gone, memo, normalizer)
         elif len(touched[0]):
             self._look_at(*touched, (), memo, normalizer)
+        # Only now: an exception above leaves the class as behind as it was, and the next pod of it
+        # looks at the same slots again.
         self.changes.catch_up()
         self.history = snapshot.history
         self.generation = snapshot.generation
@@ -172,6 +178,7 @@ class PodClass:
             self.generation < 0
             or nodes.membership != self.membership
             or len(self.codes) != len(snapshot.infos)
+            # Failures may be gone, without any change that a column has seen.
             or self.filter_failures
             or any(vector.failures for vector in self.vectors)
         ):
@@ -197,11 +204,14 @@ class PodClass:
             snapshot.continues(self.history, self.generation)
             and len(self.codes) == size
             and (
+                # What is shared by nodes changes on other nodes than the one that changed.
                 snapshot.image_generation == self.image_generation
                 or not reads_other_nodes((*self.filters, *self.scores))
             )
         ):
             changed = snapshot.changed_since(self.generation)
+        # As another snapshot, or one that is too far ahead of its log: a class that was not asked
+        # for long looks at every node, which costs as much as one that is new.
         if changed is None:
             self._restart(size)
             return self._members(snapshot, nodes.present), ()
@@ -210,6 +220,7 @@ class PodClass:
 
     def _restart(self, size: int) -> None:
         numbers = np.zeros((2, len(self.scores), size), np.int64)
+        # A score that is not known must not be taken for 0, which counts.
         numbers[0] = SCORE_NONE
         self.codes, self.totals = (
             np.full(size, ABSENT, np.int32),
@@ -234,6 +245,7 @@ class PodClass:
         """The changed slots that have a node of the class, and those that have none (now)."""
         subset = self.pre.subset
         members, gone = [], []
+        # Taken out before they are asked again: what is left afterwards failed just now.
         for slot in changed:
             self.filter_failures.pop(slot, None)
             for vector in self.vectors:
@@ -258,8 +270,11 @@ class PodClass:
         """Have the hooks that *mask* is about look at all of *slots*; *gone* have no node now."""
         tables = self._current_tables(memo)
         before = self.codes[slots]
+        # See the head of the module for why these two are treated differently.
         kept, others = slots[before == FITS], slots[before != FITS]
         filters, scores = self.changes.hooks(mask)
+        # A node that was rejected stopped at that filter: of those behind it nothing is known, so
+        # that the mask of what changed does not say which to ask.
         every_filter, _ = self.changes.hooks(EVERY_HOOK)
         # 1. Ask what is not known. Scores of nodes that were rejected wait; so does everything of
         #    many nodes that were never looked at: most may stop at the first filter.
@@ -273,6 +288,8 @@ class PodClass:
             ids = column.ids[asked[0] if len(asked) == 1 else np.concatenate(asked)]
             if len(ids):
                 wants.append((tables[place], column, ids))
+        # One round trip for filters and scores of a feasible node: after a placement that is one
+        # node with a new projection for several hooks, and it mostly stays feasible.
         memo.fill(wants)
         # 2. The first filter that rejects.
         staying = self._filter(kept, filters)
@@ -282,6 +299,8 @@ class PodClass:
         moved: dict[int, ScoreVector] = {}
         if len(staying):
             self._rescore(staying, scores, moved)
+        # All that was not feasible before, or is not now: their scores begin from nothing, so that
+        # a node which leaves is in no range any more.
         without = others
         if gone or len(staying) < len(kept):
             away = np.array(gone, np.int64)
@@ -290,6 +309,8 @@ class PodClass:
         if len(without):
             is_asked = asks_others and len(unseen) == len(others)
             self._score(without, fitting, None if is_asked else memo, moved)
+        # After the failures are noted here, which the decision reports: then the next pod asks
+        # again.
         for table in tables:
             if table.failures:
                 memo.forget_transient(table)
@@ -312,6 +333,7 @@ class PodClass:
             if memo is not None:
                 memo.fill([(table, use.column, ids)])
             verdicts = table.codes[ids]
+            # The common case, without making two arrays.
             fits = verdicts == FITS
             if np.count_nonzero(fits) == len(fits):
                 continue
@@ -332,6 +354,8 @@ class PodClass:
             for slot, i in zip(slots.tolist(), ids.tolist(), strict=True):
                 if table.codes[i] == SCORE_FAILED:
                     vector.failures[slot] = table.failures[i]
+            # In a range, a score that failed is as one that was not given; the failure decides
+            # elsewhere.
             values = np.where(values == SCORE_FAILED, SCORE_NONE, values)
         return values
 
@@ -343,10 +367,14 @@ class PodClass:
             vector = self.vectors[place - len(self.filters)]
             values = self._raw(place, slots)
             if vector.use.normalizes:
+                # The range of all nodes may be another one now. Left to the end: a range that moved
+                # changes the totals of all feasible nodes, once and not for each hook.
                 if not np.array_equal(vector.raw[slots], values):
                     moved[place] = vector
             else:
                 counts = np.where(values == SCORE_NONE, 0, values)
+                # Totals are kept as sums, so one score that changed is a difference to add: exact,
+                # in int64.
                 self.totals[slots] += (counts - vector.normal[slots]) * vector.use.enabled.weight
                 vector.normal[slots] = counts
             vector.raw[slots] = values
@@ -391,6 +419,7 @@ class PodClass:
 
     def _renormalize(self, vector: ScoreVector, normalizer: Normalizer) -> None:
         """Take new raw scores of *vector* into the totals."""
+        # After all codes are set: the range is over what is feasible now.
         feasible = np.flatnonzero(self.codes == FITS)
         before = vector.normal[feasible]
         self._normalize(vector, feasible, normalizer)
@@ -408,6 +437,9 @@ class PodClass:
             self.normalize_failure = answer
             return
         vector.normal[feasible] = answer
+        # Often a score is the same on every node (no preferences, no taints). Then a node that
+        # comes with this score moves no range, and nothing is normalized again. Not where the
+        # policy reads how many nodes there are: each one that comes or goes changes the answer.
         if len(raw) and not use.reads_count and raw.min() == raw.max():
             vector.constant = raw.item(0), answer.item(0)
 

@@ -159,6 +159,8 @@ class Scheduler:
     def _begin(self) -> None:
         """Start with nothing remembered."""
         bundle = self.bundle
+        # Everything that is remembered hangs on these objects, and they refer to each other by
+        # number and identity: they are forgotten together or not at all.
         self._memo = VerdictMemo(self._evaluator, [i.policy for i in bundle.program.instances])
         self._normalizer = Normalizer(self._memo)
         self._columns = NodeColumns()
@@ -200,6 +202,8 @@ class Scheduler:
             other: Goes on as it is.
             unchanged: What `memo_reuse.unchanged_instances` says of the two programs.
         """
+        # The columns first: tables are found by the identity of a column, and their entries by its
+        # ids. Classes are not taken over: they are made again from the tables, with few questions.
         columns = self._reuse_from(other._columns, other._counted)
         self._memo.reuse_from(other._memo, unchanged, columns)
         self._normalizer.reuse_from(other._normalizer, unchanged)
@@ -290,6 +294,8 @@ class Scheduler:
 
     def fits(self, pod: Pod, name: str, snapshot: Snapshot, nominator: Nominator) -> bool:
         """True if *pod* passes every filter on the node *name*; no extender is asked."""
+        # All nodes, though one is asked about: the class knows most of them already, and the next
+        # question about a pod of it is answered from the same vectors.
         slot = snapshot.slot_of.get(name)
         filters = self._filters_of(pod, self._profiles[pod.scheduler_name], snapshot, nominator)
         if slot is None or not isinstance(filters, Filters):
@@ -414,9 +420,14 @@ class Scheduler:
             status = Status(Code.UNRESOLVABLE, tuple(pod.problems), POD_SPEC)
             return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=status))
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
+        # Before the class is looked up, never later: housekeeping may forget classes and renumber
+        # projections, which nothing within a decision could survive.
         self._housekeep()
         pod_class = self._class_of(profile, pod, snapshot, nominator)
         objects = snapshot.objects
+        # Kinds that cannot be listed now, and objects that cannot be decoded. A policy that reads
+        # them would take what is missing for what does not exist, and place a pod where it must not
+        # be.
         if objects.unknown or objects.unread:
             held = self.dependencies.missing(profile, pod, pod_class, (), snapshot)
             if held is not None:
@@ -430,17 +441,22 @@ class Scheduler:
             held = self._missing_for_plugins(profile, pod, pod_class, uses, rejection, snapshot)
             if held is not None:
                 return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=held))
+        # After the class was made, as that may have added columns.
         self._columns.refresh(snapshot)
         filters = self._filters(pod, profile, pod_class, snapshot, nominator, uses)
         if rejection is not None:
             if rejection.code is Code.ERROR:
                 return self._failed(snapshot, (pre_filter_failure(rejection),))
+            # A member of a group: preempting for it alone would evict pods for a group that may not
+            # fit.
             if not has_post_filters:
                 diagnosis = _rejected_by(rejection, pod_class, snapshot)
                 return self._unschedulable(diagnosis, uses)
             return (yield from self._rejected(filters, uses, rejection))
         # 3. Filter: which nodes are feasible.
         filtered = yield from self._filter(filters)
+        # One node that fails, fails the attempt, though others may be feasible: filters fail
+        # closed, and a node that is left out because of a bug would look like one without room.
         if filtered.failures:
             return self._failed(snapshot, filtered.failures)
         # 4. Choose: the node that the pod is nominated to, else the one with the highest total.
@@ -464,6 +480,7 @@ class Scheduler:
         enabled = self._profiles[pod.scheduler_name].at("annotate")
         if decision.node is None or not enabled:
             return explanation
+        # Asked about the chosen node alone, so by its entry and not through a table of all nodes.
         uses = [self._classifier.use(e, "annotate", pod, snapshot, None) for e in enabled]
         self._columns.refresh(snapshot)  # a column may be new
         slot = snapshot.slot_of[decision.node]
@@ -490,6 +507,7 @@ class Scheduler:
         """The class of pods that are alike for policies; one that failed is not kept."""
         if self._classifier.counts(profile):
             self._counted.counters.refresh(snapshot, nominator.term_keys)
+        # See the head of `pod_classifier` for the way from the pod to its class.
         alike = self._classifier.key(profile, pod, snapshot)
         prepared, key = self._classifier.prepare(
             alike, profile, pod, snapshot, self._counted.are_empty
@@ -498,6 +516,7 @@ class Scheduler:
         if pod_class is None:
             self._read_bytes += read_bytes(key)
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
+            # A failure that is remembered would outlive its cause: the next pod asks again.
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
                 if len(pod.raw or b"") <= _LARGE_EXAMPLE:
                     pod_class.example = pod
@@ -518,6 +537,8 @@ class Scheduler:
         asked = self._pre_filters.get(key)
         if asked is None:
             asked = self._pre_filters[key] = self._plugins_before(profile, key[1])
+        # Noting what is read costs a wrapper around every look-up: only where some object is
+        # unread.
         for plugin, arguments, position in asked:
             if not snapshot.objects.unread:
                 state = plugin.pre_filter(pod, snapshot, arguments)
@@ -530,6 +551,8 @@ class Scheduler:
                 status = replace(state, plugin=plugin.name)
                 if status.code in (Code.UNRESOLVABLE, Code.ERROR):
                     return uses, status
+                # The first in the order counts, as the pod's message names one reason. Later ones
+                # are asked all the same: one may say that no eviction can help, and that ends it.
                 rejection = rejection or status
             elif state is not None and not (plugin.needs_filter and position == OFF):
                 uses.append(RuntimeUse(plugin, state, position))
@@ -641,6 +664,8 @@ class Scheduler:
             return _Filtered(codes, failures)
         is_narrowed = bool(filters.per_pod_filters or filters.nominations or filters.closed)
         nominated = self._nominated_slot(filters, codes)
+        # Last, and about feasible nodes only: it is a request over the network with every node in
+        # it.
         if self.has_extenders:
             answer = yield from self._ask_extenders(filters.pod, codes, snapshot, nominated)
             if answer is not None:
@@ -666,6 +691,8 @@ class Scheduler:
         nominated_slot: int | None,
     ) -> Generator[Question, Answer, FilterAnswer | None]:
         """What extenders say of the feasible nodes; of the nominated one alone, if it passes."""
+        # As kube-scheduler: a pod that preempted is to get the node that was made free for it. All
+        # nodes are asked about only if an extender refuses it.
         if nominated_slot is not None:
             infos = self._infos(np.array([nominated_slot]), snapshot)
             answer = yield ExtenderFilter(pod, infos)
@@ -685,6 +712,7 @@ class Scheduler:
         """*codes* with what extenders rejected."""
         reasons = self._memo.reasons
         narrowed = codes.copy()
+        # What an extender leaves out without a word is rejected as well: kube-scheduler's contract.
         narrowed[codes == FITS] = reasons.intern(DROPPED)
         for name in answer.feasible:
             narrowed[snapshot.slot_of[name]] = FITS
@@ -714,9 +742,15 @@ class Scheduler:
         if nominated is not None and not detailed:
             # As kube-scheduler does: scores of other nodes cannot change anything.
             return Explanation(self._placed(nominated, 1, snapshot, reserves=_reserves(uses)))
+        # A range of raw scores is over the feasible nodes. If some of these were lost to filters
+        # that the class does not hold, a normalized score may be another one, and so may be the
+        # winner.
         class_totals_hold = not pod_class.has_score_failures and (
             pod_class.totals_hold_for_subsets or not filtered.is_narrowed
         )
+        # The totals of the class are there; scoring takes a look at every feasible node. So it is
+        # done only if something scores that the class does not know, or if every score is to be
+        # shown.
         needs_full_scoring = (
             detailed
             or any(_scores(use, filters.profile) for use in uses)
@@ -788,6 +822,7 @@ class Scheduler:
             snapshot,
             can_reuse=class_totals_hold and not detailed,
         )
+        # A nominated node is taken without its scores, so none of them can fail it.
         if sums.failures and filtered.nominated_slot is None:
             return self._failed(snapshot, sums.failures)
         ignored = (*sums.ignored, *sums.failures)
@@ -802,6 +837,7 @@ class Scheduler:
             if more is not None:
                 totals = totals + more.weighted
                 rows.append(more)
+        # With one node left there is nothing to rank, and a request is saved.
         if self.has_extenders and len(feasible) > 1:
             extended = yield ExtenderPrioritize(pod, infos)
             assert isinstance(extended, PrioritizeAnswer)
@@ -841,11 +877,15 @@ class Scheduler:
             best = preferred
         if len(best) == 1:
             return int(best[0])
+        # Ties are common: empty nodes of one kind all have one total. A hash of pod and node
+        # spreads pods over them, and is the same in every run and in every replica; chance would
+        # not be.
         hashes = self._columns.name_hashes
         if len(best) != len(hashes):
             hashes = hashes[best]
         ranks = tie_order(pod.uid, hashes)
         first = int(ranks.argmin())
+        # Then ranks differ too, and no second look is needed.
         if self._columns.hashes_differ:
             return int(best[first])
         same = best[ranks == ranks[first]]
@@ -858,6 +898,7 @@ class Scheduler:
         for enabled in profile.at("tie_key"):
             if len(best) == 1:
                 break
+            # About the best nodes only, one policy after the other: each may leave a single one.
             use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
             self._columns.refresh(snapshot)  # its column may be new
             is_first = self._tie_keys.first(use, use.column.ids[best])

@@ -134,10 +134,12 @@ class BindingCycle:
 
     def start(self, placement: Placement) -> None:
         """Start the cycle of an assumed pod; returns at once."""
+        # No task for the common case, where there is nothing to do but to wait for an answer.
         sent = self._send(placement)
         if sent is None:
             self._start_task(placement, None, 0.0)
             return
+        # Counted before the callback is added, which may run as soon as the loop goes on.
         self._tasks.add(sent)
         self._update_capacity()
         sent.add_done_callback(
@@ -154,6 +156,9 @@ class BindingCycle:
 
     def _send(self, placement: Placement) -> "asyncio.Future[bytes] | None":
         """Send the binding, if that is all there is to do."""
+        # A report of the pod that is on its way could arrive after the binding, and say of a bound
+        # pod that it fits nowhere. Those that wait are dropped; one that has left is waited for, in
+        # a task.
         if self._sender is None or placement.reserves or not self._reports.silence(placement):
             return None
         try:
@@ -172,6 +177,8 @@ class BindingCycle:
             self._ended(sent)
             self._bound(placement, sent_at)
         else:
+            # In this order: between the two the cycle would not count, and `drain` might end
+            # without it.
             self._start_task(placement, sent, sent_at)
             self._ended(sent)
 
@@ -185,6 +192,8 @@ class BindingCycle:
         cycle, preparing = self._preparing.get(uid, (None, None))
         if preparing is None or preparing.done():
             return False
+        # Noted first: the preparation looks at it between two plugins, and a cycle that begins to
+        # wait later is cancelled then (`_mark`).
         self._cancelled.add(uid)
         if cycle in self._waiting:
             preparing.cancel()
@@ -216,6 +225,8 @@ class BindingCycle:
         waits for it. The outcome of a cycle that is given up here is up to the API server: the next
         scheduler sees there whether the pod is bound. Returns how many were given up.
         """
+        # Nothing depends on their end: their pods are in the queue, and the next scheduler does the
+        # same.
         for action in self._actions:
             action.cancel()
         with contextlib.suppress(TimeoutError):
@@ -226,6 +237,7 @@ class BindingCycle:
         return len(left)
 
     def _ended(self, task: asyncio.Future[Any]) -> None:
+        # Futures of requests are in `_tasks` too, and never wait for another program.
         self._tasks.discard(task)
         if isinstance(task, asyncio.Task):
             self._waiting.discard(task)
@@ -263,6 +275,8 @@ class BindingCycle:
             with reporting_waits(lambda is_waiting: self._mark(this, placement, is_waiting)):
                 failure = await self._carry_out(placement, sent, sent_at)
         except asyncio.CancelledError:
+            # Reported also then, as each cycle ends with one event: else the kernel would hold the
+            # node for ever. That the pod may be bound all the same is what the event says.
             self._report(BindingGivenUp(placement))
             raise
         except Exception as error:
@@ -324,6 +338,8 @@ class BindingCycle:
         try:
             await preparing
         except asyncio.CancelledError:
+            # Both end here as a CancelledError: the preparation that `cancel` stopped, which fails
+            # this placement alone, and a cycle that is given up, which has to end.
             if uid not in self._cancelled or cycle.cancelling():
                 raise  # this whole cycle is given up
         finally:
@@ -336,6 +352,8 @@ class BindingCycle:
 
     async def _pre_bind(self, placement: Placement, begun: list[str]) -> None:
         """Let each plugin make what it reserved; *begun* gets the names of those that began."""
+        # One after the other, in the profile's order: a later one may need what an earlier one
+        # made.
         for plugin, state in placement.reserves:
             if placement.pod.uid in self._cancelled:
                 return

@@ -61,6 +61,7 @@ class SandboxEvaluator:
         self._closed = False
         self.restarts = 0
         self._spare_at = self._pool.monotonic() + _SPARE_AFTER
+        # Here, so that a program which does not load is known before there is an evaluator.
         self._children = [Child.loaded(self._image, self._pool)]
         #: What the kernel holds each child to.
         self.confinement: Final = self._children[0].confinement
@@ -84,6 +85,8 @@ class SandboxEvaluator:
 
     def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
+        # Answers come in the order of the questions: two threads on one channel would get each
+        # other's.
         with self._lock:
             if self._closed:
                 raise ValueError("the evaluator is closed")
@@ -151,6 +154,7 @@ class SandboxEvaluator:
 
     def _reap(self, child: Child, error: Exception) -> ChildExited:
         """Replace a child that failed to answer; returns why it exited."""
+        # Before it is waited for: whatever happens there, it is asked nothing more.
         self._children.remove(child)
         self.restarts += 1
         exited = child.reap(error)
@@ -209,12 +213,15 @@ class _Session:
             rest = call
             if call.nodes is not None and can_split(call):
                 rest = call._replace(nodes=call.nodes[len(entries) :])
+            # A policy that kills its process for every node would cost a start for each.
             if culprits >= _MAX_CULPRITS:
                 entries += [self._failure(call, exited)] * (count - len(entries))
                 break
             try:
                 child = self._child()
                 try:
+                    # So that the answers before the culprit arrive: in one piece they would be lost
+                    # with it.
                     child.send([rest], one_by_one=True)
                     while len(entries) < count:
                         for answer in child.receive():
