@@ -50,6 +50,9 @@ class HookChanges:
 
         None if that is not known any more: any slot may have changed.
         """
+        # Having every hook look instead takes 8 % more CPU per pod on plain pods, 11 % with zone
+        # affinity, 21 % on openb (`make bench-core`).
+        #
         # One mask for all slots: a hook that looks at a slot which did not change for it finds the
         # verdict in its table. What a placement changes, it changes in several columns at once.
         slots: dict[int, None] = {}
