@@ -63,9 +63,9 @@ REQUESTS: Final = counter(
     "Requests to the API server, by status code (`<error>`: none came), method and host.",
 )
 SECONDS: Final = histogram(
-    (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
     "rest_client_request_duration_seconds{verb,host}",
     "Seconds until the API server had answered; of a watch, until it had begun to.",
+    buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 )
 HEALTH: Final = gauge(
     "kubernetes_healthcheck{name,type}", "The result of a health check the last time it was made."

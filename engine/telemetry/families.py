@@ -4,6 +4,7 @@ Owns the kinds of metrics. Which there are is `metrics`' and `component_metrics`
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, overload
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -36,16 +37,15 @@ class Family(Generic[M]):
         kind: Callable[..., M],
         head: str,
         text: str,
-        *,
+        *series: tuple[str, ...],
         buckets: Sequence[float] = (),
-        series: Iterable[tuple[str, ...]] = (),
     ) -> None:
         self.kind = kind
         self.name, _, labels = head.removesuffix("}").partition("{")
         self.labels = labels.split(",") if labels else []
         self.text = text
         self.buckets = buckets
-        self.series = tuple(series)
+        self.series = series
         FAMILIES[self.name] = self
 
     def make(self, registry: CollectorRegistry, histogram: type[Histogram] = Histogram) -> M:
@@ -66,23 +66,6 @@ class Family(Generic[M]):
         if instance is None:
             return self
         raise AttributeError(f"{self.name} is not made yet")
-
-
-def counter(head: str, text: str, *series: tuple[str, ...]) -> Family[Counter]:
-    """A count of what happens; see `Family`."""
-    return Family(Counter, head, text, series=series)
-
-
-def gauge(head: str, text: str) -> Family[Gauge]:
-    """A number that goes up and down."""
-    return Family(Gauge, head, text)
-
-
-def histogram(
-    buckets: Sequence[float], head: str, text: str, *series: tuple[str, ...]
-) -> Family[Histogram]:
-    """Amounts, counted by the least of the *buckets* that they fit in."""
-    return Family(Histogram, head, text, buckets=buckets, series=series)
 
 
 def make_all(
@@ -156,11 +139,9 @@ class Renamed(_Scraped):
             yield renamed
 
 
-def pulled(head: str, text: str) -> Family[Pulled]:
-    """A gauge that a running part has."""
-    return Family(Pulled, head, text)
-
-
-def pulled_counter(head: str, text: str) -> Family[PulledCounter]:
-    """A counter that a running part keeps."""
-    return Family(PulledCounter, head, text)
+counter = partial(Family, Counter)
+gauge = partial(Family, Gauge)
+histogram = partial(Family, Histogram)
+pulled = partial(Family, Pulled)
+pulled_counter = partial(Family, PulledCounter)
+former = partial(Family, Renamed)

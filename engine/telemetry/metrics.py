@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from engine.core.framework.reason_kinds import REASONS
 from engine.telemetry.bounded_counts import BoundedCounts
 from engine.telemetry.families import (
-    Family,
-    Renamed,
     counter,
+    former,
     gauge,
     histogram,
     make_all,
@@ -75,24 +74,24 @@ class Metrics:
         "fits nowhere now) or `error` (something went wrong).",
     )
     attempt_seconds = histogram(
-        _MILLISECONDS,
         "scheduler_scheduling_attempt_duration_seconds{result,profile}",
         "Scheduling attempt latency in seconds (decision and binding).",
+        buckets=_MILLISECONDS,
     )
     algorithm_seconds = histogram(
-        _MILLISECONDS,
         "scheduler_scheduling_algorithm_duration_seconds",
         "Latency of the decision alone in seconds.",
+        buckets=_MILLISECONDS,
     )
     sli_seconds = histogram(
-        _LONG,
         "scheduler_pod_scheduling_sli_duration_seconds{attempts}",
         "Seconds from a pod's first attempt to its binding, by the number of attempts.",
+        buckets=_LONG,
     )
     pod_attempts = histogram(
-        exponential(1, 2, 5),
         "scheduler_pod_scheduling_attempts",
         "Number of attempts it took to schedule a pod.",
+        buckets=exponential(1, 2, 5),
     )
     scheduled_after_flush = counter(
         "scheduler_pod_scheduled_after_flush_total",
@@ -100,21 +99,21 @@ class Metrics:
         "long.",
     )
     extension_point_seconds = histogram(
-        _SHORT,
         "scheduler_framework_extension_point_duration_seconds{extension_point,status,profile}",
         "Latency of an extension point that runs by itself: PreEnqueue, PodGroupPostFilter, "
         "Permit, Bind. Those of a decision are answered together: see "
         "starsched_evaluation_duration_seconds.",
+        buckets=_SHORT,
     )
     event_handling_seconds = histogram(
-        _SHORT,
         "scheduler_event_handling_duration_seconds{event}",
         "Latency of handling one change of an object (a sample of the changes).",
+        buckets=_SHORT,
     )
     permit_wait_seconds = histogram(
-        _MILLISECONDS,
         "scheduler_permit_wait_duration_seconds{result}",
         "Seconds that pods waited in permit.",
+        buckets=_MILLISECONDS,
     )
     preemption_attempts = counter(
         "scheduler_preemption_attempts_total",
@@ -126,53 +125,53 @@ class Metrics:
         "`waiting_on_preemption` or `error`.",
     )
     podgroup_attempt_seconds = histogram(
-        _MILLISECONDS,
         "scheduler_podgroup_scheduling_attempt_duration_seconds{result,profile}",
         "Latency of an attempt to schedule a pod group in seconds.",
+        buckets=_MILLISECONDS,
     )
     podgroup_algorithm_seconds = histogram(
-        _MILLISECONDS,
         "scheduler_podgroup_scheduling_algorithm_duration_seconds",
         "Latency of choosing nodes for a pod group in seconds, without preemption.",
+        buckets=_MILLISECONDS,
     )
     workload_preemption_attempts = counter(
         "scheduler_workload_preemption_attempts_total{result}",
         "Number of searches for preemption victims for pod groups that fit nowhere.",
     )
     workload_preemption_victims = histogram(
-        exponential(1, 2, 11),
         "scheduler_workload_preemption_victims",
         "Number of victims of one preemption for a pod group.",
+        buckets=exponential(1, 2, 11),
     )
     preemption_workload_disruptions = histogram(
-        exponential(1, 2, 11),
         "scheduler_preemption_workload_disruptions{preemptor}",
         "Number of groups that one preemption evicts as a whole, if there are some.",
+        buckets=exponential(1, 2, 11),
     )
     preemption_evaluation_seconds = histogram(
-        _PREEMPTIONS,
         "scheduler_preemption_evaluation_duration_seconds{preemptor,result}",
         "Seconds that it took to find the victims of a preemption for a pod group, by result.",
+        buckets=_PREEMPTIONS,
     )
     preemption_execution_seconds = histogram(
-        _PREEMPTIONS,
         "scheduler_preemption_execution_duration_seconds{preemptor,result}",
         "Seconds that it took to evict the victims of one preemption for a `pod` or a `podgroup`: "
         "`success` or `error`.",
+        buckets=_PREEMPTIONS,
     )
     preemption_violations = counter(
         "scheduler_preemption_pdb_violations_total{preemptor}",
         "Number of victims whose disruption budget was violated, for a `pod` or a `podgroup`.",
     )
     preemption_victims = histogram(
-        exponential(1, 2, 7),
         "scheduler_preemption_victims",
         "Number of victims of one preemption.",
+        buckets=exponential(1, 2, 7),
     )
     preemption_seconds = histogram(
-        _LONG,
         "scheduler_preemption_goroutines_duration_seconds{result}",
         "Seconds that it took to evict the victims of one preemption: `success` or `error`.",
+        buckets=_LONG,
     )
     preemption_executions = counter(
         "scheduler_preemption_goroutines_execution_total{result}",
@@ -188,9 +187,9 @@ class Metrics:
         "1 if this process holds the lease, 0 if it is a standby.",
     )
     binding_seconds = histogram(
-        _MILLISECONDS,
         "starsched_binding_duration_seconds{result}",
         "Seconds from sending a binding to knowing its outcome, retries included.",
+        buckets=_MILLISECONDS,
     )
     binding_retries = counter(
         "starsched_binding_retries_total{cause}",
@@ -237,9 +236,9 @@ class Metrics:
         "1 if the newest policies are in force, 0 if the last candidate was rejected.",
     )
     reload_seconds = histogram(
-        exponential(0.01, 2, 12),
         "starsched_policy_reload_duration_seconds",
         "Seconds to check, test and try one candidate.",
+        buckets=exponential(0.01, 2, 12),
     )
     policy_losses = gauge(
         "starsched_policy_losses{kind}",
@@ -253,26 +252,26 @@ class Metrics:
         *product(("shadow", "canary"), ("pass", "fail", "inconclusive")),
     )
     decision_pauses = histogram(
-        _PAUSES,
         "starsched_decision_pause_seconds",
         "From one decision to the next, or from a pod's arrival if nothing was to be decided.",
+        buckets=_PAUSES,
     )
     evaluation_seconds = histogram(
-        exponential(0.00005, 2, 16),
         "starsched_evaluation_duration_seconds",
         "Round trips to the sandbox, each for all evaluations without a kept verdict.",
+        buckets=exponential(0.00005, 2, 16),
     )
     extender_seconds = histogram(
-        _MILLISECONDS,
         "starsched_extender_request_duration_seconds{extender,verb,result}",
         "Seconds that an extender took to answer, by its urlPrefix, verb (`filter`, `prioritize`, "
         "`preempt`, `bind`) and result: `success` or `error`.",
+        buckets=_MILLISECONDS,
     )
     extender_served_seconds = histogram(
-        _MILLISECONDS,
         "starsched_extender_served_duration_seconds{verb,result}",
         "Seconds to answer kube-scheduler as an extender, by verb and result: `success`, `error`, "
         "or `refused` for an invalid request.",
+        buckets=_MILLISECONDS,
     )
     policy_failures = counter(
         "starsched_policy_failures_total{policy,hook,kind}",
@@ -285,18 +284,16 @@ class Metrics:
 
     # What kube-scheduler had once, and dashboards and rules of clusters ask for still.
     volume_seconds = histogram(
-        _MILLISECONDS,
         "scheduler_volume_scheduling_duration_seconds{operation}",
         "Seconds to bind the volumes of a pod that has a node, provisioning included.",
         ("bind",),
+        buckets=_MILLISECONDS,
     )
-    former_attempt_seconds = Family(
-        Renamed,
+    former_attempt_seconds = former(
         "scheduler_e2e_scheduling_duration_seconds{result,profile}",
         "The former name of scheduler_scheduling_attempt_duration_seconds.",
     )
-    former_binding_seconds = Family(
-        Renamed,
+    former_binding_seconds = former(
         "scheduler_binding_duration_seconds{result}",
         "The name in kube-scheduler of starsched_binding_duration_seconds.",
     )
