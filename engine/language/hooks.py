@@ -184,7 +184,7 @@ ENTRIES: Final = (
         required=1,
         forms=(KEY,),
         plugin_set="queueSort",
-        called="when a pod enters the queue, and when a fact of the cluster that it reads changes",
+        called="when a pod enters the queue, and when a fact or an object that it reads changes",
         returns="int, string, or tuple or list of those: smaller goes first, equals by arrival",
     ),
     Hook(

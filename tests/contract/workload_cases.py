@@ -17,13 +17,13 @@ def _answer(want: str) -> str:
 
 
 def _template(spec: Json | None = None, labels: Json | None = None) -> Json:
-    found = {"app": "a"} if labels is None else labels
+    found: Json = {"app": "a"} if labels is None else labels
     return {"metadata": {"labels": found}, "spec": {**_POD, **(spec or {})}}
 
 
 def _app(kind: Kind, id_: str, want: str, **spec: Any) -> Case:
     """A workload of apps/v1, which is right but for *spec*."""
-    right = {"selector": {"matchLabels": _LABELS}, "template": _template()}
+    right: Json = {"selector": {"matchLabels": _LABELS}, "template": _template()}
     if kind is kinds.STATEFUL_SETS:
         right["serviceName"] = "s"
     found = {key: value for key, value in {**right, **spec}.items() if value is not None}

@@ -147,10 +147,13 @@ class ClusterChanges:
         if new is None:
             assert old is not None, "nothing changed"
             self._cache.objects.delete(plural, object_key(old))
-            self._queue.move(deleted, old, None)
+            event = deleted
         else:
             self._cache.objects.put(plural, new)
-            self._queue.move(added if old is None else updated, old, new)
+            event = added if old is None else updated
+        # First the order, so that a pod that may go now goes in its turn.
+        self._queue.reorder_for(event, old, new)
+        self._queue.move(event, old, new)
 
     def _take_taint_rule(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         """Apply a rule; to the queue it is a change of the slices whose devices it means.

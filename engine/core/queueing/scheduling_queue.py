@@ -490,6 +490,13 @@ class SchedulingQueue:
         elif key != queued.sort_key:
             self._places.move(queued, Trigger.REORDERED, key=key)
 
+    def reorder_for(self, event: ClusterEvent, old: Any, new: Any) -> None:
+        """Ask for the sort keys again that *event*, about an object of the cluster, may change."""
+        if self._hints.may_reorder(event):
+            for queued in list(self._places.waiting()):
+                if self._hints.is_reordered(event, queued.pod, old, new):
+                    self.reorder(queued.uid)
+
     def ask_again(self, concerns: Callable[[Pod], bool]) -> None:
         """Ask for the sort keys of the waiting pods that facts of the cluster concern.
 

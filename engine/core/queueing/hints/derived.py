@@ -43,6 +43,8 @@ from engine.policy.view_events import ANYTHING, fields_of, resources_behind
 from engine.policy.views import VIEWS
 from engine.policy.workload_views import WORKLOAD_KINDS
 
+#: The hook that orders the queue.
+ORDER: Final = frozenset({"queue_key"})
 # The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
 _GATES: Final = frozenset({"pre_enqueue"})
 _FILTERS: Final = frozenset(hook.name for hook in ENTRIES if hook.may_reject) - _GATES | {
@@ -70,13 +72,17 @@ class DerivedHint:
         hooks: What each hook of the policy reads. Without one that can reject, nothing is known,
             and everything that a policy could see counts.
         at_gate: For pods that its `pre_enqueue` keeps out.
+        gates: The hooks that are asked at the gate; with `ORDER` this is not about a rejection but
+            about what can change the place of a waiting pod.
 
     Attributes:
         can_reject: It has a hook by which a pod may wait.
     """
 
-    def __init__(self, hooks: Mapping[str, Reads], *, at_gate: bool) -> None:
-        names = _GATES if at_gate else _FILTERS
+    def __init__(
+        self, hooks: Mapping[str, Reads], *, at_gate: bool, gates: frozenset[str] = _GATES
+    ) -> None:
+        names = gates if at_gate else _FILTERS
         read = [
             reads
             for name, reads in hooks.items()

@@ -17,7 +17,7 @@ from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import ClusterEvent
 from engine.core.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
-from engine.core.queueing.hints.derived import DerivedHint
+from engine.core.queueing.hints.derived import ORDER, DerivedHint
 from engine.core.queueing.hints.interest import ClusterContext, Interest, Table, resource_for
 from engine.core.queueing.hints.own_labels import Label, labels_offered
 from engine.policy.analysis import Reads
@@ -74,6 +74,11 @@ class Hints:
         for name, hooks in (policies or {}).items():
             self._gates[name] = DerivedHint(hooks, at_gate=True)
             self._filters[name] = DerivedHint(hooks, at_gate=False)
+        self._orders = [
+            DerivedHint(hooks, at_gate=True, gates=ORDER)
+            for hooks in (policies or {}).values()
+            if hooks.keys() & ORDER
+        ]
         self._covered: dict[tuple[str, str, str], tuple[Interest, ...]] = {}
         self._of_interest: dict[ClusterEvent, bool] = {}
 
@@ -178,6 +183,17 @@ class Hints:
                 if interest.check(context, pod, old, new):
                     return plugin
         return None
+
+    def may_reorder(self, event: ClusterEvent) -> bool:
+        """Whether such events, about an object that is no pod, can change the queue's order."""
+        return any(order.is_interested(event) for order in self._orders)
+
+    def is_reordered(self, event: ClusterEvent, pod: Pod, old: Any, new: Any) -> bool:
+        """Whether the place of the waiting *pod* may change with *event*; see `may_reorder`."""
+        context = self._context.get(pod.scheduler_name, self._default_context)
+        return any(
+            order.is_worth(event, event.resource, context, pod, old, new) for order in self._orders
+        )
 
     def _derived(self, plugin: str, *, is_gate: bool) -> DerivedHint | None:
         found = (self._gates if is_gate else self._filters).get(plugin)
