@@ -140,7 +140,7 @@ def written_profile(
     profile["pluginConfig"] = [
         {"name": name, "args": dict(values)}
         for name, values in {**arguments, **given}.items()
-        if values
+        if values and isinstance(values, Mapping)  # a problem of what is given was reported
     ]
     return profile
 

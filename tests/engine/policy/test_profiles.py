@@ -515,10 +515,13 @@ def test_a_declared_default_may_be_a_constant_of_the_file() -> None:
         ),
         ("NodeName", {"x": 1}, "args.x: unknown argument: the policy takes none"),
         ("NodeNam", {}, "no plugin or policy file `NodeNam` [did you mean `NodeName`?]"),
+        ("NodeNam", [1], "no plugin or policy file `NodeNam` [did you mean `NodeName`?]"),
+        ("NodeNam", 5, "no plugin or policy file `NodeNam` [did you mean `NodeName`?]"),
+        ("NodeName", [1], "args: want an object, got a list"),
     ],
 )
 def test_arguments_of_kube_schedulers_plugins_are_held_to_its_rules(
-    plugin: str, args: dict[str, Any], want: str
+    plugin: str, args: Any, want: str
 ) -> None:
     profile = {"schedulerName": "s", "pluginConfig": [{"name": plugin, "args": args}]}
     errors = _errors(profile)
