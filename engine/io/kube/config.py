@@ -267,8 +267,7 @@ async def kubeconfig_credentials(
 
     Raises `KubeConfigError` if there is no such file or context, or it cannot be used.
     """
-    # Imported late: it loads several hundred model modules, half a second for everything that
-    # does not talk to a cluster.
+    # Imported late: it takes most of a second of CPU, which what talks to no cluster is spared.
     _have_a_home()
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import kube_config
