@@ -212,7 +212,7 @@ ENTRIES: Final = (
     ),
     Hook(
         name="counters",
-        parameters=("pod",),
+        parameters=("pod", "cluster"),
         required=1,
         forms=(COUNTERS,),
         lint_hints={"counter": "a list of one will do: `[count_pods(...)]`"},

@@ -8,8 +8,9 @@ Which fields a hook gets is decided by `analysis`; how they are reused by `verdi
 from collections.abc import Callable
 from typing import Any, Final
 
+from engine.core.framework.behaviors import CHANGES
 from engine.core.model.clock_facts import CLOCK_FACTS
-from engine.core.model.event_kinds import FACTS, NODE
+from engine.core.model.event_kinds import FACTS, NODE, VERSION
 from engine.core.model.pod_group import PodGroupState
 from engine.language.values import Schema
 from engine.policy.node_views import NODE_FIELDS
@@ -28,6 +29,20 @@ CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
         entries=Entries.FILLED,
         # A hook that looks at all facts is not called again with every hour.
         if_named=dict.fromkeys(CLOCK_FACTS, "ClockFact"),
+    ),
+    "kubernetes_minor": ViewField(
+        "int",
+        "the minor version of Kubernetes that is answered like: 38 for 1.38",
+        lambda facts, _: facts.objects.behaves.minor,
+        (VERSION,),
+    ),
+    "behaves": ViewField(
+        "dict[str, bool]",
+        "what differs between minor versions of kube-scheduler, by its name in "
+        "[compatibility](compatibility.md): True if it is as in the newest",
+        lambda facts, _: facts.objects.behaves.by_name(),
+        (VERSION,),
+        keys=frozenset(CHANGES),
     ),
 }
 

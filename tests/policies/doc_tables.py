@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from engine.core.framework.behaviors import CHANGES
 from engine.core.framework.reason_kinds import REASONS
 from engine.core.model.clock_facts import CLOCK_FACTS
 from engine.language.hooks import HOOKS, PARAMETERS, Hook
@@ -26,7 +27,7 @@ DOCUMENTS = [
     DOCS / name
     for name in (
         *("language.md", "views.md", "builtin-policies.md", "reasons.md", "reliability.md"),
-        "facts.md",
+        *("facts.md", "compatibility.md"),
     )
 ]
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -50,6 +51,7 @@ def tables() -> dict[str, str]:
         "reasons": _reasons(),
         "failures": _failures(),
         "clock": _clock(),
+        "behaviors": _behaviors(),
     }
 
 
@@ -87,6 +89,13 @@ def _failures() -> str:
         if kind.owner is not None
     ]
     return _table(["failure", "owner", "what it costs, and whom", "token"], rows)
+
+
+def _behaviors() -> str:
+    rows = []
+    for name, change in CHANGES.items():
+        rows.append([f"1.{change.since}", change.what, change.before, change.then, f"`{name}`"])
+    return _table(["since", "what", "before", "from then on", "name"], rows)
 
 
 def _hooks() -> str:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from engine.core.framework.behaviors import RELEASED, Behaviors, behaviors_of
 from engine.core.model.objects import ObjectMeta
 
 
@@ -39,11 +40,13 @@ class ObjectStore:
             for people. What is stored of them is too old to decide by.
         unread: The objects of which a part cannot be read, placed pods and nodes among them, by
             kind and key (a pod's is its uid). What is stored of them lacks that part.
+        behaves: What is decided as the kube-scheduler of the cluster's minor version does it.
     """
 
     def __init__(self) -> None:
         self.unknown: Mapping[str, str] = {}
         self.unread: Mapping[tuple[str, str], ApiObject] = {}
+        self.behaves: Behaviors = behaviors_of(RELEASED)
         self._noted: dict[tuple[str, str], ApiObject] | None = None
         self._by_kind: dict[str, dict[str, Any]] = {}
         self._by_namespace: dict[tuple[str, str], dict[str, Any]] = {}
@@ -142,11 +145,12 @@ class ObjectStore:
             and before._generations == self._generations
             and before.unknown == self.unknown
             and before.unread is self.unread
+            and before.behaves is self.behaves
         ):
             return before
         same = set() if before is None else self._same_as(before)
         copy = ObjectStore()
-        copy.unknown, copy.unread = self.unknown, self.unread
+        copy.unknown, copy.unread, copy.behaves = self.unknown, self.unread, self.behaves
         copy._generations = self._generations.copy()
         for kind, objects in self._by_kind.items():
             if before is not None and kind in same:

@@ -66,6 +66,12 @@ class PodGroupsServed(msgspec.Struct, frozen=True):
     api_version: str
 
 
+class VersionChanged(msgspec.Struct, frozen=True):
+    """The API server is of Kubernetes 1.`minor` from now on; answers follow it."""
+
+    minor: int
+
+
 class ReadabilityChanged(msgspec.Struct, frozen=True):
     """These resources cannot be read any more, by plural name, each with the reason for people.
 
@@ -170,6 +176,7 @@ Event: TypeAlias = (
     | OtherFactsChanged
     | PodTypeLabelsChanged
     | PodGroupsServed
+    | VersionChanged
     | ReadabilityChanged
     | FactsReported
     | RevisionSwitched

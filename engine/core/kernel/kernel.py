@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from engine.core.caching.cache import AlreadyAssumed, Cache
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.framework.reasons import failure
 from engine.core.kernel import events
 from engine.core.kernel.attempts import Attempts
@@ -166,6 +167,7 @@ class Kernel:
             events.OtherFactsChanged: self._show_other_facts,
             events.PodTypeLabelsChanged: self._set_pod_type_labels,
             events.PodGroupsServed: self._note_served,
+            events.VersionChanged: self._follow_version,
             events.ReadabilityChanged: self._change_readability,
             events.FactsReported: self._retry_for_facts,
             events.RevisionSwitched: self._switch,
@@ -287,6 +289,12 @@ class Kernel:
 
     def _note_served(self, event: events.PodGroupsServed) -> None:
         self.groups.set_served(bool(event.api_version))
+
+    def _follow_version(self, event: events.VersionChanged) -> None:
+        objects = self.cache.objects
+        before, objects.behaves = objects.behaves, behaviors_of(event.minor)
+        if objects.behaves is not before:
+            self.queue.rekey()  # as for other policies: gates, keys and rejections may differ
 
     def _change_readability(self, event: events.ReadabilityChanged) -> None:
         objects = self.cache.objects

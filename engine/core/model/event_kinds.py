@@ -12,6 +12,8 @@ UNSCHEDULED_POD: Final = "UnscheduledPod"
 NODE: Final = "Node"
 FACTS: Final = "Facts"
 """What is measured or known elsewhere about nodes, pods or the cluster."""
+VERSION: Final = "Version"
+"""The minor version of the API server."""
 
 #: What decisions read besides pods and nodes: kube's kind of each plural resource name.
 KINDS: Final[Mapping[str, str]] = {

@@ -234,6 +234,7 @@ class _Noting(ObjectStore):
 
     def __init__(self, objects: ObjectStore) -> None:
         super().__init__()
+        self.behaves = objects.behaves
         self._objects = objects
         self.looked_at: set[str] = set()
         self.found_unread: dict[tuple[str, str], ApiObject] = {}

@@ -18,8 +18,11 @@ class Budgets:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.generation = snapshot.objects.generation(KIND)
+        self._behaves = snapshot.objects.behaves
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
         for budget in snapshot.objects.list(KIND):
+            if not (self._behaves.budgets_of_everything or _selects_some(budget)):
+                continue
             self._by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
 
     @property
@@ -39,7 +42,8 @@ class Budgets:
         for place in sequence:
             pod = pods[place]
             is_violating = False
-            for budget in self._by_namespace.get(pod.namespace, ()) if pod.labels else ():
+            may_count = pod.labels or self._behaves.budgets_cover_pods_without_labels
+            for budget in self._by_namespace.get(pod.namespace, ()) if may_count else ():
                 if pod.name in budget.status.disrupted_pods or not _covers(budget, pod):
                     continue
                 allowed = left.get(id(budget), budget.status.disruptions_allowed) - 1
@@ -53,6 +57,10 @@ class Budgets:
 
 def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
     selector = budget.spec.selector
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return False
-    return selects(selector, pod.labels)
+    return selector is not None and selects(selector, pod.labels)
+
+
+def _selects_some(budget: PodDisruptionBudget) -> bool:
+    """True if its selector names labels: it is neither missing nor empty."""
+    selector = budget.spec.selector
+    return selector is not None and bool(selector.match_labels or selector.match_expressions)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.behaviors import Behaviors
 from engine.core.framework.profile import Profile
 from engine.core.framework.reasons import CLUSTER_READS
 from engine.core.framework.status import Code, Status
@@ -149,6 +150,7 @@ class Scheduler:
         self._nominations = Nominations()
         self._decisions = 0
         self._read_bytes = 0
+        self._behaves: Behaviors | None = None
         self._units: Callable[[], Sequence[DisruptionUnit]] = list
         self._begin()
         #: What is asked about a pod alone.
@@ -422,7 +424,7 @@ class Scheduler:
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         # Before the class is looked up, never later: housekeeping may forget classes and renumber
         # projections, which nothing within a decision could survive.
-        self._housekeep()
+        self._housekeep(snapshot.objects.behaves)
         pod_class = self._class_of(profile, pod, snapshot, nominator)
         objects = snapshot.objects
         # Kinds that cannot be listed now, and objects that cannot be decoded. A policy that reads
@@ -988,11 +990,13 @@ class Scheduler:
         diagnosis = Diagnosis(snapshot.node_count)
         return Explanation(Decision(None, diagnosis, self.bundle.revision, failures=failures))
 
-    def _housekeep(self) -> None:
-        """Keep memory bounded; done between decisions, rarely."""
+    def _housekeep(self, behaves: Behaviors) -> None:
+        """Keep memory bounded, and nothing that was decided for another minor of Kubernetes."""
         reasons = self._memo.reasons
+        before, self._behaves = self._behaves, behaves
         if (
-            len(reasons) > _MOST_REASONS
+            (before is not behaves and before is not None)
+            or len(reasons) > _MOST_REASONS
             or reasons.characters > _MOST_CHARACTERS
             or self._read_bytes > _MOST_READ_BYTES
         ):

@@ -347,7 +347,8 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
         ),
         pytest.param(
             "def score(pod, node, cluster): return cluster.weather",
-            "x.star:1:47: `cluster` has no field `weather`\nhint: want `node_count` or `facts`",
+            "x.star:1:47: `cluster` has no field `weather`\nhint: want `node_count`, `facts`, "
+            "`kubernetes_minor` or `behaves`",
             id="a field of a view that is not near any",
         ),
         pytest.param(

@@ -21,6 +21,7 @@ from engine.core.kernel.events import (
     RevisionSwitched,
     TimePassed,
     TurnBegan,
+    VersionChanged,
     WaitingPodPreempted,
 )
 from engine.core.kernel.instructions import (
@@ -162,6 +163,7 @@ EVENTS: list[Callable[[World], Event]] = [
     lambda _: LeadershipAcquired(),
     lambda _: PodGroupsServed(""),
     lambda _: PodGroupsServed("v1alpha2"),
+    lambda _: VersionChanged(38),
     lambda _: ReadabilityChanged({"persistentvolumes": "forbidden"}),
     lambda _: CanaryChanged(None),
     lambda world: RevisionSwitched(world.scheduler),

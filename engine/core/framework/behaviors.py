@@ -1,0 +1,97 @@
+"""What kube-scheduler answers otherwise from one minor version on, and which of it one version has.
+
+Owns the table, `Behaviors`: a field for each difference, with the first minor version that has it.
+Nothing else compares minor versions. What is decided by a difference asks for its field:
+`objects.behaves.budgets_cover_pods_without_labels`, where `objects` is the store of the cluster
+(`caching.objects`), which follows the minor of its API server; a policy asks
+`cluster.behaves["budgets_cover_pods_without_labels"]`.
+"""
+
+import re
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+#: The minor versions of Kubernetes 1 whose scheduler is known; others answer as the nearest does.
+OLDEST: Final = 35
+NEWEST: Final = 38
+#: What is answered like where no API server says what it is: the newest that is released.
+RELEASED: Final = 37
+
+_VERSION: Final = re.compile(r"v?1\.(\d{1,4})(?:[.+-].*)?", re.DOTALL)
+
+
+class Change(NamedTuple):
+    """A difference between minor versions; the texts are Markdown."""
+
+    #: The first minor version that has it.
+    since: int
+    what: str
+    before: str
+    then: str
+
+
+def _since(minor: int, what: str, before: str, then: str) -> Any:
+    return field(metadata={"change": Change(minor, what, before, then)})
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviors:
+    """What is answered as kube-scheduler 1.`minor` does it; `behaviors_of` makes it."""
+
+    minor: int
+    empty_selectors_spread: bool = _since(
+        38,
+        "a spread constraint with `labelSelector: {}`",
+        "counts no pod",
+        "counts every pod of the namespace",
+    )
+    budgets_of_everything: bool = _since(
+        38,
+        "a disruption budget with `selector: {}`",
+        "covers no pod",
+        "covers every pod of its namespace",
+    )
+    budgets_cover_pods_without_labels: bool = _since(
+        38, "a pod without labels, for disruption budgets", "is never covered", "is like others"
+    )
+    victims_by_uid: bool = _since(
+        38,
+        "of equally important pods of a node, if one has to go",
+        "the one that came last goes",
+        "the one with the largest uid goes",
+    )
+    fit_scores_pod_level_requests: bool = _since(
+        38,
+        "the score of NodeResourcesFit for a pod with requests of its own (`spec.resources`)",
+        "goes by those of its containers",
+        "goes by the pod's",
+    )
+
+    def by_name(self) -> dict[str, bool]:
+        """The differences, with whether this version has them."""
+        return {name: getattr(self, name) for name in CHANGES}
+
+
+#: The differences by name, in the order of the table.
+CHANGES: Final[dict[str, Change]] = {
+    each.name: each.metadata["change"] for each in fields(Behaviors) if each.metadata
+}
+
+
+@cache
+def behaviors_of(minor: int) -> Behaviors:
+    """What is answered for an API server 1.*minor*; the same object each time.
+
+    Older and newer ones than those that are known get what the nearest known one has.
+    """
+    known = min(max(minor, OLDEST), NEWEST)
+    if known != minor:
+        return behaviors_of(known)
+    return Behaviors(minor, **{name: change.since <= minor for name, change in CHANGES.items()})
+
+
+def minor_of(version: str) -> int | None:
+    """The 38 of `1.38`, `v1.38.0-beta.0` or `1.38+`; None if it is no version of Kubernetes 1."""
+    found = _VERSION.fullmatch(version)
+    return None if found is None else int(found[1])
