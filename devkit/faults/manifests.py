@@ -83,10 +83,7 @@ def replica_set(name: str, count: int, labels: dict[str, str]) -> Json:
         spec={
             "replicas": count,
             "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": "i"}]},
-            },
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": []}},
         },
     )
     found["metadata"]["labels"] = labels

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.model.devices import ResourceSlice
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.pools import PoolSlice
@@ -89,7 +90,9 @@ def ask_kubernetes(selectors: Iterable[str]) -> list[Plain]:
 def ask_ours(selectors: Iterable[str]) -> list[Plain]:
     """The same of ours."""
     spec = {"driver": DRIVER, "pool": {"name": "p"}, "devices": DEVICES}
-    devices = PoolSlice(from_plain(ResourceSlice, {"spec": spec})).devices
+    devices = PoolSlice(
+        from_plain(ResourceSlice, {"spec": spec}), behaves=behaviors_of(RELEASED)
+    ).devices
     ours = Selectors()
     return [_ask(ours, text, devices) for text in selectors]
 

@@ -67,6 +67,54 @@ class Behaviors:
         "goes by those of its containers",
         "goes by the pod's",
     )
+    fractional_capacity_ranges: bool = _since(
+        38,
+        "a device's capacity that may be requested in steps of a `validRange`",
+        "is counted in whole numbers",
+        "is counted in thousandths, if the range can be",
+    )
+    unusable_pools_reject_nodes: bool = _since(
+        38,
+        "`allocationMode: All`, where a pool is being updated or invalid",
+        "fails the attempt (here, it rejects the nodes that reach the pool)",
+        "rejects the nodes that reach the pool, and names it",
+    )
+    names_in_full: bool = _since(
+        38,
+        "a device's capacity or attribute with the domain of its driver, and one without a domain",
+        "are two",
+        "are one; the one with the domain counts where a slice has both",
+    )
+    semantic_versions: bool = _since(
+        38,
+        "versions under `matchAttribute` and `distinctAttribute`",
+        "are compared as texts",
+        "are compared as semantic versions, whose build metadata does not count",
+    )
+    incomparable_attributes_fail: bool = _since(
+        38,
+        "`matchAttribute` and `distinctAttribute` on a list, or on a value of an unknown type",
+        "pass the device over where it is not the only one",
+        "fail the attempt",
+    )
+    negative_amounts_fail: bool = _since(
+        38,
+        "a negative amount of a device's capacity, requested or in a claim's `consumedCapacity`",
+        "counts, unless a request is rounded up",
+        "fails the attempt; what a claim consumes, those of all pods that need devices",
+    )
+    attributes_fail_when_read: bool = _since(
+        38,
+        "a device's attribute of an unknown type",
+        "fails all selectors on the device",
+        "fails those that read it",
+    )
+    shares_keep_devices: bool = _since(
+        38,
+        "a device that is shared, but does not allow so any more",
+        "may be given out as a whole",
+        "may not",
+    )
 
     def by_name(self) -> dict[str, bool]:
         """The differences, with whether this version has them."""

@@ -78,6 +78,7 @@ _OF_PLUGIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("device class", "ClassMissing"),
         ("of a resource pool", "DevicePoolNotReady"),
         ("invalid resource pools", "DevicePoolNotReady"),
+        ("but resource pool", "DevicePoolNotReady"),
         ("not available on the node", "DeviceNodeMismatch"),
         ("cannot", "InsufficientDevices"),
         ("allocated", "InsufficientDevices"),

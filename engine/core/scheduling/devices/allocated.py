@@ -6,9 +6,11 @@ Owns the sums over all allocated claims, kept as claims come and go.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from engine.core.framework.behaviors import Behaviors
 from engine.core.model.devices import AllocationResult
 from engine.core.model.quantity import QuantityError, nano_value
-from engine.core.scheduling.devices.capacity import Nanos
+from engine.core.scheduling.devices.capacity import Amount, Nanos
+from engine.core.scheduling.devices.names import by_full_name
 from engine.core.scheduling.devices.pools import DeviceId, PoolId
 from engine.lib.change_log import ChangeLog
 
@@ -19,21 +21,26 @@ _LOG_SIZE: Final = 4096
 
 
 class AllocatedDevices:
-    """Devices in use. `changes` are the pools of devices that were taken or given back."""
+    """Devices in use. `changes` are the pools of devices that were taken or given back.
 
-    def __init__(self) -> None:
+    Args:
+        behaves: By which names capacities are counted.
+    """
+
+    def __init__(self, behaves: Behaviors) -> None:
         self.changes: ChangeLog[PoolId] = ChangeLog(_LOG_SIZE)
+        self._in_full = behaves.names_in_full
         self._owned: dict[DeviceId, int] = {}
         self._shares: dict[DeviceId, int] = {}
         self._consumed: dict[DeviceId, Nanos] = {}
 
-    def add(self, allocation: AllocationResult) -> None:
-        """Count the devices of *allocation*."""
-        self._count(allocation, 1)
+    def add(self, allocation: AllocationResult, *, with_capacity: bool = True) -> None:
+        """Count the devices of *allocation*, and what it consumes of them."""
+        self._count(allocation, 1, with_capacity)
 
-    def remove(self, allocation: AllocationResult) -> None:
-        """Stop counting the devices of *allocation*, which was added before."""
-        self._count(allocation, -1)
+    def remove(self, allocation: AllocationResult, *, with_capacity: bool = True) -> None:
+        """Stop counting the devices of *allocation*, which was added so before."""
+        self._count(allocation, -1, with_capacity)
 
     def is_owned(self, device: DeviceId) -> bool:
         """Whether a claim has *device* for itself."""
@@ -63,7 +70,7 @@ class AllocatedDevices:
             ]
         )
 
-    def _count(self, allocation: AllocationResult, sign: int) -> None:
+    def _count(self, allocation: AllocationResult, sign: int, with_capacity: bool) -> None:
         for result in allocation.devices.results:
             if result.admin_access:
                 continue  # admin access leaves the device to its user
@@ -73,8 +80,11 @@ class AllocatedDevices:
                 _add(self._owned, device, sign)
                 continue
             _add(self._shares, device, sign)
-            if result.consumed_capacity:
-                self._consume(device, result.consumed_capacity, sign)
+            if result.consumed_capacity and with_capacity:
+                amounts = result.consumed_capacity
+                if self._in_full:
+                    amounts = by_full_name(amounts, result.driver)
+                self._consume(device, amounts, sign)
 
     def _consume(
         self, device: DeviceId, amounts: Mapping[str, str | int | float], sign: int
@@ -87,6 +97,22 @@ class AllocatedDevices:
                 continue  # it cannot have been consumed
         if not sums:
             del self._consumed[device]
+
+
+def consumption_problem(key: str, allocation: AllocationResult) -> str | None:
+    """Why what the claim of *key* consumes of its devices makes no sense, or None."""
+    for result in allocation.devices.results:
+        for name, quantity in sorted(result.consumed_capacity.items()):
+            try:
+                amount = Amount.of(quantity)
+            except QuantityError:
+                continue
+            if amount.nanos < 0:
+                return (
+                    f"claim {key}, device {result.driver}/{result.pool}/{result.device}: "
+                    f'consumed capacity "{name}" must not be negative, got {amount}'
+                )
+    return None
 
 
 def _add(sums: dict[K, int], key: K, amount: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from engine.core.caching.objects import ObjectStore
 from engine.core.model.devices import EXTENDED_CLAIM_ANNOTATION, AllocationResult, ResourceClaim
-from engine.core.scheduling.devices.allocated import AllocatedDevices
+from engine.core.scheduling.devices.allocated import AllocatedDevices, consumption_problem
 
 CLAIMS: Final = "resourceclaims"
 
@@ -34,10 +34,17 @@ class Claims:
     Args:
         objects: What the watch has brought.
         follow: Follow its changes; otherwise the view is of this moment.
+
+    Attributes:
+        devices: What all claims hold.
+        problems: Why what a claim consumes cannot be counted, by the key of the claim, where
+            kube-scheduler then gives up every pod that needs devices.
     """
 
     def __init__(self, objects: ObjectStore, *, follow: bool) -> None:
-        self.devices = AllocatedDevices()
+        self._behaves = objects.behaves
+        self.devices = AllocatedDevices(self._behaves)
+        self.problems: dict[str, str] = {}
         self._objects = objects
         self._reservations: dict[str, Reservation] = {}
         self._written: dict[str, ResourceClaim] = {}
@@ -52,6 +59,19 @@ class Claims:
         """Stop following changes."""
         if self._end is not None:
             self._end()
+
+    def follow_version(self) -> None:
+        """Count everything as the minor version of the cluster does, if that is another now."""
+        if self._behaves is self._objects.behaves:
+            return
+        self._behaves = self._objects.behaves
+        counted, self._counted, self.problems = self._counted, {}, {}
+        changes = self.devices.changes
+        self.devices = AllocatedDevices(self._behaves)
+        self.devices.changes = changes
+        changes.restart()
+        for key, allocation in counted.items():
+            self._count(key, allocation)
 
     def get(self, key: str) -> ResourceClaim | None:
         """The claim of *key*, the newest that is known of it; None if there is none."""
@@ -133,10 +153,16 @@ class Claims:
         if counted is allocation:
             return
         if counted is not None:
-            self.devices.remove(counted)
+            is_sound = self.problems.pop(key, None) is None
+            self.devices.remove(counted, with_capacity=is_sound)
             del self._counted[key]
         if allocation is not None:
-            self.devices.add(allocation)
+            problem = None
+            if self._behaves.negative_amounts_fail:
+                problem = consumption_problem(key, allocation)
+            if problem is not None:
+                self.problems[key] = problem
+            self.devices.add(allocation, with_capacity=problem is None)
             self._counted[key] = allocation
 
 

@@ -1,12 +1,18 @@
 """Constraints over the devices of a claim: the same value of an attribute, or all different."""
 
+from functools import lru_cache
 from typing import Any, Final
 
 from engine.core.model.devices import DeviceConstraint
 from engine.core.scheduling.devices.pools import PoolDevice
+from engine.core.scheduling.devices.values import CelError, Semver
 
 #: An attribute of a type that cannot be compared, such as a list: it goes with no other device.
 _INCOMPARABLE: Final = ("", None)
+
+
+class IncomparableAttribute(Exception):
+    """A constraint is on an attribute that cannot be compared; the text names device and it."""
 
 
 class Constraint:
@@ -29,12 +35,19 @@ class Constraint:
         )
 
     def add(self, request: str, sub_request: str, device: PoolDevice) -> bool:
-        """Add *device* if the constraint then still holds; False if it does not."""
+        """Add *device* if the constraint then still holds; False if it does not.
+
+        Raises `IncomparableAttribute` where kube-scheduler gives up then.
+        """
         if not self._applies(request, sub_request):
             return True
         value = _attribute(device, self._attribute)
         if value is None:
             return False
+        if value == _INCOMPARABLE and device.behaves.incomparable_attributes_fail:
+            raise IncomparableAttribute(
+                f"device {device.text}: unsupported attribute value for {self._attribute}"
+            )
         if self._values:
             if value == _INCOMPARABLE:
                 return False
@@ -66,5 +79,16 @@ def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
     if attribute.bool_value is not None:
         return ("bool", attribute.bool_value)
     if attribute.version_value is not None:
-        return ("version", attribute.version_value)
+        if not device.behaves.semantic_versions:
+            return ("version", attribute.version_value)
+        version = _version(attribute.version_value)
+        return _INCOMPARABLE if version is None else ("version", version)
     return _INCOMPARABLE
+
+
+@lru_cache(maxsize=4096)
+def _version(text: str) -> Semver | None:
+    try:
+        return Semver.parse(text)
+    except CelError:
+        return None

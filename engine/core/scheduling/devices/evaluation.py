@@ -27,7 +27,9 @@ from engine.core.scheduling.devices.values import (
     UINT64_MAX,
     CelCostExceeded,
     CelError,
+    Failure,
     OptionalValue,
+    StrictMap,
     TypeValue,
     Uint,
     compare,
@@ -52,6 +54,10 @@ class Domains(dict[str, Any]):
     """A map in which every domain is present: one that a device lacks is empty, not an error."""
 
 
+class StrictDomains(StrictMap, Domains):
+    """Both."""
+
+
 class Scope:
     """The variables of one evaluation and what it has cost so far."""
 
@@ -69,15 +75,6 @@ class Scope:
             raise CelCostExceeded("operation cancelled: actual cost limit exceeded")
 
 
-class _Failure:
-    """Stands for a value whose evaluation failed; raised only if the value is used."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: CelError) -> None:
-        self.error = error
-
-
 Evaluator = Callable[[Scope], Any]
 
 
@@ -87,7 +84,7 @@ def _value_or_failure(part: Evaluator, scope: Scope) -> Any:
     except CelCostExceeded:
         raise
     except CelError as error:
-        return _Failure(error)
+        return Failure(error)
 
 
 def evaluator_of(node: Node) -> Evaluator:
@@ -120,7 +117,7 @@ def _ident(name: str) -> Evaluator:
             if as_type is not None:
                 return as_type
             raise CelError(f"no such attribute(s): {name}") from None
-        if type(value) is _Failure:
+        if type(value) is Failure:
             raise value.error
         return value
 
@@ -148,7 +145,10 @@ def _found(container: Any, key: Any) -> OptionalValue:
     if isinstance(container, dict):
         name = _key(key)
         if name in container:
-            return OptionalValue(True, container[name])
+            value = container[name]
+            if type(value) is Failure:
+                raise value.error
+            return OptionalValue(True, value)
         return OptionalValue(True, {}) if isinstance(container, Domains) else NOTHING
     if isinstance(container, list):
         if not is_number(key) or key != int(key):
@@ -460,7 +460,8 @@ def _in(value: Any, container: Any) -> bool:
     if isinstance(container, list):
         return includes(container, value)
     if isinstance(container, dict):
-        return _key(value) in container
+        name = _key(value)
+        return name in container and type(container[name]) is not Failure
     raise no_overload()
 
 

@@ -22,6 +22,7 @@ from engine.core.scheduling.devices.capacity import (
     consumption,
     fits,
     requested_amounts,
+    requested_in_full,
 )
 from engine.core.scheduling.devices.constraints import Constraint
 from engine.core.scheduling.devices.pools import Pool, PoolDevice, device_reaches
@@ -77,6 +78,13 @@ def _of_claim(claim: ResourceClaim) -> _Selecting:
 def _of_class(device_class: DeviceClass) -> _Selecting:
     name = device_class.metadata.name
     return _Selecting(f"class {name}", f"deviceclass {name}", "ClassSelectorFailed")
+
+
+def _consumption(requested: Amounts, device: PoolDevice) -> Amounts | None:
+    behaves = device.behaves
+    if requested and behaves.names_in_full:
+        requested = requested_in_full(requested, device.driver, device.amounts)
+    return consumption(requested, device.amounts, refuses_negative=behaves.negative_amounts_fail)
 
 
 class Planner:
@@ -172,7 +180,7 @@ class Planner:
         """
         if device not in plan.consumption:
             try:
-                plan.consumption[device] = consumption(plan.amounts, device.amounts)
+                plan.consumption[device] = _consumption(plan.amounts, device)
             except CapacityError as error:
                 name = device.record.name if wants_all(plan.wanted) else device.text
                 raise AllocationError(

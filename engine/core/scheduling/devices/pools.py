@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from engine.core.framework.behaviors import Behaviors
 from engine.core.model.devices import (
     Device,
     DeviceAttribute,
@@ -23,6 +24,7 @@ from engine.core.model.objects import NodeSelector
 from engine.core.model.quantity import QuantityError
 from engine.core.model.selectors import matches_node_selector, node_selector_problem
 from engine.core.scheduling.devices.capacity import Capacity, Nanos, capacities, counters
+from engine.core.scheduling.devices.names import by_full_name
 from engine.core.scheduling.devices.selectors import SelectorError
 from engine.core.scheduling.devices.taint_rules import rules_for, tainted
 from engine.lib.change_log import ChangeLog
@@ -39,13 +41,17 @@ _LOG_SIZE: Final = 4096
 
 
 class PoolDevice:
-    """A device of a slice, with its amounts as numbers and what selectors have said of it."""
+    """A device of a slice, with its amounts as numbers and what selectors have said of it.
+
+    `behaves` is what differs between minor versions, as it was when the device was made ready.
+    """
 
     __slots__ = (
         "allows_many",
         "amounts",
         "answers",
         "attributes",
+        "behaves",
         "capacity",
         "consumes",
         "driver",
@@ -58,12 +64,17 @@ class PoolDevice:
     def __init__(self, record: Device, of: "PoolSlice") -> None:
         self.record = record
         self.slice = of
+        self.behaves: Behaviors = of.behaves
         self.driver: str = of.record.spec.driver
         self.id: DeviceId = (self.driver, of.record.spec.pool.name, record.name)
         self.attributes: Mapping[str, DeviceAttribute] = record.attributes
         self.capacity: Mapping[str, DeviceCapacity] = record.capacity
         self.allows_many = record.allow_multiple_allocations
-        self.amounts: dict[str, Capacity] = capacities(record.capacity)
+        self.amounts: dict[str, Capacity] = capacities(
+            record.capacity, are_fractional=self.behaves.fractional_capacity_ranges
+        )
+        if self.behaves.names_in_full:
+            self.amounts = by_full_name(self.amounts, self.driver)
         self.consumes: list[tuple[str, Nanos]] = [
             (consumed.counter_set, counters(consumed.counters))
             for consumed in record.consumes_counters
@@ -75,6 +86,10 @@ class PoolDevice:
     def text(self) -> str:
         """`driver/pool/device`."""
         return "/".join(self.id)
+
+    def published_name(self, name: str) -> str:
+        """How the driver writes the name of a capacity of `amounts`, which may leave it out."""
+        return name if name in self.capacity else name.partition("/")[2]
 
 
 class PoolSlice:
@@ -89,6 +104,7 @@ class PoolSlice:
         "_look",
         "_published",
         "_rules",
+        "behaves",
         "counter_sets",
         "devices",
         "has_compatibility_groups",
@@ -98,8 +114,14 @@ class PoolSlice:
         "record",
     )
 
-    def __init__(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...] = ()) -> None:
-        self._published, self._rules = published, rules
+    def __init__(
+        self,
+        published: ResourceSlice,
+        rules: tuple[DeviceTaintRule, ...] = (),
+        *,
+        behaves: Behaviors,
+    ) -> None:
+        self._published, self._rules, self.behaves = published, rules, behaves
         self._look: bytes | None = None
         self.record = record = tainted(published, rules)
         self.name = record.metadata.name
@@ -152,9 +174,11 @@ class PoolSlice:
             self._look = hashlib.blake2b(said, digest_size=16).digest()
         return self._look
 
-    def is_made_of(self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...]) -> bool:
-        """Whether it is what was *published*, with the taints of *rules*."""
-        return self._published is published and self._rules == rules
+    def is_made_of(
+        self, published: ResourceSlice, rules: tuple[DeviceTaintRule, ...], behaves: Behaviors
+    ) -> bool:
+        """Whether it is what was *published*, with the taints of *rules*, as *behaves* says."""
+        return self._published is published and self._rules == rules and self.behaves is behaves
 
 
 def _name(of: PoolSlice) -> str:
@@ -208,6 +232,7 @@ class SliceIndex:
         records: The slices as drivers publish them.
         rules: What adds taints to their devices.
         earlier: The last index that was made.
+        behaves: What differs between minor versions of Kubernetes.
 
     Attributes:
         changes: The nodes whose pools differed from one index to the next; of all of them.
@@ -219,6 +244,8 @@ class SliceIndex:
         records: Iterable[ResourceSlice],
         rules: Sequence[DeviceTaintRule] = (),
         earlier: "SliceIndex | None" = None,
+        *,
+        behaves: Behaviors,
     ) -> None:
         self.changes: ChangeLog[str] = ChangeLog(_LOG_SIZE)
         self._slices: dict[str, PoolSlice] = {}
@@ -234,8 +261,8 @@ class SliceIndex:
         for record in records:
             known = gone.pop(record.metadata.name, None)
             of_slice = rules_for(record, rules) if rules else ()
-            if known is None or not known.is_made_of(record, of_slice):
-                changed |= self._replace(known, PoolSlice(record, of_slice))
+            if known is None or not known.is_made_of(record, of_slice, behaves):
+                changed |= self._replace(known, PoolSlice(record, of_slice, behaves=behaves))
         for known in gone.values():
             changed |= self._replace(known, None)
         self._pools: dict[str, tuple[dict[str, str], tuple[Pool, ...]]] = {}

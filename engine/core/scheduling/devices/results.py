@@ -55,7 +55,10 @@ def _result(claim: ResourceClaim, chosen: Chosen, index: int) -> DeviceResult:
         binding_conditions=device.record.binding_conditions,
         binding_failure_conditions=device.record.binding_failure_conditions,
         share_id=share,
-        consumed_capacity={name: str(amount) for name, amount in (chosen.consumed or {}).items()},
+        consumed_capacity={
+            device.published_name(capacity): str(amount)
+            for capacity, amount in (chosen.consumed or {}).items()
+        },
     )
 
 

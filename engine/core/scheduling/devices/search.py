@@ -13,7 +13,7 @@ from engine.core.model.devices import MOST_RESULTS, DeviceClass, ResourceClaim
 from engine.core.model.node import Node
 from engine.core.scheduling.devices.allocated import AllocatedDevices
 from engine.core.scheduling.devices.capacity import Amounts, Nanos, fits
-from engine.core.scheduling.devices.constraints import Constraint
+from engine.core.scheduling.devices.constraints import Constraint, IncomparableAttribute
 from engine.core.scheduling.devices.planning import (
     DEAD,
     SUITS,
@@ -293,12 +293,16 @@ class Search:
         taken = self._planner.consumption(self._claims[c], plan, device)
         if taken is None or is_kept_away(device.record.taints, wanted.tolerations):
             return None
+        # Admin access looks at a device in the hands of others: it takes nothing of it.
+        is_admin = wanted.admin_access
+        if self._has_shares_of_before(device) and not is_admin:
+            return None
+        if not must and not self._has_capacity(device, taken, is_admin):
+            return None
         # The first share of a device takes its counters, the next ones share them.
         is_shared_already = device.allows_many and (
             self._allocated.is_shared(device.id) or bool(self._consuming.get(device.id))
         )
-        # Admin access looks at a device in the hands of others: it takes nothing of it.
-        is_admin = wanted.admin_access
         consumes = [] if is_shared_already or is_admin else device.consumes
         if consumes and not self._has_counters(device):
             return None
@@ -311,10 +315,7 @@ class Search:
                 )
             return None
         # Last, because a constraint that is in the way is the more serious problem.
-        is_enough = (
-            fits(taken, device.amounts, {}, {}) if is_admin else self._has_capacity(device, taken)
-        )
-        if not is_enough:
+        if must and not self._has_capacity(device, taken, is_admin):
             self._remove_from_constraints(c, wanted)
             return None
         self._count(device, consumes, 1)
@@ -338,9 +339,19 @@ class Search:
 
         return undo
 
-    def _has_capacity(self, device: PoolDevice, taken: Amounts) -> bool:
+    def _has_shares_of_before(self, device: PoolDevice) -> bool:
+        """Whether claims share *device*, which does not allow that any more."""
+        return (
+            not device.allows_many
+            and device.behaves.shares_keep_devices
+            and self._allocated.is_shared(device.id)
+        )
+
+    def _has_capacity(self, device: PoolDevice, taken: Amounts, is_admin: bool) -> bool:
         if not taken:
             return True
+        if is_admin:
+            return fits(taken, device.amounts, {}, {})
         allocating: Mapping[str, int] = _NOTHING
         shares = self._consuming.get(device.id)
         if shares:
@@ -350,7 +361,13 @@ class Search:
     def _add_to_constraints(self, c: int, wanted: Wanted, device: PoolDevice) -> bool:
         constraints = self._constraints[c]
         for i, constraint in enumerate(constraints):
-            if not constraint.add(wanted.request, wanted.sub_request, device):
+            try:
+                is_added = constraint.add(wanted.request, wanted.sub_request, device)
+            except IncomparableAttribute as error:
+                key = self._claims[c].key
+                text = f"claim {key}, request {wanted.name}: {error}"
+                raise AllocationError(text, claim_subject(key)) from error
+            if not is_added:
                 for added in constraints[:i]:
                     added.remove(wanted.request, wanted.sub_request)
                 return False

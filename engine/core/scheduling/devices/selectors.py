@@ -8,16 +8,26 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from engine.core.framework.behaviors import Behaviors
 from engine.core.model.devices import DeviceAttribute, DeviceCapacity
 from engine.core.scheduling.devices.evaluation import (
     MOST_COST,
     Domains,
     Evaluator,
     Scope,
+    StrictDomains,
     evaluator_of,
 )
 from engine.core.scheduling.devices.expressions import CompileError, compile_expression
-from engine.core.scheduling.devices.values import CelError, Quantity, Semver, type_name
+from engine.core.scheduling.devices.names import by_full_name
+from engine.core.scheduling.devices.values import (
+    CelError,
+    Failure,
+    Quantity,
+    Semver,
+    StrictMap,
+    type_name,
+)
 
 _MOST_COMPILED: Final = 1_000
 # Why an attribute is no answer, by its type.
@@ -47,6 +57,7 @@ class SelectorError(Exception):
 class Described(Protocol):
     """What of a device an expression can see; `answers` holds what was said of it before."""
 
+    behaves: Behaviors
     driver: str
     attributes: Mapping[str, DeviceAttribute]
     capacity: Mapping[str, DeviceCapacity]
@@ -123,13 +134,20 @@ def _runtime_error(error: CelError, *, is_device_at_fault: bool = False) -> Sele
 
 def _variables(device: Described) -> dict[str, Any]:
     """What `device` is to an expression. Raises `CelError` for a malformed value."""
-    attributes, capacity = Domains(), Domains()
-    for name, attribute in device.attributes.items():
+    named_attributes, named_capacity = device.attributes, device.capacity
+    if device.behaves.names_in_full:
+        named_attributes = by_full_name(named_attributes, device.driver)
+        named_capacity = by_full_name(named_capacity, device.driver)
+    is_lenient = device.behaves.attributes_fail_when_read
+    make = StrictMap if is_lenient else dict[str, Any]
+    attributes, capacity = (StrictDomains() if is_lenient else Domains() for _ in range(2))
+    for name, attribute in named_attributes.items():
         domain, identifier = _split(name, device.driver)
-        attributes.setdefault(domain, {})[identifier] = _value(name, attribute)
-    for name, amount in device.capacity.items():
+        value = _value_or_failure(identifier, attribute) if is_lenient else _value(name, attribute)
+        attributes.setdefault(domain, make())[identifier] = value
+    for name, amount in named_capacity.items():
         domain, identifier = _split(name, device.driver)
-        capacity.setdefault(domain, {})[identifier] = Quantity.parse(amount.value)
+        capacity.setdefault(domain, make())[identifier] = Quantity.parse(amount.value)
     fields: dict[str, Any] = {
         "driver": device.driver,
         "allowMultipleAllocations": device.allows_many,
@@ -165,3 +183,15 @@ def _value(name: str, attribute: DeviceAttribute) -> Any:
     except CelError as error:
         raise CelError(f"attribute {name}: parse semantic version: {error}") from error
     raise CelError(f"attribute {name}: unsupported attribute value")
+
+
+def _value_or_failure(identifier: str, attribute: DeviceAttribute) -> Any:
+    """The value of an attribute; of one that is not understood, what fails once it is read."""
+    try:
+        value = _value(identifier, attribute)
+        if value != []:
+            return value
+    except CelError:
+        pass
+    text = f"attribute {identifier}: value is invalid or its type is not supported by this version"
+    return Failure(CelError(text))

@@ -26,6 +26,15 @@ class CelError(Exception):
     """Why an expression has no value for a device. The text is for people."""
 
 
+class Failure:
+    """Stands for a value that there is none of, because of *error*: raised if the value is used."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: CelError) -> None:
+        self.error = error
+
+
 class CelCostExceeded(CelError):
     """The expression took more steps than it may; no other part of it can make up for that."""
 
@@ -55,6 +64,13 @@ class OptionalValue:
 
 
 NOTHING: Final = OptionalValue(False)
+
+
+class StrictMap(dict[str, Any]):
+    """A map that is equal to another only if all of its values can be compared.
+
+    As its left side; in other maps what cannot be compared makes no difference.
+    """
 
 
 # Longer texts are malformed on purpose or by accident, and so are such powers of ten.
@@ -283,6 +299,8 @@ def equal(one: Any, two: Any) -> bool:
             and len(one) == len(two)
             and not any(_differ(a, b) for a, b in zip(one, two, strict=True))
         )
+    if isinstance(one, StrictMap):
+        return isinstance(two, dict) and len(one) == len(two) and _is_equal_map(one, two)
     if isinstance(one, dict):
         return (
             isinstance(two, dict)
@@ -294,6 +312,15 @@ def equal(one: Any, two: Any) -> bool:
             return False
         return not one.has_value or equal(one.value, two.value)
     return type(one) is type(two) and bool(one == two)
+
+
+def _is_equal_map(one: StrictMap, two: dict[Any, Any]) -> bool:
+    for key, value in one.items():
+        if type(value) is Failure:
+            raise value.error
+        if key not in two or type(two[key]) is Failure or not equal(value, two[key]):
+            return False
+    return True
 
 
 def _differ(one: Any, two: Any) -> bool:

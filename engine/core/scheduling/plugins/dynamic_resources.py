@@ -7,6 +7,7 @@ before the pod is bound. Which devices a claim gets is found in `scheduling.devi
 
 import functools
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -47,7 +48,9 @@ from engine.core.scheduling.devices.requests import (
     AllocationError,
     NodeUnsuitable,
     PoolUnusable,
+    alternatives,
     claim_subject,
+    wants_all,
 )
 from engine.core.scheduling.devices.results import allocation_of
 from engine.core.scheduling.devices.search import ClaimChoice, Search
@@ -108,7 +111,7 @@ class DynamicResources(RuntimePlugin):
         self._clock = clock or SystemClock()
         self._selectors = Selectors()
         self._claims = Claims(objects, follow=True) if objects is not None else None
-        self._slices: tuple[ObjectStore, tuple[int, int], SliceIndex] | None = None
+        self._slices: tuple[ObjectStore, tuple[int, int, int], SliceIndex] | None = None
         self._classes: tuple[ObjectStore, int, ResourceClasses] | None = None
 
     # --- the pod -----------------------------------------------------------------------------
@@ -167,6 +170,8 @@ class DynamicResources(RuntimePlugin):
             names = _named_nodes(claim.allocation or state.shared.get(index))
             if names is not None:
                 state.named[index] = names
+        if known.problems and state.sought():
+            return _uncounted(known.problems, objects)
         return state
 
     def _examine(
@@ -259,10 +264,13 @@ class DynamicResources(RuntimePlugin):
             return None
         objects, spec = state.snapshot.objects, state.pod.manifest.spec
         containers = () if extended is None else (spec.init_containers, spec.containers)
+        named: list[str] = []
+        if objects.behaves.unusable_pools_reject_nodes and any(map(_asks_for_all, state.claims)):
+            named = [claim.key for claim in state.claims]  # what rejects a node names the claim
         return (
             objects.generation(CLASSES),
             state.filter_seconds,
-            msgspec.json.encode(([claim.spec for claim in state.user_claims], containers)),
+            msgspec.json.encode(([claim.spec for claim in state.user_claims], containers, named)),
         )
 
     def equivalence_key(self, state: PodState, info: NodeInfo) -> Hashable | None:
@@ -369,6 +377,8 @@ class DynamicResources(RuntimePlugin):
                 for index, claim, choice in zip(indexes, claims, choices, strict=True)
             }
         except PoolUnusable as error:
+            if state.snapshot.objects.behaves.unusable_pools_reject_nodes:
+                return _rejected(str(error))
             return _rejected(_POOL_INCOMPLETE if error.is_incomplete else _POOL_INVALID)
         except NodeUnsuitable as error:
             return _rejected(str(error))
@@ -512,6 +522,7 @@ class DynamicResources(RuntimePlugin):
         """True if the devices are still free after the decision waited for an extender."""
         if state.known.devices.changes.end == state.devices_at:
             return True
+        is_kept = state.snapshot.objects.behaves.shares_keep_devices
         for index, allocation in answer.allocations.items():
             if index in state.shared:
                 continue
@@ -519,7 +530,12 @@ class DynamicResources(RuntimePlugin):
                 return False
             for result in allocation.devices.results:
                 device = (result.driver, result.pool, result.device)
-                if not result.admin_access and state.known.devices.is_owned(device):
+                if result.admin_access:
+                    continue
+                devices = state.known.devices
+                if devices.is_owned(device):
+                    return False
+                if is_kept and result.share_id is None and devices.is_shared(device):
                     return False
         return True
 
@@ -610,18 +626,23 @@ class DynamicResources(RuntimePlugin):
 
     def _known(self, objects: ObjectStore) -> Claims:
         if self._claims is not None and objects is self._objects:
+            self._claims.follow_version()
             return self._claims
         return Claims(objects, follow=False)
 
     def _slice_index(self, objects: ObjectStore) -> SliceIndex:
-        generations = objects.generation(SLICES), objects.generation(TAINT_RULES)
+        behaves = objects.behaves
+        made_of = objects.generation(SLICES), objects.generation(TAINT_RULES), behaves.minor
         kept = self._slices
-        if kept is not None and kept[0] is objects and kept[1] == generations:
+        if kept is not None and kept[0] is objects and kept[1] == made_of:
             return kept[2]
         index = SliceIndex(
-            objects.list(SLICES), objects.list(TAINT_RULES), kept[2] if kept is not None else None
+            objects.list(SLICES),
+            objects.list(TAINT_RULES),
+            kept[2] if kept is not None else None,
+            behaves=behaves,
         )
-        self._slices = (objects, generations, index)
+        self._slices = (objects, made_of, index)
         return index
 
     def _resource_classes(self, objects: ObjectStore) -> ResourceClasses:
@@ -647,6 +668,20 @@ def _look_up_unread(state: PodState, objects: ObjectStore) -> None:
         for (kind, key), claim in objects.unread.items():
             if kind == CLAIMS and any("status" in field for field in claim.metadata.unread):
                 objects.get(CLAIMS, key)
+
+
+def _uncounted(problems: Mapping[str, str], objects: ObjectStore) -> Status:
+    """The failure of every pod that needs devices, because of claims with such *problems*."""
+    for key in problems:
+        objects.get(CLAIMS, key)  # so that it is noted: the pod waits for them
+    text = min(problems.values())
+    if len(problems) > 1:
+        text += f" (and {len(problems) - 1} more claims with invalid consumed capacity)"
+    return _failed(f"gather allocation state: {text}", claim_subject(*sorted(problems)))
+
+
+def _asks_for_all(claim: ResourceClaim) -> bool:
+    return any(map(wants_all, chain.from_iterable(map(alternatives, claim.spec.devices.requests))))
 
 
 def _lacks_operations(allocation: AllocationResult | None, node: Node) -> bool:

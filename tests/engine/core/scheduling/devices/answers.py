@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 from engine.core.model.node import Node
 from engine.core.model.objects import from_plain
@@ -18,12 +19,17 @@ from engine.core.scheduling.devices.selectors import Selectors
 Json = dict[str, Any]
 
 
-def answers(world: Json) -> list[Json]:
-    """For each node, what the claims of *world* get there: `found`, `error` or neither."""
-    index = SliceIndex(from_plain(ResourceSlice, s) for s in world["slices"])
+def answers(world: Json, minor: int = 37) -> list[Json]:
+    """For each node, what the claims of *world* get there: `found`, `error` or neither.
+
+    *minor* is that of the Kubernetes that is answered like.
+    """
+    behaves = behaviors_of(minor)
+    slices = [from_plain(ResourceSlice, s) for s in world["slices"]]
+    index = SliceIndex(slices, behaves=behaves)
     classes = {c["metadata"]["name"]: from_plain(DeviceClass, c) for c in world["classes"]}
     claims = [from_plain(ResourceClaim, c) for c in world["claims"]]
-    allocated = AllocatedDevices()
+    allocated = AllocatedDevices(behaves)
     for claim in world["allocated"]:
         allocation = from_plain(ResourceClaim, claim).allocation
         assert allocation is not None

@@ -3,12 +3,14 @@
 import random
 from typing import Any
 
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.model.devices import DeviceTaintRule, ResourceSlice
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.pools import Pool, SliceIndex
 from tests.builders import make_node
 from tests.engine.core.scheduling.devices.builders import resource_slice, taint_rule
 
+BEHAVES = behaviors_of(RELEASED)
 NODES = [make_node(f"n{i}", labels={"zone": f"z{i % 2}"}) for i in range(4)]
 IN_ZONE = {
     "nodeSelectorTerms": [
@@ -56,7 +58,7 @@ def test_an_index_that_goes_on_is_as_a_new_one_and_names_what_changed() -> None:
     for _ in range(60):
         slices: dict[str, ResourceSlice] = {}
         rules: list[DeviceTaintRule] = []
-        index = SliceIndex([])
+        index = SliceIndex([], behaves=BEHAVES)
         for _ in range(30):
             name = f"s{rng.randrange(8)}"
             if rng.random() < 0.3:
@@ -70,8 +72,8 @@ def test_an_index_that_goes_on_is_as_a_new_one_and_names_what_changed() -> None:
                 rules = [] if rules else [from_plain(DeviceTaintRule, rule)]
             before, position = index, index.position
             had = {node.name: before.pools(node) for node in NODES}
-            index = SliceIndex(slices.values(), rules, before)
-            fresh = SliceIndex(slices.values(), rules)
+            index = SliceIndex(slices.values(), rules, before, behaves=BEHAVES)
+            fresh = SliceIndex(slices.values(), rules, behaves=BEHAVES)
             changed = index.changes.since(position)
             for node in NODES:
                 pools = index.pools(node)
@@ -86,9 +88,9 @@ def test_an_index_that_goes_on_is_as_a_new_one_and_names_what_changed() -> None:
 
 def test_nodes_without_devices_have_the_same_pools_after_a_change() -> None:
     """So that what was searched for one of them serves for the others."""
-    first = SliceIndex([from_plain(ResourceSlice, resource_slice("n0", "a"))])
+    first = SliceIndex([from_plain(ResourceSlice, resource_slice("n0", "a"))], behaves=BEHAVES)
     assert first.pools(NODES[1]) is first.pools(NODES[2])
     changed = from_plain(ResourceSlice, resource_slice("n0", "a", "b"))
-    second = SliceIndex([changed], earlier=first)
+    second = SliceIndex([changed], earlier=first, behaves=BEHAVES)
     assert second.pools(NODES[1]) is second.pools(NODES[2])
     assert second.changes.since(first.position) == ["n0"]

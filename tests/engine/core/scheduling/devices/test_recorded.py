@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.model.devices import ResourceSlice
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.pools import PoolSlice
@@ -58,7 +59,9 @@ def test_claims_get_the_devices_that_kube_scheduler_gives_them() -> None:
 def test_expressions_say_of_a_device_what_they_say_in_kubernetes() -> None:
     head, *lines = _lines("selectors.jsonl")
     spec = {"driver": head["driver"], "pool": {"name": "p"}, "devices": [head["device"]]}
-    device = PoolSlice(from_plain(ResourceSlice, {"spec": spec})).devices[0]
+    device = PoolSlice(from_plain(ResourceSlice, {"spec": spec}), behaves=behaviors_of(37)).devices[
+        0
+    ]
     selectors = Selectors()
     different = []
     for line in lines:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.framework.status import Status
 from engine.core.model.devices import DeviceTaintRule, ResourceSlice
 from engine.core.model.objects import decode, from_plain
@@ -25,6 +26,7 @@ from tests.engine.core.scheduling.devices.builders import (
 
 Json = dict[str, Any]
 
+BEHAVES = behaviors_of(RELEASED)
 DRAINED: Json = {"key": "drained", "value": "yes", "effect": "NoSchedule"}
 
 
@@ -100,8 +102,8 @@ def test_only_slices_whose_rules_change_are_made_anew() -> None:
     node = make_node("a")
     other = resource_slice("b", "g0", name="other", nodeName="a")
     slices = [record(), from_plain(ResourceSlice, other)]
-    first = SliceIndex(slices)
-    second = SliceIndex(slices, [rule({"pool": "b"})], first)
+    first = SliceIndex(slices, behaves=BEHAVES)
+    second = SliceIndex(slices, [rule({"pool": "b"})], first, behaves=BEHAVES)
     made = {pool.id[1]: pool.slices for pool in first.pools(node)}
     again = {pool.id[1]: pool.slices for pool in second.pools(node)}
     assert made["a"][0] is again["a"][0]
