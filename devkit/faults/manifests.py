@@ -83,7 +83,10 @@ def replica_set(name: str, count: int, labels: dict[str, str]) -> Json:
         spec={
             "replicas": count,
             "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": []}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "i"}]},
+            },
         },
     )
     found["metadata"]["labels"] = labels
