@@ -9,11 +9,11 @@ from engine.core.caching.device_classes import device_resources
 from engine.core.caching.kind_index import terms_of, terms_of_kind
 from engine.core.caching.own_terms import own_terms
 from engine.core.model import objects as api
-from engine.core.model.event_kinds import ASSIGNED_POD, FACTS
+from engine.core.model.event_kinds import ASSIGNED_POD, FACTS, VERSION
 from engine.core.model.fact import Facts, pod_type
 from engine.core.model.pod import Pod
 from engine.core.model.quantity import QuantityError, resource_amount
-from engine.core.model.resources import NONZERO_RESOURCES, spec_limits
+from engine.core.model.resources import NONZERO_RESOURCES, Amounts, spec_limits
 from engine.core.model.selectors import label_keys, selects
 from engine.language.counter_makers import TERMS
 from engine.policy.term_views import Requirement, Selector, node_affinity, shown
@@ -242,6 +242,12 @@ def spec_text(pod: Pod) -> bytes:
     )
 
 
+def _scoring_requests(pod: Pod, facts: ClusterFacts) -> Amounts:
+    if facts.objects.behaves.fit_scores_pod_level_requests:
+        return pod.scoring_requests
+    return pod.containers_scoring_requests
+
+
 def _type(pod: Pod, facts: ClusterFacts) -> str:
     return pod_type(pod.labels, pod.name, facts.pod_type_labels)
 
@@ -400,10 +406,12 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         lambda p: p.nonzero_requests,
         keys=NONZERO_RESOURCES,
     ),
-    "scoring_requests": _spec(
+    "scoring_requests": ViewField(
         "dict[str, int]",
         "the requests that NodeResourcesFit scores with: defaults applied per container",
-        lambda p: p.scoring_requests,
+        _scoring_requests,
+        (VERSION,),
+        is_spec=True,
         keys=NONZERO_RESOURCES,
     ),
     "containers": _spec(

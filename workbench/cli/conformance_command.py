@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from engine.core.framework.behaviors import RELEASED
 from engine.files.cluster_file import ClusterFileError
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.input_error import InputError
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.progress_bar import progress_bar
@@ -29,8 +31,9 @@ from workbench.conformance.conformance import (
     type=InputPath(dir_okay=False),
     metavar="FILE...",
 )
+@emulated_version_option(f"1.{RELEASED}")
 @output_option("How to print the outcome.")
-def conformance_command(files: tuple[Path, ...], output: str) -> None:
+def conformance_command(files: tuple[Path, ...], emulated_version: int | None, output: str) -> None:
     """Decide every incoming pod of recorded scenarios with the shipped policies.
 
     Each FILE holds one scenario a line: nodes, placed pods, other objects, an optional
@@ -45,12 +48,13 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     Examples:
       starsched conformance recorded/resources.jsonl
       starsched conformance recorded/*.jsonl --output json
+      starsched conformance recorded-1.38/*.jsonl.gz --emulated-version 1.38
     """
     try:
         scenarios = {path: list(read_scenarios(path)) for path in files}
     except (ScenarioError, ClusterFileError) as error:
         raise InputError(str(error)) from error
-    outcomes = _run(scenarios)
+    outcomes = _run(scenarios, RELEASED if emulated_version is None else emulated_version)
     every = [outcome for found in outcomes.values() for outcome in found]
     counts = Counter(outcome.agreement for outcome in every)
     if output == "json":
@@ -62,8 +66,8 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     raise SystemExit(1 if counts[Agreement.DIFFERS] else 0)
 
 
-def _run(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]:
-    runner = CaseRunner()
+def _run(scenarios: dict[Path, list[Scenario]], minor: int) -> dict[Path, list[Outcome]]:
+    runner = CaseRunner(minor)
     # On stderr, so that stdout can be redirected; silent unless it is a terminal.
     progress = progress_bar()
     outcomes: dict[Path, list[Outcome]] = {}

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.core.framework.behaviors import RELEASED
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
 from engine.core.scheduling.scheduling_cycle import Scheduler
@@ -114,10 +115,12 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
 class CaseRunner:
     """Decides scenarios with the shipped policies and compares the answers.
 
-    Schedulers are kept by configuration: scenarios that share one share its memo.
+    They are decided as Kubernetes 1.*minor* does. Schedulers are kept by configuration: scenarios
+    that share one share its memo.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, minor: int = RELEASED) -> None:
+        self._minor = minor
         self._schedulers: dict[bytes, tuple[Bundle, Scheduler]] = {}
 
     def run(self, scenario: Scenario) -> list[Outcome]:
@@ -125,7 +128,9 @@ class CaseRunner:
         try:
             bundle, scheduler = self._scheduler(scenario.config)
             placed, nominator = _parted(scenario.pods)
-            world = World.from_manifests(scenario.nodes, placed, scenario.objects)
+            world = World.from_manifests(
+                scenario.nodes, placed, scenario.objects, minor=self._minor
+            )
         except (PolicyErrors, ManifestError) as error:
             reasons = tuple(str(error).splitlines())
             return [

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from engine.core.model.quantity import INT64_MAX, QuantityError, resource_amount
 from engine.testing.full_decision import FullDecision
 
 Plain = Mapping[str, Any]
@@ -16,6 +17,8 @@ _PLUGIN: Final = "DynamicResources"
 _POOL: Final = re.compile(
     r"asks for all devices, but resource pool \S+ is currently (being updated|invalid)$"
 )
+#: kube-scheduler multiplies what is requested of a storage capacity by this, in 64 bits.
+_MAX_SCORE: Final = 100
 _NO_DEVICES: Final = ("cannot allocate all claims",)
 
 
@@ -23,6 +26,8 @@ def is_deliberate(
     answer: Plain, decision: FullDecision, pod: Plain, objects: Sequence[Plain]
 ) -> bool:
     """True if *decision* on *pod* differs from kube-scheduler's *answer* on purpose."""
+    if _differs_in_scores_of_volumes_alone(answer, decision):
+        return any(map(_is_beyond_int64, _volume_claims(pod, objects)))
     error = str(answer.get("error") or "")
     if error:
         return bool(_POOL.search(error)) and _leaves_out_a_pool(decision)
@@ -33,6 +38,44 @@ def is_deliberate(
     ]
     is_answered = decision.failures or any(not _has_no_devices(decision, one) for one in refused)
     return bool(refused and is_answered) and any(map(_is_for_admins, _claims(pod, objects)))
+
+
+def _differs_in_scores_of_volumes_alone(answer: Plain, decision: FullDecision) -> bool:
+    def others(scores: Mapping[str, Mapping[str, int]]) -> Plain:
+        return {
+            node: {plugin: score for plugin, score in row.items() if plugin != "VolumeBinding"}
+            for node, row in scores.items()
+        }
+
+    wanted = answer.get("scores") or {}
+    is_same = others(wanted) == others(decision.scores)
+    return is_same and wanted != decision.scores and not decision.failures
+
+
+def _volume_claims(pod: Plain, objects: Sequence[Plain]) -> Iterator[Plain]:
+    """The PersistentVolumeClaims that *pod* names."""
+    namespace = pod["metadata"].get("namespace", "default")
+    named = {
+        one["persistentVolumeClaim"].get("claimName")
+        for one in (pod.get("spec") or {}).get("volumes") or ()
+        if one.get("persistentVolumeClaim")
+    }
+    for one in objects:
+        metadata = one.get("metadata") or {}
+        is_here = metadata.get("namespace", "default") == namespace
+        if one.get("kind") == "PersistentVolumeClaim" and is_here and metadata.get("name") in named:
+            yield one
+
+
+def _is_beyond_int64(claim: Plain) -> bool:
+    """True if what *claim* requests, times the highest score, is beyond 64 bits."""
+    asked = (((claim.get("spec") or {}).get("resources") or {}).get("requests") or {}).get(
+        "storage"
+    )
+    try:
+        return resource_amount("storage", asked or 0) * _MAX_SCORE > INT64_MAX
+    except QuantityError:
+        return False
 
 
 def _has_no_devices(decision: FullDecision, node: str) -> bool:

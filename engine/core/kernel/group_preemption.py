@@ -179,6 +179,9 @@ class GroupPreemption:
                 if pod.priority < priority and uid not in grouped
             ]
         units = [unit for unit in units if unit.priority < priority]
+        if self._cache.objects.behaves.victims_by_uid:
+            for unit in units:
+                unit.tie = unit.pods[0].uid
         pods = [pod for unit in units for pod in unit.pods]
         kept = scheduler.kept(profile, pods, self._cache.snapshot()) if pods else []
         if isinstance(kept, PolicyFailure):

@@ -20,13 +20,15 @@ from engine.core.scheduling.scheduling_cycle import Scheduler
 class Unit:
     """Pods that go or stay together: one, or a group that is disrupted as a whole.
 
-    `violations`: the budgets of so many of them do not allow it.
+    `violations`: the budgets of so many of them do not allow it. `tie`: of equally important ones,
+    those with the smaller one are reprieved first.
     """
 
     pods: tuple[Pod, ...]
     priority: int
     is_group: bool = False
     violations: int = 0
+    tie: str = ""
 
     @property
     def has_terms(self) -> bool:
@@ -35,10 +37,11 @@ class Unit:
         return any(one and (one.pod_affinity or one.pod_anti_affinity) for one in affinities)
 
     @property
-    def order(self) -> tuple[int, int, int, float]:
+    def order(self) -> tuple[int, int, int, float, str]:
         """The most important first."""
         starts = [pod.start_time for pod in self.pods if pod.start_time is not None]
-        return (-self.priority, -self.is_group, -len(self.pods), min(starts, default=float("inf")))
+        start = min(starts, default=float("inf"))
+        return (-self.priority, -self.is_group, -len(self.pods), start, self.tie)
 
 
 class Reprieve:

@@ -273,10 +273,15 @@ class Pod:
     def scoring_requests(self) -> Amounts:
         """What NodeResourcesFit scores an incoming pod with.
 
-        Sums over the containers with the defaults for cpu and memory. Pod-level requests are
-        left out, as kube-scheduler leaves them out in this one place.
+        Like `requests`, with a default of cpu and memory for each container that names none,
+        whatever the pod requests as a whole.
         """
         return self._spec_sums.scoring
+
+    @property
+    def containers_scoring_requests(self) -> Amounts:
+        """The same without pod-level requests, which kube-scheduler up to 1.37 leaves out there."""
+        return self._spec_sums.containers_scoring
 
     @property
     def running_requests(self) -> Amounts:

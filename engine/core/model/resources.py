@@ -282,6 +282,7 @@ class RequestSums(NamedTuple):
     requests: Amounts
     nonzero: Amounts
     scoring: Amounts
+    containers_scoring: Amounts
 
 
 def _sums(manifest: PodManifest, *, use_status: bool) -> RequestSums:
@@ -291,7 +292,10 @@ def _sums(manifest: PodManifest, *, use_status: bool) -> RequestSums:
         # A pod with pod-level requests gets a default only for what these do not set.
         defaults = {name: amount for name, amount in defaults.items() if name not in raw}
     nonzero = _pod_requests(manifest, use_status=use_status, defaults=defaults)
-    scoring = _pod_requests(manifest, defaults=_DEFAULTS_NANO, use_pod_level=False)
+    containers = _pod_requests(manifest, defaults=_DEFAULTS_NANO, use_pod_level=False)
+    scoring = containers
+    if has_pod_level_requests(manifest):
+        scoring = _pod_requests(manifest, defaults=_DEFAULTS_NANO)
     return RequestSums(
         requests=rounded_amounts(raw),
         nonzero={
@@ -299,6 +303,7 @@ def _sums(manifest: PodManifest, *, use_status: bool) -> RequestSums:
             "memory": whole_from_nano(nonzero.get("memory", 0)),
         },
         scoring=rounded_amounts(scoring),
+        containers_scoring=rounded_amounts(containers),
     )
 
 

@@ -283,10 +283,14 @@ class VictimSelector:
     ) -> NodeVictims | Status | PolicyFailure:
         """The victims on *node* once all pods are reprieved that can be, smallest orders first.
 
-        Of equally important pods those that came to the node first are reprieved.
+        Of equally important pods those that came to the node first are reprieved, or those with the
+        smaller uids.
         """
         removed, holds, orders = node.removed, node.holds, node.orders
+        is_by_uid = filters.snapshot.objects.behaves.victims_by_uid
         sequence = list(range(len(removed)))
+        if is_by_uid:
+            sequence.sort(key=lambda place: removed[place].uid)
         if orders is not None:
             sequence.sort(key=orders.__getitem__)
         # First those whose budget would be violated, then the others.
@@ -312,7 +316,7 @@ class VictimSelector:
             return Status(Code.ERROR, (text,))
         victims = [sequence[place] for place in places]
         if violating:
-            victims.sort()
+            victims.sort(key=(lambda place: removed[place].uid) if is_by_uid else None)
             if orders is not None:
                 victims.sort(key=orders.__getitem__)
         violations = sum(place < len(violating) for place in places) if violating else 0
@@ -329,6 +333,7 @@ class VictimSelector:
 
         The priority decides, then groups are reprieved before single pods, large ones before small.
         """
+        is_by_uid = filters.snapshot.objects.behaves.victims_by_uid
         bundles: dict[str, _Bundle] = {}
         for place, pod in enumerate(node.removed):
             unit = units.get(pod.uid)
@@ -337,8 +342,9 @@ class VictimSelector:
             if bundle is None:
                 pods = (pod,) if unit is None else unit.pods
                 priority = pod.priority if unit is None else unit.priority
-                own = place if node.orders is None else node.orders[place]
-                order = (-priority, unit is None, -len(pods), own)
+                own = () if node.orders is None else node.orders[place]
+                tie = first.uid if is_by_uid else place
+                order = (-priority, unit is None, -len(pods), own, tie)
                 bundle = bundles[first.uid] = _Bundle(order, [], pods)
             bundle.here.append(pod)
         sequence = sorted(bundles.values(), key=lambda bundle: bundle.order)

@@ -80,9 +80,22 @@ def test_pod_level_requests_replace_what_the_containers_say() -> None:
     }
 
 
-def test_pod_level_requests_are_left_out_of_scoring() -> None:
-    pod = make_pod(requests={"cpu": "4"}, resources={"requests": {"cpu": "1", "memory": "1Gi"}})
-    assert pod.scoring_requests == {"cpu": 4000, "memory": 200 * MIB}
+def test_pod_level_requests_count_in_scoring_or_are_left_out() -> None:
+    pod = make_pod(requests={"cpu": "4"}, resources={"requests": {"cpu": "1"}})
+    assert pod.scoring_requests == {"cpu": 1000, "memory": 200 * MIB}
+    assert pod.containers_scoring_requests == {"cpu": 4000, "memory": 200 * MIB}
+
+
+def test_defaults_for_scoring_apply_to_each_container_beside_pod_level_requests() -> None:
+    pod = make_pod(
+        containers=[
+            container("a", requests={"memory": "1Gi"}),
+            container("b", requests={"cpu": "1"}),
+        ],
+        resources={"requests": {"memory": "2Gi"}},
+    )
+    assert pod.scoring_requests == {"cpu": 1100, "memory": 2048 * MIB}
+    assert pod.nonzero_requests == {"cpu": 1000, "memory": 2048 * MIB}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +109,7 @@ def test_pod_level_requests_are_left_out_of_scoring() -> None:
 def test_defaults_fill_only_missing_keys(requests: dict[str, str], want: dict[str, int]) -> None:
     pod = make_pod(requests=requests)
     assert pod.nonzero_requests == want
-    assert pod.scoring_requests == want
+    assert pod.scoring_requests == pod.containers_scoring_requests == want
 
 
 def test_defaults_apply_to_each_container() -> None:
