@@ -415,6 +415,7 @@ def _read(plane: ControlPlane, record: type[Any], path: str) -> Any:
     return decode(record, json.dumps(plane.request("GET", path)))
 
 
+@pytest.mark.long("starts a control plane with kube-scheduler for one question")
 @pytest.mark.parametrize("cluster", ["overlays/replace"], indirect=True)
 def test_it_stands_by_for_as_long_as_kube_scheduler_holds_the_lease(
     cluster: Cluster, image: Image

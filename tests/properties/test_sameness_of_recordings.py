@@ -66,6 +66,7 @@ def _readable(scenario: Scenario) -> Iterator[Pod]:
             yield pod_of(manifest)
 
 
+@pytest.mark.long("thousands of decisions, twice each")
 def test_the_openb_trace_is_decided_alike() -> None:
     trace = openb.read_trace()
     bundle: Bundle = build_bundle({}, None)

@@ -418,7 +418,7 @@ def compare(bindings: int, stream: Sequence[tuple[Any, ...]]) -> Written:
 
 @given(seed=st.integers(0, 2**32), length=st.integers(10, 50), bindings=st.sampled_from([1, 96]))
 @settings(max_examples=25)
-@pytest.mark.slow("starts a scheduler and an API server for each stream")
+@pytest.mark.long("starts a scheduler and an API server for each stream")
 def test_the_simulation_gives_every_instruction_of_the_scheduler(
     seed: int, length: int, bindings: int
 ) -> None:

@@ -23,7 +23,7 @@ from engine.lib.clock import SystemClock
 #: faults and all features.
 SEEDS = (1, 2, 3, 4, 8, 9, 10, 11)
 #: So many of them are simulated by `make test`, the others by `make test-long`.
-_SHORT = 2
+_SHORT = 1
 SECONDS = 120.0
 PLAN = Plan(5, 120.0, features=frozenset(FEATURES), faults=frozenset(all_kinds()), every=2.0)
 
@@ -51,7 +51,7 @@ def digest(seed: int, hash_seed: str) -> str:
     return str(found["totals"]["digests"][str(seed)])
 
 
-@pytest.mark.slow("runs the world of one seed twice")
+@pytest.mark.long("runs the world of one seed twice")
 def test_the_same_seed_sends_the_same_bytes_at_the_same_moments() -> None:
     assert digest(10, "1") == digest(10, "2")
 

@@ -71,7 +71,7 @@ class World:
 
 @pytest.fixture(
     params=[
-        pytest.param("embedded"),
+        pytest.param("embedded", marks=pytest.mark.long("the same on the embedded server")),
         pytest.param("real", marks=SLOW),
     ],
 )
@@ -192,7 +192,13 @@ rollout:
 
 
 @pytest.mark.slow("runs a whole scheduler")
-@pytest.mark.parametrize("size", [1 << 26, 4_000], ids=["one file", "many files"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(1 << 26, id="one file"),
+        pytest.param(4_000, id="many files", marks=pytest.mark.long("the same in many files")),
+    ],
+)
 async def test_decisions_of_a_canary_are_decided_again_by_its_policies(
     tmp_path: Path, size: int
 ) -> None:

@@ -243,6 +243,8 @@ EMBEDDED = pytest.param("embedded", marks=pytest.mark.slow("runs a whole schedul
 REAL = pytest.param("real", marks=pytest.mark.long("the same on the real control plane"))
 ON_BOTH = pytest.mark.parametrize("world", [EMBEDDED, REAL], indirect=True)
 HERE = pytest.mark.parametrize("world", [EMBEDDED], indirect=True)
+_LONG = pytest.mark.long("another way into an end that other tests reach")
+LATER = pytest.mark.parametrize("world", [pytest.param("embedded", marks=_LONG)], indirect=True)
 
 
 @pytest.fixture
@@ -442,7 +444,7 @@ async def test_pods_that_a_canary_rejects_get_their_nodes_when_it_fails(world: W
         assert set(notes) == {candidate}
 
 
-@HERE
+@LATER
 async def test_a_gate_that_keeps_the_pods_of_a_canary_out_fails_it(world: World) -> None:
     """No decision is made about such a pod, so nothing was counted: it waited for ever."""
     gate = STRICT.replace("filter(pod, node)", "pre_enqueue(pod)")
@@ -458,7 +460,7 @@ async def test_a_gate_that_keeps_the_pods_of_a_canary_out_fails_it(world: World)
         await check(world, stream)
 
 
-@HERE
+@LATER
 async def test_pods_that_fit_nowhere_anyway_fail_no_canary(world: World) -> None:
     """Those of the canary were tried anew when it began, and those of the control were not."""
     await world.edit(files(prefer(OLD), **ONLY_CANARY))
@@ -502,7 +504,13 @@ MISBEHAVE = {
 
 @HERE
 @pytest.mark.parametrize("stages", [ONLY_SHADOW, ONLY_CANARY], ids=["shadow", "canary"])
-@pytest.mark.parametrize("rule", MISBEHAVE.values(), ids=list(MISBEHAVE))
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, id=name, marks=[] if name == "fails" else [_LONG])
+        for name, rule in MISBEHAVE.items()
+    ],
+)
 async def test_a_candidate_that_fails_for_some_pods_is_given_up(
     world: World, stages: dict[str, Any], rule: str
 ) -> None:
@@ -522,7 +530,7 @@ async def test_a_candidate_that_fails_for_some_pods_is_given_up(
         assert app.policies.rollout.describe()["active"]["failed_decisions"] == 0
 
 
-@HERE
+@LATER
 @pytest.mark.parametrize("stages", [ONLY_SHADOW, ONLY_CANARY], ids=["shadow", "canary"])
 async def test_a_candidate_that_is_slower_than_decisions_come_is_given_up(
     world: World, stages: dict[str, Any]
@@ -552,7 +560,7 @@ def with_facts(texts: dict[str, str], source: dict[str, Any]) -> dict[str, str]:
     return texts | {"runtime.yaml": yaml.safe_dump(runtime)}
 
 
-@HERE
+@LATER
 async def test_a_candidate_shares_its_facts_with_the_policies_in_force(world: World) -> None:
     """It was refused for an internal error if a source names annotations."""
     source = {"annotations": {"of": "nodes", "keys": {"heat": "example.com/heat"}}}
@@ -566,7 +574,7 @@ async def test_a_candidate_shares_its_facts_with_the_policies_in_force(world: Wo
         await check(world, stream)
 
 
-@HERE
+@LATER
 async def test_a_candidate_whose_facts_are_not_there_is_given_up(
     world: World, tmp_path: Path
 ) -> None:
@@ -589,7 +597,7 @@ async def test_a_candidate_whose_facts_are_not_there_is_given_up(
         await check(world, stream)
 
 
-@HERE
+@LATER
 @pytest.mark.parametrize("stages", [ONLY_SHADOW, ONLY_CANARY], ids=["shadow", "canary"])
 async def test_a_candidate_whose_sandbox_is_killed_again_and_again_costs_no_pod(
     world: World, stages: dict[str, Any]
@@ -645,7 +653,7 @@ ENDLESS: dict[str, Any] = {
 }
 
 
-@HERE
+@LATER
 async def test_a_configmap_that_is_deleted_in_a_step_ends_it(world: World) -> None:
     await world.edit(files(prefer(OLD), **ENDLESS))
     stream = Stream(world.cluster)
@@ -771,7 +779,7 @@ async def test_the_next_leader_goes_on_with_the_stage_that_was_begun(world: Worl
         await check(world, stream)
 
 
-@HERE
+@LATER
 async def test_a_canary_of_some_namespaces_decides_no_pods_of_others(world: World) -> None:
     """And one of no namespace that there is stands still, and says so."""
     for name in ("default", "team-a"):

@@ -204,6 +204,7 @@ def test_a_test_that_cannot_be_interrupted_fails_with_the_hook_that_it_is_in(
     ]
 
 
+@pytest.mark.long("takes a gigabyte of memory, again and again")
 def test_after_three_tests_that_had_to_be_ended_no_other_of_the_file_is_run(
     policies: Path,
 ) -> None:
@@ -219,6 +220,7 @@ def test_after_three_tests_that_had_to_be_ended_no_other_of_the_file_is_run(
     assert results["test_e"]["message"] == want
 
 
+@pytest.mark.long("takes a gigabyte of memory, again and again")
 def test_a_table_whose_file_takes_all_memory_fails(policies: Path) -> None:
     """Its cases are not known before its file has run."""
     (policies / "x.star").write_text(GOOD)

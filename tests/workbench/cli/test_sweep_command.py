@@ -109,7 +109,7 @@ def local_cluster(**words: Any) -> Any:
     return LocalCluster(dashboard_address=":0", **words)  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.slow("starts programs")
+@pytest.mark.long("starts the programs of a cluster")
 def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     assert sweep(snapshot, here).exit_code == 0

@@ -8,7 +8,7 @@ from engine.comparing.difference import MOVED
 from tests.engine.rollout.shadow.openb import BASE, ODD_TASTE, decided, rephrased
 from tests.engine.rollout.shadow.watched import WatchedWorld
 
-SLOW: Final = pytest.mark.slow("thousands of decisions, two or three times each")
+SLOW: Final = pytest.mark.long("thousands of decisions, two or three times each")
 
 
 def test_the_policies_of_this_test_are_rephrased() -> None:
