@@ -115,6 +115,19 @@ class Behaviors:
         "may be given out as a whole",
         "may not",
     )
+    shrunk_nominated_nodes_retry: bool = _since(
+        38,
+        "a pod without a group, whose nominated node shrinks below what it requests",
+        "waits until its victims are gone",
+        "is tried again at once, so that it can preempt elsewhere",
+    )
+    unknown_namespaces_retry: bool = _since(
+        38,
+        "a pod that comes, changes or goes, in a namespace that is not known, "
+        "where affinity goes by labels of namespaces",
+        "counts as in one without labels",
+        "has waiting pods tried again",
+    )
 
     def by_name(self) -> dict[str, bool]:
         """The differences, with whether this version has them."""

@@ -207,6 +207,7 @@ def traits(pod: Pod) -> bytes:
             pod.namespace,
             spec,
             manifest.status.resource_claim_statuses,
+            manifest.status.nominated_node_name,
             None if controller is None else controller.uid,
             pod.name if is_named else "",
         )

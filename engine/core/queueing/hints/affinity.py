@@ -2,9 +2,10 @@
 
 A pod may be rejected for three reasons, and only the first two are in its own spec: no pod matches
 its affinity, a pod matches its anti-affinity, or it matches the anti-affinity of a placed pod.
-Unlike kube-scheduler's, this hint looks at the labels of namespaces, is satisfied if a placed pod
-stops matching one of several anti-affinity terms, and knows that a pod which matches its own
-affinity may be placed as the first of its group again when the last one goes.
+Unlike kube-scheduler's, this hint is satisfied if a placed pod stops matching one of several
+anti-affinity terms, and knows that a pod which matches its own affinity may be placed as the first
+of its group again when the last one goes; like that of 1.38, and unlike older ones, it looks at the
+labels of namespaces.
 
 Source: `EventsToRegister` of kube-scheduler's InterPodAffinity.
 """
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from engine.core.model.event_kinds import ASSIGNED_POD, NODE, TARGET_POD
 from engine.core.model.node import Node
-from engine.core.model.objects import Affinity, PodAffinity, PodAffinityTerm
+from engine.core.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from engine.core.model.pod import Pod
 from engine.core.model.selectors import (
     SelectorError,
@@ -28,6 +29,7 @@ from engine.core.queueing.events import ADD, DELETE, UPDATE
 from engine.core.queueing.hints.interest import ClusterContext, Table, on
 
 _NO_AFFINITY: Final = Affinity()
+_ANYTHING: Final = LabelSelector()
 # For so many namespaces it is cached which terms of a pod select them.
 _MOST_NAMESPACES: Final = 64
 
@@ -93,6 +95,18 @@ class _Terms:
             return namespace in term.namespaces
         return is_selected(selector, labels)
 
+    def is_unsure(self, other: Pod, context: ClusterContext) -> bool:
+        """Whether a term goes by the labels of the namespace of *other*, which is not known."""
+        if context.objects.get("namespaces", other.namespace) is not None:
+            return False
+        unsure = sum(
+            1 << place
+            for place, term in enumerate(self._terms)
+            if term.namespace_selector not in (None, _ANYTHING)
+            and other.namespace not in term.namespaces
+        )
+        return bool(self._selectors.matching(other.labels) & unsure)
+
     def satisfies(self, matching: int) -> bool:
         """Whether there are affinity terms and a pod matches all of them, as it has to."""
         return bool(self.near) and matching & self.near == self.near
@@ -118,9 +132,12 @@ def _after_pod(context: ClusterContext, pod: Pod, old: Pod | None, new: Pod | No
     """Whether a placed or nominated pod that came, changed its labels or went may help."""
     if not any(p is not None and (p.node_name or p.nominated_node_name) for p in (old, new)):
         return False
+    retries_unsure = context.objects.behaves.unknown_namespaces_retry
     try:
         terms = _terms_of(pod)
         if terms is not None:
+            if retries_unsure and any(p and terms.is_unsure(p, context) for p in (old, new)):
+                return True
             before = 0 if old is None else terms.matching(old, context)
             after = 0 if new is None else terms.matching(new, context)
             was_wanted, is_wanted = terms.satisfies(before), terms.satisfies(after)
@@ -134,7 +151,10 @@ def _after_pod(context: ClusterContext, pod: Pod, old: Pod | None, new: Pod | No
             return False
         gone = _terms_of(old)
         # Its anti-affinity may have rejected this pod.
-        return gone is not None and bool(gone.matching(pod, context) & gone.apart)
+        return gone is not None and (
+            bool(gone.matching(pod, context) & gone.apart)
+            or (retries_unsure and gone.is_unsure(pod, context))
+        )
     except SelectorError:
         return True
 

@@ -16,6 +16,7 @@ from engine.core.model.selectors import matches_node_selector
 from engine.core.queueing.events import ADD, DELETE, UPDATE, is_meaningful_pod_change
 from engine.core.queueing.hints.interest import ClusterContext, Table, on, peek
 
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -121,8 +122,20 @@ def _may_fit(context: ClusterContext, pod: Pod, node_name: str) -> bool:
 
 
 def _fits_when_empty(context: ClusterContext, pod: Pod, old: Node | None, new: Node) -> bool:
-    return _suffices(context, pod, new.allocatable, new) and (
-        old is None or _grew(pod, old, new) or _leaves_more_to_devices(pod, old, new)
+    if _suffices(context, pod, new.allocatable, new):
+        return old is None or _grew(pod, old, new) or _leaves_more_to_devices(pod, old, new)
+    return old is not None and _shrank_below_nominated(context, pod, old, new)
+
+
+def _shrank_below_nominated(context: ClusterContext, pod: Pod, old: Node, new: Node) -> bool:
+    """Whether *pod* waits in vain for victims on the node, and is to preempt elsewhere."""
+    return (
+        context.objects.behaves.shrunk_nominated_nodes_retry
+        and pod.nominated_node_name == new.name
+        and pod.manifest.spec.scheduling_group is None
+        # Not extended resources, which are gone for a moment when a device plugin restarts.
+        and any(pod.requests.get(name, 0) > new.allocatable.get(name, 0) for name in _NATIVE)
+        and _suffices(context, pod, old.allocatable, old)
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.core.caching.objects import ObjectStore
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.framework.profile import Profile
 from engine.core.model.objects import Namespace, ObjectMeta, PlainObject
 from engine.core.queueing.events import ClusterEvent
@@ -47,10 +48,14 @@ def plain(
 
 
 def hints_with(
-    arguments: Mapping[str, Mapping[str, Any]] | None = None, **kinds: list[Any]
+    arguments: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    minor: int = RELEASED,
+    **kinds: list[Any],
 ) -> Hints:
-    """Hints in a cluster with these objects, under a profile with these arguments."""
+    """Hints in a cluster of 1.*minor* with these objects, under a profile with these arguments."""
     objects = ObjectStore()
+    objects.behaves = behaviors_of(minor)
     for kind, members in kinds.items():
         for one in members:
             objects.put(kind, one)

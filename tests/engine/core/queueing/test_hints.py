@@ -24,7 +24,7 @@ from engine.core.queueing.events import (
 from engine.core.queueing.hints import INTERESTS, Hints
 from engine.core.queueing.throttle import THROTTLE
 from tests.builders import container, make_node, make_pod, taint, toleration
-from tests.engine.core.queueing.hinting import worth
+from tests.engine.core.queueing.hinting import hints_with, worth
 
 NODE_TAINT = ClusterEvent("Node", "UpdateNodeTaint")
 NODE_LABEL = ClusterEvent("Node", "UpdateNodeLabel")
@@ -114,6 +114,45 @@ def test_fit_retries_where_the_pod_would_fit_an_empty_node_that_is_new_or_grew(
     before = None if old is None else make_node("n", **old)
     event = NODE_ADD if old is None else NODE_ALLOCATABLE
     assert worth("NodeResourcesFit", event, pod, before, make_node("n", **new)) is want
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new", "want"),
+    [
+        pytest.param({"cpu": "3"}, {}, {"cpu": "2"}, True, id="it shrank below the pod"),
+        pytest.param({"memory": "3Gi"}, {}, {"memory": "2Gi"}, True, id="in memory"),
+        pytest.param({"cpu": "3"}, {"cpu": "8"}, {"cpu": "4"}, False, id="it would still do"),
+        pytest.param({"cpu": "3"}, {"cpu": "2"}, {"cpu": "1"}, False, id="it never did"),
+        pytest.param({"cpu": "3"}, {}, {"pods": 0}, False, id="in the number of pods"),
+        pytest.param(
+            {"requests": {"example.com/foo": 1}},
+            {"allocatable": {"example.com/foo": 1}},
+            {"allocatable": {"example.com/foo": 0}},
+            False,
+            id="in devices, whose plugin may just have been restarted",
+        ),
+        pytest.param(
+            {"cpu": "3", "spec": {"schedulingGroup": {"podGroupName": "g"}}},
+            {},
+            {"cpu": "2"},
+            False,
+            id="the pod is of a group",
+        ),
+    ],
+)
+def test_fit_retries_from_1_38_on_when_the_nominated_node_shrinks_below_the_pod(
+    words: dict[str, Any], old: dict[str, Any], new: dict[str, Any], want: bool
+) -> None:
+    """It waits there for victims in vain, and may preempt elsewhere. Until 1.37 it waits on.
+
+    Source: `isSchedulableAfterNodeChange` of NodeResourcesFit in kube-scheduler 1.38.
+    """
+    nodes = make_node("n", **old), make_node("n", **new)
+    for minor, nominated in ((37, "n"), (38, "n"), (38, "m"), (38, None)):
+        pod = make_pod(nominated=nominated, **words)
+        is_news = want and (minor, nominated) == (38, "n")
+        hints = hints_with(minor=minor)
+        assert worth("NodeResourcesFit", NODE_ALLOCATABLE, pod, *nodes, hints) is is_news
 
 
 def test_fit_retries_when_a_placed_or_nominated_pod_goes() -> None:

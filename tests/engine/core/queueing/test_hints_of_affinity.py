@@ -174,6 +174,39 @@ def test_a_namespace_with_other_labels_may_help(pod: Any, name: str, want: bool)
     assert not after(ClusterEvent("Namespace", "Update"), pod, new, new)
 
 
+@pytest.mark.parametrize(
+    ("selector", "app", "name", "want"),
+    [
+        pytest.param({"matchLabels": {"tier": "gold"}}, "a", "new", True, id="unknown"),
+        pytest.param({"matchLabels": {"tier": "gold"}}, "a", "tin", False, id="known"),
+        pytest.param({"matchLabels": {"tier": "gold"}}, "b", "new", False, id="other pods"),
+        pytest.param(None, "a", "new", False, id="no labels are looked at"),
+    ],
+)
+def test_from_1_38_on_a_pod_in_a_namespace_that_is_not_known_yet_may_help(
+    selector: Any, app: str, name: str, want: bool
+) -> None:
+    """Until 1.37, kube-scheduler looks at no labels of namespaces, known or not.
+
+    Source: `termsNeedNamespaceLabels` of InterPodAffinity in kube-scheduler 1.38.
+    """
+    terms = term("a", namespaceSelector=selector, namespaces=["x"])
+    for minor in (37, 38):
+        hints = hints_with(namespaces=[namespace("tin", tier="tin")], minor=minor)
+        is_news = want and minor == 38
+        other = placed(app, ns=name)
+        assert after(ASSIGNED_POD_ADD, near(terms), None, other, hints) is is_news
+        assert after(ASSIGNED_POD_DELETE, apart(terms), other, None, hints) is is_news
+        assert (
+            after(LABELLED, apart(terms), other, placed(app, ns=name, annotations={"x": ""}), hints)
+            is is_news
+        )
+        # Held against the pod that waits: the term is that of the one that goes.
+        gone = apart(terms, uid="other", node="n")
+        waiting = make_pod("waiting", name, labels={"app": app})
+        assert after(ASSIGNED_POD_DELETE, waiting, gone, None, hints) is is_news
+
+
 # --- nodes -------------------------------------------------------------------------------------
 
 

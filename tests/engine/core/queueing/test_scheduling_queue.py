@@ -21,6 +21,7 @@ from engine.core.queueing.scheduling_queue import SchedulingQueue
 from engine.core.queueing.transitions import Trigger
 from engine.lib.clock import VirtualClock
 from tests.builders import make_node, make_pod, taint, toleration
+from tests.engine.core.queueing.hinting import hints_with
 
 FIT = frozenset({"NodeResourcesFit"})
 TAINTS = frozenset({"TaintToleration"})
@@ -924,6 +925,20 @@ def test_so_is_a_nominated_pod_in_flight() -> None:
     bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
     bench.queue.requeue(queued, FIT)
     assert bench.place(nominated) == "backoff"
+
+
+@pytest.mark.parametrize("minor", [37, 38])
+def test_from_1_38_on_a_pod_is_retried_whose_nominated_node_shrinks_below_it(minor: int) -> None:
+    """Of pods that are alike but for the nomination, that one alone."""
+    bench = Bench(hints=hints_with(minor=minor))
+    other, nominated = make_pod("o", cpu="3"), make_pod("p", cpu="3", nominated="n")
+    bench.reject(other)
+    bench.reject(nominated)
+    event = ClusterEvent("Node", "UpdateNodeAllocatable")
+    moved = bench.queue.move(event, make_node("n", cpu="4"), make_node("n", cpu="2"))
+    assert moved == (1 if minor == 38 else 0)
+    assert bench.place(nominated) == ("backoff" if minor == 38 else "unschedulable")
+    assert bench.place(other) == "unschedulable"
 
 
 @pytest.mark.parametrize("elsewhere", [None, "n2"])
