@@ -35,6 +35,7 @@ from engine.core.scheduling.extenders import (
     PreemptAnswer,
     PrioritizeAnswer,
     Question,
+    with_victims,
 )
 from engine.io.binding.binder import Binder, BindingRefused
 from engine.io.kube.extender_client import ExtenderClient, most_bytes
@@ -218,12 +219,12 @@ class ExtenderCalls:
                     messages.preemption_result,
                     most=most_bytes(len(victims), body),
                 )
-                victims = chosen_victims(extender, result, question.snapshot)
+                victims = chosen_victims(extender, result, question.snapshot, victims)
             except ExtenderError as error:
                 if not extender.ignorable:
                     return PreemptAnswer({}, failure("preempt", error))
                 log.info(_SKIPPED, extender=extender.name, reason=str(error))
-        return PreemptAnswer(victims)
+        return PreemptAnswer(with_victims(victims))
 
     # --- binding ------------------------------------------------------------------------------
 

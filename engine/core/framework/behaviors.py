@@ -115,6 +115,12 @@ class Behaviors:
         "may be given out as a whole",
         "may not",
     )
+    nodes_without_victims: bool = _since(
+        38,
+        "preemption, on a node that an extender rejected and the plugins accept",
+        "fails, if no other node helps: `expected at least one victim pod on node`",
+        "goes on with other nodes; an extender with `preemptVerb` may name victims there",
+    )
     shrunk_nominated_nodes_retry: bool = _since(
         38,
         "a pod without a group, whose nominated node shrinks below what it requests",

@@ -116,12 +116,15 @@ def sum_of(by_extender: Mapping[str, tuple[int, ...]], node_count: int) -> Prior
 
 
 def chosen_victims(
-    extender: Extender, result: Mapping[str, MetaVictims], snapshot: Snapshot
+    extender: Extender,
+    result: Mapping[str, MetaVictims],
+    snapshot: Snapshot,
+    shown: Mapping[str, NodeVictims],
 ) -> dict[str, NodeVictims]:
-    """The candidates that *extender* left, its uids turned back into pods.
+    """The candidates that *extender* left of those *shown* to it, its uids turned back into pods.
 
-    Raises `ExtenderError` for nodes and pods that are not there, and for a node without victims;
-    that last is just left out if the extender may be ignored.
+    Raises `ExtenderError` for nodes and pods that are not there, and for a node that has lost its
+    victims; that last is just left out if the extender may be ignored.
     """
     chosen: dict[str, NodeVictims] = {}
     for node, victims in result.items():
@@ -131,6 +134,8 @@ def chosen_victims(
         pods = tuple(_victim(extender, uid, info) for uid in victims.uids)
         chosen[node] = NodeVictims(pods, victims.pdb_violations)
     for node in [node for node, victims in chosen.items() if not victims.pods]:
+        if node in shown and not shown[node].pods:
+            continue  # the next extender may name some
         if not extender.ignorable:
             raise ExtenderError(f'expected at least one victim pod on node "{node}"')
         del chosen[node]

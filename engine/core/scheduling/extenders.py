@@ -105,7 +105,8 @@ class NodeVictims:
 class ExtenderPreempt:
     """Which of these candidates for preemption remain, and with which victims?
 
-    Asked once with all candidates, if there are any. *snapshot* is where victims are looked up.
+    Asked once with all candidates, if there are any. From 1.38 on there may be some without
+    victims, for an extender to name them. *snapshot* is where victims are looked up.
     """
 
     pod: Pod
@@ -115,7 +116,7 @@ class ExtenderPreempt:
 
 @dataclass(frozen=True, slots=True)
 class PreemptAnswer:
-    """The candidates that are left, by node name; none if preemption cannot help.
+    """The candidates that are left, by node name, all with victims; none: it cannot help.
 
     `failure` is set if an extender failed that may not be ignored: then preemption is off, and its
     text stands where preemption's would.
@@ -135,4 +136,9 @@ def unopposed(question: Question) -> Answer:
         return FilterAnswer(tuple(info.name for info in question.infos))
     if isinstance(question, ExtenderPrioritize):
         return PrioritizeAnswer((0,) * len(question.infos))
-    return PreemptAnswer(question.victims)
+    return PreemptAnswer(with_victims(question.victims))
+
+
+def with_victims(candidates: Mapping[str, NodeVictims]) -> dict[str, NodeVictims]:
+    """Those of *candidates* that have victims."""
+    return {node: found for node, found in candidates.items() if found.pods}

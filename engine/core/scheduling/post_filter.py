@@ -61,18 +61,22 @@ class PostFilters:
         plugins: Mapping[str, RuntimePlugin],
         *,
         has_extenders: bool,
+        is_extended: bool,
     ) -> Generator[Question, Answer, PostFiltered]:
         """Ask every post-filter in order, until one has helped.
 
         *codes* says by slot why each node was not feasible; *uses* are the plugins of the runtime
-        that had something to say about the pod.
+        that had something to say about the pod. *is_extended*: an extender has a say in preemption
+        for it.
         """
         result = PostFiltered()
         messages: list[str] = []
         states = {use.plugin.name: use.state for use in uses}
         for name in filters.profile.order.get("postFilter", ()):
             if name == PLUGIN:
-                found = yield from self._preempt(filters, codes, has_extenders=has_extenders)
+                found = yield from self._preempt(
+                    filters, codes, has_extenders=has_extenders, is_extended=is_extended
+                )
                 result.sought_victims = True
                 result.nominated_node, result.failures = found.nominated_node, found.failures
                 result.kept_by, result.refused_by = found.kept_by, found.refused_by
@@ -101,10 +105,15 @@ class PostFilters:
         return result
 
     def _preempt(
-        self, filters: Filters, codes: NDArray[np.int32], *, has_extenders: bool
+        self,
+        filters: Filters,
+        codes: NDArray[np.int32],
+        *,
+        has_extenders: bool,
+        is_extended: bool,
     ) -> Generator[Question, Answer, PostFiltered]:
         """Which pods to evict where, with the nomination; or why it cannot help."""
-        found = self._preemption.candidates(filters, codes)
+        found = self._preemption.candidates(filters, codes, is_extended=is_extended)
         if found.failure is not None:
             return PostFiltered(str(found.failure), failures=(found.failure,))
         if not len(found.slots):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.behaviors import Behaviors
 from engine.core.framework.profile import EnabledPolicy, Profile
 from engine.core.framework.status import Code, Status
 from engine.core.model.pod import Pod
@@ -30,7 +31,13 @@ from engine.core.scheduling.preemption_trials import CLEAN, NO_HELP, UNKNOWN, VI
 from engine.core.scheduling.rejections import node_name
 from engine.core.scheduling.select_host import SortKey, name_hash, sort_key, tie_order
 from engine.core.scheduling.trial_patterns import TrialPatterns
-from engine.core.scheduling.victims import ONLY_KEPT, PLUGIN, VictimSelector, last_enabled
+from engine.core.scheduling.victims import (
+    NO_VICTIMS,
+    ONLY_KEPT,
+    PLUGIN,
+    VictimSelector,
+    last_enabled,
+)
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import VerdictMemo
 
@@ -50,8 +57,8 @@ _NOT_HELPFUL: Final = Status(
 _MOST_CLASSES: Final = 16
 # Nodes that are looked at together, at least.
 _CHUNK: Final = 64
-_Key = tuple[int, int, tuple[Hashable, ...]]
-"""The identity of a class, the priority, and what plugins know of the pods."""
+_Key = tuple[int, int, tuple[Hashable, ...], bool]
+"""The identity of a class, the priority, what plugins know of the pods, if an extender preempts."""
 
 # Answers of `candidate_key` that are remembered.
 _MOST_KEYS: Final = 65_536
@@ -110,16 +117,24 @@ class Preemption:
         self._classifier = classifier
         self._feasibility = feasibility
         self._victims = VictimSelector(memo, feasibility, classifier)
+        self._takes_empty = False  # of the decision that is under way
         self._trials: OrderedDict[_Key, Trials] = OrderedDict()
         self._keys: dict[tuple[int, bytes], SortKey] = {}
 
     # --- candidates -------------------------------------------------------------------------
 
-    def candidates(self, filters: Filters, codes: NDArray[np.int32]) -> Candidates:
+    def candidates(
+        self, filters: Filters, codes: NDArray[np.int32], *, is_extended: bool = False
+    ) -> Candidates:
         """The nodes where evicting pods would help.
 
-        *codes* says by slot why each node was not feasible.
+        Args:
+            filters: What is asked of nodes, and for which pod.
+            codes: By slot, why each node was not feasible.
+            is_extended: An extender has a say in preemption for the pod. From 1.38 on it is shown
+                nodes without victims, too, where it may name some.
         """
+        self._takes_empty = is_extended and self._behaves(filters).nodes_without_victims
         pod, snapshot = filters.pod, filters.snapshot
         reason = self._ineligible(filters, codes)
         if reason:
@@ -198,8 +213,17 @@ class Preemption:
         for slot, answer in zip(slots, answers, strict=False):  # up to a failure
             if isinstance(answer, PolicyFailure):
                 return answer
+            if isinstance(answer, NodeVictims) and not (answer.pods or self._takes_empty):
+                answer = self._without_victims(filters, slot)
             trials.put(slot, answer, self._memo.reasons)
         return None
+
+    def _without_victims(self, filters: Filters, slot: int) -> Status:
+        """Why a node is none to preempt on that an extender rejected, and the filters did not."""
+        if self._behaves(filters).nodes_without_victims:
+            return NO_VICTIMS
+        name = node_name(slot, filters.snapshot)
+        return Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',), PLUGIN)
 
     def _refusal(self, trials: Trials, order: NDArray[np.int64], snapshot: Snapshot) -> Candidates:
         counts = np.bincount(trials.refusals[order]).tolist() if len(order) else []
@@ -209,6 +233,10 @@ class Preemption:
         if unhelpful:
             statuses[_NOT_HELPFUL] = unhelpful
         text = Diagnosis(snapshot.node_count, rejections=statuses).message()
+        errors = sorted(text for s in statuses if s.code is Code.ERROR for text in s.reasons)
+        if errors:  # as kube-scheduler writes them
+            text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+            return Candidates(refusal=text, keeps_nomination=True)
         kept_by = {s.plugin: count for s, count in statuses.items() if s.reasons == (ONLY_KEPT,)}
         refused_by = frozenset(status.plugin for status in statuses) - {PLUGIN}
         return Candidates(refusal=text, kept_by=kept_by, refused_by=refused_by, refusals=statuses)
@@ -232,6 +260,10 @@ class Preemption:
         return ""
 
     @staticmethod
+    def _behaves(filters: Filters) -> Behaviors:
+        return filters.snapshot.objects.behaves
+
+    @staticmethod
     def _most_candidates(profile: Profile, potential: int) -> int:
         """How many candidates are enough, by the plugin's arguments."""
         arguments = profile.arguments.get(PLUGIN, {})
@@ -244,7 +276,7 @@ class Preemption:
         kinds = self._feasibility.per_pod_kinds(filters)
         trials: Trials | None = None
         if kinds is not None and not self._units:
-            key = (id(filters.pod_class), filters.pod.priority, kinds)
+            key = (id(filters.pod_class), filters.pod.priority, kinds, self._takes_empty)
             trials = self._trials.get(key)
             if trials is not None:
                 self._trials.move_to_end(key)

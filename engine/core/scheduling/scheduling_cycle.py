@@ -35,6 +35,7 @@ from engine.core.scheduling.cross_node import CrossNodeDependencies
 from engine.core.scheduling.decision import Decision, Explanation, NodeCodes, PolicyScores, Steps
 from engine.core.scheduling.dependencies import Dependencies
 from engine.core.scheduling.diagnosis import Diagnosis
+from engine.core.scheduling.extender_merging import is_interested
 from engine.core.scheduling.extenders import (
     DROPPED,
     Answer,
@@ -939,7 +940,16 @@ class Scheduler:
     ) -> Generator[Question, Answer, Decision]:
         """The outcome of a pod that fits nowhere, with what the post-filters do about it."""
         done = yield from self._post_filters.run(
-            filters, codes, uses, self._plugins, has_extenders=self.has_extenders
+            filters,
+            codes,
+            uses,
+            self._plugins,
+            has_extenders=self.has_extenders,
+            is_extended=self.has_extenders
+            and any(
+                one.preempt_verb and is_interested(one, filters.pod)
+                for one in self.bundle.extenders
+            ),
         )
         if done.eviction is not None and filters.snapshot.objects.unknown:
             held = self.dependencies.missing_for_preemption(filters.profile, filters.snapshot)

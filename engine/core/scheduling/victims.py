@@ -157,7 +157,8 @@ class VictimSelector:
     ) -> list[NodeVictims | Status | PolicyFailure]:
         """For each of *slots*, the pods to evict, most important first; or why not.
 
-        The first failure is the last answer. *patterns* are those of the pod's class and priority.
+        No pods, where an extender rejected a node on which the filters accept the pod. The first
+        failure is the last answer. *patterns* are those of the pod's class and priority.
         """
         enabled = last_enabled(filters.profile, "victim_key")
         nodes = [_node(filters, slot, units) for slot in slots]
@@ -310,10 +311,6 @@ class VictimSelector:
             places = self._reprieve(filters, node, [removed[k] for k in sequence])
         if isinstance(places, PolicyFailure):
             return _about(places, node.info)
-        if not places:
-            # The filters contradict each other: what was rejected fits with all pods back.
-            text = f"expected at least one victim pod on node {node.info.name}"
-            return Status(Code.ERROR, (text,))
         victims = [sequence[place] for place in places]
         if violating:
             victims.sort(key=(lambda place: removed[place].uid) if is_by_uid else None)
@@ -370,9 +367,6 @@ class VictimSelector:
                 gone = {pod.uid: pod for pod in rest}
             else:
                 victims.append(bundle)
-        if not victims:
-            text = f"expected at least one victim pod on node {node.info.name}"
-            return Status(Code.ERROR, (text,))
         victims.sort(key=lambda bundle: bundle.order)
         pods = tuple(pod for bundle in victims for pod in bundle.pods)
         return NodeVictims(pods, sum(pod.uid in violating for pod in pods))

@@ -27,6 +27,7 @@ from engine.core.scheduling.extenders import (
     ExtenderPreempt,
     ExtenderPrioritize,
     NodeVictims,
+    PreemptAnswer,
 )
 from engine.io.binding.binder import Binder, BindingRefused
 from engine.io.extender_calls import ExtenderBinder, ExtenderCalls
@@ -489,6 +490,28 @@ async def test_victims_that_make_no_sense_end_preemption_or_are_ignored(
         empty = "at least one" in want
         # A node without victims is left out; any other nonsense leaves the candidates alone.
         assert sorted(got.victims) == ([] if empty else ["a", "b"])
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+async def test_nodes_without_victims_may_stay_so_until_the_last_extender(ignorable: bool) -> None:
+    """There are such from 1.38 on: an extender names their victims, or leaves them to the next."""
+    snapshot, victims = _world()
+    shown = {"a": NodeVictims(()), "b": NodeVictims(())}
+    one: Any = {"NodeNameToMetaVictims": {"a": {"Pods": []}, "b": {"Pods": []}}}
+    other = {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "a0"}]}, "b": None}}
+    async with (
+        SmallExtender(preempt=lambda _: one) as first,
+        SmallExtender(preempt=lambda _: other) as second,
+        Panel(*(_preempting(each, ignorable=ignorable) for each in (first, second))) as calls,
+    ):
+        question = ExtenderPreempt(make_pod(uid="me"), shown, snapshot)
+        got = await calls.preempt(question)
+        assert got == PreemptAnswer({"a": NodeVictims(victims["a"].pods[:1])})
+        # What the first one named, the second one may not take back.
+        one["NodeNameToMetaVictims"]["b"] = {"Pods": [{"UID": "b0"}]}
+        got = await calls.preempt(question)
+        assert (got.failure is None) is ignorable
+        assert list(got.victims) == (["a"] if ignorable else [])
 
 
 # --- bind --------------------------------------------------------------------------------------
