@@ -109,6 +109,13 @@ class Behaviors:
         "fails all selectors on the device",
         "fails those that read it",
     )
+    newer_expressions: bool = _since(
+        38,
+        "device selectors at the edges: NaN in a comparison; quantities at the ends of int64; "
+        "a key of another type in a map of a device",
+        "fails; are no integers, or wrap; fails",
+        "is False; are exact; counts as its text",
+    )
     shares_keep_devices: bool = _since(
         38,
         "a device that is shared, but does not allow so any more",

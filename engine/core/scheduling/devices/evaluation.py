@@ -7,7 +7,7 @@ takes more steps or memory than its cost allows.
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from engine.core.scheduling.devices.expressions import (
     Call,
@@ -19,7 +19,12 @@ from engine.core.scheduling.devices.expressions import (
     Node,
     Select,
 )
-from engine.core.scheduling.devices.functions import FUNCTIONS, includes, is_equal
+from engine.core.scheduling.devices.functions import (
+    FUNCTIONS,
+    NEWER_FUNCTIONS,
+    includes,
+    is_equal,
+)
 from engine.core.scheduling.devices.values import (
     INT64_MAX,
     INT64_MIN,
@@ -53,18 +58,29 @@ _TYPES: Final = frozenset(
 class Domains(dict[str, Any]):
     """A map in which every domain is present: one that a device lacks is empty, not an error."""
 
+    absent: ClassVar[dict[str, Any]] = {}
+    """The one that is absent; nothing changes it."""
+
 
 class StrictDomains(StrictMap, Domains):
     """Both."""
 
+    absent: ClassVar[dict[str, Any]] = StrictMap()
+
 
 class Scope:
-    """The variables of one evaluation and what it has cost so far."""
+    """The variables of one evaluation and what it has cost so far.
 
-    __slots__ = ("cost", "limit", "variables")
+    `is_newer`: what functions and operators do at the edges is as since 1.38.
+    """
 
-    def __init__(self, variables: Mapping[str, Any], limit: int = MOST_COST) -> None:
+    __slots__ = ("cost", "is_newer", "limit", "variables")
+
+    def __init__(
+        self, variables: Mapping[str, Any], limit: int = MOST_COST, *, is_newer: bool = False
+    ) -> None:
         self.variables: dict[str, Any] = dict(variables)
+        self.is_newer = is_newer
         self.cost = 0
         self.limit = limit
 
@@ -140,16 +156,27 @@ def _key(key: Any) -> Any:
     raise CelError(f"unsupported key type: {type_name(key)}")
 
 
+def _text_of(key: Any) -> str:
+    """*key* as a text, as which the maps of a device take it. Raises `CelError` if it is none."""
+    if isinstance(key, str):
+        return key
+    if key is None:
+        return "null"
+    return key.name if isinstance(key, TypeValue) else str(FUNCTIONS["string"](key))
+
+
 def _found(container: Any, key: Any) -> OptionalValue:
     """What *container* has at *key*. Raises `CelError` if it cannot have such a key."""
     if isinstance(container, dict):
-        name = _key(key)
+        name = key
+        if type(key) is not str:
+            name = _text_of(key) if isinstance(container, StrictMap) else _key(key)
         if name in container:
             value = container[name]
             if type(value) is Failure:
                 raise value.error
             return OptionalValue(True, value)
-        return OptionalValue(True, {}) if isinstance(container, Domains) else NOTHING
+        return OptionalValue(True, container.absent) if isinstance(container, Domains) else NOTHING
     if isinstance(container, list):
         if not is_number(key) or key != int(key):
             raise CelError(f"unsupported index type '{type_name(key)}' in list")
@@ -283,13 +310,14 @@ def _call(node: Call) -> Evaluator:
     function = _OPERATORS.get(node.function) or FUNCTIONS.get(node.function)
     if function is None:
         raise CelError(f"function `{node.function}` is not supported")
+    newer = _NEWER_OPERATORS.get(node.function) or NEWER_FUNCTIONS.get(node.function) or function
 
     def evaluate(scope: Scope) -> Any:
         values = [part(scope) for part in parts]
         # Copying, comparing and creating values costs by their size.
         scope.spend(1 + sum(map(size_of, values)) // _SIZE_PER_COST)
         try:
-            value = function(*values)
+            value = newer(*values) if scope.is_newer else function(*values)
         except (TypeError, AttributeError, KeyError) as error:
             raise no_overload() from error
         except (ArithmeticError, ValueError, IndexError) as error:
@@ -459,9 +487,14 @@ def _not(value: Any) -> bool:
 def _in(value: Any, container: Any) -> bool:
     if isinstance(container, list):
         return includes(container, value)
-    if isinstance(container, dict):
-        name = _key(value)
+    if isinstance(container, StrictMap):
+        try:
+            name = _text_of(value)
+        except CelError:
+            return False
         return name in container and type(container[name]) is not Failure
+    if isinstance(container, dict):
+        return _key(value) in container
     raise no_overload()
 
 
@@ -483,4 +516,22 @@ _OPERATORS: Final[Mapping[str, Callable[..., Any]]] = {
     "_[_]": _at,
     "_[?_]": _optional_at,
     "_?._": _optional_at,
+}
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
+
+
+def _ordered(holds: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
+    """A comparison that is False for NaN, whatever stands on the other side."""
+    return lambda a, b: not (_is_nan(a) or _is_nan(b)) and holds(compare(a, b))
+
+
+#: Those that 1.38 has in place of others.
+_NEWER_OPERATORS: Final[Mapping[str, Callable[..., Any]]] = {
+    "_<_": _ordered(lambda order: order < 0),
+    "_<=_": _ordered(lambda order: order <= 0),
+    "_>_": _ordered(lambda order: order > 0),
+    "_>=_": _ordered(lambda order: order >= 0),
 }

@@ -61,6 +61,11 @@ def _quantity(text: Any) -> Quantity:
     return Quantity.parse(text)
 
 
+def _newer_quantity(text: Any) -> Quantity:
+    _text(text)
+    return Quantity.parse(text, is_newer=True)
+
+
 def _is(parse: Callable[..., Any]) -> Callable[..., bool]:
     def evaluate(text: Any, *options: Any) -> bool:
         _text(text)
@@ -566,4 +571,10 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "string": _to_string,
     "bytes": _to_bytes,
     "bool": _to_bool,
+}
+
+#: Those that 1.38 has in place of others of the same name.
+NEWER_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "quantity": _newer_quantity,
+    "sub": _plus(Quantity.minus_exactly),
 }

@@ -80,13 +80,6 @@ def _of_class(device_class: DeviceClass) -> _Selecting:
     return _Selecting(f"class {name}", f"deviceclass {name}", "ClassSelectorFailed")
 
 
-def _consumption(requested: Amounts, device: PoolDevice) -> Amounts | None:
-    behaves = device.behaves
-    if requested and behaves.names_in_full:
-        requested = requested_in_full(requested, device.driver, device.amounts)
-    return consumption(requested, device.amounts, refuses_negative=behaves.negative_amounts_fail)
-
-
 class Planner:
     """Makes plans for the claims of one pod on one node.
 
@@ -179,8 +172,13 @@ class Planner:
         Raises `AllocationError` for an amount that no device can provide.
         """
         if device not in plan.consumption:
+            amounts, behaves = plan.amounts, device.behaves
             try:
-                plan.consumption[device] = _consumption(plan.amounts, device)
+                if amounts and behaves.names_in_full:
+                    amounts = requested_in_full(amounts, device.driver, device.amounts)
+                plan.consumption[device] = consumption(
+                    amounts, device.amounts, refuses_negative=behaves.negative_amounts_fail
+                )
             except CapacityError as error:
                 name = device.record.name if wants_all(plan.wanted) else device.text
                 raise AllocationError(

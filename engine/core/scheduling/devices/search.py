@@ -295,7 +295,9 @@ class Search:
             return None
         # Admin access looks at a device in the hands of others: it takes nothing of it.
         is_admin = wanted.admin_access
-        if self._has_shares_of_before(device) and not is_admin:
+        # A share that was given out while the device allowed that keeps all of it.
+        keeps = device.behaves.shares_keep_devices and not device.allows_many
+        if keeps and not is_admin and self._allocated.is_shared(device.id):
             return None
         if not must and not self._has_capacity(device, taken, is_admin):
             return None
@@ -338,14 +340,6 @@ class Search:
             self._remove_from_constraints(c, wanted)
 
         return undo
-
-    def _has_shares_of_before(self, device: PoolDevice) -> bool:
-        """Whether claims share *device*, which does not allow that any more."""
-        return (
-            not device.allows_many
-            and device.behaves.shares_keep_devices
-            and self._allocated.is_shared(device.id)
-        )
 
     def _has_capacity(self, device: PoolDevice, taken: Amounts, is_admin: bool) -> bool:
         if not taken:

@@ -93,7 +93,8 @@ class Selectors:
         try:
             if device.variables is None:
                 device.variables = _variables(device)
-            scope = Scope(device.variables, MOST_COST)
+            is_newer = device.behaves.newer_expressions
+            scope = Scope(device.variables, MOST_COST, is_newer=is_newer)
         except CelError as error:
             return _runtime_error(error, is_device_at_fault=True), 1
         try:
@@ -140,14 +141,17 @@ def _variables(device: Described) -> dict[str, Any]:
         named_capacity = by_full_name(named_capacity, device.driver)
     is_lenient = device.behaves.attributes_fail_when_read
     make = StrictMap if is_lenient else dict[str, Any]
-    attributes, capacity = (StrictDomains() if is_lenient else Domains() for _ in range(2))
+    domains = StrictDomains if is_lenient else Domains
+    attributes, capacity = domains(), domains()
     for name, attribute in named_attributes.items():
         domain, identifier = _split(name, device.driver)
         value = _value_or_failure(identifier, attribute) if is_lenient else _value(name, attribute)
         attributes.setdefault(domain, make())[identifier] = value
     for name, amount in named_capacity.items():
         domain, identifier = _split(name, device.driver)
-        capacity.setdefault(domain, make())[identifier] = Quantity.parse(amount.value)
+        capacity.setdefault(domain, make())[identifier] = Quantity.parse(
+            amount.value, is_newer=device.behaves.newer_expressions
+        )
     fields: dict[str, Any] = {
         "driver": device.driver,
         "allowMultipleAllocations": device.allows_many,

@@ -104,8 +104,11 @@ class Quantity:
     is_computed: bool = False
 
     @classmethod
-    def parse(cls, text: str | int | float) -> "Quantity":
-        """The quantity of a text, read as Kubernetes does. Raises `CelError` if it is malformed."""
+    def parse(cls, text: str | int | float, *, is_newer: bool = False) -> "Quantity":
+        """The quantity of a text, read as Kubernetes does. Raises `CelError` if it is malformed.
+
+        *is_newer*: with 19 digits it can be an int64; until 1.37, with at most 18.
+        """
         text = text if isinstance(text, str) else repr(text)
         match = _QUANTITY.fullmatch(text) if 0 < len(text) <= _LONGEST_QUANTITY else None
         if match is None:
@@ -119,13 +122,14 @@ class Quantity:
         exponent = 0 if power is not None else _exponent(suffix)
         sign = -1 if match["sign"] == "-" else 1
         if power is None:
-            is_short = len(whole) + len(fraction) <= 18
+            is_short = len(whole) + len(fraction) <= (19 if is_newer else 18)
         else:
             is_short = match["point"] is None or not fraction
             is_short = is_short and 15 - len(whole) - power * 3 // 10 - 1 >= 0
         if is_short and exponent - len(fraction) >= _NANO_EXPONENT:
             value = int(whole + fraction) << (power or 0)
-            if value <= INT64_MAX:
+            is_least = is_newer and power is None and sign * value == INT64_MIN
+            if value <= INT64_MAX or is_least:
                 return cls(sign * value, exponent - len(fraction))
         digits = match["zeros"] + match["whole"] + fraction
         if not digits:
@@ -203,13 +207,18 @@ class Quantity:
         return Quantity(one + two, least, is_decimal or not fits)
 
     def minus(self, other: "Quantity") -> "Quantity":
-        """The difference, likewise."""
+        """The difference, likewise, as until 1.37: taking the least int64 away may wrap."""
         negative = Quantity(-other.value, other.exponent, other.is_decimal)
         if not self.is_decimal and not other.is_decimal and other.value == INT64_MIN:
             # Of which the negative is itself in 64 bits, unless the sum does not fit.
             wrapped = self.plus(other)
             return self.plus(negative) if wrapped.is_decimal else wrapped
         return self.plus(negative)
+
+    def minus_exactly(self, other: "Quantity") -> "Quantity":
+        """The difference, as since 1.38."""
+        is_decimal = other.is_decimal or other.value == INT64_MIN
+        return self.plus(Quantity(-other.value, other.exponent, is_decimal))
 
 
 def _exponent(suffix: str) -> int:

@@ -346,6 +346,36 @@ def test_maps_with_values_that_cannot_be_compared_are_not_equal() -> None:
     assert said(on(38, resource_slice("a", gpu), wanted)).endswith("no such overload")
 
 
+@pytest.mark.parametrize(
+    ("expression", "before", "then"),
+    [
+        ("1.0 <= 0.0 / 0.0", "NaN values cannot be ordered", False),
+        ("!(0.0 / 0.0 > 1)", "NaN values cannot be ordered", True),
+        (f'device.attributes["{DRIVER}"].model < 0.0 / 0.0', "no such overload", False),
+        ('quantity("9223372036854775807").isInteger()', False, True),
+        ('quantity("-9223372036854775808").asInteger() < 0', "cannot convert value", True),
+        ('sign(quantity("9E").sub(-9223372036854775808)) == 1', False, True),
+        (f'dyn(b"model") in device.attributes["{DRIVER}"]', "unsupported key type", True),
+        (f'dyn([1]) in device.attributes["{DRIVER}"]', "unsupported key type", False),
+        (f'device.attributes["{DRIVER}"][dyn(true)] == "b"', "no such key", True),
+        (f'device.attributes["{DRIVER}"][dyn([1])] == "b"', "unsupported key type", "overload"),
+    ],
+)
+def test_expressions_at_the_edges(expression: str, before: bool | str, then: bool | str) -> None:
+    """As the evaluators of both versions say (`k8s.io/dynamic-resource-allocation/cel`).
+
+    1.37 says of a key that is no text that it is not there, or that there is no such overload.
+    """
+    gpu = {"name": "d", "attributes": {"model": {"string": "a"}, "true": {"string": "b"}}}
+    wanted = claim("c", request(selectors=[{"cel": {"expression": expression}}]))
+    for minor, want in ((37, before), (38, then)):
+        got = said(on(minor, resource_slice("a", gpu), wanted))
+        if isinstance(want, str):
+            assert want in got, minor
+        else:
+            assert got == ({"d": {}} if want else NOTHING_THERE), minor
+
+
 # --- devices that were shared --------------------------------------------------------------------
 
 
