@@ -141,6 +141,12 @@ class Behaviors:
         "counts as in one without labels",
         "has waiting pods tried again",
     )
+    growth_in_fractions: bool = _since(
+        38,
+        "a CSIStorageCapacity that grows by less than a byte, or beyond int64",
+        "is no news to pods that wait for storage",
+        "has them tried again",
+    )
 
     def by_name(self) -> dict[str, bool]:
         """The differences, with whether this version has them."""

@@ -13,7 +13,7 @@ from engine.core.model.event_kinds import ASSIGNED_POD, NODE
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.model.pod_volumes import ClaimUse, Disk
-from engine.core.model.quantity import QuantityError, resource_amount
+from engine.core.model.quantity import QuantityError, nano_value, resource_amount
 from engine.core.model.storage import BETA_CLASS
 from engine.core.queueing.events import ADD, DELETE, UPDATE
 from engine.core.queueing.hints.interest import ClusterContext, Table, on, peek
@@ -144,20 +144,24 @@ def _capacity_is_ignored(context: ClusterContext, pod: Pod, old: Any, new: Any) 
 
 
 def _capacity_grew(context: ClusterContext, pod: Pod, old: Any, new: Any) -> bool:
-    before, after = _largest(old), _largest(new)
+    is_exact = context.objects.behaves.growth_in_fractions
+    before, after = _largest(old, is_exact), _largest(new, is_exact)
     if old is not None and (after is None or (before is not None and after <= before)):
         return False
     classes = _classes_of(context, pod)
     return classes is None or new.storage_class_name in classes
 
 
-def _largest(capacity: Any) -> int | None:
-    """The largest volume that a capacity allows, in bytes; None if it does not say."""
+def _largest(capacity: Any, is_exact: bool) -> int | None:
+    """The largest volume that a capacity allows; None if it does not say.
+
+    In 10^-9 bytes if *is_exact*; else in bytes, rounded up, and no more than an int64 holds.
+    """
     for name in ("maximumVolumeSize", "capacity"):
         amount = peek(capacity, name)
         if amount is not None:
             try:
-                return resource_amount("storage", amount)
+                return nano_value(amount) if is_exact else resource_amount("storage", amount)
             except QuantityError:
                 return None
     return None

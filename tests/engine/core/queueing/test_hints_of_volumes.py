@@ -293,6 +293,23 @@ def test_capacity_may_help_when_larger_volumes_fit(old: Any, new: Any, want: boo
     assert binding("CSIStorageCapacity", old, new, action) is want
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "want"),
+    [
+        pytest.param("1.2", "1.7", True, id="within a byte"),
+        pytest.param("20E", "30E", True, id="beyond int64"),
+        pytest.param("1.7", "1.2", False, id="shrank"),
+        pytest.param("1", "1000m", False, id="the same"),
+    ],
+)
+def test_capacity_that_grows_by_less_than_a_byte_may_help(old: str, new: str, want: bool) -> None:
+    """Since 1.38; `isSchedulableAfterCSIStorageCapacityChange` rounded to bytes until then."""
+    for minor in (37, 38):
+        hints = hints_with(minor=minor)
+        said = binding("CSIStorageCapacity", capacity(old), capacity(new), hints=hints)
+        assert said is (want and minor == 38), minor
+
+
 def test_capacity_of_another_class_does_not_help() -> None:
     claim = plain("c", "default", spec={"storageClassName": "s"})
     for one in both(PersistentVolumeClaim, claim):
