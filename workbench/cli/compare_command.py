@@ -7,9 +7,11 @@ import msgspec
 import yaml
 
 from engine.comparing.population import PolicySet
+from engine.core.framework.behaviors import CHANGES, NEWEST, RELEASED
 from engine.files.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
+from engine.surfaces.cli.emulated_version import EmulatedVersion
 from engine.surfaces.cli.input_error import InputError, input_errors
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import config_option
@@ -20,15 +22,31 @@ from workbench.cli.input_path import InputPath
 from workbench.cli.policy_option import known_profile, read_bundle
 from workbench.comparing.counterexample import Counterexample
 from workbench.plan.equivalence import EQUIVALENT, Equivalence, compare
+from workbench.plan.minor_changes import AS_IT_IS, MinorChanges, minor_changes
 from workbench.simulation.workload import Workload, read_workload
 
 SAME, OTHERWISE = 0, 1
+
+
+class _Minors(click.ParamType[tuple[int, int]]):
+    """Two minor versions, such as `1.37,1.38`."""
+
+    name = "versions"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        old, comma, new = str(value).partition(",")
+        if not comma:
+            self.fail(f"want two versions, such as 1.37,1.38, got `{value}`", param, ctx)
+        version = EmulatedVersion()
+        return version.convert(old, param, ctx), version.convert(new, param, ctx)
+
+
 _SIDES: Final = ("A", "B")
 
 
 @click.command("compare", short_help="Say if two sets of policies are equivalent on a snapshot.")
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="[A]", default="builtin")
+@click.argument("after", metavar="[B]", required=False)
 @click.option(
     "--on",
     "inputs",
@@ -39,12 +57,19 @@ _SIDES: Final = ("A", "B")
     help="Where pods and nodes are taken from: a snapshot or a workload as for `simulate` "
     "(repeatable).",
 )
+@click.option(
+    "--minors",
+    type=_Minors(),
+    metavar="OLD,NEW",
+    help="Compare A with itself under two minor versions of Kubernetes, such as "
+    f"1.{RELEASED},1.{NEWEST}: which pods would be answered otherwise, and why.",
+)
 @config_option()
 @click.option(
     "--profile", metavar="NAME", help="Ask about every pod by this profile (a `schedulerName`)."
 )
 @output_option("How to print it.")
-def compare_command(before: str, after: str, **options: Any) -> None:
+def compare_command(before: str, after: str | None, **options: Any) -> None:
     """Say if the policies A and B decide alike about every pod on every node of a snapshot.
 
     A and B are directories, files with a ConfigMap, or `builtin`. Both are asked about every pod,
@@ -54,6 +79,10 @@ def compare_command(before: str, after: str, **options: Any) -> None:
     rejects), or B implies A; and the smallest counterexample: a pod and nodes with the fields that
     make the difference, and what each set says of them. It holds for this snapshot.
 
+    With --minors it says what an upgrade of the cluster would change: the pods about which A, or
+    the built-in policies, answer otherwise for the other version, each with the difference between
+    the versions that does it.
+
     Exit codes: 0 equivalent; 1 not equivalent; 2 wrong usage, or policies or input cannot be used.
 
     \b
@@ -61,8 +90,15 @@ def compare_command(before: str, after: str, **options: Any) -> None:
       starsched compare ./policies ./policies-new --on cluster.json.gz
       starsched compare builtin ./policies --on nodes.csv --on pods.csv
       starsched compare live.yaml ./policies --on cluster.json.gz --output json | jq .relation
+      starsched compare --minors 1.37,1.38 --on cluster.json.gz
     """
     configure_logging(verbosity=-1, log_format="text")
+    if options["minors"]:
+        if after is not None:
+            raise click.UsageError("want one set of policies with --minors, got two")
+        _compare_minors(before, options)
+    if after is None:
+        raise click.UsageError("want two sets of policies, A and B, or --minors")
     bundles, files = zip(
         *(read_bundle(name, options["config"]) for name in (before, after)), strict=True
     )
@@ -71,11 +107,7 @@ def compare_command(before: str, after: str, **options: Any) -> None:
     with input_errors(options["inputs"]):
         workload = read_workload(*options["inputs"])
         found = _shown(_compare(bundles, workload, options["profile"]), files)
-        if not found.pods:
-            raise InputError(
-                "no pod of the input is decided by either set, so nothing was compared: want pods "
-                "whose `schedulerName` a profile has, or a workload that makes such"
-            )
+        _require_pods(found.pods)
     if options["output"] == "json":
         revisions = {"before": bundles[0].revision, "after": bundles[1].revision}
         not_applied = workload.cluster.not_applied
@@ -97,6 +129,59 @@ def _compare(bundles: tuple[Bundle, ...], workload: Workload, profile: str | Non
             population,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
+
+
+def _require_pods(count: int) -> None:
+    if not count:
+        raise InputError(
+            "no pod of the input is decided, so nothing was compared: want pods whose "
+            "`schedulerName` a profile has, or a workload that makes such"
+        )
+
+
+def _compare_minors(name: str, options: dict[str, Any]) -> None:
+    """Compare one set with itself under two versions, print what differs, and exit."""
+    bundle, _ = read_bundle(name, options["config"])
+    known_profile(bundle, options["profile"])
+    minors = options["minors"]
+    with input_errors(options["inputs"]):
+        workload = read_workload(*options["inputs"])
+        report_workload(workload, bundle)
+        if options["profile"]:
+            workload = workload.decided_as(options["profile"])
+        with progress_bar() as bar:
+            task = bar.add_task("classes of pods", total=None)
+            found = minor_changes(
+                bundle,
+                workload.population(),
+                minors,
+                lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        _require_pods(found.pods)
+    if options["output"] == "json":
+        about = {"revision": bundle.revision, "minors": [f"1.{minor}" for minor in minors]}
+        print_json({**about, **msgspec.to_builtins(found)})
+    else:
+        _print_changes(found, minors)
+    raise SystemExit(OTHERWISE if found.changes else SAME)
+
+
+def _print_changes(found: MinorChanges, minors: tuple[int, int]) -> None:
+    terminal.echo(
+        f"{found.changed:,} of {found.pods:,} pods would be answered otherwise by 1.{minors[1]} "
+        f"than by 1.{minors[0]}"
+    )
+    if found.skipped:
+        terminal.echo(f"{found.skipped:,} pods are not decided: no profile has their scheduler")
+    for change in found.changes:
+        more = f" and {change.pods - 1:,} like it" if change.pods > 1 else ""
+        where = "" if change.nodes == AS_IT_IS else ", on empty nodes"
+        terminal.echo(f"\n{change.pod}{more}: {change.kind.replace('_', ' ')}{where}")
+        for minor, said in zip(minors, (change.before, change.after), strict=True):
+            terminal.echo(f"  1.{minor}  {said.text}")
+        for row in change.because:
+            what = CHANGES[row]
+            terminal.echo(f"  since 1.{what.since}, {what.what} {what.then}")
 
 
 def _shown(found: Equivalence, files: tuple[PolicyFiles, ...]) -> Equivalence:

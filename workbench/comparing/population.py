@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.comparing.population import AlikePods, PolicySet, alike_of
+from engine.core.caching.cache import Cache
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
 from engine.files.cluster_file import Cluster
@@ -46,12 +47,17 @@ def snapshots_of(
     for one in sets:
         known = next((snapshot for config, snapshot in made if config == one.facts), None)
         if known is None:
-            world = cluster.world()
-            world.cache.set_pod_type_labels(one.facts.pod_type_labels)
-            cluster.show_facts(world.cache, one.facts, pods)
-            known = world.cache.snapshot()
+            known = cache_of(cluster, one, pods).snapshot()
         made.append((one.facts, known))
     return [snapshot for _, snapshot in made]
+
+
+def cache_of(cluster: Cluster, asked: PolicySet, pods: Sequence[Pod]) -> Cache:
+    """A cache with *cluster* as *asked* sees it. Raises `ManifestError`."""
+    cache = cluster.world().cache
+    cache.set_pod_type_labels(asked.facts.pod_type_labels)
+    cluster.show_facts(cache, asked.facts, pods)
+    return cache
 
 
 def queue_classes_of(

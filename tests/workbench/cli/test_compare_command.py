@@ -55,7 +55,7 @@ def test_an_input_of_which_no_pod_is_decided_is_an_error(tmp_path: Path) -> None
     lax, strict = policies(tmp_path / "a", LAX), policies(tmp_path / "b", STRICT)
     result = compare(lax, strict, "--on", path)
     assert result.exit_code == 2, result.output
-    assert "no pod of the input is decided by either set" in result.output
+    assert "no pod of the input is decided, so nothing was compared" in result.output
 
 
 def test_the_counterexample_is_yaml_with_what_each_set_says(snapshot: Path, tmp_path: Path) -> None:
@@ -122,3 +122,82 @@ def test_an_input_that_cannot_be_used_is_named(tmp_path: Path, text: str, want: 
     assert result.exit_code == 2
     assert want in result.output
     assert str(path) in result.output
+
+
+# --- under two versions of Kubernetes ---------------------------------------------------------
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path) -> Path:
+    """A pod that spreads over everything, and one that would evict what a budget may cover."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {},
+    }
+    nodes = [node("n1"), node("n2")]
+    for one in nodes:
+        one["metadata"]["labels"] = {"kubernetes.io/hostname": one["metadata"]["name"]}
+    spread, urgent, low, elsewhere = (pod(name) for name in ("spread", "urgent", "low", "low2"))
+    spread["spec"]["topologySpreadConstraints"] = [constraint]
+    spread["spec"]["containers"][0].pop("resources", None)
+    urgent["spec"]["priority"] = 10
+    for one, where in ((low, "n1"), (elsewhere, "n2")):
+        one["spec"]["nodeName"] = where
+    elsewhere["metadata"]["namespace"] = "other"
+    for one in (urgent, low, elsewhere):
+        cpu = nodes[0]["status"]["allocatable"]["cpu"]
+        one["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": low["metadata"].get("namespace", "default")},
+        "spec": {"minAvailable": 1, "selector": {}},
+    }
+    path = tmp_path / "cluster.json"
+    items = [*nodes, spread, urgent, low, elsewhere, budget]
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    return path
+
+
+def test_what_an_upgrade_of_the_cluster_would_change_is_listed_with_its_reason(
+    upgraded: Path,
+) -> None:
+    result = compare("--minors", "1.37,1.38", "--on", upgraded, "--output", "json")
+    assert result.exit_code == 1, result.output
+    found = json.loads(result.stdout)
+    assert (found["minors"], found["pods"], found["changed"]) == (["1.37", "1.38"], 4, 2)
+    by_pod = {one["pod"].partition("/")[2]: one for one in found["changes"]}
+    assert by_pod["spread"]["kind"] == "verdict"
+    assert by_pod["spread"]["because"] == ["empty_selectors_spread"]
+    # Neither alone: the pod that the budget covers has no labels.
+    assert by_pod["urgent"]["kind"] == "other_victims"
+    want = ["budgets_of_everything", "budgets_cover_pods_without_labels"]
+    assert by_pod["urgent"]["because"] == want
+    text = compare("--minors", "1.37,1.38", "--on", upgraded).stdout
+    assert text.startswith("2 of 4 pods would be answered otherwise by 1.38 than by 1.37\n")
+    assert "since 1.38, a spread constraint with `labelSelector: {}` counts every pod" in text
+
+
+def test_versions_that_answer_alike_exit_with_0(upgraded: Path) -> None:
+    result = compare("--minors", "1.36,1.37", "--on", upgraded)
+    assert result.exit_code == 0, result.output
+    assert "0 of 4 pods" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["--minors", "1.37"], "want two versions, such as 1.37,1.38, got `1.37`"),
+        (["--minors", "1.37,1.99"], "want one from 1.35 to 1.38, got `1.99`"),
+        (["builtin", "builtin", "--minors", "1.37,1.38"], "want one set of policies"),
+        (["builtin"], "want two sets of policies, A and B, or --minors"),
+    ],
+)
+def test_versions_that_cannot_be_compared_are_named(
+    upgraded: Path, arguments: list[str], want: str
+) -> None:
+    result = compare(*arguments, "--on", upgraded)
+    assert result.exit_code == 2, result.output
+    assert want in result.output
