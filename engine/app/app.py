@@ -13,6 +13,7 @@ import structlog
 
 from engine.app.carrying import Carrying, make_kernel
 from engine.app.counting import DecisionCounting
+from engine.app.emulation import Emulation
 from engine.app.environment import make_environment
 from engine.app.leadership import Leadership
 from engine.app.policies import Policies, PolicyParts
@@ -146,6 +147,7 @@ class App:
             report=self.report,
             bundles=lambda: self.policies.bundles(),
         )
+        self.emulation = Emulation(env, self.cache.objects, self.report)
         self.policies = Policies(
             env,
             self.kernel,
@@ -172,6 +174,7 @@ class App:
             self.watching,
             self.policies,
             counting,
+            self.emulation,
             stages=stages,
             saved=self.saved,
             is_stopping=self._stop.is_set,
@@ -224,7 +227,9 @@ class App:
         for informer in self.watching.informers:
             self._background.start(informer.run())
         self._background.start(self.policies.control.run(self.policies.report_control))
-        # 2. In parallel the policies. Pods that were seen before them are queued when they come.
+        # 2. What is answered like: before the policies are tried on the cluster.
+        await self._background.unless_broken(self.emulation.ask())
+        # 3. In parallel the policies. Pods that were seen before them are queued when they come.
         rollout.is_active = elector is None
         synced = (informer.wait_synced() for informer in self.watching.informers)
         await self._background.unless_broken(asyncio.gather(rollout.start(), *synced))
@@ -232,13 +237,13 @@ class App:
         watching.synced.set()
         watching.follow_readability()
         log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
-        # 3. Following the policies' source; also as a standby, so that it takes over warm.
+        # 4. Following the policies' source; also as a standby, so that it takes over warm.
         self._background.start(rollout.run())
         self._background.start(self._tick())
         self._background.start(watching.facts.run())
         await self._background.unless_broken(watching.facts.wait_until_reported())
         await self._background.unless_broken(self.saved.settled())
-        # 4. Leading.
+        # 5. Leading.
         if elector is not None:
             await self._background.unless_broken(elector.acquire())
             self._keeping = self._background.start(elector.keep())
@@ -253,7 +258,7 @@ class App:
             self.policies.report_control()  # a standby has reported nothing
         self.leadership.leading.set()
         self.report(LeadershipAcquired())
-        # 5. Scheduling.
+        # 6. Scheduling.
         await self._background.unless_broken(self._schedule())
 
     async def _shut_down(self, main: asyncio.Task[None]) -> None:
@@ -296,6 +301,7 @@ class App:
             await cancelled([self._dumping])
         await self._background.cancel()
         await self.watching.policy_informers.close()
+        await self.emulation.close()
         await self.surfaces.live.close()
         await asyncio.to_thread(self.policies.shadow.close)
         await self.policies.rollout.stop()
@@ -358,6 +364,7 @@ class App:
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.watching.follow()
+            self.emulation.follow(self.watching.informers[0])
             self.report(TimePassed())
             self.reporting.retry()
             ticks += 1

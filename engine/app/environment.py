@@ -13,7 +13,7 @@ from engine.io.kube.client import ApiClient
 from engine.io.tracing.pod_traces import Tracing
 from engine.lib.clock import Clock
 from engine.recording.recorder import Recorder
-from engine.telemetry.component_metrics import RequestMetrics, show_build, show_concurrency
+from engine.telemetry.component_metrics import BuildInfo, RequestMetrics, show_concurrency
 from engine.telemetry.exemplars import ExemplarHistogram
 from engine.telemetry.metrics import Metrics
 
@@ -40,6 +40,7 @@ class Environment:
     metrics: Metrics
     tracing: Tracing | None
     decision_log: Recorder | None
+    build: BuildInfo
 
 
 def make_environment(
@@ -58,10 +59,12 @@ def make_environment(
     GCCollector(registry=registry)
     # Traces hang on to the measurements of histograms as exemplars.
     metrics = Metrics(registry) if tracing is None else Metrics(registry, ExemplarHistogram)
-    show_build(registry, settings.version)
+    build = BuildInfo(registry, settings.version)
     show_concurrency(registry)
     requests = RequestMetrics(registry, client.host)
     for one in {client, reviewers.authentication, reviewers.authorization}:
         if one is not None and one.host == client.host:
             one.observe(requests.observe)
-    return Environment(client, reviewers, clock, settings, registry, metrics, tracing, decision_log)
+    return Environment(
+        client, reviewers, clock, settings, registry, metrics, tracing, decision_log, build
+    )

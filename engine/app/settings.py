@@ -25,6 +25,8 @@ class Settings:
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
+        emulated_minor: The minor version of Kubernetes that is answered like; None: that of the API
+            server.
         most_watch_age: Seconds for which what is known of a resource stays in use once it cannot be
             read: 0 not at all, infinity for ever.
         bindings: Most bindings in flight.
@@ -48,6 +50,7 @@ class Settings:
     max_backoff: float = 10.0
     pops_early: bool = True
     max_unschedulable: float = 300.0
+    emulated_minor: int | None = None
     most_watch_age: float = MOST_AGE_SECONDS
     bindings: int = MOST_IN_FLIGHT
     last_resort: str | None = DEFAULT_SCHEDULER_NAME

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.app.counting import DecisionCounting
+from engine.app.emulation import Emulation
 from engine.app.environment import Environment
 from engine.app.leadership import Leadership
 from engine.app.policies import Policies
@@ -25,14 +26,14 @@ from engine.surfaces.live.service import LiveAnswers
 from engine.surfaces.page.handlers import PageHandlers
 from engine.surfaces.page.routes import page_routes, root_route
 from engine.surfaces.page.streams import Streams
-from engine.telemetry.component_metrics import EMULATES, language
+from engine.telemetry.component_metrics import language
 
 
 class Surfaces:
     """The endpoints of a scheduler, and what they answer.
 
     Args:
-        env, kernel, leadership, watching, policies, counting: See there.
+        env, kernel, leadership, watching, policies, counting, emulation: See there.
         stages: Builds the policies that a live answer asks.
         saved: Reads what was saved before.
         is_stopping: True once the process was asked to stop.
@@ -46,12 +47,14 @@ class Surfaces:
         watching: Watching,
         policies: Policies,
         counting: DecisionCounting,
+        emulation: Emulation,
         *,
         stages: CandidateStages,
         saved: SavedStates,
         is_stopping: Callable[[], bool],
     ) -> None:
         self._env = env
+        self._emulation = emulation
         self._leadership = leadership
         self._watching = watching
         self._rollout = policies.rollout
@@ -67,6 +70,7 @@ class Surfaces:
             leader=leadership.leader,
             is_leading=leadership.leading.is_set,
             pod_groups=watching.served_groups,
+            kubernetes=emulation.describe,
             clock=clock,
             decision_log=recorder.directory if recorder is not None else None,
         )
@@ -133,7 +137,7 @@ class Surfaces:
         component = Component(
             name="starsched",
             version=settings.version,
-            emulates=EMULATES,
+            emulates=lambda: self._emulation.version,
             language=language(),
             started_at=clock.now(),
             flags=settings.flags,

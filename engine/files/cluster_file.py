@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from engine.core.caching.cache import Cache
+from engine.core.framework.behaviors import RELEASED, minor_of
 from engine.core.manifests.field_errors import describe_error
 from engine.core.model import objects as api
 from engine.core.model.event_kinds import KINDS
@@ -167,6 +168,7 @@ class Cluster:
         known: What admission looks up: priority classes, limit ranges, and all others.
         is_written: Some of the objects have never been in a cluster, and were admitted here.
         ask: What a live API server would store of a pod; None if it may not be asked.
+        minor: The minor version of Kubernetes that is answered like; None: it is not known.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         read_at: When it was read here, in seconds since the epoch.
         missing: What a snapshot could not read, and why.
@@ -181,6 +183,7 @@ class Cluster:
     known: KnownObjects = field(default_factory=KnownObjects)
     is_written: bool = False
     ask: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
+    minor: int | None = None
     taken_at: str = ""
     read_at: float = field(default_factory=lambda: math.floor(SystemClock().now()))
     missing: dict[str, str] = field(default_factory=dict)
@@ -289,6 +292,7 @@ class Cluster:
                 if without is None or not _is_same(one, without)
             ),
             self.objects,
+            minor=RELEASED if self.minor is None else self.minor,
         )
         world.cache.objects.unknown = self.unknown_kinds()
         return world
@@ -404,11 +408,17 @@ def snapshot_bytes(
     missing: Mapping[str, str],
     facts: Sequence[FactsDocument] = (),
     *,
+    version: str = "",
     compress: bool,
 ) -> bytes:
-    """The text of a snapshot: JSON with one object a line, so that it can be searched by line."""
+    """The text of a snapshot: JSON with one object a line, so that it can be searched by line.
+
+    *version* is what the API server said it is, if it said so.
+    """
     encode = msgspec.json.encode
     head: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "takenAt": taken_at}
+    if version:
+        head["serverVersion"] = version
     if missing:
         head["missing"] = dict(missing)
     if facts:
@@ -441,6 +451,8 @@ def read_cluster(*paths: Path, known: KnownObjects | None = None) -> Cluster:
         for file, number, document, line_of in documents:
             if document.get("kind") == KIND:
                 cluster.taken_at = cluster.taken_at or str(document.get("takenAt", ""))
+                version = str(document.get("serverVersion", ""))
+                cluster.minor = cluster.minor or minor_of(version)
                 cluster.missing.update(_member(document, path, "missing", dict[str, str]))
                 cluster.facts += _member(document, path, "facts", list[FactsDocument])
             elif document and document.keys() <= SECTIONS:

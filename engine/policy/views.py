@@ -8,7 +8,7 @@ Which fields a hook gets is decided by `analysis`; how they are reused by `verdi
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.core.framework.behaviors import CHANGES
+from engine.core.framework.behaviors import CHANGES, by_name
 from engine.core.model.clock_facts import CLOCK_FACTS
 from engine.core.model.event_kinds import FACTS, NODE, VERSION
 from engine.core.model.pod_group import PodGroupState
@@ -40,7 +40,7 @@ CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, bool]",
         "what differs between minor versions of kube-scheduler, by its name in "
         "[compatibility](compatibility.md): True if it is as in the newest",
-        lambda facts, _: facts.objects.behaves.by_name(),
+        lambda facts, _: by_name(facts.objects.behaves),
         (VERSION,),
         keys=frozenset(CHANGES),
     ),

@@ -14,6 +14,7 @@ epoch) and its kind `e`:
     assume       `uid`, `node`, `annotations`; forget: `uid`, `undone` (it was still assumed)
     facts        `of` (`node`, `pod`, `others`), `key`, `facts`
     typeLabels   `labels`
+    kubernetes   the minor version that is answered like: `minor`; 37 in logs without it
     unknown      the kinds that cannot be read, by plural name, with the reason: `kinds`
     nominations  `pods`: [uid, node] of every pod that is nominated for a node, in order
     checkpoint   the state is complete: `state`, `held`
@@ -44,6 +45,9 @@ from engine.core.scheduling.extenders import (
 from engine.files.cluster_file import redact, redacted
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")
+
+#: The minor version that is answered like in logs that do not say it.
+UNRECORDED: Final = 37
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -166,6 +170,13 @@ class StateHash:
             self.put("unknown", "", _encode(dict(sorted(kinds.items()))))
         else:
             self.drop("unknown", "")
+
+    def put_minor(self, minor: int) -> None:
+        """Note the minor version that is answered like."""
+        if minor != UNRECORDED:
+            self.put("kubernetes", "", _encode(minor))
+        else:
+            self.drop("kubernetes", "")
 
     def put_nominations(self, pods: Sequence[Sequence[str]]) -> None:
         """Note all nominations, as [uid, node]."""

@@ -295,6 +295,8 @@ class LogWriter:
                 contents = {**contents, "facts": msgspec.Raw(text)}
             case "typeLabels":
                 self._state.put("typeLabels", "", msgspec.json.encode(contents["labels"]))
+            case "kubernetes":
+                self._state.put_minor(contents["minor"])
             case "unknown":
                 self._state.put_unknown(contents["kinds"])
             case "nominations":

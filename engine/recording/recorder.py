@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from engine.core.caching.cache import Cache
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.kernel.events import (
     NODES,
     PODS,
@@ -21,6 +22,7 @@ from engine.core.kernel.events import (
     PodFactsChanged,
     PodTypeLabelsChanged,
     ReadabilityChanged,
+    VersionChanged,
 )
 from engine.core.kernel.instructions import (
     Instruction,
@@ -36,7 +38,7 @@ from engine.core.model.fact import Facts
 from engine.core.queueing.nominator import Nominator
 from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
-from engine.recording.entries import Entry, answer_plain, verdict
+from engine.recording.entries import UNRECORDED, Entry, answer_plain, verdict
 from engine.recording.log_writer import Checkpoint, LogWriter, key_of
 
 log = structlog.get_logger(component="record")
@@ -84,6 +86,8 @@ def state_of(cache: Cache) -> list[tuple[str, Entry]]:
         ("facts", _others(snapshot.cluster_facts, snapshot.type_facts, snapshot.pod_facts))
     )
     entries.append(("typeLabels", {"labels": list(snapshot.pod_type_labels)}))
+    if cache.objects.behaves.minor != UNRECORDED:
+        entries.append(("kubernetes", {"minor": cache.objects.behaves.minor}))
     # 4. What cannot be read: usually nothing.
     if cache.objects.unknown:
         entries.append(("unknown", {"kinds": dict(cache.objects.unknown)}))
@@ -189,6 +193,8 @@ class Recorder:
                 self._note("facts", _others(cluster, types, pods))
             case PodTypeLabelsChanged(labels=labels):
                 self._note("typeLabels", {"labels": list(labels)})
+            case VersionChanged(minor=minor):
+                self._note("kubernetes", {"minor": behaviors_of(minor).minor})
             case ReadabilityChanged(unknown=unknown):
                 self._note("unknown", {"kinds": dict(unknown)})
         self._note_all(instructions)

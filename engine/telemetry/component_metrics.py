@@ -19,10 +19,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine.core.framework.behaviors import RELEASED
 from engine.telemetry.families import counter, gauge, histogram
 
-#: The minor version of Kubernetes whose scheduler the shipped policies answer like.
-EMULATES: Final = "1.37"
+#: The minor version of Kubernetes that is answered like until the API server says its own.
+EMULATES: Final = f"1.{RELEASED}"
 
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -81,27 +82,36 @@ def language() -> str:
     return f"Python {platform.python_version()}"
 
 
-def show_build(registry: CollectorRegistry, version: str) -> None:
-    """Show what is running and which features it has, of the build *version*.
+class BuildInfo:
+    """What is running and which features it has, of the build *version*, in *registry*.
 
     The version of Kubernetes comes first: an alert compares it over the components of a cluster.
     """
-    major, minor = EMULATES.split(".")
-    labels = {
-        "major": major,
-        "minor": minor,
-        "git_version": f"v{EMULATES}.0+starsched.{version}",
-        "git_commit": "",
-        "git_tree_state": "",
-        "build_date": "",
-        "go_version": language(),
-        "compiler": platform.python_implementation(),
-        "platform": f"{sys.platform}/{_MACHINES.get(platform.machine(), platform.machine())}",
-    }
-    BUILD.make(registry).labels(**labels).set(1)
-    features = FEATURE.make(registry)
-    for name, (stage, is_built_in) in FEATURES.items():
-        features.labels(name, stage).set(is_built_in)
+
+    def __init__(self, registry: CollectorRegistry, version: str) -> None:
+        self._version = version
+        self._build = BUILD.make(registry)
+        self.show(EMULATES)
+        features = FEATURE.make(registry)
+        for name, (stage, is_built_in) in FEATURES.items():
+            features.labels(name, stage).set(is_built_in)
+
+    def show(self, emulated: str) -> None:
+        """Show that the version *emulated* of Kubernetes is answered like, as `1.38`."""
+        major, minor = emulated.split(".")
+        labels = {
+            "major": major,
+            "minor": minor,
+            "git_version": f"v{emulated}.0+starsched.{self._version}",
+            "git_commit": "",
+            "git_tree_state": "",
+            "build_date": "",
+            "go_version": language(),
+            "compiler": platform.python_implementation(),
+            "platform": f"{sys.platform}/{_MACHINES.get(platform.machine(), platform.machine())}",
+        }
+        self._build.clear()
+        self._build.labels(**labels).set(1)
 
 
 def show_concurrency(registry: CollectorRegistry) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.behaviors import RELEASED
 from engine.core.framework.profile import EnabledPolicy, Profile
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.model.pod import Pod
@@ -39,12 +40,16 @@ class Answers:
     """Answers the questions of assertions with schedulers made for them.
 
     `file` is the test file that asks: its assertions decide with the policy of the same stem unless
-    they name a profile. `seed` is what properties draw with; `on_decided` is called as they go, and
-    may raise to end them.
+    they name a profile. *minor* is the version of Kubernetes that is answered like, unless a
+    cluster says otherwise. `seed` is what properties draw with; `on_decided` is called as they go,
+    and may raise to end them.
     """
 
-    def __init__(self, bundle: Bundle, natives: Mapping[str, Natives]) -> None:
+    def __init__(
+        self, bundle: Bundle, natives: Mapping[str, Natives], minor: int = RELEASED
+    ) -> None:
         self.file = ""
+        self._minor = minor
         self.seed = 0
         self.on_decided: Callable[[], None] = lambda: None
         self._natives = natives
@@ -153,6 +158,7 @@ class Answers:
             cluster.get("objects", ()),
             cluster.get("facts"),
             self._bundle.runtime.facts.time_zone,
+            cluster.get("kubernetes_minor") or self._minor,
         )
         world.cache.set_pod_type_labels(self._bundle.runtime.facts.pod_type_labels)
         world.snapshot = world.cache.snapshot()

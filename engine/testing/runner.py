@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import starlark
 
+from engine.core.framework.behaviors import RELEASED
 from engine.language.syntax import parse
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
@@ -169,6 +170,7 @@ class PolicyTestRunner:
         natives: Extra functions for single files of the bundle.
         files: What the tests of a file may read; without, nothing is there.
         seed: What properties draw their cases with.
+        minor: The minor version of Kubernetes that is answered like.
     """
 
     def __init__(
@@ -180,6 +182,7 @@ class PolicyTestRunner:
         natives: Mapping[str, Natives] | None = None,
         files: Callable[[str], TestFiles] | None = None,
         seed: int = 0,
+        minor: int = RELEASED,
     ) -> None:
         self._seconds = seconds
         self._monotonic = monotonic
@@ -187,7 +190,7 @@ class PolicyTestRunner:
         self._files = files or (lambda _: GivenFiles({}))
         self._seed = seed
         self._file = ""
-        self._answers = Answers(bundle, natives or {})
+        self._answers = Answers(bundle, natives or {}, minor)
         self._answers.seed = seed
         self._answers.on_decided = self._expect_time
         self._sides: dict[str, str] | None = None

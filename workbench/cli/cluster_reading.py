@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from engine.core.framework.behaviors import minor_of
 from engine.core.model.claim_decoding import decode_claim, without_parameters
 from engine.core.model.objects import ObjectMeta, Record, decode
 from engine.files.cluster_file import Cluster, read_cluster, redact, redacted
@@ -45,8 +46,8 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
     if snapshot and (kubeconfig or context):
         raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
     if not snapshot:
-        items, missing = read_live(kubeconfig, context, INSTEAD_OF_A_CLUSTER)
-        cluster = Cluster(missing=missing)
+        items, missing, version = read_live(kubeconfig, context, INSTEAD_OF_A_CLUSTER)
+        cluster = Cluster(missing=missing, minor=minor_of(version))
         for item in items:
             cluster.add(item)
         return cluster
@@ -56,11 +57,11 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
 
 def read_live(
     kubeconfig: Path | None, context: str | None, instead: str = ""
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The redacted objects of a cluster, and which kinds could not be read and why.
+) -> tuple[list[dict[str, Any]], dict[str, str], str]:
+    """The redacted objects of a cluster, which kinds could not be read and why, and its version.
 
-    Raises `click.UsageError` for a kubeconfig that cannot be used (if there is none, the hint
-    ends with *instead*), `click.ClickException` if the
+    That is "" if the API server does not say it. Raises `click.UsageError` for a kubeconfig that
+    cannot be used (if there is none, the hint ends with *instead*), `click.ClickException` if the
     cluster does not answer or does not show its nodes and pods.
     """
     try:
@@ -81,7 +82,7 @@ def now_text() -> str:
 
 async def _read(
     kubeconfig: Path | None, context: str | None
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
+) -> tuple[list[dict[str, Any]], dict[str, str], str]:
     items: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
     progress = progress_bar("objects")
@@ -105,7 +106,11 @@ async def _read(
                     if too_deep:
                         named = ", ".join(f"`{name}`" for name in too_deep)
                         missing[str(resource)] = f"nested too deeply: {named}"
-    return items, missing
+        try:
+            version = await client.server_version()
+        except ApiError:
+            version = ""  # the objects are what matters
+    return items, missing, version
 
 
 async def list_newest(

@@ -10,6 +10,7 @@ import msgspec
 from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED
 from engine.surfaces.cli import terminal
 from engine.surfaces.cli.console import make_console
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.input_error import input_errors
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import config_option
@@ -92,6 +93,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     metavar="N",
     help="Fail if, in any run, more than N additional pods are pending or never got a node.",
 )
+@emulated_version_option("that of the snapshot or log")
 @wide_option
 @output_option("How to print it.")
 def diff_command(before: str, after: str, **options: Any) -> None:
@@ -174,6 +176,12 @@ def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
                 "want a recorded log alone, without --seeds and --profile\n"
                 "hint: --simulate takes the log as a workload"
             )
+        if options["emulated_version"] is not None:
+            raise click.UsageError(
+                "want a recorded log without --emulated-version: its decisions are made again for "
+                "the version that they were made for\n"
+                "hint: --simulate takes the log as a workload"
+            )
         if options["decides_placed"]:
             raise click.UsageError(
                 "want --placed without a recorded log, whose decisions are all decided again"
@@ -183,6 +191,7 @@ def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
         report_damage(damage)
         return _Found(found)
     workload = read_workload(*inputs)
+    workload.cluster.minor = options["emulated_version"] or workload.cluster.minor
     report_workload(workload, before.bundle, after.bundle)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])

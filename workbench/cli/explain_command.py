@@ -16,6 +16,7 @@ from engine.io.kube.errors import KubeConfigError
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.cli.cluster_option import cluster_options
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.input_error import InputError, input_errors
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import CONFIGMAP_PREFIX
@@ -92,6 +93,7 @@ from workbench.plan.plan_index import NONE
     show_default=True,
     help="How many feasible nodes to show.",
 )
+@emulated_version_option("that of the cluster")
 @wide_option
 @output_option("How to print it.")
 def explain_command(pod: str | None, filename: Path | None, **options: Any) -> None:
@@ -133,6 +135,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     bundle = used.bundle
     known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
+    cluster.minor = options["emulated_version"] or cluster.minor
     report_repeated(cluster)
     dry_run = DryRun(options["kubeconfig"], options["context"], cluster.known)
     if not options["snapshot"]:
@@ -164,7 +167,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
 
 def _is_about_the_live(filename: Path | None, options: dict[str, Any]) -> bool:
     """True if nothing asks for another cluster, or for other policies, than the scheduler's."""
-    others = ("snapshot", "config", "profile", "wants_copy")
+    others = ("snapshot", "config", "profile", "wants_copy", "emulated_version")
     return filename is None and not any(options[name] for name in others) and not _gives_policies()
 
 

@@ -20,6 +20,7 @@ from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
 from engine.rollout.trial import digest
 from engine.surfaces.cli.cluster_option import cluster_options
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.input_error import InputError, input_errors
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import CONFIGMAP_PREFIX, build, config_option, read_config
@@ -87,6 +88,7 @@ SAME, DIFFERS, PROBLEMS = 0, 1, 2
     metavar="N",
     help="How many of the pods that wait to decide at most, chosen alike.",
 )
+@emulated_version_option("that of the cluster")
 @wide_option
 @output_option("How to print it.")
 def plan_command(policies: str | None, **options: Any) -> None:
@@ -253,6 +255,7 @@ class _Plan:
         except click.ClickException as error:
             raise CannotPlan(error.message) from error
         cluster.taken_at = now_text()
+        cluster.minor = options["emulated_version"] or cluster.minor
         source = f"{CONFIGMAP_PREFIX}{self._where}"
         where = FactsAt(options["kubeconfig"], options["context"], source)
         seen = []

@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 import msgspec
 
+from engine.core.framework.behaviors import RELEASED
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.input_error import require_places
 from engine.surfaces.cli.json_output import print_json
 from engine.surfaces.cli.policy_paths import command_paths
@@ -72,6 +74,7 @@ from workbench.cli.policy_test_watch import watch
     help="Seed of a random order of the tests of each directory, and of the drawn cases of "
     "properties.",
 )
+@emulated_version_option(f"1.{RELEASED}, or what a test says")
 def test_command(
     paths: tuple[Path, ...],
     config: Path | None,
@@ -85,6 +88,7 @@ def test_command(
     fail_under: float | None,
     with_libraries: bool,
     seed: int | None,
+    emulated_version: int | None,
 ) -> None:
     """Run the `test_*` functions and tables of cases of `*_test.star` files.
 
@@ -111,7 +115,12 @@ def test_command(
     if with_libraries and not lines.is_wanted:
         raise click.UsageError("--with-libraries is about coverage: want --coverage or the like")
     session = PolicyTestSession(
-        paths, config, pattern=pattern, seed=seed, counts_lines=lines.is_wanted
+        paths,
+        config,
+        pattern=pattern,
+        seed=seed,
+        counts_lines=lines.is_wanted,
+        minor=RELEASED if emulated_version is None else emulated_version,
     )
     if is_list:
         _list(session, output)

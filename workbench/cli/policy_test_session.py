@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from engine.core.framework.behaviors import RELEASED
 from engine.files.policy_files import PolicyFiles
 from engine.policy import current_hook
 from engine.policy.bundle import Bundle
@@ -69,6 +70,7 @@ class PolicyTestSession:
         seed: Seeds the order of the tests of a directory, and the draws of their properties.
             None: the order of the files, and draws with seed 0.
         counts_lines: Measure the coverage of lines.
+        minor: The minor version of Kubernetes that is answered like.
     """
 
     def __init__(
@@ -79,12 +81,14 @@ class PolicyTestSession:
         pattern: str | None = None,
         seed: int | None = None,
         counts_lines: bool = False,
+        minor: int = RELEASED,
     ) -> None:
         self._paths = paths
         self._config = config
         # `[` is no wildcard: it opens the name of a case.
         self._pattern = None if pattern is None else f"*{pattern.replace('[', '[[]')}*"
         self._seed = seed
+        self._minor = minor
         self._counts_lines = counts_lines
         # By test file, what it read when it last ran.
         self._fixtures: dict[Path, set[Path]] = {}
@@ -184,7 +188,11 @@ class PolicyTestSession:
             return readers.setdefault(file, DirectoryFiles(files.directory))
 
         runner = PolicyTestRunner(
-            counts.bundle, natives=counts.natives, files=reader, seed=self._seed or 0
+            counts.bundle,
+            natives=counts.natives,
+            files=reader,
+            seed=self._seed or 0,
+            minor=self._minor,
         )
         chosen = self._chosen(runner, counts.bundle, files, changed)
         if self._seed is not None:

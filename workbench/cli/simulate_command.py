@@ -15,6 +15,7 @@ from engine.lib.printable import printable
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.cli.console import escape, make_console, say
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.input_error import input_errors, require_places
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.output_file import write_file
@@ -90,6 +91,7 @@ _MOST_NODES: Final = 100_000
     is_flag=True,
     help="Also print where each pod went, and when, in seconds of virtual time.",
 )
+@emulated_version_option("that of the snapshot or log")
 @wide_option
 @output_option("How to print the result; csv: the placements alone.", "csv")
 def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
@@ -161,6 +163,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
 def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -> Workload:
     """The workload with everything that the options change in it."""
     planned = read_workload(*paths)
+    planned.cluster.minor = options["emulated_version"] or planned.cluster.minor
     more: str = options["nodes"]
     count = more.removeprefix("+")
     if not count.isdecimal() or int(count) > _MOST_NODES:

@@ -62,13 +62,13 @@ def snapshot_command(
     configure_logging(verbosity=-1, log_format="text")
     at = FactsAt(kubeconfig, context, policies or "", state_dir)
     config = facts_config(at) if policies is not None else None
-    items, missing = read_live(kubeconfig, context)
+    items, missing, version = read_live(kubeconfig, context)
     facts: list[FactsDocument] = []
     if config is not None:
         facts, unread = read_facts(config, at)
         missing |= unread
     compress = file.name.endswith(".gz")
-    text = snapshot_bytes(items, now_text(), missing, facts, compress=compress)
+    text = snapshot_bytes(items, now_text(), missing, facts, version=version, compress=compress)
     for resource, reason in missing.items():
         terminal.echo(f"not read: {resource}: {reason}", err=True)
     if str(file) == "-":

@@ -18,6 +18,7 @@ import msgspec
 from engine.files.text_places import FileError
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.open_files import allow_open_files
+from engine.recording.entries import UNRECORDED
 from engine.recording.log_writer import FORMAT, log_files, number_of
 
 NO_TEXT = msgspec.Raw(b"null")
@@ -55,6 +56,7 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     undone: bool = False
     facts: msgspec.Raw = NO_TEXT
     labels: list[str] = []
+    minor: int = UNRECORDED
     kinds: dict[str, str] = {}
     pods: list[tuple[str, str]] = []
     revision: str = ""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from engine.core.caching.cache import AlreadyAssumed, Cache
 from engine.core.caching.objects import object_key
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.kernel.events import (
     NODES,
     PODS,
@@ -26,6 +27,7 @@ from engine.core.kernel.events import (
     ReadabilityChanged,
     Reply,
     RevisionSwitched,
+    VersionChanged,
 )
 from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.scheduler_selector import Canary
@@ -48,6 +50,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.recording.entries import (
+    UNRECORDED,
     Entry,
     StateHash,
     answer_of,
@@ -146,6 +149,7 @@ class Replayer:
     def _clear(self) -> None:
         self._end_candidate()
         self._cache = Cache()
+        self._cache.objects.behaves = behaviors_of(UNRECORDED)
         self._plugins = make_plugins(self._cache.objects, clock=self._clock)
         self._kernel = Kernel(self._cache, self._plugins, metrics=self._metrics)
         if self._scheduler is not None:
@@ -231,6 +235,9 @@ class Replayer:
             case "typeLabels":
                 self._report(PodTypeLabelsChanged(tuple(line.labels)))
                 self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
+            case "kubernetes":
+                self._report(VersionChanged(line.minor))
+                self._state.put_minor(line.minor)
             case "unknown":
                 self._report(ReadabilityChanged(line.kinds))
                 self._state.put_unknown(line.kinds)

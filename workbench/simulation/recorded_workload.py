@@ -196,6 +196,8 @@ class _Reader:
                     for key in [key for key in self._shown_facts if key[0] == "pod"]:
                         del self._shown_facts[key]
                 self._shown_facts[line.of, line.key] = line
+            case "kubernetes":
+                self._found.cluster.minor = line.minor
             case "checkpoint":
                 self._is_whole = True
                 if line.at >= self._since:

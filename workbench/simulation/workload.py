@@ -254,6 +254,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
     into.skipped.update(more.skipped)
     into.repeated += more.repeated
     into.taken_at = into.taken_at or more.taken_at
+    into.minor = into.minor or more.minor
 
 
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:

@@ -35,7 +35,7 @@ def _since(minor: int, what: str, before: str, then: str) -> Any:
     return field(metadata={"change": Change(minor, what, before, then)})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Behaviors:
     """What is answered as kube-scheduler 1.`minor` does it; `behaviors_of` makes it."""
 
@@ -148,10 +148,6 @@ class Behaviors:
         "has them tried again",
     )
 
-    def by_name(self) -> dict[str, bool]:
-        """The differences, with whether this version has them."""
-        return {name: getattr(self, name) for name in CHANGES}
-
 
 #: The differences by name, in the order of the table.
 CHANGES: Final[dict[str, Change]] = {
@@ -169,6 +165,12 @@ def behaviors_of(minor: int) -> Behaviors:
     if known != minor:
         return behaviors_of(known)
     return Behaviors(minor, **{name: change.since <= minor for name, change in CHANGES.items()})
+
+
+@cache
+def by_name(behaves: Behaviors) -> dict[str, bool]:
+    """The differences, with whether the version has them; the same object each time."""
+    return {name: getattr(behaves, name) for name in CHANGES}
 
 
 def minor_of(version: str) -> int | None:

@@ -40,7 +40,7 @@ class Component:
 
     name: str
     version: str
-    emulates: str
+    emulates: Callable[[], str]
     language: str
     started_at: float
     flags: Mapping[str, str]
@@ -61,7 +61,7 @@ def component_routes(
             "uptimeSeconds": max(0, int(now() - component.started_at)),
             "goVersion": component.language,
             "binaryVersion": component.version,
-            "emulationVersion": component.emulates,
+            "emulationVersion": component.emulates(),
             "paths": folders,
         }
 
@@ -73,7 +73,7 @@ def component_routes(
         yield f"Up: {up // 3600} hr {up // 60 % 60:02} min {up % 60:02} sec"
         yield f"Language version: {component.language}"
         yield f"Binary version: {component.version}"
-        yield f"Emulation version: {component.emulates}"
+        yield f"Emulation version: {component.emulates()}"
         yield f"Paths: {' '.join(folders)}"
 
     def flags() -> dict[str, Any]:

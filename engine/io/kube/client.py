@@ -225,6 +225,14 @@ class ApiClient:
                 raise
         return await self._send(request)
 
+    async def server_version(self, *, timeout: float = DEFAULT_TIMEOUT) -> str:  # noqa: ASYNC109
+        """The server's version, as `v1.38.0`. Raises `ApiError`."""
+        body = await self.request("GET", "/version", timeout=timeout)
+        try:
+            return str(msgspec.json.decode(body)["gitVersion"])
+        except (*UNREADABLE, KeyError, TypeError) as error:
+            raise ApiError("not the answer of an API server") from error
+
     async def server_time(self, *, timeout: float = DEFAULT_TIMEOUT) -> float | None:  # noqa: ASYNC109
         """The server's clock in Unix seconds, by the date of an answer, which has whole seconds.
 

@@ -49,7 +49,6 @@ UNUSED: Final[dict[str, UnusedFlag]] = {
     "kube-api-burst": UnusedFlag(_CLIENT),
     "kube-api-qps": UnusedFlag(_CLIENT),
     "kube-api-content-type": UnusedFlag("the API server is asked in JSON"),
-    "emulated-version": UnusedFlag(_GATES),
     "min-compatibility-version": UnusedFlag(_GATES),
     "allow-metric-labels": UnusedFlag(_LABELS),
     "allow-metric-labels-manifest": UnusedFlag(_LABELS),

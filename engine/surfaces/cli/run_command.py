@@ -62,6 +62,7 @@ from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages, Rejected
 from engine.surfaces.cli.cluster_option import cluster_options, connect
 from engine.surfaces.cli.durations import DURATION
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
 from engine.surfaces.cli.go_flags import (
     POP_EARLY,
@@ -152,6 +153,7 @@ _GC_PATIENCE: Final = 120.0
     help="kube-scheduler's feature gates. SchedulerPopFromBackoffQ=false: a rejected pod waits for "
     "the end of its backoff also while no other pod is to be tried. Others change nothing.",
 )
+@emulated_version_option("that of the API server")
 @click.option(
     "--max-bindings-in-flight",
     type=click.IntRange(min=1),
@@ -425,6 +427,7 @@ async def choose_parts(
         max_backoff=config.pod_max_backoff_seconds,
         pops_early=chosen_gates(options["feature_gates"]).get(POP_EARLY, True),
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
+        emulated_minor=options["emulated_version"],
         most_watch_age=options["max_watch_age"],
         bindings=options["max_bindings_in_flight"],
         last_resort=None if config_text is not None else last_resort_name(lease),

@@ -459,6 +459,7 @@ class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
         revisions: The latest ones, newest first.
         files: The texts in force, by name.
         texts: Those of the revisions that were asked for, as far as they are known.
+        kubernetes: Which version of Kubernetes is answered like, and that of the API server.
         source, last_rejected, last_good, rolled_back, history, pod_groups: As ever.
     """
 
@@ -474,6 +475,7 @@ class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, str] = {}
     texts: Mapping[str, Mapping[str, str]] = {}
     pod_groups: Mapping[str, Any] = {}
+    kubernetes: Mapping[str, Any] = {}
 
 
 # --- the roll-out ----------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class LiveAnswers:
         leader: Who leads, as far as this process knows.
         is_leading: This process decides.
         pod_groups: What is known of the API for groups.
+        kubernetes: Which version is answered like.
         clock: Time.
         decision_log: Where decisions are recorded; None if they are not.
     """
@@ -90,6 +91,7 @@ class LiveAnswers:
         leader: Callable[[], Leader],
         is_leading: Callable[[], bool],
         pod_groups: Callable[[], Mapping[str, Any]],
+        kubernetes: Callable[[], Mapping[str, Any]] = dict,
         clock: Clock,
         decision_log: Path | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class LiveAnswers:
         self._leader = leader
         self._is_leading = is_leading
         self._pod_groups = pod_groups
+        self._kubernetes = kubernetes
         self._clock = clock
         self._decision_log = decision_log
         self._rows = QueueRows(kernel, self._rules, clock)
@@ -132,7 +135,8 @@ class LiveAnswers:
     async def policies(self, _viewer: Viewer, query: Query) -> Answered:
         """`/policies`, with the texts of the revisions `texts`, by commas."""
         wanted = {one for one in query.get("texts", "").split(",") if one}
-        return OK, await self._policies.page(self._leader(), self._pod_groups(), wanted)
+        page = await self._policies.page(self._leader(), self._pod_groups(), wanted)
+        return OK, msgspec.structs.replace(page, kubernetes=self._kubernetes())
 
     async def rollout(self, viewer: Viewer, _query: Query) -> Answered:
         """`/rollout`."""

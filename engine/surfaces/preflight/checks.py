@@ -117,11 +117,7 @@ class ClusterChecks:
 
     async def _server(self) -> Finding:
         async def ask() -> Finding:
-            body = await self._client.request("GET", "/version", timeout=_SECONDS)
-            try:
-                version = str(msgspec.json.decode(body)["gitVersion"])
-            except (*UNREADABLE, KeyError, TypeError) as error:
-                raise ApiError("not the answer of an API server") from error
+            version = await self._client.server_version(timeout=_SECONDS)
             return Finding("API server", self._client.server, State.OK, f"Kubernetes {version}")
 
         return await self._or_unknown("API server", self._client.server, ask)

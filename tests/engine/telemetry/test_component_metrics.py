@@ -15,8 +15,8 @@ from engine.io.kube.errors import ApiError, ConnectionLost
 from engine.io.kube.resources import PODS
 from engine.telemetry.component_metrics import (
     EMULATES,
+    BuildInfo,
     RequestMetrics,
-    show_build,
     show_concurrency,
 )
 
@@ -93,7 +93,7 @@ def test_the_build_names_the_kubernetes_that_it_behaves_like() -> None:
         == EMULATES
     )
     registry = CollectorRegistry()
-    show_build(registry, "0.1.0")
+    BuildInfo(registry, "0.1.0")
     text = shown(registry)
     assert f'git_version="v{EMULATES}.0+starsched.0.1.0"' in text
     assert 'kubernetes_feature_enabled{name="DynamicResourceAllocation",stage=""} 1.0' in text

@@ -59,8 +59,6 @@ def runner_of_1_38() -> CaseRunner:
 
 #: Of 1.38, likewise: scores of storage beyond int64.
 ON_PURPOSE_IN_1_38 = {"edges38": 3}
-#: How many answers about devices are not those of 1.38 yet.
-DEVICES_IN_1_38 = 38
 
 
 @pytest.mark.budget(5, "all recorded answers of a kind")
@@ -69,7 +67,7 @@ def test_every_recorded_answer_of_1_38_is_ours(runner_of_1_38: CaseRunner, path:
     outcomes = [o for s in read_scenarios(path) for o in runner_of_1_38.run(s)]
     name = path.name.partition(".")[0]
     other = [o for o in outcomes if o.agreement not in (Agreement.MATCHED, Agreement.ON_PURPOSE)]
-    assert other == [] or (name == "edges38" and len(other) <= DEVICES_IN_1_38)
+    assert other == []
     assert len(outcomes) == (300 if name == "edges38" else 200)
     meant = [o for o in outcomes if o.agreement is Agreement.ON_PURPOSE]
     assert sum("VolumeBinding" in o.differences[0] for o in meant) == ON_PURPOSE_IN_1_38.get(
