@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.framework.status import Code, Status
 from engine.core.model.devices import ResourceClaim
 from engine.core.model.objects import from_plain
@@ -336,6 +337,41 @@ def test_init_containers_use_the_devices_of_the_containers_after_them() -> None:
     assert extended is not None
     counts = {r.name: r.exactly and r.exactly.count for r in extended.spec.devices.requests}
     assert counts == {"container-0-request-0": 1, "container-1-request-0": 1}
+
+
+@pytest.mark.parametrize("minor", [37, 38])
+def test_of_classes_that_name_a_resource_the_best_that_is_there_stands_for_it(minor: int) -> None:
+    """kube-scheduler until 1.37 knows of none any more when one of them goes, or is renamed.
+
+    Source: `ExtendedResourceCache` of dynamic-resource-allocation, 0.37.2 and 0.38.0-beta.0.
+    """
+
+    def named(name: str, day: int, resource: str = "example.com/gpu") -> Json:
+        made = device_class(name, extendedResourceName=resource)
+        made["metadata"]["creationTimestamp"] = f"2026-01-0{day}T00:00:00Z"
+        return made
+
+    classes = named("middle", 2), named("new", 3), named("old", 1)
+    bench = Bench(*classes, resource_slice("a", "g0"))
+    bench.objects.behaves = behaviors_of(minor)
+
+    def meant() -> Any:
+        asking = pod_of(claiming_pod("p", requests={"example.com/gpu": "1"}))
+        state, statuses = bench.decide(asking)
+        if state is None:
+            return None
+        assert statuses["a"] is None
+        [asked] = state.answers["a"].extended.spec.devices.requests
+        return asked.exactly.device_class_name
+
+    assert meant() == "new"
+    bench.objects.delete("deviceclasses", "old")
+    assert meant() == "new"
+    renamed = World.from_manifests([], (), [named("new", 3, "example.com/other")])
+    bench.objects.put("deviceclasses", *renamed.cache.objects.list("deviceclasses"))
+    assert meant() == "middle"
+    bench.objects.delete("deviceclasses", "middle")
+    assert meant() is None
 
 
 # --- what a newer Kubernetes may ask for ------------------------------------------------------
