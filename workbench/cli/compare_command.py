@@ -11,7 +11,7 @@ from engine.core.framework.behaviors import CHANGES, NEWEST, RELEASED
 from engine.files.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
-from engine.surfaces.cli.emulated_version import EmulatedVersion
+from engine.surfaces.cli.emulated_version import EmulatedVersion, emulated_version_option
 from engine.surfaces.cli.input_error import InputError, input_errors
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import config_option
@@ -68,6 +68,7 @@ _SIDES: Final = ("A", "B")
 @click.option(
     "--profile", metavar="NAME", help="Ask about every pod by this profile (a `schedulerName`)."
 )
+@emulated_version_option("that of the snapshot or log")
 @output_option("How to print it.")
 def compare_command(before: str, after: str | None, **options: Any) -> None:
     """Say if the policies A and B decide alike about every pod on every node of a snapshot.
@@ -96,6 +97,8 @@ def compare_command(before: str, after: str | None, **options: Any) -> None:
     if options["minors"]:
         if after is not None:
             raise click.UsageError("want one set of policies with --minors, got two")
+        if options["emulated_version"] is not None:
+            raise click.UsageError("want either --minors or --emulated-version, got both")
         _compare_minors(before, options)
     if after is None:
         raise click.UsageError("want two sets of policies, A and B, or --minors")
@@ -106,6 +109,7 @@ def compare_command(before: str, after: str | None, **options: Any) -> None:
         known_profile(bundle, options["profile"])
     with input_errors(options["inputs"]):
         workload = read_workload(*options["inputs"])
+        workload.cluster.minor = options["emulated_version"] or workload.cluster.minor
         found = _shown(_compare(bundles, workload, options["profile"]), files)
         _require_pods(found.pods)
     if options["output"] == "json":

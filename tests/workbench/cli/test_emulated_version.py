@@ -64,8 +64,8 @@ def test_what_is_given_counts_then_what_the_snapshot_says(
     assert run("simulate", path, *given).exit_code == code
 
 
-@pytest.mark.slow("decides four times")
-def test_a_policy_reads_the_version_and_diff_goes_by_it(tmp_path: Path) -> None:
+@pytest.mark.slow("decides many times")
+def test_a_policy_reads_the_version_and_diff_and_compare_go_by_it(tmp_path: Path) -> None:
     path = snapshot(tmp_path / "cluster.json", spread=())
     policies = tmp_path / "policies"
     policies.mkdir()
@@ -75,9 +75,10 @@ def test_a_policy_reads_the_version_and_diff_goes_by_it(tmp_path: Path) -> None:
         '    return "too new" if cluster.kubernetes_minor > 37 else None\n'
     )
     for version, more in (("1.37", 0), ("1.38", 1)):
-        given = ["--on", path, "--emulated-version", version, "--output", "json"]
-        result = run("diff", "builtin", policies, *given)
+        given = ["builtin", policies, "--on", path, "--emulated-version", version]
+        result = run("diff", *given, "--output", "json")
         assert json.loads(result.stdout)["pending_more"] == more
+        assert run("compare", *given).exit_code == more
 
 
 @pytest.mark.parametrize("said", ["1.39", "1.34", "1", "38", "kube"])
