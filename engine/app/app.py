@@ -402,7 +402,7 @@ class App:
         """Export what is read off the parts at a scrape."""
         env, kernel, carrying, watching = self.env, self.kernel, self.carrying, self.watching
         metrics, clock, rollout = env.metrics, env.clock, self.policies.rollout
-        pulled.show_queue(metrics, kernel.queue, kernel.entities)
+        pulled.show_queue(metrics, kernel.queue, kernel.entities, self.cache.objects)
         pulled.show_waiting(metrics, kernel.waiting_reasons)
         pulled.show_oldest(metrics, self._waiting_ages)
         pulled.show_rejections(metrics, clock.monotonic)

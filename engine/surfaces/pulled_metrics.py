@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from engine.comparing.difference import KINDS
 from engine.core.caching.cache import Cache
-from engine.core.kernel.entities import QueuedEntityCounts
+from engine.core.caching.objects import ObjectStore
+from engine.core.kernel.entities import COMPOSITE_GROUP, QueuedEntityCounts
 from engine.core.model.pod import Pod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
 from engine.io.binding.binding_cycle import BindingCycle
@@ -30,12 +31,29 @@ from engine.telemetry.metrics import Metrics
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
 
 
-def show_queue(metrics: Metrics, queue: SchedulingQueue, entities: QueuedEntityCounts) -> None:
-    """Export what waits by the queue that it waits in, and by the plugin that rejected it."""
+def show_queue(
+    metrics: Metrics, queue: SchedulingQueue, entities: QueuedEntityCounts, objects: ObjectStore
+) -> None:
+    """Export what waits by the queue that it waits in, and by the plugin that rejected it.
+
+    *objects* has the minor version by whose labels entities are counted.
+    """
+
+    def labelled(counts: Mapping[Any, int]) -> dict[tuple[str, ...], int]:
+        # To Prometheus, an empty label is none.
+        is_entity = objects.behaves.entity_label
+        return {(*key, key[-1] if is_entity else ""): number for key, number in counts.items()}
+
+    def waiting() -> dict[tuple[str, ...], int]:
+        found = entities.waiting(queue)[1]
+        if objects.behaves.entity_label:
+            found |= {(place, COMPOSITE_GROUP): 0 for place, _ in found}
+        return labelled(found)
+
     metrics.pending_pods.read = lambda: entities.waiting(queue)[0]
-    metrics.queued_entities.read = lambda: entities.waiting(queue)[1]
+    metrics.queued_entities.read = waiting
     metrics.queue_incoming_pods.read = lambda: entities.incoming_pods
-    metrics.queue_incoming_entities.read = lambda: entities.incoming
+    metrics.queue_incoming_entities.read = lambda: labelled(entities.incoming)
     metrics.inflight_events.read = queue.in_flight_events
     metrics.unschedulable_pods.read = queue.rejections
 

@@ -304,16 +304,18 @@ class Metrics:
         "Number of pending pods, by the queue they wait in.",
     )
     queued_entities = pulled(
-        "scheduler_queued_entities{queue,type}",
-        "Number of entities that are tried as one, by the queue they wait in and their type.",
+        "scheduler_queued_entities{queue,type,entity}",
+        "Number of entities that are tried as one, by the queue they wait in and their type "
+        "(`entity` says the same, if the cluster is of 1.38 or newer).",
     )
     queue_incoming_pods = pulled_counter(
         "scheduler_queue_incoming_pods_total{queue,event}",
         "Number of pods added to a scheduling queue, by event and queue.",
     )
     queue_incoming_entities = pulled_counter(
-        "scheduler_queue_incoming_entities_total{queue,event,type}",
-        "Number of entities added to a scheduling queue, by event, queue and type of entity.",
+        "scheduler_queue_incoming_entities_total{queue,event,type,entity}",
+        "Number of entities added to a scheduling queue, by event, queue and type of entity "
+        "(`entity` says the same, if the cluster is of 1.38 or newer).",
     )
     inflight_events = pulled(
         "scheduler_inflight_events{event}",

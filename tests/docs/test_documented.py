@@ -172,7 +172,7 @@ def test_each_row_of_the_threat_model_names_its_tests() -> None:
     assert [row for row in rows if ".py::test_" not in row.rsplit("|", 2)[1]] == []
 
 
-#: What kube-scheduler 1.37.2 registers with its default gates.
+#: What kube-scheduler 1.37.2 and 1.38.0-beta.0 register with their default gates.
 _OF_KUBE_SCHEDULER = frozenset(
     re.findall(
         r"\w+",
@@ -188,7 +188,7 @@ preemption_goroutines_duration_seconds preemption_goroutines_execution_total pre
 queue_incoming_entities_total queue_incoming_pods_total queued_entities
 queueing_hint_execution_duration_seconds schedule_attempts_total
 scheduling_algorithm_duration_seconds scheduling_attempt_duration_seconds
-store_schedule_results_duration_seconds unschedulable_pods
+store_schedule_results_duration_seconds store_schedule_results_total unschedulable_pods
 """,
     )
 )

@@ -147,6 +147,19 @@ class Behaviors:
         "is no news to pods that wait for storage",
         "has them tried again",
     )
+    entity_label: bool = _since(
+        38,
+        "what is tried as one, in the metrics `scheduler_queued_entities` and "
+        "`scheduler_queue_incoming_entities_total`",
+        "is said by the label `type`",
+        "is said by `entity` (here, by both)",
+    )
+    removed_gates_refused: bool = _since(
+        38,
+        "a start with a feature gate that is gone, such as `DynamicResourceAllocation`",
+        "is one like others",
+        "fails (here, if `--emulated-version` says 1.38; else a warning says so)",
+    )
 
 
 #: The differences by name, in the order of the table.

@@ -14,6 +14,8 @@ from engine.core.queueing.scheduling_queue import SchedulingQueue
 
 POD: Final = "pod"
 GROUP: Final = "podgroup"
+#: Of which there are none here.
+COMPOSITE_GROUP: Final = "compositepodgroup"
 INCOMPLETE: Final = "incomplete"
 PENDING: Final = "pending"
 

@@ -12,6 +12,8 @@ import click
 import structlog
 from click.core import ParameterSource
 
+from engine.core.framework.behaviors import Behaviors
+
 log = structlog.get_logger(component="run")
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
@@ -66,6 +68,22 @@ UNUSED: Final[dict[str, UnusedFlag]] = {
 #: kube-scheduler's gate for trying pods early that back off, while no other pod is to be tried.
 POP_EARLY: Final = "SchedulerPopFromBackoffQ"
 
+#: The gates that kube-scheduler 1.37 takes and 1.38 does not know: those of kube-scheduler, and of
+#: other components, which it takes as well.
+GONE: Final = frozenset(
+    """
+    AggregatedDiscoveryRemoveBetaType AllowOverwriteTerminationGracePeriodSeconds
+    CRDValidationRatcheting CustomResourceFieldSelectors DisableAllocatorDualWrite
+    DynamicResourceAllocation ExecProbeTimeout InPlacePodVerticalScaling JobManagedBy KubeletTracing
+    MatchLabelKeysInPodAffinity MultiCIDRServiceAllocator NFTablesProxyMode NodeSwap
+    PodGroupPreemptionPolicy PodSchedulingReadiness PreferSameTrafficDistribution
+    RecoverVolumeExpansionFailure SeparateTaintEvictionController ServiceAccountTokenJTI
+    ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation
+    ServiceAccountTokenPodNodeInfo SupplementalGroupsPolicy SystemdWatchdog WinDSR WinOverlay
+    WindowsHostNetwork
+    """.split()  # noqa: SIM905  # a literal would be a line for each
+)
+
 
 class FeatureGates(click.ParamType[dict[str, bool]]):
     """`A=true,B=false`, as kube-scheduler takes its gates."""
@@ -88,10 +106,19 @@ def chosen_gates(given: Sequence[dict[str, bool]]) -> dict[str, bool]:
     return {name: value for gates in given for name, value in gates.items()}
 
 
-def log_gates(gates: Mapping[str, bool]) -> None:
-    """Say once for each gate without effect why it has none; louder for one that is to be off."""
+def log_gates(gates: Mapping[str, bool], emulated: Behaviors | None = None) -> None:
+    """Say once for each gate without effect why it has none; louder for one that is to be off.
+
+    *emulated* is what the flags say is answered like, if they do. Raises `UsageError` if that is a
+    kube-scheduler that does not start with one of *gates*.
+    """
     for name, value in gates.items():
-        if name != POP_EARLY:
+        if name in GONE:
+            if emulated is not None and emulated.removed_gates_refused:
+                raise click.UsageError(f"unrecognized feature gate: {name}")
+            reason = "kube-scheduler has built it in, and does not start with it from 1.38 on"
+            log.warning("Feature gate is gone", gate=name, value=value, reason=reason)
+        elif name != POP_EARLY:
             say = log.info if value else log.warning
             say("Feature gate has no effect", gate=name, value=value, reason=_GATES)
 

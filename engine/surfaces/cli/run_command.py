@@ -20,6 +20,7 @@ import click
 import structlog
 
 from engine.app import App, Settings
+from engine.core.framework.behaviors import behaviors_of
 from engine.io.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.io.endpoints.caller_trust import CannotAuthenticate
 from engine.io.endpoints.listeners import MOST_OPEN
@@ -216,7 +217,9 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
     log_start(log, ctx)
     log_unused(unused_flags(ctx))
-    log_gates(chosen_gates(ctx.params["feature_gates"]))
+    minor: int | None = options["emulated_version"]
+    emulated = None if minor is None else behaviors_of(minor)
+    log_gates(chosen_gates(options["feature_gates"]), emulated)
     secure = chosen_secure(options)
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None

@@ -131,7 +131,8 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         assert event["type"] == "Warning"
         labels = {"queue": "unschedulable"}
         assert metric(app, "scheduler_pending_pods", **labels) == 1
-        assert metric(app, "scheduler_queued_entities", **labels, type="pod") == 1
+        kind = {"type": "pod", "entity": ""}  # until 1.37 without the latter
+        assert metric(app, "scheduler_queued_entities", **labels, **kind) == 1
         rejector = {"plugin": "NodeResourcesFit", "profile": "default-scheduler"}
         assert metric(app, "scheduler_unschedulable_pods", **rejector) == 1
         token = {"reason": "InsufficientResources"}
@@ -146,7 +147,7 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         for queue, cause in (("active", "UnscheduledPodAdd"), ("backoff", "NodeAdd")):
             entered = {"queue": queue, "event": cause}
             assert metric(app, "scheduler_queue_incoming_pods_total", **entered) == 1
-            entities = metric(app, "scheduler_queue_incoming_entities_total", **entered, type="pod")
+            entities = metric(app, "scheduler_queue_incoming_entities_total", **entered, **kind)
             assert entities == 1
 
 

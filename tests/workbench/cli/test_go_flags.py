@@ -8,6 +8,7 @@ import structlog
 import structlog.testing
 from click.testing import CliRunner, Result
 
+from engine.core.framework.behaviors import behaviors_of
 from engine.surfaces.cli.go_flags import (
     POP_EARLY,
     UNUSED,
@@ -138,6 +139,25 @@ def test_a_gate_that_is_to_be_off_and_stays_on_is_a_warning() -> None:
         ("info", "On"),
         ("warning", "Off"),
     ]
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_gate_that_is_gone_stops_a_start_that_says_1_38(value: bool) -> None:
+    """As kube-scheduler 1.38; what the API server is, is not known yet where no flag says it.
+
+    Source: `pkg/features` of kube-scheduler 1.37.2 and 1.38.0-beta.0.
+    """
+    gates = {"DynamicResourceAllocation": value}
+    for emulated in (None, behaviors_of(37)):
+        with structlog.testing.capture_logs() as lines:
+            log_gates(gates, emulated)
+        [line] = lines
+        assert line["log_level"] == "warning"
+        assert line["event"] == "Feature gate is gone"
+    with pytest.raises(
+        click.UsageError, match="unrecognized feature gate: DynamicResourceAllocation"
+    ):
+        log_gates(gates, behaviors_of(38))
 
 
 def test_every_flag_is_shown_with_its_value() -> None:

@@ -62,7 +62,8 @@ class ScriptedApi:
     """Answers `script[kind]` steps first, then behaves.
 
     Kinds: bind, read, event, status, delete; `kind name` is for one object alone and goes first. A
-    deleted pod terminates if it has a node, and is gone if it has none.
+    deleted pod terminates if it has a node, and is gone if it has none. `bound` is the answer to a
+    binding.
     """
 
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class ScriptedApi:
     requests: list[Request] = field(default_factory=list)
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     binds_that_took_effect: int = 0
+    bound: bytes = b'{"kind":"Status","code":201}'
     _runner: web.AppRunner | None = None
     url: str = ""
 
@@ -148,7 +150,7 @@ class ScriptedApi:
             return _status(409, "Conflict", f"pod {name} is being deleted")
         pod["spec"]["nodeName"] = body["target"]["name"]
         self.binds_that_took_effect += 1
-        return _status(201, "", "")
+        return web.Response(status=201, body=self.bound, content_type="application/json")
 
     def _read(self, name: str) -> web.Response:
         pod = self.pods.get(name)

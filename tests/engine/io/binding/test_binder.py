@@ -65,6 +65,30 @@ async def test_a_binding_is_one_request_with_the_uid(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b'{"kind":"Status","metadata":{},"code":201}', id="1.37"),
+        pytest.param(b'{"kind":"Status","metadata":{"resourceVersion":"7"},"code":201}', id="1.38"),
+        pytest.param(b'{"kind":"Status","metadata":{"resourceVersion":7}}', id="another type"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="no JSON"),
+    ],
+)
+async def test_the_answer_to_a_binding_may_say_anything(bench: Bench, answer: bytes) -> None:
+    """That of 1.38 has the version of the bound pod: the watch, which brings the pod, has it, too.
+
+    Source: `BindingREST` of the registry of kube-apiserver 1.38.0-beta.0.
+    """
+    bench.api.bound = answer
+    await bench.binder.bind(web(), "node-1")
+    bench.api.add_pod("other", "u2")
+    other = make_pod("other", uid="u2")
+    await bench.binder.finish(other, "node-1", bench.binder.send(other, "node-1"))
+    assert (bench.node_of("web"), bench.node_of("other")) == ("node-1", "node-1")
+    assert [request.method for request in bench.api.requests] == ["POST", "POST"]
+
+
+@pytest.mark.parametrize(
     "steps",
     [
         pytest.param([Lose(after=True)], id="answer lost after it took effect"),

@@ -58,6 +58,11 @@ def run(*arguments: str) -> Result:
         ),
         pytest.param(["--config=/does/not/exist"], "does not exist", id="config"),
         pytest.param(["--max-bindings-in-flight=0"], "0", id="bindings"),
+        pytest.param(
+            ["--emulated-version=1.38", "--feature-gates=DynamicResourceAllocation=true"],
+            "unrecognized feature gate: DynamicResourceAllocation",
+            id="gone",
+        ),
     ],
 )
 def test_a_wrong_flag_is_a_usage_error(arguments: list[str], message: str) -> None:
