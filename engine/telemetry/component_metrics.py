@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.core.framework.behaviors import RELEASED
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.telemetry.families import counter, gauge, histogram
 
 #: The minor version of Kubernetes that is answered like until the API server says its own.
@@ -28,11 +28,12 @@ EMULATES: Final = f"1.{RELEASED}"
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 #: Feature gates of kube-scheduler whose feature is built in, and the stage that each has in
-#: `EMULATES`: "" is stable. Alpha features that are not built in are shown as off.
+#: `EMULATES`: "" is stable. Features that are not built in are shown as off.
 FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
     "DRAConsumableCapacity": ("BETA", True),
     "DRADeviceTaintRules": ("", True),
     "DRAExtendedResource": ("", True),
+    "DRAFractionalCapacityRange": ("ALPHA", False),
     "DRAPartitionableDevices": ("BETA", True),
     "DynamicResourceAllocation": ("", True),
     "GenericWorkload": ("BETA", True),
@@ -44,7 +45,15 @@ FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
     "TopologyAwareWorkloadScheduling": ("ALPHA", False),
     "VolumeLimitScaling": ("BETA", True),
 }
-
+#: Those that are otherwise where the gates are those of 1.38; None: gone.
+_OF_1_38: Final[Mapping[str, tuple[str, bool] | None]] = {
+    "DRAConsumableCapacity": ("", True),
+    "DRAFractionalCapacityRange": ("", True),
+    "DRAPartitionableDevices": ("", True),
+    "DynamicResourceAllocation": None,
+    "MatchLabelKeysInPodAffinity": None,
+    "TopologyAwareWorkloadScheduling": ("BETA", False),
+}
 
 BUILD: Final = gauge(
     "kubernetes_build_info{major,minor,git_version,git_commit,git_tree_state,build_date,"
@@ -91,10 +100,8 @@ class BuildInfo:
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
         self._version = version
         self._build = BUILD.make(registry)
+        self._features = FEATURE.make(registry)
         self.show(EMULATES)
-        features = FEATURE.make(registry)
-        for name, (stage, is_built_in) in FEATURES.items():
-            features.labels(name, stage).set(is_built_in)
 
     def show(self, emulated: str) -> None:
         """Show that the version *emulated* of Kubernetes is answered like, as `1.38`."""
@@ -112,6 +119,12 @@ class BuildInfo:
         }
         self._build.clear()
         self._build.labels(**labels).set(1)
+        self._features.clear()
+        changed = _OF_1_38 if behaviors_of(int(minor)).removed_gates_refused else {}
+        for name, known in {**FEATURES, **changed}.items():
+            if known is not None:
+                stage, is_built_in = known
+                self._features.labels(name, stage).set(is_built_in)
 
 
 def show_concurrency(registry: CollectorRegistry) -> None:

@@ -99,6 +99,25 @@ def test_the_build_names_the_kubernetes_that_it_behaves_like() -> None:
     assert 'kubernetes_feature_enabled{name="DynamicResourceAllocation",stage=""} 1.0' in text
 
 
+def test_the_features_are_at_the_stages_of_the_kubernetes_that_it_behaves_like() -> None:
+    """Source: `pkg/features` of kube-scheduler 1.37.2 and 1.38.0-beta.0."""
+
+    def value(name: str, stage: str) -> float | None:
+        labels = {"name": name, "stage": stage}
+        return registry.get_sample_value("kubernetes_feature_enabled", labels)
+
+    registry = CollectorRegistry()
+    build = BuildInfo(registry, "0.1.0")
+    for minor in (37, 38, 37):
+        build.show(f"1.{minor}")
+        is_old, is_new = (1.0, None) if minor == 37 else (None, 1.0)
+        assert value("DynamicResourceAllocation", "") == is_old
+        assert value("DRAPartitionableDevices", "BETA") == is_old
+        assert value("DRAPartitionableDevices", "") == is_new
+        assert value("DRAFractionalCapacityRange", "") == is_new
+        assert value("DRAExtendedResource", "") == 1.0
+
+
 async def test_a_task_and_a_thread_more_are_shown() -> None:
     registry = CollectorRegistry()
     show_concurrency(registry)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engine.core.framework.behaviors import RELEASED
 from engine.core.model.devices import EXTENDED_CLAIM_ANNOTATION, ClaimMeta, ResourceClaim
 from engine.core.model.objects import ObjectMeta, from_plain
 from engine.core.model.storage import (
@@ -334,9 +335,12 @@ def claiming(name: str | None = "c", **words: Any) -> Any:
     return make_pod("p", uid="p", spec=spec, **words)
 
 
-def devices(old: Any, new: Any, pod: Any = None, action: str = "Update") -> bool:
+def devices(
+    old: Any, new: Any, pod: Any = None, action: str = "Update", *, minor: int = RELEASED
+) -> bool:
     happened = event("ResourceClaim", action)
-    return worth("DynamicResources", happened, pod or claiming(), old, new)
+    hints = hints_with(minor=minor)
+    return worth("DynamicResources", happened, pod or claiming(), old, new, hints)
 
 
 def claim(name: str = "c", ns: str = "default", **status: Any) -> Any:
@@ -350,6 +354,27 @@ def test_a_claim_that_releases_its_devices_may_help_any_pod() -> None:
     assert devices(taken, claim("x", "elsewhere", allocation={"d": "2"}))
     assert not devices(free, None, action="Delete")
     assert not devices(free, taken)
+
+
+@pytest.mark.parametrize("minor", [37, 38])
+def test_a_change_of_a_claim_is_news_to_the_pods_that_name_it_alone(minor: int) -> None:
+    """kube-scheduler 1.38 offers it to no others, whose hints had said no until 1.37.
+
+    Source: `preQueueingHint` and `isSchedulableAfterClaimChange` of DynamicResources.
+    """
+    other, none = claiming("d"), make_pod("q")
+    news = {
+        "Add": (None, claim()),
+        "Update": (claim(), claim(allocation={"d": "1"})),
+        "Delete": (claim(), None),
+    }
+    for action, change in news.items():
+        assert devices(*change, action=action, minor=minor) is (action != "Delete")
+        assert not devices(*change, other, action, minor=minor)
+        assert not devices(*change, none, action, minor=minor)
+    freed = claim(allocation={"d": "1"}), claim()
+    for pod in (claiming(), other, none):
+        assert devices(*freed, pod, minor=minor)
 
 
 def test_own_claims_may_help_when_they_come_or_their_status_changes() -> None:
