@@ -34,7 +34,7 @@ def test_a_test_that_cannot_be_interrupted_fails_and_the_others_run() -> None:
         address_space=2048 * MIB,
     )
     assert [(r.name, r.passed) for r in results] == [("test_a_stuck", False), ("test_good", True)]
-    assert "took longer than 0.5 s" in results[0].message
+    assert "took longer than 3 s" in results[0].message
 
 
 def test_a_test_that_takes_all_memory_fails_and_the_others_run() -> None:
