@@ -67,6 +67,7 @@ class ClusterEvent:
 
 
 NODE_ADD: Final = ClusterEvent(NODE, ADD)
+NODE_UPDATE_ALLOCATABLE: Final = ClusterEvent(NODE, "UpdateNodeAllocatable")
 NODE_UPDATE_TAINT: Final = ClusterEvent(NODE, "UpdateNodeTaint")
 NODE_DELETE: Final = ClusterEvent(NODE, DELETE)
 ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, ADD)

@@ -17,6 +17,7 @@ from engine.core.queueing.backoff_queue import BackoffQueue
 from engine.core.queueing.events import (
     ASSIGNED_POD_DELETE,
     FORCE_ACTIVATE,
+    NODE_UPDATE_ALLOCATABLE,
     NODE_UPDATE_TAINT,
     POLICIES_CHANGED,
     ClusterEvent,
@@ -375,12 +376,17 @@ class SchedulingQueue:
         subject = old if new is None else new
         about = subject.uid if isinstance(subject, Pod) else None
         helped: list[tuple[QueuedPod, bool, str]] = []
+        # Pods that are alike may be nominated to different nodes. They are kept together for all
+        # other events: there may be thousands of them, while victims go one after the other.
+        is_by_nomination = event == NODE_UPDATE_ALLOCATABLE and bool(
+            self.nominator.pods_on(subject.name)
+        )
         for alike in self._places.unschedulable.held_by(
             lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate),
             self._hints.labels_offered(event, old, new),
         ):
             obstacles, is_gated = alike.obstacles, alike.is_gated
-            is_one_by_one = is_by_label(old, new, obstacles)
+            is_one_by_one = is_by_nomination or is_by_label(old, new, obstacles)
             # The pod that the event is about knows it differently.
             others = alike.other_than(about)
             for first in others:

@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class Alike:
     """Pods rejected, or gated, by the same plugins, which events affect in the same way.
 
-    But for those that are `is_by_label`.
+    But for events that are `is_by_label`, and for what nominations decide.
 
     Attributes:
         obstacles: The plugins that have to change their mind.
@@ -207,7 +207,6 @@ def traits(pod: Pod) -> bytes:
             pod.namespace,
             spec,
             manifest.status.resource_claim_statuses,
-            manifest.status.nominated_node_name,
             None if controller is None else controller.uid,
             pod.name if is_named else "",
         )

@@ -927,6 +927,20 @@ def test_so_is_a_nominated_pod_in_flight() -> None:
     assert bench.place(nominated) == "backoff"
 
 
+def test_pods_that_are_nominated_to_many_nodes_are_not_gone_through_for_each_victim() -> None:
+    """They were no more alike when the nomination was among what decides: 150 ms for each event."""
+    asked: list[str] = []
+
+    def info(name: str) -> None:
+        asked.append(name)  # that it is not known may help
+
+    bench = Bench(hints=Hints(node_info=info))
+    for n in range(100):
+        bench.reject(make_pod(f"p{n}", uid=f"p{n}", cpu="1", nominated=f"n{n}"))
+    assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(uid="gone", node="other")) == 100
+    assert asked == ["other"]
+
+
 @pytest.mark.parametrize("minor", [37, 38])
 def test_from_1_38_on_a_pod_is_retried_whose_nominated_node_shrinks_below_it(minor: int) -> None:
     """Of pods that are alike but for the nomination, that one alone."""
