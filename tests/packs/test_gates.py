@@ -140,7 +140,7 @@ async def test_a_pod_is_held_while_its_group_is_too_small_and_no_longer(
         pods = Pods(cluster, profile, labels)
         async with scheduler(cluster, stages=make_stages(profile)) as app:
             placed = 0
-            for _ in range(10):
+            for _ in range(25):
                 done = pods.change(chance)
                 await eventually(lambda: not pods.wrong(few), what=f"{done}: {pods.wrong(few)}")
                 await _is_at_rest(app)
