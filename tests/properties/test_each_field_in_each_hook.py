@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from engine.core.caching.cache import Cache
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.model.fact import Fact, NodeFacts
 from engine.core.model.node import Node
 from engine.core.model.objects import from_plain
@@ -126,6 +127,11 @@ _NEAR_MARKED: Final = {
     }
 }
 
+
+def _upgrade(cache: Cache) -> None:
+    cache.objects.behaves = behaviors_of(38)
+
+
 CASES: Final[dict[tuple[str, str], Case]] = {
     ("pod", "namespace_labels"): Case(
         '"marked" in {0}.namespace_labels',
@@ -163,6 +169,12 @@ CASES: Final[dict[tuple[str, str], Case]] = {
     ),
     ("pod", "device_resources"): Case(
         "len({0}.device_resources) > 0", _put(_CLASS), {"requests": {_GPU: 1}}
+    ),
+    ("pod", "scoring_requests"): Case(
+        '{0}.scoring_requests.get("memory", 0) > 250 << 20',
+        _upgrade,
+        # Containers that request none are taken for 200 MiB.
+        {"resources": {"requests": {"memory": "300Mi"}}},
     ),
     ("pod", "type"): Case(
         '{0}.type == "red"',
@@ -227,6 +239,8 @@ CASES: Final[dict[tuple[str, str], Case]] = {
         "{0}.node_count > 2", lambda cache: cache.add_node(make_node("c", cpu=0))
     ),
     ("cluster", "facts"): Case('{0}.facts["price"] != None', _facts_of_cluster),
+    ("cluster", "kubernetes_minor"): Case("{0}.kubernetes_minor > 37", _upgrade),
+    ("cluster", "behaves"): Case('{0}.behaves["victims_by_uid"]', _upgrade),
 }
 
 # By view, each hook that sees it, with a text in which `{marked}` says that the change was seen.
