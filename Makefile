@@ -58,7 +58,7 @@ check: lint ## format, lint, types, imports, policies and all quick tests (a few
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
 # plane can drop out unseen. Nor may a test leave files in the checkout (tests/no_leftovers.py).
-test: lint controlplane oracle chromium wheels ## what must pass: linters and tests, on the real control plane too (three quarters of an hour)
+test: lint controlplane oracle chromium wheels ## what must pass: linters and tests, on the real control plane too (half an hour)
 	$(PYTEST) -p tests.no_skips -p tests.no_leftovers -m "not long"
 
 # What takes minutes each, and searches that find more the longer they run. Hours, all together.
