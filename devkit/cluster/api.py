@@ -32,7 +32,7 @@ from engine.core.manifests.errors import (
     unpatchable,
     unsupported_media_type,
 )
-from engine.core.manifests.field_rules import required, wrong
+from engine.core.manifests.field_rules import required, selects, wrong
 from engine.core.manifests.kinds import Kind
 from engine.core.manifests.pod_defaults import set_pod_resources
 from engine.core.manifests.schema import read_types, shape_of, without_nulls
@@ -627,7 +627,9 @@ class Api:
                 one
                 for one in self.every(kinds.POD_DISRUPTION_BUDGETS)
                 if one["metadata"]["namespace"] == namespace
-                and _selects(one["spec"].get("selector"), old.manifest)
+                and selects(
+                    one["spec"].get("selector"), old.manifest["metadata"].get("labels") or {}
+                )
             ]
             budget = pods.budget_spent(old.manifest, budgets)
         options: Json = dict(body.get("deleteOptions") or {})
@@ -706,24 +708,3 @@ def _finalizers(kind: Kind, metadata: Json, policy: str | None) -> list[str]:
 
 def _specification(manifest: Json) -> Json:
     return {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
-
-
-def _selects(label_selector: Json | None, manifest: Json) -> bool:
-    """True if a selector of an object (not of a query) selects *manifest*."""
-    if not label_selector:
-        return label_selector is not None
-    labels = manifest["metadata"].get("labels") or {}
-    for key, value in (label_selector.get("matchLabels") or {}).items():
-        if labels.get(key) != value:
-            return False
-    for expression in label_selector.get("matchExpressions") or ():
-        value, values = labels.get(expression.get("key")), expression.get("values") or []
-        holds = {
-            "In": value is not None and value in values,
-            "NotIn": value not in values,
-            "Exists": value is not None,
-            "DoesNotExist": value is None,
-        }.get(expression.get("operator"), False)
-        if not holds:
-            return False
-    return True

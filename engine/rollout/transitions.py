@@ -81,7 +81,7 @@ class Action(enum.Enum):
 
 
 Step: TypeAlias = tuple[State, tuple[Action, ...]]
-_Row: TypeAlias = tuple[State, tuple[Event, ...], State, tuple[Action, ...]]
+_Row: TypeAlias = tuple[State, Event, State, tuple[Action, ...]]
 
 
 def _rows(s: type[State], e: type[Event], a: type[Action]) -> tuple[_Row, ...]:
@@ -90,37 +90,35 @@ def _rows(s: type[State], e: type[Event], a: type[Action]) -> tuple[_Row, ...]:
     # fmt: off
     return (
         # examined
-        (s.EXAMINED,  (e.SOURCE_GONE,),   s.OVER,      (a.REPORT_GONE,)),
-        (s.EXAMINED,  (e.UNCHANGED,),     s.OVER,      (a.REPORT_UNCHANGED, a.SAVE)),
-        (s.EXAMINED,  (e.REJECTED,),      s.OVER,      (a.CLOSE, a.REPORT_REJECTED)),
-        (s.EXAMINED,  (e.NOT_LOADED,),    s.OVER,      (a.CLOSE, a.REPORT_REJECTED, a.OFFER_LATER)),
-        (s.EXAMINED,  (e.TRIED,),         s.STAGED,    ()),
+        (s.EXAMINED,  e.SOURCE_GONE,     s.OVER,      (a.REPORT_GONE,)),
+        (s.EXAMINED,  e.UNCHANGED,       s.OVER,      (a.REPORT_UNCHANGED, a.SAVE)),
+        (s.EXAMINED,  e.REJECTED,        s.OVER,      (a.CLOSE, a.REPORT_REJECTED)),
+        (s.EXAMINED,  e.NOT_LOADED,      s.OVER,      (a.CLOSE, a.REPORT_REJECTED, a.OFFER_LATER)),
+        (s.EXAMINED,  e.TRIED,           s.STAGED,    ()),
         # in its stages: what is not to be tried again after a restart, or by the next leader
-        (s.STAGED,    (e.SUPERSEDED,),    s.OVER,      (a.REPORT_SUPERSEDED, a.CLOSE)),
-        (s.STAGED,    (e.ABORTED,),       s.OVER,      (a.REMEMBER_ROLLED_BACK, *failed)),
-        (s.STAGED,    (e.REFUSED,),       s.OVER,      (a.REMEMBER_REFUSED, *failed)),
-        (s.STAGED,    (e.REJECTED,),      s.OVER,      failed),
-        (s.STAGED,    (e.CANCELLED,),     s.OVER,      (a.CLOSE,)),
-        (s.STAGED,    (e.PASSED,),        s.PROBATION, (a.PUT_ON_PROBATION, *accepted)),
-        (s.STAGED,    (e.PASSED_ALONE,),  s.IN_FORCE,  (a.PUT_IN_FORCE, *accepted)),
+        (s.STAGED,    e.SUPERSEDED,      s.OVER,      (a.REPORT_SUPERSEDED, a.CLOSE)),
+        (s.STAGED,    e.ABORTED,         s.OVER,      (a.REMEMBER_ROLLED_BACK, *failed)),
+        (s.STAGED,    e.REFUSED,         s.OVER,      (a.REMEMBER_REFUSED, *failed)),
+        (s.STAGED,    e.REJECTED,        s.OVER,      failed),
+        (s.STAGED,    e.CANCELLED,       s.OVER,      (a.CLOSE,)),
+        (s.STAGED,    e.PASSED,          s.PROBATION, (a.PUT_ON_PROBATION, *accepted)),
+        (s.STAGED,    e.PASSED_ALONE,    s.IN_FORCE,  (a.PUT_IN_FORCE, *accepted)),
         # on probation
-        (s.PROBATION, (e.KEPT,),          s.IN_FORCE,  (a.REPORT_KEPT, a.CLOSE_PREVIOUS)),
-        (s.PROBATION, (e.OUT_OF_BOUNDS,), s.OVER,      (a.PUT_BACK, a.REPORT_ROLLED_BACK,
+        (s.PROBATION, e.KEPT,            s.IN_FORCE,  (a.REPORT_KEPT, a.CLOSE_PREVIOUS)),
+        (s.PROBATION, e.OUT_OF_BOUNDS,   s.OVER,      (a.PUT_BACK, a.REPORT_ROLLED_BACK,
                                                         a.REMEMBER_ROLLED_BACK, a.SAVE,
                                                         a.OFFER_REFUSED)),
         # chosen at the start
-        (s.CHOSEN,    (e.TRIED,),         s.IN_FORCE,  (a.REPORT_FIRST, a.REMEMBER, a.SAVE)),
-        (s.CHOSEN,    (e.TRIED_EARLY,),   s.IN_FORCE,  (a.REPORT_FIRST_LATER,)),
-        (s.CHOSEN,    (e.REPLACED,),      s.OVER,      ()),
-        (s.CHOSEN,    (e.REJECTED,),      s.OVER,      (a.REPORT_REJECTED, a.REPLACE_FIRST)),
+        (s.CHOSEN,    e.TRIED,           s.IN_FORCE,  (a.REPORT_FIRST, a.REMEMBER, a.SAVE)),
+        (s.CHOSEN,    e.TRIED_EARLY,     s.IN_FORCE,  (a.REPORT_FIRST_LATER,)),
+        (s.CHOSEN,    e.REPLACED,        s.OVER,      ()),
+        (s.CHOSEN,    e.REJECTED,        s.OVER,      (a.REPORT_REJECTED, a.REPLACE_FIRST)),
     )
     # fmt: on
 
 
 TRANSITIONS: Final[Mapping[tuple[State, Event], Step]] = {
-    (state, event): (after, actions)
-    for state, events, after, actions in _rows(State, Event, Action)
-    for event in events
+    (state, event): (after, actions) for state, event, after, actions in _rows(State, Event, Action)
 }
 
 

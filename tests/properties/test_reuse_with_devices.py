@@ -248,4 +248,4 @@ class ReuseWithDevices(RuleBasedStateMachine):
 
 
 TestReuseWithDevices = ReuseWithDevices.TestCase
-TestReuseWithDevices.settings = settings(max_examples=8, stateful_step_count=40, deadline=None)
+TestReuseWithDevices.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)

@@ -257,4 +257,4 @@ def _shown(explanation: Explanation) -> Any:
 
 
 TestReuseWithVolumes = ReuseWithVolumes.TestCase
-TestReuseWithVolumes.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)
+TestReuseWithVolumes.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)

@@ -205,6 +205,26 @@ def label_selector(field: str, selector: Json | None) -> Iterator[Cause]:
         yield from _requirement(f"{field}.matchExpressions[{index}]", expression)
 
 
+def selects(selector: Json | None, labels: Json) -> bool:
+    """Whether a label selector of an object selects *labels*; None selects nothing."""
+    if selector is None:
+        return False
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    for expression in selector.get("matchExpressions") or ():
+        value, values = labels.get(expression.get("key")), expression.get("values") or []
+        holds = {
+            "In": value is not None and value in values,
+            "NotIn": value not in values,
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }.get(expression.get("operator"), False)
+        if not holds:
+            return False
+    return True
+
+
 def node_terms(field: str, terms: Iterable[Json]) -> Iterator[Cause]:
     """What is wrong with the terms of a node selector, the first of which is `{field}[0]`."""
     for index, term in enumerate(terms):

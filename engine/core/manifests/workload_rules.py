@@ -25,6 +25,7 @@ from engine.core.manifests.field_rules import (
     label_selector,
     of,
     required,
+    selects,
     unsupported,
     wrong,
 )
@@ -74,25 +75,6 @@ _CRON_JOB = Rules(
 )
 
 
-def _matches(selector: Json, labels: Json) -> bool:
-    """Whether *labels* meet a label selector whose operators are known."""
-    for key, value in (selector.get("matchLabels") or {}).items():
-        if labels.get(key) != value:
-            return False
-    for one in selector.get("matchExpressions") or ():
-        value = labels.get(one.get("key"))
-        is_listed = value is not None and value in (one.get("values") or ())
-        is_met = {
-            "In": is_listed,
-            "NotIn": not is_listed,
-            "Exists": value is not None,
-            "DoesNotExist": value is None,
-        }
-        if not is_met[one["operator"]]:
-            return False
-    return True
-
-
 def _labels(template: Json) -> Json:
     return (template.get("metadata") or {}).get("labels") or {}
 
@@ -124,7 +106,7 @@ def _selected(spec: Json, *, is_optional: bool = False) -> Iterator[Cause]:
         return
     elif found and not is_optional:
         yield wrong("spec.selector", selector, "invalid label selector")
-    if not found and (selector is None or not _matches(selector, labels)):
+    if not found and not selects(selector, labels):
         yield wrong("spec.template.metadata.labels", labels, _UNMATCHED)
 
 
@@ -182,7 +164,7 @@ def _replication_controller(manifest: Json) -> Iterator[Cause]:
     selector = spec.get("selector") or _labels(template)
     if not selector:
         yield required("spec.selector")
-    elif not _matches({"matchLabels": selector}, _labels(template)):
+    elif not selects({"matchLabels": selector}, _labels(template)):
         yield wrong("spec.template.metadata.labels", _labels(template), _UNMATCHED)
 
 

@@ -8,7 +8,7 @@ projections that every per-node hook of the class is asked with.
     kind, which of these are empty ------> prepared     what pre-filters and pre-scores answered
     prepared, reads of the hooks that still run ------> class key ------> class
 
-Each step joins more pods. The key tells apart all that any hook could; it is all that is computed
+Each step joins more pods. The key distinguishes all that any hook can; it is all that is computed
 for a pod whose kind is known. Pods of one kind ask for the same counters, of which pre-filters and
 pre-scores see only if they are empty: so what is prepared changes rarely, while pods come and go.
 And what no later hook reads, since these are skipped, does not tell classes apart: a label that

@@ -79,7 +79,7 @@ class PolicyReads:
 
 
 class ProfileReads:
-    """What the hooks of one profile read, as the sets of fields by which pods are told apart.
+    """What the hooks of one profile read, as the sets of fields by which it distinguishes pods.
 
     Attributes:
         everything: What all hooks read that a class is made with: pods with the same are alike.

@@ -45,9 +45,10 @@ from engine.policy.workload_views import WORKLOAD_KINDS
 
 #: The hook that orders the queue.
 ORDER: Final = frozenset({"queue_key"})
-# The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
-_GATES: Final = frozenset({"pre_enqueue"})
-_FILTERS: Final = frozenset(hook.name for hook in ENTRIES if hook.may_reject) - _GATES | {
+#: The hook whose verdict can keep a pod waiting at the gate.
+GATES: Final = frozenset({"pre_enqueue"})
+# Those whose verdict can in the cycle.
+_FILTERS: Final = frozenset(hook.name for hook in ENTRIES if hook.may_reject) - GATES | {
     "counters"  # whose counts the others take
 }
 
@@ -71,25 +72,23 @@ class DerivedHint:
     Args:
         hooks: What each hook of the policy reads. Without one that can reject, nothing is known,
             and everything that a policy could see counts.
-        at_gate: For pods that its `pre_enqueue` keeps out.
-        gates: The hooks that are asked at the gate; with `ORDER` this is not about a rejection but
-            about what can change the place of a waiting pod.
+        asked: The hooks that it is about: `GATES` for pods that its `pre_enqueue` keeps out,
+            `ORDER` for the places of waiting pods; None: those that are asked in a cycle.
 
     Attributes:
         can_reject: It has a hook by which a pod may wait.
     """
 
-    def __init__(
-        self, hooks: Mapping[str, Reads], *, at_gate: bool, gates: frozenset[str] = _GATES
-    ) -> None:
-        names = gates if at_gate else _FILTERS
+    def __init__(self, hooks: Mapping[str, Reads], asked: frozenset[str] | None = None) -> None:
+        in_cycle = asked is None
+        names = _FILTERS if asked is None else asked
         read = [
             reads
             for name, reads in hooks.items()
-            if name in names or (name.startswith("among_") and not at_gate)
+            if name in names or (name.startswith("among_") and in_cycle)
         ]
         victims = hooks.get(_KEEPS)
-        keeps = victims is not None and victims.keeps_pods and not at_gate
+        keeps = victims is not None and victims.keeps_pods and in_cycle
         self.can_reject = bool(read) or keeps
         paths = {v: frozenset[str]().union(*(one.of(v) for one in read)) for v in VIEWS}
         fields = {view: fields_of(view, found) for view, found in paths.items()}
@@ -113,7 +112,7 @@ class DerivedHint:
         )
         # A pre-filter may name nodes that do not exist yet.
         looks_at_nodes = bool(fields["node"]) or self._counts or NODE in self._resources
-        self._wants_new_nodes = looks_at_nodes or ("pre_filter" in hooks and not at_gate)
+        self._wants_new_nodes = looks_at_nodes or ("pre_filter" in hooks and in_cycle)
         self._looks_at_nodes = looks_at_nodes
         self._looks_at_pod = bool(paths["pod"]) or self._is_grouped
         self._pod = _Reader("pod", paths["pod"])

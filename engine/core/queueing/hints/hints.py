@@ -17,7 +17,7 @@ from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import ClusterEvent
 from engine.core.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
-from engine.core.queueing.hints.derived import ORDER, DerivedHint
+from engine.core.queueing.hints.derived import GATES, ORDER, DerivedHint
 from engine.core.queueing.hints.interest import ClusterContext, Interest, Table, resource_for
 from engine.core.queueing.hints.own_labels import Label, labels_offered
 from engine.policy.analysis import Reads
@@ -38,7 +38,7 @@ INTERESTS: Final[Table] = MappingProxyType(
 ANY: Final = "every plugin"
 """What an event helps that is for all of them, such as a change of policies."""
 
-_NOT_KNOWN: Final = DerivedHint({}, at_gate=False)
+_NOT_KNOWN: Final = DerivedHint({})
 
 
 class Hints:
@@ -72,12 +72,10 @@ class Hints:
         self._gates: dict[str, DerivedHint] = {}
         self._filters: dict[str, DerivedHint] = {}
         for name, hooks in (policies or {}).items():
-            self._gates[name] = DerivedHint(hooks, at_gate=True)
-            self._filters[name] = DerivedHint(hooks, at_gate=False)
+            self._gates[name] = DerivedHint(hooks, GATES)
+            self._filters[name] = DerivedHint(hooks)
         self._orders = [
-            DerivedHint(hooks, at_gate=True, gates=ORDER)
-            for hooks in (policies or {}).values()
-            if hooks.keys() & ORDER
+            DerivedHint(hooks, ORDER) for hooks in (policies or {}).values() if hooks.keys() & ORDER
         ]
         self._covered: dict[tuple[str, str, str], tuple[Interest, ...]] = {}
         self._of_interest: dict[ClusterEvent, bool] = {}
