@@ -12,7 +12,7 @@ import structlog
 
 from engine.app.environment import Environment
 from engine.core.caching.objects import ObjectStore
-from engine.core.framework.behaviors import NEWEST, OLDEST, behaviors_of, minor_of
+from engine.core.framework.behaviors import NEWEST, OLDEST, RELEASED, behaviors_of, minor_of
 from engine.core.kernel.events import Event, VersionChanged
 from engine.io.kube.errors import ApiError
 from engine.io.watching.informer import Informer
@@ -43,14 +43,15 @@ class Emulation:
         self._objects = objects
         self._build = env.build
         self._report = report
-        self._is_given = env.settings.emulated_minor is not None
+        given = env.settings.emulated_minor
+        self._is_given = given is not None
+        self._gates = env.settings.gates
         self._server = ""
         self._watches = -1  # opened when the server was asked last
         self._asking: asyncio.Task[None] | None = None
         self._problem = ""
-        if env.settings.emulated_minor is not None:
-            objects.behaves = behaviors_of(env.settings.emulated_minor)
-            self._build.show(self.version)
+        objects.behaves = behaviors_of(RELEASED if given is None else given, self._gates)
+        self._build.show(self.version, objects.behaves.gates)
 
     @property
     def version(self) -> str:
@@ -102,7 +103,7 @@ class Emulation:
         if minor is None:
             log.warning("Not a version of Kubernetes", server=said, emulated=self.version)
             return
-        self._report(VersionChanged(minor))
-        self._build.show(self.version)
+        self._report(VersionChanged(minor, self._gates))
+        self._build.show(self.version, self._objects.behaves.gates)
         say = log.info if OLDEST <= minor <= NEWEST else log.warning
         say("Answering like this version of Kubernetes", server=said, emulated=self.version)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.core.framework.behaviors import NO_GATES
 from engine.io.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.io.endpoints.server import SecureSettings
 from engine.io.leader_election import LeaseSettings, make_identity
@@ -27,6 +28,7 @@ class Settings:
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         emulated_minor: The minor version of Kubernetes that is answered like; None: that of the API
             server.
+        gates: kube-scheduler's feature gates that are on, of `behaviors.GATES`.
         most_watch_age: Seconds for which what is known of a resource stays in use once it cannot be
             read: 0 not at all, infinity for ever.
         bindings: Most bindings in flight.
@@ -51,6 +53,7 @@ class Settings:
     pops_early: bool = True
     max_unschedulable: float = 300.0
     emulated_minor: int | None = None
+    gates: frozenset[str] = NO_GATES
     most_watch_age: float = MOST_AGE_SECONDS
     bindings: int = MOST_IN_FLIGHT
     last_resort: str | None = DEFAULT_SCHEDULER_NAME

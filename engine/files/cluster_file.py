@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from engine.core.caching.cache import Cache
-from engine.core.framework.behaviors import RELEASED, minor_of
+from engine.core.framework.behaviors import NO_GATES, RELEASED, minor_of
 from engine.core.manifests.field_errors import describe_error
 from engine.core.model import objects as api
 from engine.core.model.event_kinds import KINDS
@@ -169,6 +169,7 @@ class Cluster:
         is_written: Some of the objects have never been in a cluster, and were admitted here.
         ask: What a live API server would store of a pod; None if it may not be asked.
         minor: The minor version of Kubernetes that is answered like; None: it is not known.
+        gates: The feature gates of kube-scheduler that are on.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         read_at: When it was read here, in seconds since the epoch.
         missing: What a snapshot could not read, and why.
@@ -184,6 +185,7 @@ class Cluster:
     is_written: bool = False
     ask: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     minor: int | None = None
+    gates: frozenset[str] = NO_GATES
     taken_at: str = ""
     read_at: float = field(default_factory=lambda: math.floor(SystemClock().now()))
     missing: dict[str, str] = field(default_factory=dict)
@@ -293,6 +295,7 @@ class Cluster:
             ),
             self.objects,
             minor=RELEASED if self.minor is None else self.minor,
+            gates=self.gates,
         )
         world.cache.objects.unknown = self.unknown_kinds()
         return world

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.core.caching.cache import Cache
 from engine.core.caching.snapshot import Snapshot
-from engine.core.framework.behaviors import RELEASED, behaviors_of
+from engine.core.framework.behaviors import NO_GATES, RELEASED, behaviors_of
 from engine.core.manifests.field_errors import describe_error
 from engine.core.model import devices, storage
 from engine.core.model import objects as api
@@ -74,18 +74,19 @@ class World:
         facts: Mapping[str, Any] | None = None,
         time_zone: str = UTC,
         minor: int = RELEASED,
+        gates: frozenset[str] = NO_GATES,
     ) -> "World":
         """Build the world of these manifests, and of a facts document (see `docs/facts.md`).
 
         The clock is at the time of the document, else at the beginning of 1970. What is decided
-        on it is answered as Kubernetes 1.*minor* does.
+        on it is answered as Kubernetes 1.*minor* does with the feature gates *gates* on.
 
         Pods are those that have a node; finished ones take no capacity and are left out, as the API
         server leaves them out of the scheduler's watch. Raises `ManifestError` for a manifest of
         the wrong shape, a kind that the scheduler does not read, or a pod without a node.
         """
         cache = Cache()
-        cache.objects.behaves = behaviors_of(minor)
+        cache.objects.behaves = behaviors_of(minor, gates)
         for manifest in nodes:
             cache.add_node(node_of(manifest))
         for manifest in pods:

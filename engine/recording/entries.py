@@ -14,7 +14,8 @@ epoch) and its kind `e`:
     assume       `uid`, `node`, `annotations`; forget: `uid`, `undone` (it was still assumed)
     facts        `of` (`node`, `pod`, `others`), `key`, `facts`
     typeLabels   `labels`
-    kubernetes   the minor version that is answered like: `minor`; 37 in logs without it
+    kubernetes   the minor version that is answered like: `minor`, 37 in logs without it; `gates`:
+                 the feature gates that are on, if any are
     unknown      the kinds that cannot be read, by plural name, with the reason: `kinds`
     nominations  `pods`: [uid, node] of every pod that is nominated for a node, in order
     checkpoint   the state is complete: `state`, `held`
@@ -171,9 +172,11 @@ class StateHash:
         else:
             self.drop("unknown", "")
 
-    def put_minor(self, minor: int) -> None:
-        """Note the minor version that is answered like."""
-        if minor != UNRECORDED:
+    def put_minor(self, minor: int, gates: Sequence[str] = ()) -> None:
+        """Note the minor version that is answered like, and the feature gates that are on."""
+        if gates:
+            self.put("kubernetes", "", _encode([minor, *gates]))
+        elif minor != UNRECORDED:
             self.put("kubernetes", "", _encode(minor))
         else:
             self.drop("kubernetes", "")

@@ -296,7 +296,7 @@ class LogWriter:
             case "typeLabels":
                 self._state.put("typeLabels", "", msgspec.json.encode(contents["labels"]))
             case "kubernetes":
-                self._state.put_minor(contents["minor"])
+                self._state.put_minor(contents["minor"], contents.get("gates", ()))
             case "unknown":
                 self._state.put_unknown(contents["kinds"])
             case "nominations":

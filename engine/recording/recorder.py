@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from engine.core.caching.cache import Cache
-from engine.core.framework.behaviors import behaviors_of
+from engine.core.framework.behaviors import Behaviors, behaviors_of
 from engine.core.kernel.events import (
     NODES,
     PODS,
@@ -86,12 +86,18 @@ def state_of(cache: Cache) -> list[tuple[str, Entry]]:
         ("facts", _others(snapshot.cluster_facts, snapshot.type_facts, snapshot.pod_facts))
     )
     entries.append(("typeLabels", {"labels": list(snapshot.pod_type_labels)}))
-    if cache.objects.behaves.minor != UNRECORDED:
-        entries.append(("kubernetes", {"minor": cache.objects.behaves.minor}))
+    behaves = cache.objects.behaves
+    if behaves.minor != UNRECORDED or behaves.gates:
+        entries.append(("kubernetes", _version(behaves)))
     # 4. What cannot be read: usually nothing.
     if cache.objects.unknown:
         entries.append(("unknown", {"kinds": dict(cache.objects.unknown)}))
     return entries
+
+
+def _version(behaves: Behaviors) -> Entry:
+    gates = sorted(behaves.gates)
+    return {"minor": behaves.minor, "gates": gates} if gates else {"minor": behaves.minor}
 
 
 def _others(cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts]) -> Entry:
@@ -193,8 +199,8 @@ class Recorder:
                 self._note("facts", _others(cluster, types, pods))
             case PodTypeLabelsChanged(labels=labels):
                 self._note("typeLabels", {"labels": list(labels)})
-            case VersionChanged(minor=minor):
-                self._note("kubernetes", {"minor": behaviors_of(minor).minor})
+            case VersionChanged(minor=minor, gates=gates):
+                self._note("kubernetes", _version(behaviors_of(minor, frozenset(gates))))
             case ReadabilityChanged(unknown=unknown):
                 self._note("unknown", {"kinds": dict(unknown)})
         self._note_all(instructions)

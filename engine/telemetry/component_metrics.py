@@ -11,7 +11,7 @@ import sys
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -28,12 +28,14 @@ EMULATES: Final = f"1.{RELEASED}"
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 #: Feature gates of kube-scheduler whose feature is built in, and the stage that each has in
-#: `EMULATES`: "" is stable. Features that are not built in are shown as off.
+#: `EMULATES`: "" is stable. Shown as off are features that are not built in, and those of gates
+#: that are off.
 FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
     "DRAConsumableCapacity": ("BETA", True),
     "DRADeviceTaintRules": ("", True),
     "DRAExtendedResource": ("", True),
     "DRAFractionalCapacityRange": ("ALPHA", False),
+    "DRAListTypeAttributes": ("ALPHA", False),
     "DRAPartitionableDevices": ("BETA", True),
     "DynamicResourceAllocation": ("", True),
     "GenericWorkload": ("BETA", True),
@@ -103,8 +105,11 @@ class BuildInfo:
         self._features = FEATURE.make(registry)
         self.show(EMULATES)
 
-    def show(self, emulated: str) -> None:
-        """Show that the version *emulated* of Kubernetes is answered like, as `1.38`."""
+    def show(self, emulated: str, gates: Collection[str] = ()) -> None:
+        """Show that the version *emulated* of Kubernetes is answered like, as `1.38`.
+
+        *gates* are the feature gates that are on though their default is off.
+        """
         major, minor = emulated.split(".")
         labels = {
             "major": major,
@@ -124,7 +129,7 @@ class BuildInfo:
         for name, known in {**FEATURES, **changed}.items():
             if known is not None:
                 stage, is_built_in = known
-                self._features.labels(name, stage).set(is_built_in)
+                self._features.labels(name, stage).set(is_built_in or name in gates)
 
 
 def show_concurrency(registry: CollectorRegistry) -> None:

@@ -4,6 +4,8 @@
 // same scenario with its `answers` to stdout, in the same order, each as soon as it is known. A
 // scenario that cannot be answered comes back with an `error` instead; the program goes on.
 //
+// With -gates it answers as a kube-scheduler with these feature gates set.
+//
 // With -validate it also says, in `invalid`, which objects the API server would refuse. With
 // -selectors it answers device selectors in place of scenarios (see selectors.go).
 package main
@@ -37,6 +39,7 @@ var panics atomic.Int64
 func main() {
 	validate := flag.Bool("validate", false, "name the objects that an API server would refuse")
 	selectors := flag.Bool("selectors", false, "answer device selectors in place of scenarios")
+	gates := flag.String("gates", "", "feature gates to set, as A=true,B=false")
 	flag.Parse()
 	if *selectors {
 		if err := answerSelectors(os.Stdin, os.Stdout); err != nil {
@@ -56,6 +59,9 @@ func main() {
 	err := utilfeature.DefaultMutableFeatureGate.SetFromMap(
 		map[string]bool{string(features.SchedulerAsyncPreemption): false})
 	if err != nil {
+		fatal(err)
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.Set(*gates); err != nil {
 		fatal(err)
 	}
 	metrics.Register()

@@ -4,6 +4,7 @@ Owns the command line and what is printed. The scenarios are `generator`'s, aski
 making a case small `comparing.shrinking`'s.
 """
 
+import functools
 import itertools
 import json
 import sys
@@ -21,10 +22,12 @@ from tests.parity.comparison import Comparison, Finding, Tally
 from tests.parity.oracle import Oracle
 from workbench.comparing.shrinking import Path as Place
 from workbench.comparing.shrinking import shrink
+from workbench.conformance.conformance import CaseRunner
 
 Plain = dict[str, Any]
 
 _BATCH = 64
+_THEMES = [*generator.THEMES, *generator.GATED]
 # What makes it a case is never taken away, nor is what was answered.
 _UNTOUCHED = frozenset({"id", "answers"})
 _NEEDED = frozenset({"nodes", "incoming"})
@@ -33,7 +36,7 @@ _NEEDED = frozenset({"nodes", "incoming"})
 @click.command()
 @click.option("--seed", default=1, show_default=True, help="Another seed, other clusters.")
 @click.option("--count", default=2_000, show_default=True, help="How many answers to compare.")
-@click.option("--theme", "themes", multiple=True, type=click.Choice(list(generator.THEMES)))
+@click.option("--theme", "themes", multiple=True, type=click.Choice(_THEMES))
 @click.option("--without", default="", help=f"Parts to leave out: {', '.join(generator.PARTS)}.")
 @click.option("--index", type=int, help="Only the scenarios of this index.")
 @click.option("--every", is_flag=True, help="Go on after a difference; show one of each kind.")
@@ -51,7 +54,8 @@ def main(
 ) -> None:
     """Compare our answers with those of kube-scheduler's own plugins on random clusters.
 
-    Stops at the first difference, makes its case small and prints it as one scenario line.
+    Themes of feature gates (lists and so on) are answered with these on, and only where they are
+    named. Stops at the first difference, makes its case small and prints it as one scenario line.
 
     \b
     Exit codes: 0 no answer differs, 1 some do, 2 the command cannot run.
@@ -62,8 +66,9 @@ def main(
             f"--without: want some of {', '.join(generator.PARTS)}, got {unknown}"
         )
     chosen = list(themes) or generator.themes(parts)
-    with Oracle() as oracle:
-        comparison = Comparison(oracle)
+    gates = frozenset[str]().union(*map(generator.gates_of, chosen))
+    with Oracle(gates) as oracle:
+        comparison = Comparison(oracle, functools.partial(CaseRunner, gates=gates))
         started = time.monotonic()
         cases = scenarios(seed, chosen, parts, index)
         tally, differing = search(comparison, cases, count, every=every)

@@ -17,11 +17,17 @@ class Oracle:
 
     A scenario comes back with `answers`, or with `error` if it could not be answered; with
     `invalid` if an API server would refuse some of its objects.
+
+    Args:
+        gates: The feature gates that are on, of those that are off by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gates: Iterable[str] = ()) -> None:
+        said = ",".join(f"{gate}=true" for gate in gates)
         self._process = subprocess.Popen(
-            [go_program("oracle"), "-validate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [go_program("oracle"), "-validate", f"-gates={said}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
 
     def __enter__(self) -> "Oracle":

@@ -357,12 +357,14 @@ class Pair:
 
     Args:
         with_groups: The API servers have PodGroups, and kube-scheduler places them.
+        gates: Feature gates that are on in all programs.
     """
 
-    def __init__(self, *, with_groups: bool = False) -> None:
+    def __init__(self, *, with_groups: bool = False, gates: Sequence[str] = ()) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="starsched-side-by-side-")
-        arguments = serving_groups() if with_groups else []
-        self._gates = [GROUPS_GATE] if with_groups else []
+        self._own_gates = tuple(f"--feature-gates={gate}=true" for gate in gates)
+        arguments = [*(serving_groups() if with_groups else ()), *self._own_gates]
+        self._gates = [*([GROUPS_GATE] if with_groups else ()), *self._own_gates]
         self._planes = (
             ControlPlane(apiserver_args=arguments),
             ControlPlane(apiserver_args=arguments),
@@ -436,7 +438,10 @@ class Pair:
     async def _start_schedulers(self, profile: Json | None) -> None:
         self._stop_schedulers()
         directory = Path(self._directory.name)
-        subjects = (_KubeScheduler(profile, self._gates), _starsched(profile, directory))
+        subjects = (
+            _KubeScheduler(profile, self._gates),
+            _starsched(profile, directory, self._own_gates),
+        )
         await asyncio.gather(
             *(
                 subject.start(plane, directory)
@@ -470,9 +475,9 @@ class _KubeScheduler(KubeScheduler):
         return command
 
 
-def _starsched(profile: Json | None, directory: Path) -> Starsched:
+def _starsched(profile: Json | None, directory: Path, arguments: tuple[str, ...]) -> Starsched:
     if profile is None:
-        return Starsched()
+        return Starsched(arguments=arguments)
     path = directory / "profile.yaml"
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -480,14 +485,14 @@ def _starsched(profile: Json | None, directory: Path) -> Starsched:
         "profiles": [profile],
     }
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return Starsched(arguments=("--config", str(path)))
+    return Starsched(arguments=("--config", str(path), *arguments))
 
 
 @contextlib.contextmanager
-def pair(*, with_groups: bool = False) -> Iterator[Pair]:
+def pair(*, with_groups: bool = False, gates: Sequence[str] = ()) -> Iterator[Pair]:
     """Both schedulers, until the block ends."""
     binaries()
-    both = Pair(with_groups=with_groups)
+    both = Pair(with_groups=with_groups, gates=gates)
     try:
         both.start()
         yield both

@@ -1,3 +1,4 @@
+import functools
 import itertools
 import json
 from typing import Any
@@ -37,6 +38,20 @@ def test_random_clusters_are_answered_as_kube_scheduler_does(oracle: Oracle) -> 
     assert [finding.differences for finding in differing] == []
     assert tally.invalid == []
     assert tally.answers >= 400
+
+
+@pytest.mark.parametrize("theme", generator.GATED)
+@pytest.mark.slow("starts the oracle again, with the gate on")
+def test_random_clusters_with_a_gate_on_are_answered_as_kube_scheduler_does(theme: str) -> None:
+    gates = generator.gates_of(theme)
+    with Oracle(gates) as oracle:
+        comparison = Comparison(oracle, functools.partial(CaseRunner, gates=gates))
+        tally, differing = fuzz.search(comparison, fuzz.scenarios(SEED, [theme]), 300)
+        assert [finding.differences for finding in differing] == []
+        assert tally.invalid == []
+        # Without the gate the answers are others: the theme is about it.
+        _, differing = fuzz.search(Comparison(oracle), fuzz.scenarios(SEED, [theme]), 300)
+        assert differing
 
 
 def test_what_a_pod_asks_for_as_a_whole_is_never_less_than_its_containers_do(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from engine.core.framework.behaviors import CHANGES
+from engine.core.framework.behaviors import CHANGES, GATES
 from engine.core.framework.reason_kinds import REASONS
 from engine.core.model.clock_facts import CLOCK_FACTS
 from engine.language.hooks import HOOKS, PARAMETERS, Hook
@@ -52,6 +52,7 @@ def tables() -> dict[str, str]:
         "failures": _failures(),
         "clock": _clock(),
         "behaviors": _behaviors(),
+        "gates": _gates(),
     }
 
 
@@ -96,6 +97,11 @@ def _behaviors() -> str:
     for name, change in CHANGES.items():
         rows.append([f"1.{change.since}", change.what, change.before, change.then, f"`{name}`"])
     return _table(["since", "what", "before", "from then on", "name"], rows)
+
+
+def _gates() -> str:
+    rows = [[f"`{name}`", f"1.{gate.since}", gate.what] for name, gate in GATES.items()]
+    return _table(["gate", "since", "when it is on"], rows)
 
 
 def _hooks() -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.core.framework.behaviors import RELEASED
+from engine.core.framework.behaviors import NO_GATES, RELEASED
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
 from engine.core.scheduling.scheduling_cycle import Scheduler
@@ -115,12 +115,13 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
 class CaseRunner:
     """Decides scenarios with the shipped policies and compares the answers.
 
-    They are decided as Kubernetes 1.*minor* does. Schedulers are kept by configuration: scenarios
-    that share one share its memo.
+    They are decided as Kubernetes 1.*minor* does, with the feature gates *gates* on. Schedulers are
+    kept by configuration: scenarios that share one share its memo.
     """
 
-    def __init__(self, minor: int = RELEASED) -> None:
+    def __init__(self, minor: int = RELEASED, gates: frozenset[str] = NO_GATES) -> None:
         self._minor = minor
+        self._gates = gates
         self._schedulers: dict[bytes, tuple[Bundle, Scheduler]] = {}
 
     def run(self, scenario: Scenario) -> list[Outcome]:
@@ -129,7 +130,7 @@ class CaseRunner:
             bundle, scheduler = self._scheduler(scenario.config)
             placed, nominator = _parted(scenario.pods)
             world = World.from_manifests(
-                scenario.nodes, placed, scenario.objects, minor=self._minor
+                scenario.nodes, placed, scenario.objects, minor=self._minor, gates=self._gates
             )
         except (PolicyErrors, ManifestError) as error:
             reasons = tuple(str(error).splitlines())

@@ -57,6 +57,7 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     facts: msgspec.Raw = NO_TEXT
     labels: list[str] = []
     minor: int = UNRECORDED
+    gates: list[str] = []
     kinds: dict[str, str] = {}
     pods: list[tuple[str, str]] = []
     revision: str = ""

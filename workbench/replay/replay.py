@@ -236,8 +236,8 @@ class Replayer:
                 self._report(PodTypeLabelsChanged(tuple(line.labels)))
                 self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
             case "kubernetes":
-                self._report(VersionChanged(line.minor))
-                self._state.put_minor(line.minor)
+                self._report(VersionChanged(line.minor, line.gates))
+                self._state.put_minor(line.minor, line.gates)
             case "unknown":
                 self._report(ReadabilityChanged(line.kinds))
                 self._state.put_unknown(line.kinds)

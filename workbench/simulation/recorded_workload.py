@@ -198,6 +198,7 @@ class _Reader:
                 self._shown_facts[line.of, line.key] = line
             case "kubernetes":
                 self._found.cluster.minor = line.minor
+                self._found.cluster.gates = frozenset(line.gates)
             case "checkpoint":
                 self._is_whole = True
                 if line.at >= self._since:

@@ -255,6 +255,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
     into.repeated += more.repeated
     into.taken_at = into.taken_at or more.taken_at
     into.minor = into.minor or more.minor
+    into.gates |= more.gates
 
 
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:

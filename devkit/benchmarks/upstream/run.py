@@ -35,7 +35,6 @@ _SERVED: Final = {
 #: Features that are off by default and that starsched does as if they were.
 _NOT_OURS: Final = (
     "DRADeviceCompatibilityGroups",
-    "DRAListTypeAttributes",
     "DRAWorkloadResourceClaims",
 )
 _CREATING_CONNECTIONS: Final = 30  # as many as Kubernetes' own benchmark
@@ -72,7 +71,7 @@ def subject_of(name: str, workload: Workload) -> Subject:
     if name == Ceiling.name:
         return Ceiling()
     own = () if workload.config is None else (f"--config={workload.config}",)
-    return Starsched(arguments=own)
+    return Starsched(arguments=(*own, *_gates_flag(workload)))
 
 
 async def measure(

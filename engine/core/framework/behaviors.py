@@ -1,7 +1,8 @@
-"""What kube-scheduler answers otherwise from one minor version on, and which of it one version has.
+"""What kube-scheduler answers otherwise from one minor version on or with a feature gate on.
 
-Owns the table, `Behaviors`: a field for each difference, with the first minor version that has it.
-Nothing else compares minor versions. What is decided by a difference asks for its field:
+Owns the table, `Behaviors`: a field for each difference, with the first minor version that has it,
+and one for each gate that is off by default. Nothing else compares minor versions. What is decided
+by a difference asks for its field:
 `objects.behaves.budgets_cover_pods_without_labels`, where `objects` is the store of the cluster
 (`caching.objects`), which follows the minor of its API server; a policy asks
 `cluster.behaves["budgets_cover_pods_without_labels"]`.
@@ -17,6 +18,9 @@ OLDEST: Final = 35
 NEWEST: Final = 38
 #: What is answered like where no API server says what it is: the newest that is released.
 RELEASED: Final = 37
+
+#: What `behaviors_of` takes where no gate is on.
+NO_GATES: Final[frozenset[str]] = frozenset()
 
 _VERSION: Final = re.compile(r"v?1\.(\d{1,4})(?:[.+-].*)?", re.DOTALL)
 
@@ -35,11 +39,28 @@ def _since(minor: int, what: str, before: str, then: str) -> Any:
     return field(metadata={"change": Change(minor, what, before, then)})
 
 
+class Gate(NamedTuple):
+    """A feature gate of kube-scheduler that is off by default; the texts are Markdown."""
+
+    name: str
+    #: The first minor version that has it.
+    since: int
+    what: str
+
+
+def _gated(name: str, since: int, what: str) -> Any:
+    return field(default=False, metadata={"gate": Gate(name, since, what)})
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Behaviors:
-    """What is answered as kube-scheduler 1.`minor` does it; `behaviors_of` makes it."""
+    """What is answered as kube-scheduler 1.`minor` does it; `behaviors_of` makes it.
+
+    `gates` are the names of the feature gates that are on, of those of `GATES`.
+    """
 
     minor: int
+    gates: frozenset[str]
     empty_selectors_spread: bool = _since(
         38,
         "a spread constraint with `labelSelector: {}`",
@@ -160,24 +181,41 @@ class Behaviors:
         "is one like others",
         "fails (here, if `--emulated-version` says 1.38; else a warning says so)",
     )
+    compares_lists: bool = _gated(
+        "DRAListTypeAttributes",
+        36,
+        "`matchAttribute` and `distinctAttribute` compare attributes that are lists: all devices "
+        "must have an element in common, or no two of them; a single value is a list of one",
+    )
 
 
 #: The differences by name, in the order of the table.
 CHANGES: Final[dict[str, Change]] = {
-    each.name: each.metadata["change"] for each in fields(Behaviors) if each.metadata
+    each.name: each.metadata["change"] for each in fields(Behaviors) if "change" in each.metadata
 }
+_GATED: Final[dict[str, Gate]] = {
+    each.name: each.metadata["gate"] for each in fields(Behaviors) if "gate" in each.metadata
+}
+#: The feature gates by name, in the order of the table.
+GATES: Final[dict[str, Gate]] = {gate.name: gate for gate in _GATED.values()}
+
+
+def behaviors_of(minor: int, gates: frozenset[str] = NO_GATES) -> Behaviors:
+    """What is answered for an API server 1.*minor* with *gates* on; the same object each time.
+
+    Older and newer ones than those that are known get what the nearest known one has. A gate that
+    the version does not have, or that is not of `GATES`, changes nothing.
+    """
+    known = min(max(minor, OLDEST), NEWEST)
+    meant = frozenset(name for name in gates & GATES.keys() if GATES[name].since <= known)
+    return _made(known, meant)
 
 
 @cache
-def behaviors_of(minor: int) -> Behaviors:
-    """What is answered for an API server 1.*minor*; the same object each time.
-
-    Older and newer ones than those that are known get what the nearest known one has.
-    """
-    known = min(max(minor, OLDEST), NEWEST)
-    if known != minor:
-        return behaviors_of(known)
-    return Behaviors(minor, **{name: change.since <= minor for name, change in CHANGES.items()})
+def _made(minor: int, gates: frozenset[str]) -> Behaviors:
+    changed = {name: change.since <= minor for name, change in CHANGES.items()}
+    changed.update((name, gate.name in gates) for name, gate in _GATED.items())
+    return Behaviors(minor, gates, **changed)
 
 
 @cache

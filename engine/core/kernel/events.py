@@ -4,7 +4,7 @@ Owns the records. What each of them means is `kernel`'s and `cluster`'s.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -67,9 +67,13 @@ class PodGroupsServed(msgspec.Struct, frozen=True):
 
 
 class VersionChanged(msgspec.Struct, frozen=True):
-    """The API server is of Kubernetes 1.`minor` from now on; answers follow it."""
+    """The API server is of Kubernetes 1.`minor` from now on; answers follow it.
+
+    `gates` are the feature gates that are on, as before.
+    """
 
     minor: int
+    gates: Collection[str] = ()
 
 
 class ReadabilityChanged(msgspec.Struct, frozen=True):

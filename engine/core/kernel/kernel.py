@@ -292,7 +292,8 @@ class Kernel:
 
     def _follow_version(self, event: events.VersionChanged) -> None:
         objects = self.cache.objects
-        before, objects.behaves = objects.behaves, behaviors_of(event.minor)
+        before = objects.behaves
+        objects.behaves = behaviors_of(event.minor, frozenset(event.gates))
         if objects.behaves is not before:
             self.queue.rekey()  # as for other policies: gates, keys and rejections may differ
 

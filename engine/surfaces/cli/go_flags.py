@@ -12,7 +12,7 @@ import click
 import structlog
 from click.core import ParameterSource
 
-from engine.core.framework.behaviors import Behaviors
+from engine.core.framework.behaviors import GATES, Behaviors
 
 log = structlog.get_logger(component="run")
 
@@ -118,7 +118,7 @@ def log_gates(gates: Mapping[str, bool], emulated: Behaviors | None = None) -> N
                 raise click.UsageError(f"unrecognized feature gate: {name}")
             reason = "kube-scheduler has built it in, and does not start with it from 1.38 on"
             log.warning("Feature gate is gone", gate=name, value=value, reason=reason)
-        elif name != POP_EARLY:
+        elif name != POP_EARLY and name not in GATES:
             say = log.info if value else log.warning
             say("Feature gate has no effect", gate=name, value=value, reason=_GATES)
 

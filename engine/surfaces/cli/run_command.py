@@ -20,7 +20,7 @@ import click
 import structlog
 
 from engine.app import App, Settings
-from engine.core.framework.behaviors import behaviors_of
+from engine.core.framework.behaviors import GATES, behaviors_of
 from engine.io.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.io.endpoints.caller_trust import CannotAuthenticate
 from engine.io.endpoints.listeners import MOST_OPEN
@@ -152,7 +152,8 @@ _GC_PATIENCE: Final = 120.0
     multiple=True,
     metavar="NAME=BOOL,...",
     help="kube-scheduler's feature gates. SchedulerPopFromBackoffQ=false: a rejected pod waits for "
-    "the end of its backoff also while no other pod is to be tried. Others change nothing.",
+    "the end of its backoff also while no other pod is to be tried. "
+    f"{', '.join(GATES)}: as there. Others change nothing.",
 )
 @emulated_version_option("that of the API server")
 @click.option(
@@ -422,15 +423,17 @@ async def choose_parts(
         await client.close()
         raise
     source, store = choose_source(options["policies"], client, options["state_dir"])
+    gates = chosen_gates(options["feature_gates"])
     settings = Settings(
         lease=lease,
         secure=secure,
         local_port=options["local_port"],
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
-        pops_early=chosen_gates(options["feature_gates"]).get(POP_EARLY, True),
+        pops_early=gates.get(POP_EARLY, True),
         max_unschedulable=options["pod_max_in_unschedulable_pods_duration"],
         emulated_minor=options["emulated_version"],
+        gates=frozenset(name for name, is_on in gates.items() if is_on),
         most_watch_age=options["max_watch_age"],
         bindings=options["max_bindings_in_flight"],
         last_resort=None if config_text is not None else last_resort_name(lease),

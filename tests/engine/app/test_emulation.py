@@ -13,6 +13,13 @@ from devkit.cluster import DevCluster, discovery, make_node, make_pod
 from engine.app import App
 from tests.engine.app.harness import condition, node_of, scheduler
 from tests.engine.app.test_recording import make_recorder, outcomes
+from tests.engine.core.scheduling.devices.builders import (
+    DRIVER,
+    claim,
+    device_class,
+    request,
+    resource_slice,
+)
 from tests.waiting import eventually
 
 ZONE = "topology.kubernetes.io/zone"
@@ -142,4 +149,39 @@ async def test_a_log_of_an_upgrade_is_decided_again_as_it_was(
     recorder.close()
     found = outcomes(tmp_path)
     assert len(found) >= 2
+    assert [one for one in found if not one.is_same or one.notes] == []
+
+
+def claim_of_two() -> list[dict[str, Any]]:
+    """Two devices that have an element of a list in common, and a claim for both of them."""
+    devices = [{"name": str(i), "attributes": {"roots": {"ints": [i, 7]}}} for i in range(2)]
+    wanted = claim("c", request(count=2), constraints=[{"matchAttribute": f"{DRIVER}/roots"}])
+    return [device_class(), resource_slice("a", *devices), wanted]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_a_feature_gate_is_followed_shown_and_recorded(
+    cluster: DevCluster, tmp_path: Path, is_on: bool
+) -> None:
+    gates = frozenset({"DRAListTypeAttributes"} if is_on else ())
+    recorder = make_recorder(tmp_path)
+    cluster.create(make_node("a"))
+    for manifest in claim_of_two():
+        cluster.create(manifest)
+    named = [{"name": "d", "resourceClaimName": "c"}]
+    cluster.create(make_pod("p", resourceClaims=named))
+    settings = {"local_port": 0, "decision_log": recorder, "gates": gates}
+    async with scheduler(cluster, **settings) as app:
+        if is_on:
+            await eventually(lambda: node_of(cluster, "p") == "a")
+        else:
+            await eventually(
+                lambda: "allocate all claims" in condition(cluster, "p").get("message", "")
+            )
+        metrics = await answers(app, "/metrics")
+    shown_as = 'kubernetes_feature_enabled{name="DRAListTypeAttributes",stage="ALPHA"}'
+    assert f"{shown_as} {float(is_on)}" in metrics
+    recorder.close()
+    found = outcomes(tmp_path)
+    assert found
     assert [one for one in found if not one.is_same or one.notes] == []

@@ -10,10 +10,10 @@ from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.groups import add_groups, budgets, namespaces
 from tests.parity.generator.nodes import node
 from tests.parity.generator.pods import nominated, placed, pod, start_preemption
-from tests.parity.generator.traits import PARTS, THEMES, Traits, themes, traits_of
+from tests.parity.generator.traits import GATED, PARTS, THEMES, Traits, gates_of, themes, traits_of
 from tests.parity.generator.volumes import Storage
 
-__all__ = ["PARTS", "THEMES", "Plain", "scenario", "themes"]
+__all__ = ["GATED", "PARTS", "THEMES", "Plain", "gates_of", "scenario", "themes"]
 
 INCOMING = 6
 #: Scenarios in a row that share a configuration: ours builds it once.

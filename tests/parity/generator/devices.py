@@ -21,7 +21,8 @@ class Devices:
         self._published: list[tuple[str, str, str]] = []  # driver, pool, device
         self._taken: set[tuple[str, str, str]] = set()
         self._has_counters = draw.chance(traits["counters"])
-        self._has_constraints = draw.chance(0.35)
+        self._lists = traits.get("lists", 0.0)
+        self._has_constraints = draw.chance(0.35) or bool(self._lists)
         self._sharing = traits["shares"]
         self._shared: set[tuple[str, str, str]] = set()
         self.objects: list[Plain] = _classes(draw)
@@ -97,8 +98,10 @@ class Devices:
             meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
         requests = [self._request(f"r{i}") for i in draw.several(2, 1)]
         devices: Plain = {"requests": requests}
-        if self._has_constraints and draw.chance(0.4):
+        if self._has_constraints and draw.chance(0.9 if self._lists else 0.4):
             attribute = draw.pick(f"{GPU}/model", f"{GPU}/numa", "example.com/switch")
+            if self._lists and draw.chance(0.4):
+                attribute = draw.pick(f"{GPU}/modes", f"{GPU}/driverVersion")
             kind = draw.pick("matchAttribute", "distinctAttribute")
             constraint: Plain = {kind: attribute}
             if draw.chance(0.3):
@@ -132,11 +135,13 @@ class Devices:
         wish: Plain = pruned({"name": name, "deviceClassName": draw.pick(*CLASSES)})
         if draw.chance(0.03):
             wish["deviceClassName"] = "gone"
-        if draw.chance(0.35):
-            wish["selectors"] = [_selector(draw) for _ in draw.several(2, 1)]
+        if draw.chance(0.2 if self._lists else 0.35):
+            has_lists = self._lists and draw.chance(0.5)
+            of = _list_selector if has_lists else _selector
+            wish["selectors"] = [of(draw) for _ in draw.several(2, 1)]
         if draw.chance(0.12):
             wish["allocationMode"] = "All"
-        elif draw.chance(0.3):
+        elif draw.chance(0.8 if self._lists else 0.3):
             wish |= {"allocationMode": "ExactCount", "count": draw.pick(1, 2, 2, 3)}
         else:
             wish |= {"allocationMode": "ExactCount", "count": 1}
@@ -205,7 +210,8 @@ class Devices:
     def _publish_for(self, node: str) -> None:
         draw = self._draw
         if draw.chance(0.8):
-            self._publish(GPU, f"pool-{node}", {"nodeName": node}, draw.randint(1, 4))
+            most = 6 if self._lists else 4
+            self._publish(GPU, f"pool-{node}", {"nodeName": node}, draw.randint(1, most))
         if draw.chance(0.3):
             self._publish(NIC, f"pool-{node}", {"nodeName": node}, draw.randint(1, 2))
 
@@ -271,6 +277,12 @@ class Devices:
             "example.com/switch": {"string": draw.pick("x", "y")},
         }
         kept = {key: value for key, value in attributes.items() if draw.chance(0.85)}
+        if self._lists:
+            kept["modes"] = {"bool": draw.chance(0.5)}
+            for key in kept:
+                # A class expects `fast` to be a value.
+                if key != "fast" and draw.chance(self._lists):
+                    kept[key] = _list(draw, key)
         device: Plain = {"name": name, "attributes": kept}
         if draw.chance(0.8):
             device["capacity"] = {"memory": {"value": draw.pick("4Gi", "16Gi")}}
@@ -335,6 +347,36 @@ def _selector(draw: Draw) -> Plain:
         f'cel.bind(model, {own}.?model.orValue(""), model != "a")',
         f'device.capacity["{GPU}"].?slots.orValue(quantity("1")).asInteger() == 1',
         'device.driver.matches("^gpu")',
+    )
+    return {"cel": {"expression": expression}}
+
+
+def _list(draw: Draw, key: str) -> Plain:
+    """The attribute *key* as a list, as one of another type in rare cases."""
+    if draw.chance(0.05):
+        key = draw.pick("model", "numa")
+    match key:
+        case "model":
+            return {"strings": draw.some((*MODELS, "c"), 3, 1)}
+        case "numa":
+            return {"ints": draw.some((0, 1, 2), 3, 1)}
+        case "modes":
+            return {"bools": draw.some((True, False), 2, 1)}
+        case "driverVersion":
+            return {"versions": draw.some(("1.0.0", "1.2.3", "2.0.0-rc.1", "1.0.0+b1"), 3, 1)}
+    return {"strings": draw.some(("x", "y", "z"), 2, 1)}
+
+
+def _list_selector(draw: Draw) -> Plain:
+    """One that says something of values and lists alike, most often."""
+    own = f'device.attributes["{GPU}"]'
+    expression = draw.pick(
+        f'has({own}.model) && {own}.model.includes("a")',
+        f"{own}.numa.includes({draw.randrange(3)})",
+        f"{own}.modes.includes({draw.pick('true', 'false')})",
+        f'has({own}.driverVersion) && {own}.driverVersion.includes(semver("1.2.3"))',
+        f'{own}.model == "a" || {own}.model.includes("c")',
+        f"!has({own}.numa) || size({own}.numa) == 2",
     )
     return {"cel": {"expression": expression}}
 

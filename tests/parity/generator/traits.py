@@ -124,6 +124,16 @@ THEMES: Final[Mapping[str, Traits]] = {
     },
 }
 
+#: Themes of what is off by default, each with the feature gate that has it on. They have traits
+#: that others have not, so that these stay as they are.
+GATED: Final[Mapping[str, tuple[str, Traits]]] = {
+    "lists": (
+        "DRAListTypeAttributes",
+        # How many of the attributes are lists.
+        {"devices": 0.95, "lists": 0.6, "device_rules": 0.0, "resources": 0.02, "taints": 0.03},
+    ),
+}
+
 #: What `--without` takes: a word for the themes and traits that need one part of ours.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "volumes": ("volumes", "disks"),
@@ -137,10 +147,16 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 def traits_of(theme: str, without: frozenset[str] = frozenset()) -> Traits:
     """The probabilities of *theme*, those of the parts in *without* set to zero."""
     off = {name: 0.0 for part in without for name in PARTS[part]}
-    return {**BASE, **THEMES[theme], **off}
+    own = GATED[theme][1] if theme in GATED else THEMES[theme]
+    return {**BASE, **own, **off}
+
+
+def gates_of(theme: str) -> frozenset[str]:
+    """The feature gates that are on where *theme* is answered."""
+    return frozenset({GATED[theme][0]} if theme in GATED else ())
 
 
 def themes(without: frozenset[str] = frozenset()) -> list[str]:
-    """The themes that say something without these parts."""
+    """The themes that say something without these parts, and with no feature gate on."""
     left_out = {name for part in without for name in PARTS[part]}
     return [theme for theme in THEMES if theme not in left_out]

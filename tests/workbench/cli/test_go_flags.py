@@ -8,7 +8,7 @@ import structlog
 import structlog.testing
 from click.testing import CliRunner, Result
 
-from engine.core.framework.behaviors import behaviors_of
+from engine.core.framework.behaviors import GATES, behaviors_of
 from engine.surfaces.cli.go_flags import (
     POP_EARLY,
     UNUSED,
@@ -134,7 +134,7 @@ def test_a_gate_is_a_name_and_true_or_false(value: str) -> None:
 
 def test_a_gate_that_is_to_be_off_and_stays_on_is_a_warning() -> None:
     with structlog.testing.capture_logs() as lines:
-        log_gates({"On": True, "Off": False, POP_EARLY: False})
+        log_gates({"On": True, "Off": False, POP_EARLY: False, **dict.fromkeys(GATES, True)})
     assert [(one["log_level"], one["gate"]) for one in lines] == [
         ("info", "On"),
         ("warning", "Off"),

@@ -1,13 +1,19 @@
-"""Constraints over the devices of a claim: the same value of an attribute, or all different."""
+"""Constraints over the devices of a claim: the same value of an attribute, or all different.
+
+Where lists are compared (`Behaviors.compares_lists`), a value is a set of elements: all devices
+have one in common, or no two of them do.
+"""
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from engine.core.model.devices import DeviceConstraint
+from engine.core.model.devices import DeviceAttribute, DeviceConstraint
 from engine.core.scheduling.devices.pools import PoolDevice
 from engine.core.scheduling.devices.values import CelError, Semver
 
-#: An attribute of a type that cannot be compared, such as a list: it goes with no other device.
+T = TypeVar("T")
+
+#: An attribute of a type that cannot be compared: it goes with no other device.
 _INCOMPARABLE: Final = ("", None)
 
 
@@ -48,13 +54,32 @@ class Constraint:
             raise IncomparableAttribute(
                 f"device {device.text}: unsupported attribute value for {self._attribute}"
             )
-        if self._values:
+        if device.behaves.compares_lists:
+            value = self._narrowed(*value)
+            if value is None:
+                return False
+        elif self._values:
             if value == _INCOMPARABLE:
                 return False
             if (value in self._values) if self._is_distinct else (value != self._values[0]):
                 return False
         self._values.append(value)
         return True
+
+    def _narrowed(self, kind: str, elements: Any) -> tuple[str, frozenset[Any]] | None:
+        """What a device with these *elements* leaves to the next one; None if it may not be added.
+
+        Of distinct attributes these are its own elements, else those that all devices have.
+        """
+        if elements is None:
+            return None
+        if self._is_distinct:
+            has_any = any(kind == of and not elements.isdisjoint(own) for of, own in self._values)
+            return None if has_any else (kind, elements)
+        if self._values:
+            of, known = self._values[-1]
+            elements = elements & known if kind == of else None
+        return (kind, elements) if elements else None
 
     def remove(self, request: str, sub_request: str) -> None:
         """Remove the device that was added last."""
@@ -72,6 +97,8 @@ def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
         attribute = device.attributes.get(identifier)
     if attribute is None:
         return None
+    if device.behaves.compares_lists:
+        return _elements(attribute, is_semantic=device.behaves.semantic_versions)
     if attribute.string_value is not None:
         return ("string", attribute.string_value)
     if attribute.int_value is not None:
@@ -84,6 +111,26 @@ def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
         version = _version(attribute.version_value)
         return _INCOMPARABLE if version is None else ("version", version)
     return _INCOMPARABLE
+
+
+def _elements(attribute: DeviceAttribute, *, is_semantic: bool) -> tuple[str, Any]:
+    """The elements of a list, or the one of a value, as a set; with their type."""
+    if (versions := attribute.version_values or _one(attribute.version_value)) and is_semantic:
+        parsed = frozenset(map(_version, versions))
+        return _INCOMPARABLE if None in parsed else ("version", parsed)
+    for kind, elements in (
+        ("int", attribute.int_values or _one(attribute.int_value)),
+        ("bool", attribute.bool_values or _one(attribute.bool_value)),
+        ("string", attribute.string_values or _one(attribute.string_value)),
+        ("version", versions),
+    ):
+        if elements:
+            return kind, frozenset(elements)
+    return _INCOMPARABLE
+
+
+def _one(value: T | None) -> list[T]:
+    return [] if value is None else [value]
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,7 @@ import msgspec
 
 from engine.core.caching.objects import ObjectStore
 from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.behaviors import Behaviors
 from engine.core.framework.reason_kinds import INTERNAL_ERROR, SEARCH_TOO_LONG
 from engine.core.framework.status import Code, Status
 from engine.core.model.devices import (
@@ -111,7 +112,7 @@ class DynamicResources(RuntimePlugin):
         self._clock = clock or SystemClock()
         self._selectors = Selectors()
         self._claims = Claims(objects, follow=True) if objects is not None else None
-        self._slices: tuple[ObjectStore, tuple[int, int, int], SliceIndex] | None = None
+        self._slices: tuple[ObjectStore, tuple[int, int, Behaviors], SliceIndex] | None = None
         self._classes: tuple[ObjectStore, int, ResourceClasses] | None = None
 
     # --- the pod -----------------------------------------------------------------------------
@@ -632,7 +633,7 @@ class DynamicResources(RuntimePlugin):
 
     def _slice_index(self, objects: ObjectStore) -> SliceIndex:
         behaves = objects.behaves
-        made_of = objects.generation(SLICES), objects.generation(TAINT_RULES), behaves.minor
+        made_of = objects.generation(SLICES), objects.generation(TAINT_RULES), behaves
         kept = self._slices
         if kept is not None and kept[0] is objects and kept[1] == made_of:
             return kept[2]
