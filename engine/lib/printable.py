@@ -24,6 +24,11 @@ _CONTROLS: Final = re.compile(f"[\x00-\x1f{_HIDDEN}]")
 _CONTROLS_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f{_HIDDEN}]")
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 pod`, `1,200 pods`: how many there are of what is called *noun*."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """*text* on one line, with each control character written out: `\\x1b`, `\\u202e`."""
     return text if text.isprintable() else _CONTROLS.sub(_written_out, text)

@@ -27,6 +27,7 @@ from engine.core.model.pod import Pod
 from engine.core.queueing.queued_pod import SortKey
 from engine.core.scheduling.scheduling_cycle import NO_NOMINATIONS
 from engine.explaining.verdict_table import VerdictTable, ask_each, filter_names
+from engine.lib.printable import counted
 from engine.lib.stopping import never
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
@@ -242,9 +243,10 @@ class _Losses:
         for name in self._profiles.keys() - names:
             lost = [pod for pod in pods if pod.scheduler_name == name]
             if lost:
+                which = f"{counted(len(lost), 'pod')} name{'s' if len(lost) == 1 else ''}"
                 text = (
-                    f"no profile has the schedulerName `{name}` any more, which {len(lost)} pods "
-                    f"name, such as `{lost[0].key}`: nothing would decide them"
+                    f"no profile has the schedulerName `{name}` any more, which {which}, such as "
+                    f"`{lost[0].key}`: nothing would decide them"
                 )
                 self._found.append(Loss(WITHOUT_PROFILE, len(lost), len(pods), text, name))
 
@@ -319,7 +321,7 @@ class _Losses:
             count = sum(alike.count for alike, _ in them)
             alike, why = them[0]
             text = (
-                f"`{policy}` accepts 0 of {count} pods that fitted before, such as "
+                f"`{policy}` accepts 0 of {counted(count, 'pod')} that fitted before, such as "
                 f"`{alike.example.key}` ({why}), of {pods} in all"
             )
             file, _, line = source.partition(":")

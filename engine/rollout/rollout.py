@@ -23,6 +23,7 @@ from engine.io.binding.binder import always_allowed
 from engine.io.binding.event_recorder import Reference
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
+from engine.lib.printable import counted
 from engine.lib.saved_state import WAIT, SavedStates, Unread
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
@@ -831,8 +832,9 @@ class Rollout:
         if count < most:
             self._reports.keeps_waiting(loaded, None)
             return None
+        wait = f"{counted(count, 'pod')} wait{'s' if count == 1 else ''}"
         why = (
-            f"{count} pods wait that revision {previous.bundle.revision} would place, such as "
+            f"{wait} that revision {previous.bundle.revision} would place, such as "
             f"`{found.pods[0].key}`"
         )
         if found.alone:

@@ -9,6 +9,7 @@ import yaml
 from engine.comparing.population import PolicySet
 from engine.core.framework.behaviors import CHANGES, NEWEST, RELEASED
 from engine.files.policy_files import PolicyFiles
+from engine.lib.printable import counted
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
 from engine.surfaces.cli.emulated_version import EmulatedVersion, emulated_version_option
@@ -172,11 +173,13 @@ def _compare_minors(name: str, options: dict[str, Any]) -> None:
 
 def _print_changes(found: MinorChanges, minors: tuple[int, int]) -> None:
     terminal.echo(
-        f"{found.changed:,} of {found.pods:,} pods would be answered otherwise by 1.{minors[1]} "
-        f"than by 1.{minors[0]}"
+        f"{found.changed:,} of {counted(found.pods, 'pod')} would be answered otherwise by "
+        f"1.{minors[1]} than by 1.{minors[0]}"
     )
     if found.skipped:
-        terminal.echo(f"{found.skipped:,} pods are not decided: no profile has their scheduler")
+        terminal.echo(
+            f"not decided: {counted(found.skipped, 'pod')} whose scheduler no profile has"
+        )
     for change in found.changes:
         more = f" and {change.pods - 1:,} like it" if change.pods > 1 else ""
         where = "" if change.nodes == AS_IT_IS else ", on empty nodes"
@@ -213,7 +216,9 @@ def _print(found: Equivalence) -> None:
         f"{found.shapes} shape(s) of {found.nodes} node(s)"
     )
     if found.skipped:
-        terminal.echo(f"{found.skipped} pod(s) are not decided: no profile has their scheduler")
+        terminal.echo(
+            f"not decided: {counted(found.skipped, 'pod')} whose scheduler no profile has"
+        )
     if found.relation == EQUIVALENT:
         return
     for one, other, holds in (

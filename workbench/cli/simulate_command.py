@@ -11,7 +11,7 @@ import msgspec
 
 from engine.explaining.event_words import in_words
 from engine.explaining.remedies import amount_text
-from engine.lib.printable import printable
+from engine.lib.printable import counted, printable
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.cli.console import escape, make_console, say
@@ -265,7 +265,7 @@ def print_report(result: Report) -> None:
     colour = "red" if result.pending else "green"
     say(
         console,
-        f"[bold]{result.arrived} pods[/bold]: {result.placed} placed{gone}, "
+        f"[bold]{counted(result.arrived, 'pod')}[/bold]: {result.placed} placed{gone}, "
         f"[{colour}]{result.pending} pending[/{colour}]{failed}; {result.evictions} evictions, "
         f"{result.decisions} decisions in {result.seconds:g} s of virtual time",
     )

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from engine.lib.printable import counted
+
 _BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: Words for what the answers name by a token.
 _WORDS: Final = {
@@ -122,7 +124,7 @@ def path(text: str) -> str:
 
 def pods(count: int) -> str:
     """A count of pods."""
-    return f"{count:,} pod{'' if count == 1 else 's'}"
+    return counted(count, "pod")
 
 
 def clock(text: str) -> str:

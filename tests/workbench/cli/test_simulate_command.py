@@ -257,7 +257,7 @@ def test_a_pod_that_is_being_deleted_wants_no_node(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump_all([NODE, going, pod("p", "1")]))
     result = run(str(path))
     assert result.exit_code == 0, result.output
-    assert "1 pods: 1 placed, 0 pending" in result.output
+    assert "1 pod: 1 placed, 0 pending" in result.output
 
 
 @pytest.mark.parametrize(
