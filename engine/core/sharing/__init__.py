@@ -1,0 +1,10 @@
+"""Who of several queues may have how much: the tree of queues, its sums, and division.
+
+Owns the arithmetic of shares, in whole numbers throughout: vectors of resources, ratios that are
+compared exactly, the division of a total among those that want it, the tree of queues with what is
+wrong in it, and the sums of pods that belong to each queue. Plain functions and records: no clock,
+no I/O, and no scheme of fairness, which is a policy's.
+
+Begin with `tree`, then `sums`. `amounts`, `ratios` and `divide` stand alone; policies call the same
+functions by name.
+"""

@@ -1,0 +1,176 @@
+"""What belongs to each queue: exact sums over its pods, and over those of the queues below it.
+
+Owns the sums. A change of one pod is added to its queue and to each above it. What was added for a
+pod is remembered and taken away as it was: a pod whose label, amounts or queue change is never
+computed twice from what it is now.
+
+    waiting --placed--> allocated --being deleted or evicted--> leaving --gone--> (nothing)
+       |                    ^
+       '--victims go for it--> claimed
+
+`requested` is waiting plus allocated, so it changes when a pod comes or goes and not when it is
+placed. `claimed` is of waiting ones, `leaving` and `nonpreemptible` of allocated ones.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.core.sharing.amounts import LARGEST, Amounts
+from engine.core.sharing.tree import ROOT, QueueTree
+
+
+class PodPhase(enum.Enum):
+    """Where a pod of a queue stands."""
+
+    WAITING = "waiting"
+    CLAIMED = "claimed"
+    ALLOCATED = "allocated"
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a pod adds to its queue.
+
+    Attributes:
+        queue: The path of the queue; a leaf's, unless its pods are to count in another.
+        phase: Where it stands.
+        amounts: What it requests.
+        is_preemptible: False: its queue does not give it back.
+    """
+
+    queue: str
+    phase: PodPhase
+    amounts: Amounts
+    is_preemptible: bool = True
+
+
+#: The sums, and in which phases a pod counts in each.
+VECTORS: Final[Mapping[str, frozenset[PodPhase]]] = {
+    "waiting": frozenset({PodPhase.WAITING, PodPhase.CLAIMED}),
+    "claimed": frozenset({PodPhase.CLAIMED}),
+    "allocated": frozenset({PodPhase.ALLOCATED, PodPhase.LEAVING}),
+    "leaving": frozenset({PodPhase.LEAVING}),
+    "requested": frozenset(PodPhase),
+}
+#: As `allocated`, of pods that are not preemptible.
+NONPREEMPTIBLE: Final = "nonpreemptible"
+
+
+@dataclass(slots=True)
+class Sums:
+    """The sums of one queue, those below it included.
+
+    Attributes:
+        vectors: By name (`VECTORS` and `NONPREEMPTIBLE`), amounts by resource; none is 0.
+        pods: How many pods it has in each phase.
+    """
+
+    vectors: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {name: {} for name in (*VECTORS, NONPREEMPTIBLE)}
+    )
+    pods: dict[PodPhase, int] = field(default_factory=lambda: dict.fromkeys(PodPhase, 0))
+
+    def of(self, vector: str) -> dict[str, int]:
+        """The amounts of *vector*, as large as amounts get; a copy."""
+        return {r: min(amount, LARGEST) for r, amount in self.vectors[vector].items()}
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods it has in all."""
+        return sum(self.pods.values())
+
+
+class QueueSums:
+    """The sums of every queue of a tree.
+
+    A pod of a queue that is not in the tree counts in none; it does when a tree has the queue.
+    """
+
+    def __init__(self, tree: QueueTree) -> None:
+        self._tree = tree
+        self._pods: dict[str, Contribution] = {}
+        self._sums: dict[str, Sums] = {path: Sums() for path in tree.queues}
+
+    @property
+    def tree(self) -> QueueTree:
+        """The tree that they are of."""
+        return self._tree
+
+    def __getitem__(self, path: str) -> Sums:
+        """The sums of the queue of *path*. Raises KeyError if there is none."""
+        return self._sums[path]
+
+    def contribution(self, uid: str) -> Contribution | None:
+        """What the pod of *uid* adds; None if it is in no queue."""
+        return self._pods.get(uid)
+
+    def pods_of(self, path: str) -> Iterator[tuple[str, Contribution]]:
+        """The pods of the queue of *path* itself, by uid; not of those below it."""
+        return ((uid, one) for uid, one in self._pods.items() if one.queue == path)
+
+    def put(self, uid: str, contribution: Contribution | None) -> None:
+        """Have the pod of *uid* add *contribution* from now on, or nothing.
+
+        Costs one addition for each level, vector and resource.
+        """
+        before = self._pods.pop(uid, None)
+        if before is not None:
+            self._add(before, -1)
+        if contribution is not None:
+            self._pods[uid] = contribution
+            self._add(contribution, 1)
+
+    def use(self, tree: QueueTree) -> None:
+        """Sum up by *tree* from now on: the same pods, in its queues."""
+        self._tree = tree
+        self._sums = {path: Sums() for path in tree.queues}
+        for one in self._pods.values():
+            self._add(one, 1)
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` unless the sums are those of the pods, computed anew."""
+        again = QueueSums(self._tree)
+        for uid, one in self._pods.items():
+            again.put(uid, one)
+        assert again._sums == self._sums, "sums of queues are not those of their pods"
+        for path, queue in self._tree.queues.items():
+            own = Sums()
+            for _, one in self.pods_of(path):
+                _count(own, one, 1)
+            below = [self._sums[child] for child in queue.children]
+            for name, amounts in self._sums[path].vectors.items():
+                parts = [own.vectors[name], *(one.vectors[name] for one in below)]
+                for resource, amount in amounts.items():
+                    total = sum(part.get(resource, 0) for part in parts)
+                    assert amount == total, f"{path or 'root'}: {name} of {resource}"
+
+    def _add(self, one: Contribution, sign: int) -> None:
+        if one.queue not in self._sums:
+            return
+        at: str | None = one.queue
+        while at is not None:
+            _count(self._sums[at], one, sign)
+            at = self._tree.queues[at].parent
+
+
+def _count(sums: Sums, one: Contribution, sign: int) -> None:
+    """Add *one* to *sums*, or take it away where *sign* is -1."""
+    sums.pods[one.phase] += sign
+    names = [name for name, phases in VECTORS.items() if one.phase in phases]
+    if not one.is_preemptible and one.phase in VECTORS["allocated"]:
+        names.append(NONPREEMPTIBLE)
+    for name in names:
+        vector = sums.vectors[name]
+        for resource, amount in one.amounts.items():
+            # Kept without a bound: what is beyond it has to be there when the pod goes.
+            total = vector.get(resource, 0) + sign * amount
+            if total:
+                vector[resource] = total
+            else:
+                vector.pop(resource, None)
+
+
+__all__ = ["NONPREEMPTIBLE", "ROOT", "VECTORS", "Contribution", "PodPhase", "QueueSums", "Sums"]
