@@ -32,6 +32,7 @@ _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 #: that are off.
 FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
     "DRAConsumableCapacity": ("BETA", True),
+    "DRADeviceCompatibilityGroups": ("ALPHA", False),
     "DRADeviceTaintRules": ("", True),
     "DRAExtendedResource": ("", True),
     "DRAFractionalCapacityRange": ("ALPHA", False),

@@ -137,7 +137,7 @@ def test_the_command_says_what_it_found(oracle: Oracle) -> None:
 def test_the_command_fails_on_a_difference(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(fuzz, "Comparison", lambda oracle: Comparison(oracle, TaintBlind))
+    monkeypatch.setattr(fuzz, "Comparison", lambda oracle, _: Comparison(oracle, TaintBlind))
     kept = tmp_path / "cases.jsonl"
     arguments = ["--seed", "3", "--theme", "taints", "--out", str(kept)]
     result = CliRunner().invoke(fuzz.main, arguments)

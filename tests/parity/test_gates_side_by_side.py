@@ -59,6 +59,44 @@ LISTS: Final = Workload(
 )
 
 
+def _in_parts(node_name: str, **groups: str) -> list[Json]:
+    """A card in partitions, each with its compatibility groups."""
+    published = devices(node_name, *groups)
+    published["spec"]["pool"]["resourceSliceCount"] = 2
+    for device, own in zip(published["spec"]["devices"], groups.values(), strict=True):
+        consumed: Json = {"counterSet": "card", "counters": {"memory": {"value": "1Gi"}}}
+        device["consumesCounters"] = [consumed | ({"compatibilityGroups": own.split()})]
+    card = devices(node_name)
+    del card["spec"]["devices"]
+    card["metadata"]["name"] = f"{node_name}-card"
+    card["spec"]["pool"]["resourceSliceCount"] = 2
+    card["spec"]["sharedCounters"] = [{"name": "card", "counters": {"memory": {"value": "9Gi"}}}]
+    return [published, card]
+
+
+GROUPS: Final = Workload(
+    "partitions of a card that go together, and do not",
+    objects=[
+        node("n1"),
+        device_class("gpu"),
+        *_in_parts("n1", small="x", medium="x y", large="y", other="z"),
+        device_claim("three", count=3),
+        device_claim("one", model="medium"),
+        device_claim("alone", model="other"),
+        device_claim("next", count=1),
+        device_claim("last", model="large"),
+    ],
+    pending=[
+        pod("three", resourceClaims=_uses("three")),
+        pod("one", resourceClaims=_uses("one")),
+        pod("alone", resourceClaims=_uses("alone")),
+        pod("next", resourceClaims=_uses("next")),
+        pod("last", resourceClaims=_uses("last")),
+    ],
+    nodes_are_certain=True,
+)
+
+
 @pytest.fixture(scope="module")
 def both(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """Both schedulers with a gate on."""
@@ -68,7 +106,10 @@ def both(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.mark.parametrize(
     ("both", "workload"),
-    [pytest.param("DRAListTypeAttributes", LISTS, id="lists")],
+    [
+        pytest.param("DRAListTypeAttributes", LISTS, id="lists"),
+        pytest.param("DRADeviceCompatibilityGroups", GROUPS, id="groups"),
+    ],
     indirect=["both"],
 )
 @pytest.mark.long("starts both schedulers, each on a control plane of its own, for every gate")

@@ -33,10 +33,7 @@ _SERVED: Final = {
     _GROUPS: ["scheduling.k8s.io/v1beta1"],
 }
 #: Features that are off by default and that starsched does as if they were.
-_NOT_OURS: Final = (
-    "DRADeviceCompatibilityGroups",
-    "DRAWorkloadResourceClaims",
-)
+_NOT_OURS: Final = ("DRAWorkloadResourceClaims",)
 _CREATING_CONNECTIONS: Final = 30  # as many as Kubernetes' own benchmark
 _STOP_SECONDS: Final = 10.0
 

@@ -187,6 +187,12 @@ class Behaviors:
         "`matchAttribute` and `distinctAttribute` compare attributes that are lists: all devices "
         "must have an element in common, or no two of them; a single value is a list of one",
     )
+    compares_groups: bool = _gated(
+        "DRADeviceCompatibilityGroups",
+        37,
+        "devices that draw on the same counter set must have one of their `compatibilityGroups` in "
+        "common; else a pool with such devices counts as incomplete",
+    )
 
 
 #: The differences by name, in the order of the table.

@@ -22,6 +22,7 @@ class Devices:
         self._taken: set[tuple[str, str, str]] = set()
         self._has_counters = draw.chance(traits["counters"])
         self._lists = traits.get("lists", 0.0)
+        self._compatibility = traits.get("compatibility", 0.0)
         self._has_constraints = draw.chance(0.35) or bool(self._lists)
         self._sharing = traits["shares"]
         self._shared: set[tuple[str, str, str]] = set()
@@ -141,7 +142,7 @@ class Devices:
             wish["selectors"] = [of(draw) for _ in draw.several(2, 1)]
         if draw.chance(0.12):
             wish["allocationMode"] = "All"
-        elif draw.chance(0.8 if self._lists else 0.3):
+        elif draw.chance(0.8 if self._lists or self._compatibility else 0.3):
             wish |= {"allocationMode": "ExactCount", "count": draw.pick(1, 2, 2, 3)}
         else:
             wish |= {"allocationMode": "ExactCount", "count": 1}
@@ -210,7 +211,7 @@ class Devices:
     def _publish_for(self, node: str) -> None:
         draw = self._draw
         if draw.chance(0.8):
-            most = 6 if self._lists else 4
+            most = 6 if self._lists or self._compatibility else 4
             self._publish(GPU, f"pool-{node}", {"nodeName": node}, draw.randint(1, most))
         if draw.chance(0.3):
             self._publish(NIC, f"pool-{node}", {"nodeName": node}, draw.randint(1, 2))
@@ -253,6 +254,9 @@ class Devices:
             }
             if has_counters and not part:
                 spec["sharedCounters"] = [counters]
+                if self._compatibility:
+                    ports = {"ports": {"value": "4"}}
+                    spec["sharedCounters"].append({"name": "switch", "counters": ports})
             else:
                 spec["devices"] = part
             self._slice(f"{driver}-{pool}-{i}", spec)
@@ -308,7 +312,20 @@ class Devices:
         if has_counters:
             used = {"memory": {"value": draw.pick("5Gi", "10Gi", "20Gi")}}
             device["consumesCounters"] = [{"counterSet": "card", "counters": used}]
+            if self._compatibility:
+                self._group(device["consumesCounters"])
         return device
+
+    def _group(self, consumes: list[Plain]) -> None:
+        """Let a device have compatibility groups, and consume of a second counter set too."""
+        draw = self._draw
+        if draw.chance(0.3):
+            used = {"ports": {"value": draw.pick("1", "2")}}
+            consumes.append({"counterSet": "switch", "counters": used})
+        for each in consumes:
+            each["counters"].get("memory", {}).update({"value": draw.pick("1Gi", "5Gi")})
+            if draw.chance(self._compatibility):
+                each["compatibilityGroups"] = draw.some(("a", "b", "c"), 2, 1)
 
 
 def _offer_without_claims(draw: Draw, node: Plain) -> None:

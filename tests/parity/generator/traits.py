@@ -132,6 +132,11 @@ GATED: Final[Mapping[str, tuple[str, Traits]]] = {
         # How many of the attributes are lists.
         {"devices": 0.95, "lists": 0.6, "device_rules": 0.0, "resources": 0.02, "taints": 0.03},
     ),
+    "groups": (
+        "DRADeviceCompatibilityGroups",
+        # How many devices that draw on counters have compatibility groups.
+        {"devices": 0.95, "counters": 0.95, "compatibility": 0.8, "resources": 0.02},
+    ),
 }
 
 #: What `--without` takes: a word for the themes and traits that need one part of ours.

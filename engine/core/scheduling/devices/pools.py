@@ -55,6 +55,7 @@ class PoolDevice:
         "capacity",
         "consumes",
         "driver",
+        "groups",
         "id",
         "record",
         "slice",
@@ -79,6 +80,10 @@ class PoolDevice:
             (consumed.counter_set, counters(consumed.counters))
             for consumed in record.consumes_counters
         ]
+        #: As `consumes`, the compatibility groups; empty if groups do not count.
+        self.groups: list[frozenset[str]] = []
+        if self.behaves.compares_groups:
+            self.groups = [frozenset(c.compatibility_groups) for c in record.consumes_counters]
         self.answers: dict[str, bool | SelectorError] = {}
         self.variables: dict[str, Any] | None = None
 
@@ -95,9 +100,10 @@ class PoolDevice:
 class PoolSlice:
     """A slice with its devices made ready. `problem` says why it cannot be used, if so.
 
-    One with devices that `has_compatibility_groups` is ignored: which of them may be in use at the
-    same time is not known here, so its pool counts as incomplete. One that `is_for_unknown_nodes`
-    has a node selector that makes no sense; so may one of a newer Kubernetes.
+    One that `is_ignored` has devices with compatibility groups, while the feature gate is off:
+    which of them may be in use at the same time is not known then, so its pool counts as
+    incomplete. One that `is_for_unknown_nodes` has a node selector that makes no sense; so may one
+    of a newer Kubernetes.
     """
 
     __slots__ = (
@@ -107,8 +113,8 @@ class PoolSlice:
         "behaves",
         "counter_sets",
         "devices",
-        "has_compatibility_groups",
         "is_for_unknown_nodes",
+        "is_ignored",
         "name",
         "problem",
         "record",
@@ -135,7 +141,7 @@ class PoolSlice:
             for rule in rules
             if rule.metadata.unread
         ]
-        self.has_compatibility_groups = any(
+        self.is_ignored = not behaves.compares_groups and any(
             consumed.compatibility_groups
             for device in record.spec.devices
             for consumed in device.consumes_counters
@@ -367,7 +373,7 @@ class SliceIndex:
                 other = each.record.spec.pool.generation
                 if other > generation:
                     return None
-                if other == generation and not each.has_compatibility_groups:
+                if other == generation and not each.is_ignored:
                     whole.append(each)
             if len(whole) != wanted:
                 return Pool(pool_id, is_incomplete=True)
@@ -403,7 +409,7 @@ def device_reaches(node: Node, device: PoolDevice) -> bool:
 
 
 def _is_reachable(made: PoolSlice, node: Node) -> bool:
-    if made.has_compatibility_groups:
+    if made.is_ignored:
         return False
     spec = made.record.spec
     if made.is_for_unknown_nodes:

@@ -13,6 +13,7 @@ from engine.core.model.devices import MOST_RESULTS, DeviceClass, ResourceClaim
 from engine.core.model.node import Node
 from engine.core.scheduling.devices.allocated import AllocatedDevices
 from engine.core.scheduling.devices.capacity import Amounts, Nanos, fits
+from engine.core.scheduling.devices.compatibility import CompatibilityGroups
 from engine.core.scheduling.devices.constraints import Constraint, IncomparableAttribute
 from engine.core.scheduling.devices.planning import (
     DEAD,
@@ -117,6 +118,7 @@ class Search:
         self._consuming: dict[DeviceId, list[Amounts]] = {}
         self._counting: dict[PoolId, dict[str, Nanos]] = {}
         self._available: dict[PoolId, dict[str, Nanos]] = {}
+        self._groups = CompatibilityGroups(self._pool_of, allocated)
         self._results: list[list[Chosen]] = [[] for _ in claims]
         self._picked: list[list[int]] = []
         self._order: list[tuple[int, int]] = []  # claims and their requests, as they are met
@@ -306,6 +308,9 @@ class Search:
             self._allocated.is_shared(device.id) or bool(self._consuming.get(device.id))
         )
         consumes = [] if is_shared_already or is_admin else device.consumes
+        has_groups = bool(consumes and device.groups)
+        if has_groups and not self._groups.admits(device):
+            return None
         if consumes and not self._has_counters(device):
             return None
         if not self._add_to_constraints(c, wanted, device):
@@ -321,6 +326,7 @@ class Search:
             self._remove_from_constraints(c, wanted)
             return None
         self._count(device, consumes, 1)
+        leave_groups = self._groups.join(device) if has_groups else None
         if device.allows_many:
             if not is_admin:
                 self._consuming.setdefault(device.id, []).append(taken)
@@ -336,6 +342,8 @@ class Search:
                     self._consuming[device.id].pop()
             else:
                 self._taking[device.id].discard(c)
+            if leave_groups is not None:
+                leave_groups()
             self._count(device, consumes, -1)
             self._remove_from_constraints(c, wanted)
 

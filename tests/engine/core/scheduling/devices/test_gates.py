@@ -15,7 +15,7 @@ from tests.engine.core.scheduling.devices.builders import (
     request,
     resource_slice,
 )
-from tests.engine.core.scheduling.devices.test_behaviors import NOTHING_THERE, Json, said
+from tests.engine.core.scheduling.devices.test_behaviors import NOTHING_THERE, Json, said, taken
 from tests.engine.core.scheduling.devices.test_plugin import Bench
 
 LISTS = frozenset({"DRAListTypeAttributes"})
@@ -100,3 +100,97 @@ def test_lists_are_not_compared_without_the_gate() -> None:
     values = [{"ints": [1]}, {"ints": [1]}]
     assert chosen("matchAttribute", *values, gates=frozenset()) == NOTHING_THERE
     assert chosen("matchAttribute", *values, minor=35) == NOTHING_THERE
+
+
+# --- compatibility groups --------------------------------------------------------------------
+
+GROUPS = frozenset({"DRADeviceCompatibilityGroups"})
+
+
+def partition(name: str, *groups: str, of: str = "s", **fields: Any) -> Json:
+    """A device that draws on a counter set, with these compatibility groups."""
+    consumed: Json = {"counterSet": of, "counters": {"m": {"value": "1"}}}
+    if groups:
+        consumed["compatibilityGroups"] = list(groups)
+    attributes = {"name": {"string": name}}
+    return {"name": name, "attributes": attributes, "consumesCounters": [consumed], **fields}
+
+
+def divided(*devices: Json, counters: str = "9") -> list[Json]:
+    """The slices of a pool with two counter sets."""
+    sets = [{"name": name, "counters": {"m": {"value": counters}}} for name in ("s", "t")]
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 2}
+    return [
+        resource_slice("a", *devices, name="devices", pool=pool),
+        resource_slice("a", name="counters", pool=pool, sharedCounters=sets),
+    ]
+
+
+def named(name: str) -> Json:
+    """A selector for one of them."""
+    return {"cel": {"expression": f'device.attributes["{DRIVER}"].name == "{name}"'}}
+
+
+def parts(*objects: Json, gates: frozenset[str] = GROUPS) -> Any:
+    """The names of the devices that the claim `c` gets."""
+    got = said(having(gates, *objects))
+    return "".join(got) if isinstance(got, dict) else got
+
+
+def holds(device: str, share: str | None = None) -> Json:
+    """Another claim, which has *device*."""
+    return taken("other", device, share=share)
+
+
+def test_devices_of_a_counter_set_have_a_group_in_common() -> None:
+    slices = divided(partition("1", "x", "y"), partition("2", "y", "z"), partition("3", "x", "z"))
+    assert parts(*slices, claim("c", request(count=2))) == "12"
+    assert parts(*slices, claim("c", request(count=3))) == NOTHING_THERE
+
+
+def test_devices_without_groups_go_with_their_like_alone() -> None:
+    slices = divided(partition("1"), partition("2", "x"), partition("3"), partition("4", "x"))
+    assert parts(*slices, claim("c", request(count=2))) == "13"
+    assert parts(*slices, claim("c", request(count=3))) == NOTHING_THERE
+    assert parts(*slices, claim("c"), holds("4")) == "2"
+    assert parts(*slices, claim("c"), holds("3")) == "1"
+
+
+def test_other_counter_sets_and_devices_without_any_are_not_concerned() -> None:
+    slices = divided(partition("1", "x"), partition("2", "y", of="t"), {"name": "3"})
+    assert parts(*slices, claim("c", request(count=3))) == "123"
+
+
+def test_devices_in_use_that_go_with_none_admit_none() -> None:
+    """Their groups were changed while they were in use."""
+    slices = divided(
+        partition("1", "x"), partition("2", "y"), partition("3", "x", "y"), partition("4")
+    )
+    both = taken("both", "1", share=None)
+    both["status"]["allocation"]["devices"]["results"] += [
+        {"request": "r", "driver": DRIVER, "pool": "a", "device": "2"}
+    ]
+    assert parts(*slices, claim("c"), both) == NOTHING_THERE
+
+
+def test_a_choice_that_is_taken_back_leaves_its_groups() -> None:
+    """`1` goes with none of the others, and `2` not with `4`."""
+    slices = divided(
+        partition("1", "w"), partition("2", "x"), partition("3", "x", "y"), partition("4", "y")
+    )
+    assert parts(*slices, claim("c", request(count=2))) == "23"
+    wanted = claim("c", request("first"), request("second", selectors=[named("4")]))
+    assert parts(*slices, wanted) == "34"
+
+
+def test_another_share_of_a_device_needs_no_group() -> None:
+    shared = partition("1", "x", capacity={"m": {"value": "4"}}, allowMultipleAllocations=True)
+    slices = divided(shared, partition("2", "y"))
+    asked = request(count=1, capacity={"requests": {"m": "1"}})
+    assert parts(*slices, claim("c", asked), holds("1", share="1")) == "1"
+
+
+def test_a_pool_with_groups_is_incomplete_without_the_gate() -> None:
+    slices = divided(partition("1", "x"), partition("2"))
+    assert parts(*slices, claim("c"), gates=frozenset()) == NOTHING_THERE
+    assert parts(*slices, claim("c")) == "1"
