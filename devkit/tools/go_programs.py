@@ -1,8 +1,9 @@
 """Builds the Go programs that tests run in addition to the control plane.
 
-The sources of each are Go modules pinned by `go.mod` and `go.sum` in a folder of its own; the
-binary goes to `${XDG_CACHE_HOME:-~/.cache}/starsched/<program>/<hash>/`, outside the checkout. Go
-is found, or installed, the way the control plane's build does it.
+The sources of each are Go modules pinned by `go.mod` and `go.sum` in a folder of its own, those of
+the oracle by those of the control plane's minor version; the binary goes to
+`${XDG_CACHE_HOME:-~/.cache}/starsched/<program>/<hash>/`, outside the checkout. Go is found, or
+installed, the way the control plane's build does it.
 
 Run it with the names of programs (all of them without), or call `binary`.
 """
@@ -22,14 +23,49 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
 
 
+def _controlplane_build() -> ModuleType:
+    """`devkit/controlplane/build.py` as a module: it finds a Go that is new enough."""
+    path = HERE.parent / "controlplane" / "build.py"
+    spec = importlib.util.spec_from_file_location("controlplane_build", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CONTROL_PLANE: Final = _controlplane_build()
+
+
 @dataclass(frozen=True)
 class GoProgram:
-    """A program: the folder of its `go.mod`, the package, build tags, how long it takes."""
+    """A program: the folder of its sources, the package, build tags, how long it takes.
+
+    `modules` is the folder of `go.mod` and `go.sum`, if it is another one.
+    """
 
     folder: Path
     package: str = "."
     tags: str = ""
     takes: str = "a minute or two"
+    modules: Path | None = None
+
+
+def _oracle(minor: str) -> GoProgram:
+    """kube-scheduler's own plugins of a minor version, asked for their answers.
+
+    In the control plane's versions, so that compiled packages are reused.
+    """
+    # What differs is in files with a tag for the minor version that it came with.
+    minors = CONTROL_PLANE.ORACLES
+    tags = [f"since_{each.replace('.', '_')}" for each in minors[1 : minors.index(minor) + 1]]
+    is_built = minor in CONTROL_PLANE.MINORS
+    return GoProgram(
+        ROOT / "tests" / "oracle",
+        tags=",".join(tags),
+        takes="seconds after the control plane" if is_built else "some minutes",
+        modules=CONTROL_PLANE.HERE / minor,
+    )
 
 
 PROGRAMS: Final = {
@@ -67,9 +103,8 @@ PROGRAMS: Final = {
         tags="remove_all_sd",
         takes="a minute after Prometheus",
     ),
-    # kube-scheduler's own plugins, asked for their answers. In the control plane's versions, so
-    # that compiled packages are reused.
-    "oracle": GoProgram(ROOT / "tests" / "oracle", takes="seconds after the control plane"),
+    "oracle": _oracle(CONTROL_PLANE.NEWEST),
+    **{f"oracle-{minor}": _oracle(minor) for minor in CONTROL_PLANE.ORACLES},
 }
 
 
@@ -77,16 +112,20 @@ def binary(name: str) -> Path:
     """The path of the binary of a program; builds it if it is missing."""
     program = PROGRAMS[name]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    target = base / "starsched" / name / _digest(program) / name
+    kind = name.partition("-1.")[0]  # the minors' oracles are in one folder
+    target = base / "starsched" / kind / _digest(program) / kind
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    go, environment = _controlplane_build().find_go()
+    modules = program.modules or program.folder
+    go, environment = CONTROL_PLANE.find_go(modules)
     print(f"{name}: building it with {go} ({program.takes}, once)", file=sys.stderr)
-    tags = ["-tags", program.tags] if program.tags else []
+    options = ["-tags", program.tags] if program.tags else []
+    if program.modules is not None:
+        options += ["-modfile", str(modules / "go.mod")]
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        built = Path(scratch) / name
-        command = [go, "build", *tags, "-ldflags", "-s -w", "-o", str(built), program.package]
+        built = Path(scratch) / kind
+        command = [go, "build", *options, "-ldflags", "-s -w", "-o", str(built), program.package]
         subprocess.run(command, cwd=program.folder, env=environment, check=True)
         # Renamed when complete: two builds at once both end with a whole binary.
         built.replace(target)
@@ -94,24 +133,15 @@ def binary(name: str) -> Path:
 
 
 def _digest(program: GoProgram) -> str:
-    folder = program.folder
+    modules = program.modules or program.folder
     digest = hashlib.sha256(program.tags.encode())
-    for path in (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))):
+    for path in (modules / "go.mod", modules / "go.sum", *sorted(program.folder.glob("*.go"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _controlplane_build() -> ModuleType:
-    """`devkit/controlplane/build.py` as a module: it finds a Go that is new enough."""
-    path = HERE.parent / "controlplane" / "build.py"
-    spec = importlib.util.spec_from_file_location("controlplane_build", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path}: not a Python module")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 if __name__ == "__main__":
-    for each in sys.argv[1:] or PROGRAMS:
-        print(binary(each))
+    for wanted in sys.argv[1:] or PROGRAMS:
+        for each in PROGRAMS:
+            if each == wanted or each.startswith(f"{wanted}-1."):  # `oracle`: of every minor
+                print(binary(each))

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from engine.core.manifests import schema
 from tests.contract.harness import Api, names, pod, requesting
-from tests.controlplane import NEWEST, kubernetes_minor
+from tests.controlplane import kubernetes_minor
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -302,7 +303,7 @@ async def test_health_endpoints_say_ok(api: Api) -> None:
 
 async def test_the_version_is_reported(api: Api) -> None:
     answer = await api.get("/version")
-    want = NEWEST if api.is_embedded else kubernetes_minor()
+    want = schema.VERSION if api.is_embedded else kubernetes_minor()
     assert f"{answer.body['major']}.{answer.body['minor']}" == want
 
 

@@ -29,9 +29,9 @@ from engine.io.binding.volume_binder import VolumeBinder
 from engine.lib.clock import SystemClock
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import (
-    GROUP_VERSIONS,
     NEWEST,
     ControlPlane,
+    group_version,
     kubernetes_minor,
     serving_groups,
 )
@@ -246,7 +246,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
         wait_until(lambda: cluster.events("Preempted"), what="the lesser pod to be evicted")
         plane.request("DELETE", f"{pods}/lesser", _AT_ONCE)
         wait_until(lambda: cluster.node_of("urgent") == "large", what="the urgent pod to be bound")
-        if version := GROUP_VERSIONS.get(kubernetes_minor()):
+        if version := group_version():
             place_a_group(cluster, version)
         # An edit that is accepted, and so saved, and by which facts are learned, and so kept.
         # It reads Deployments and Jobs.

@@ -1,13 +1,14 @@
 """The API server of one minor version is replaced by the next one's while pods are scheduled."""
 
 import asyncio
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane import ControlPlane
+from tests.controlplane import MINORS, ControlPlane
 from tests.faults.processes import Replica
 from tests.faults.test_a_real_server_that_fails import (
     BATCH,
@@ -38,7 +39,7 @@ def _bindings(audit_log: Path) -> Counter[str]:
 
 
 @pytest.mark.several_minors
-@pytest.mark.parametrize(("old", "new"), [("1.35", "1.36"), ("1.36", "1.37")])
+@pytest.mark.parametrize(("old", "new"), itertools.pairwise(MINORS))
 async def test_no_pod_is_lost_or_bound_twice(old: str, new: str, tmp_path: Path) -> None:
     policy, log = tmp_path / "audit.yaml", tmp_path / "audit.log"
     policy.write_text(_AUDIT_POLICY, encoding="utf-8")

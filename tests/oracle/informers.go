@@ -1,9 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"reflect"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +13,10 @@ import (
 // start and tells each handler of them before AddEventHandler returns. So nothing has to be waited
 // for, and the caches that plugins keep of their own are as complete as the informer. Handlers hear
 // of the objects in the order in which the scenario lists them: what a plugin keeps may depend on it.
+//
+// What it does not have, such as RemoveEventHandler, is asked of no informer at rest.
 type stillInformer struct {
+	cache.SharedIndexInformer
 	indexer cache.Indexer
 	keys    []string // of the objects, in the order in which they were added
 }
@@ -27,6 +27,10 @@ var _ cache.SharedIndexInformer = &stillInformer{}
 func newFactory(client kubernetes.Interface, objects []runtime.Object) (informers.SharedInformerFactory, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	for _, object := range objects {
+		object, err := stored(object)
+		if err != nil {
+			return nil, err
+		}
 		informer := factory.InformerFor(object, newStillInformer).(*stillInformer)
 		if err := informer.add(object); err != nil {
 			return nil, err
@@ -83,19 +87,6 @@ func (i *stillInformer) GetIndexer() cache.Indexer { return i.indexer }
 func (i *stillInformer) HasSynced() bool                     { return true }
 func (i *stillInformer) HasSyncedChecker() cache.DoneChecker { return synced{} }
 func (i *stillInformer) IsStopped() bool                     { return false }
-func (i *stillInformer) LastSyncResourceVersion() string     { return "1" }
-
-func (i *stillInformer) RemoveEventHandler(cache.ResourceEventHandlerRegistration) error { return nil }
-func (i *stillInformer) Run(<-chan struct{})                                             {}
-func (i *stillInformer) RunWithContext(context.Context)                                  {}
-func (i *stillInformer) SetWatchErrorHandler(cache.WatchErrorHandler) error              { return nil }
-func (i *stillInformer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
-	return nil
-}
-func (i *stillInformer) SetTransform(cache.TransformFunc) error {
-	return errors.New("the objects are there already: " + reflect.TypeOf(i).String())
-}
-func (i *stillInformer) GetController() cache.Controller { return nil }
 
 // synced is the registration of a handler that has been told everything.
 type synced struct{}

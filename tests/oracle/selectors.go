@@ -18,10 +18,8 @@ type question struct {
 }
 
 type device struct {
-	Driver     string                                                    `json:"driver"`
-	AllowsMany bool                                                      `json:"allowMultipleAllocations"`
-	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes"`
-	Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity"`
+	Driver string `json:"driver"`
+	resourceapi.Device
 }
 
 // said is what the evaluator says: why the selector is none, or for each device a bool or an error.
@@ -66,12 +64,11 @@ func ask(asked question) (answer said) {
 		return said{Invalid: compiled.Error.Error()}
 	}
 	for _, one := range asked.Devices {
-		matches, _, err := compiled.DeviceMatches(context.Background(), dracel.Device{
-			Driver:                   one.Driver,
-			AllowMultipleAllocations: &one.AllowsMany,
-			Attributes:               one.Attributes,
-			Capacity:                 one.Capacity,
-		})
+		device, err := celDevice(one.Driver, one.Device)
+		if err != nil {
+			return said{Invalid: err.Error()}
+		}
+		matches, _, err := compiled.DeviceMatches(context.Background(), device)
 		if err != nil {
 			answer.Answers = append(answer.Answers, err.Error())
 		} else {

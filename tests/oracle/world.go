@@ -101,12 +101,13 @@ func handleOptions(ctx context.Context, objects []runtime.Object, client kuberne
 	}
 	claims := assumecache.NewAssumeCache(klog.FromContext(ctx),
 		factory.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
-	slices, err := resourceslicetracker.StartTracker(ctx, resourceslicetracker.Options{
+	tracking := resourceslicetracker.Options{
 		EnableDeviceTaintRules:   utilfeature.DefaultFeatureGate.Enabled(features.DRADeviceTaintRules),
 		EnableConsumableCapacity: utilfeature.DefaultFeatureGate.Enabled(features.DRAConsumableCapacity),
-		SliceInformer:            factory.Resource().V1().ResourceSlices(),
 		TaintInformer:            factory.Resource().V1().DeviceTaintRules(),
-	})
+	}
+	setSlices(&tracking, factory)
+	slices, err := resourceslicetracker.StartTracker(ctx, tracking)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func handleOptions(ctx context.Context, objects []runtime.Object, client kuberne
 			return nil, err
 		}
 	}
-	return []frameworkruntime.Option{
+	return append(ofThisMinor(),
 		frameworkruntime.WithClientSet(client),
 		frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSharedDRAManager(manager),
@@ -125,7 +126,7 @@ func handleOptions(ctx context.Context, objects []runtime.Object, client kuberne
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()),
 		frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
 		frameworkruntime.WithParallelism(1), // scenarios are answered side by side instead
-	}, nil
+	), nil
 }
 
 func isFinished(pod *v1.Pod) bool {
@@ -152,8 +153,6 @@ func (n *nominator) add(pod *v1.Pod) error {
 	n.pods[node] = append(n.pods[node], info)
 	return nil
 }
-
-func (n *nominator) NominatedPodsForNode(node string) []fwk.PodInfo { return n.pods[node] }
 
 // Nothing is ever nominated in a world at rest.
 func (n *nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}

@@ -12,3 +12,10 @@ def oracle() -> Iterator[Oracle]:
     """The oracle, shared by the run: it keeps nothing between two scenarios."""
     with Oracle() as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def oracle_of_1_38() -> Iterator[Oracle]:
+    """That of the plugins of 1.38."""
+    with Oracle(minor="1.38") as process:
+        yield process

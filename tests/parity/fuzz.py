@@ -17,9 +17,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.core.framework.behaviors import RELEASED, minor_of
 from tests.parity import generator
 from tests.parity.comparison import Comparison, Finding, Tally
 from tests.parity.oracle import Oracle
+from tests.scripts import script
 from workbench.comparing.shrinking import Path as Place
 from workbench.comparing.shrinking import shrink
 from workbench.conformance.conformance import CaseRunner
@@ -31,11 +33,14 @@ _THEMES = [*generator.THEMES, *generator.GATED]
 # What makes it a case is never taken away, nor is what was answered.
 _UNTOUCHED = frozenset({"id", "answers"})
 _NEEDED = frozenset({"nodes", "incoming"})
+#: The minor versions of Kubernetes whose plugins can be asked, oldest first.
+MINORS: list[str] = script("devkit/controlplane/build.py").ORACLES
 
 
 @click.command()
 @click.option("--seed", default=1, show_default=True, help="Another seed, other clusters.")
 @click.option("--count", default=2_000, show_default=True, help="How many answers to compare.")
+@click.option("--minor", type=click.Choice(MINORS), help="Of Kubernetes; the newest released.")
 @click.option("--theme", "themes", multiple=True, type=click.Choice(_THEMES))
 @click.option("--without", default="", help=f"Parts to leave out: {', '.join(generator.PARTS)}.")
 @click.option("--index", type=int, help="Only the scenarios of this index.")
@@ -45,6 +50,7 @@ _NEEDED = frozenset({"nodes", "incoming"})
 def main(
     seed: int,
     count: int,
+    minor: str | None,
     themes: tuple[str, ...],
     without: str,
     index: int | None,
@@ -67,8 +73,8 @@ def main(
         )
     chosen = list(themes) or generator.themes(parts)
     gates = frozenset[str]().union(*map(generator.gates_of, chosen))
-    with Oracle(gates) as oracle:
-        comparison = Comparison(oracle, functools.partial(CaseRunner, gates=gates))
+    with Oracle(gates, minor) as oracle:
+        comparison = comparison_of(oracle, gates, minor)
         started = time.monotonic()
         cases = scenarios(seed, chosen, parts, index)
         tally, differing = search(comparison, cases, count, every=every)
@@ -77,13 +83,21 @@ def main(
         for finding in differing:
             small = finding if whole else small_case(comparison, finding)
             kept.append(small)
-            _print(small, finding, seed, parts)
+            _print(small, finding, seed, parts, minor)
         if out is not None:
             out.write_text("".join(json.dumps(f.scenario) + "\n" for f in kept), encoding="utf-8")
     for text in sorted(set(tally.invalid))[:20]:
         click.echo(f"the generator made an invalid object: {text}")
     click.echo(_summary(tally, elapsed))
     raise SystemExit(1 if tally.findings or tally.invalid else 0)
+
+
+def comparison_of(
+    oracle: Oracle, gates: frozenset[str] = frozenset(), minor: str | None = None
+) -> Comparison:
+    """Compares with ours, with *gates* on, as in *minor*, such as `1.38`; None: the released."""
+    known = RELEASED if minor is None else minor_of(minor) or RELEASED
+    return Comparison(oracle, functools.partial(CaseRunner, known, gates))
 
 
 def scenarios(
@@ -164,7 +178,9 @@ def _key(case: Plain) -> str:
     return json.dumps({name: value for name, value in case.items() if name != "answers"})
 
 
-def _print(small: Finding, finding: Finding, seed: int, without: frozenset[str]) -> None:
+def _print(
+    small: Finding, finding: Finding, seed: int, without: frozenset[str], minor: str | None
+) -> None:
     identity = small.scenario["id"]
     theme, _, index = identity.split("-")
     click.echo(json.dumps(small.scenario, separators=(",", ":")))
@@ -174,6 +190,7 @@ def _print(small: Finding, finding: Finding, seed: int, without: frozenset[str])
     if set(small.differences) != set(finding.differences):
         click.echo(f"  before shrinking: {'; '.join(finding.differences)}")
     parts = f" --without {','.join(sorted(without))}" if without else ""
+    parts += f" --minor {minor}" if minor else ""
     click.echo(
         f"again: python -m tests.parity.fuzz --seed {seed} --theme {theme} --index {index}{parts}\n"
     )

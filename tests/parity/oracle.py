@@ -12,6 +12,11 @@ from tests.scripts import go_program
 Plain = dict[str, Any]
 
 
+def oracle_of(minor: str | None) -> str:
+    """The program with the plugins of a minor version; None: of the newest supported one."""
+    return "oracle" if minor is None else f"oracle-{minor}"
+
+
 class Oracle:
     """kube-scheduler's own plugins, started once and asked often.
 
@@ -20,12 +25,13 @@ class Oracle:
 
     Args:
         gates: The feature gates that are on, of those that are off by default.
+        minor: The minor version of Kubernetes, such as `1.38`; the newest supported one without it.
     """
 
-    def __init__(self, gates: Iterable[str] = ()) -> None:
+    def __init__(self, gates: Iterable[str] = (), minor: str | None = None) -> None:
         said = ",".join(f"{gate}=true" for gate in gates)
         self._process = subprocess.Popen(
-            [go_program("oracle"), "-validate", f"-gates={said}"],
+            [go_program(oracle_of(minor)), "-validate", f"-gates={said}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -40,6 +40,14 @@ def test_random_clusters_are_answered_as_kube_scheduler_does(oracle: Oracle) -> 
     assert tally.answers >= 400
 
 
+@pytest.mark.slow("400 answers, as the test before")
+def test_they_are_answered_as_the_next_kube_scheduler_does(oracle_of_1_38: Oracle) -> None:
+    cases = fuzz.scenarios(SEED, generator.themes())
+    tally, differing = fuzz.search(fuzz.comparison_of(oracle_of_1_38, minor="1.38"), cases, 400)
+    assert [finding.differences for finding in differing] == []
+    assert tally.invalid == []
+
+
 @pytest.mark.parametrize("theme", generator.GATED)
 @pytest.mark.slow("starts the oracle again, with the gate on")
 def test_random_clusters_with_a_gate_on_are_answered_as_kube_scheduler_does(theme: str) -> None:
@@ -137,7 +145,7 @@ def test_the_command_says_what_it_found(oracle: Oracle) -> None:
 def test_the_command_fails_on_a_difference(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(fuzz, "Comparison", lambda oracle, _: Comparison(oracle, TaintBlind))
+    monkeypatch.setattr(fuzz, "comparison_of", lambda oracle, *_: Comparison(oracle, TaintBlind))
     kept = tmp_path / "cases.jsonl"
     arguments = ["--seed", "3", "--theme", "taints", "--out", str(kept)]
     result = CliRunner().invoke(fuzz.main, arguments)

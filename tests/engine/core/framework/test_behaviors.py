@@ -8,6 +8,7 @@ from engine.core.framework.behaviors import (
     behaviors_of,
     minor_of,
 )
+from tests import controlplane
 
 
 def test_a_version_has_what_came_with_it_or_before() -> None:
@@ -24,6 +25,11 @@ def test_versions_that_are_not_known_answer_as_the_nearest_one() -> None:
 def test_the_table_is_within_the_versions_that_are_known() -> None:
     assert all(OLDEST < change.since <= NEWEST for change in CHANGES.values())
     assert OLDEST <= RELEASED <= NEWEST
+
+
+def test_the_newest_release_is_answered_like_where_no_version_is_known() -> None:
+    assert minor_of(controlplane.NEWEST) == RELEASED
+    assert minor_of(controlplane.MINORS[0]) == OLDEST
 
 
 @pytest.mark.parametrize(
