@@ -18,7 +18,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from devkit.cluster import DevCluster
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.io.binding.event_recorder import REVISION_ANNOTATION
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
@@ -226,10 +226,12 @@ async def stage_of(scenario: Scenario, console: Console) -> AsyncIterator[Stage]
         async with ApiClient(Endpoint(server=cluster.url)) as client:
             app = App(
                 client,
-                source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
-                control=ConfigMapControl(client, NAMESPACE, CONFIG_MAP + CONTROL_SUFFIX),
-                stages=make_stages(),
-                store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
+                policies=PolicyParts(
+                    source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
+                    stages=make_stages(),
+                    store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
+                    control=ConfigMapControl(client, NAMESPACE, CONFIG_MAP + CONTROL_SUFFIX),
+                ),
                 settings=replace(scenario.settings, version=version()),
             )
             async with _running(app), ApiClient(Endpoint(server=page_of(app))) as asking:

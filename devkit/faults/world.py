@@ -53,7 +53,7 @@ from devkit.faults.network import End, Network, Weather
 from devkit.faults.reached import watching
 from devkit.faults.sandbox import SimulatedPool, Trouble
 from devkit.faults.shadowing import make_shadow
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.core.manifests.kinds import PODS
 from engine.io.facts import learned
 from engine.io.facts.learned import LearnedConfigMap
@@ -212,14 +212,17 @@ class Replica:
         self.recorder = self._make_recorder(host)
         return App(
             client,
-            decision_log=self.recorder,
-            shadow=make_shadow(host, stages.make_evaluator),
-            source=ConfigMapSource(client, names.NAMESPACE, names.POLICIES),
-            stages=stages,
-            store=Stores(
-                ConfigMapStore(client, names.NAMESPACE, names.LAST_GOOD),
-                DirectoryStore(_STATE, self.disk),
+            policies=PolicyParts(
+                source=ConfigMapSource(client, names.NAMESPACE, names.POLICIES),
+                stages=stages,
+                store=Stores(
+                    ConfigMapStore(client, names.NAMESPACE, names.LAST_GOOD),
+                    DirectoryStore(_STATE, self.disk),
+                ),
+                control=ConfigMapControl(client, names.NAMESPACE, names.CONTROL),
+                shadow=make_shadow(host, stages.make_evaluator),
             ),
+            decision_log=self.recorder,
             learned_store=LearnedConfigMap(
                 client, names.NAMESPACE, names.POLICIES + learned.SUFFIX
             ),
@@ -229,7 +232,6 @@ class Replica:
                 identity=identity,
             ),
             clock=host.clock,
-            control=ConfigMapControl(client, names.NAMESPACE, names.CONTROL),
         )
 
     def _make_recorder(self, host: Host) -> Recorder | None:

@@ -8,7 +8,8 @@ is in force), `counting` (decisions as metrics) and `surfaces` (endpoints). Begi
 """
 
 from engine.app.app import App
+from engine.app.policies import PolicyParts
 from engine.app.settings import Settings
 from engine.io.leader_election import LeadershipLost
 
-__all__ = ["App", "LeadershipLost", "Settings"]
+__all__ = ["App", "LeadershipLost", "PolicyParts", "Settings"]

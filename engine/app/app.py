@@ -41,10 +41,6 @@ from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock
 from engine.lib.saved_state import SavedStates
 from engine.recording.recorder import Recorder
-from engine.rollout.control import NoControl, RolloutControl
-from engine.rollout.last_good import NoStore, Store
-from engine.rollout.shadow.shadow import Shadow
-from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages
 from engine.surfaces import pulled_metrics as pulled
 from engine.surfaces.state_dump import dump
@@ -75,16 +71,12 @@ class App:
 
     Args:
         client: The API server; closed by the caller.
-        source: Where policies come from.
-        stages: Builds, tests and loads them.
-        store: Where the last good ones are kept.
+        policies: Where policies come from, and what takes them into force.
         learned_store: Where learned facts are saved.
         settings: See there.
         clock: Time.
         decision_log: Records decisions and what they read; started by the caller.
         review_clients: Who knows the callers of the endpoints; None: *client*.
-        control: How edits are rolled out.
-        shadow: Compares candidates; None: one with a thread of its own.
         tracing: Traces pods; closed here.
     """
 
@@ -92,21 +84,16 @@ class App:
         self,
         client: ApiClient,
         *,
-        source: PolicySource,
-        stages: CandidateStages,
-        store: Store | None = None,
+        policies: PolicyParts,
         learned_store: LearnedStore | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
         decision_log: Recorder | None = None,
         review_clients: ReviewClients | None = None,
-        control: RolloutControl | None = None,
-        shadow: Shadow | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         settings = settings if settings is not None else Settings()
         clock = clock if clock is not None else client.clock
-        reviewers = review_clients or ReviewClients(client, client)
         self._clock = clock
         self._client = client
         self._stop = asyncio.Event()
@@ -121,7 +108,7 @@ class App:
             client,
             settings=settings,
             clock=clock,
-            reviewers=reviewers,
+            reviewers=review_clients or ReviewClients(client, client),
             tracing=tracing,
             decision_log=decision_log,
         )
@@ -148,27 +135,30 @@ class App:
             bundles=lambda: self.policies.bundles(),
         )
         self.emulation = Emulation(env, self.cache.objects, self.report)
-        self.policies = Policies(
-            env,
+        self.policies = self._make_policies(policies)
+        counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
+        self._carriers = self._make_carriers(counting)
+        self.surfaces = self._make_surfaces(counting, policies.stages)
+        self._show_metrics()
+
+    def _make_policies(self, parts: PolicyParts) -> Policies:
+        """The policies in force, of the parts that exist by now."""
+        return Policies(
+            self.env,
             self.kernel,
             self.reporting,
             self.carrying,
             self.watching,
             self.leadership,
-            parts=PolicyParts(
-                source,
-                store if store is not None else NoStore(),
-                stages,
-                control if control is not None else NoControl(),
-                shadow or Shadow(stages.make_evaluator),
-            ),
+            parts=parts,
             saved=self.saved,
             report=self.report,
         )
-        counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
-        self._carriers = self._make_carriers(counting)
-        self.surfaces = Surfaces(
-            env,
+
+    def _make_surfaces(self, counting: DecisionCounting, stages: CandidateStages) -> Surfaces:
+        """What people and other programs see of all the others."""
+        return Surfaces(
+            self.env,
             self.kernel,
             self.leadership,
             self.watching,
@@ -179,7 +169,6 @@ class App:
             saved=self.saved,
             is_stopping=self._stop.is_set,
         )
-        self._show_metrics()
 
     # --- life cycle ------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engine.app.carrying import Carrying
@@ -25,8 +25,8 @@ from engine.lib.saved_state import SavedStates
 from engine.policy.analysis import TimeReads, time_reads
 from engine.policy.bundle import Bundle
 from engine.rollout.comparing import LiveComparing
-from engine.rollout.control import RolloutControl
-from engine.rollout.last_good import Store
+from engine.rollout.control import NoControl, RolloutControl
+from engine.rollout.last_good import NoStore, Store
 from engine.rollout.last_resort import LastResort
 from engine.rollout.rollout import Inputs, Rollout, Saving, Surroundings
 from engine.rollout.shadow.shadow import Shadow
@@ -129,17 +129,17 @@ class PolicyParts:
 
     Attributes:
         source: Where they come from.
-        store: Where the last good ones are kept.
         stages: Builds, tests and loads them.
+        store: Where the last good ones are kept.
         control: How edits are rolled out.
-        shadow: Compares candidates.
+        shadow: Compares candidates; None: one with a thread of its own.
     """
 
     source: PolicySource
-    store: Store
     stages: CandidateStages
-    control: RolloutControl
-    shadow: Shadow
+    store: Store = field(default_factory=NoStore)
+    control: RolloutControl = field(default_factory=NoControl)
+    shadow: Shadow | None = None
 
 
 class Policies:
@@ -180,12 +180,12 @@ class Policies:
             None if env.tracing is None else env.tracing.round_trip,
         )
         self.control = parts.control
-        self.shadow = parts.shadow
+        self.shadow = parts.shadow or Shadow(parts.stages.make_evaluator)
         self.world = TrialWorld(kernel, carrying, watching, leadership, self._recent_pods)
         self.comparing = LiveComparing(
             kernel,
             report,
-            parts.shadow,
+            self.shadow,
             self._compared_with,
             env.clock,
             lambda uid: uid in self.rollout.counts.failing,

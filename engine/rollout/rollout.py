@@ -179,19 +179,14 @@ class Rollout:
         self.inbox = CandidateInbox(source, sleep)
         self._revisions = Revisions()
         # 1. What was saved. Nothing can stand in for what the source offers.
-        states = SavedStates(clock, sleep=sleep) if saving.states is None else saving.states
+        states = saving.states or SavedStates(clock, sleep=sleep)
+        failed = "Cannot read the policies"
         self._offered = states.add(
-            "policies",
-            self.inbox.arrived,
-            "Cannot read the policies",
-            when_unread=WAIT,
-            trouble=source.trouble,
+            "policies", self.inbox.arrived, failed, when_unread=WAIT, trouble=source.trouble
         )
+        failed = "Cannot read the mode of roll-outs"
         self._mode = states.add(
-            "rollout-mode",
-            self._control_known,
-            "Cannot read the mode of roll-outs",
-            trouble=control.trouble,
+            "rollout-mode", self._control_known, failed, trouble=control.trouble
         )
         self._saved = SavedPolicies(
             inputs.store,
@@ -212,18 +207,7 @@ class Rollout:
         self._preparing = Preparing(
             source.name, stages, self._saved, inputs.last_resort, self.inbox, control, sleep
         )
-        self._staging = Staging(
-            comparing=NoComparing() if comparing is None else comparing,
-            control=control,
-            inbox=self.inbox,
-            cannot_measure_reason=self._cannot_measure_reason,
-            report=self._reports.staged,
-            on_verdict=self._reports.judged,
-            control_of=self._control_of,
-            close=lambda loaded: self._close([loaded]),
-            clock=clock,
-            sleep=sleep,
-        )
+        self._staging = self._make_staging(comparing or NoComparing())
         # 3. What is under way.
         self._is_again = False
         self._examined: Bundle | None = None
@@ -232,6 +216,21 @@ class Rollout:
         self._tasks: list[asyncio.Task[None]] = []
         self._probation: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+
+    def _make_staging(self, comparing: Comparing) -> Staging:
+        """What takes a candidate through its stages, made of the parts that exist by now."""
+        return Staging(
+            comparing=comparing,
+            control=self._control,
+            inbox=self.inbox,
+            cannot_measure_reason=self._cannot_measure_reason,
+            report=self._reports.staged,
+            on_verdict=self._reports.judged,
+            control_of=self._control_of,
+            close=lambda loaded: self._close([loaded]),
+            clock=self._clock,
+            sleep=self._sleep,
+        )
 
     # --- what others see -----------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry
 from devkit.cluster import DevCluster, make_node, make_pod
 from devkit.faults.hosts import Host, HostClock, Simulator
 from devkit.faults.network import Network
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.core.kernel import events
 from engine.core.kernel.events import Event, Reply
 from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportDecision
@@ -290,8 +290,10 @@ async def lived(clock: HostClock, bindings: int, stream: Sequence[tuple[Any, ...
         async with ApiClient(Endpoint(server=cluster.url)) as client:
             app = App(
                 client,
-                source=ConfigMapSource(client, NAMESPACE, NAME),
-                stages=stages(lambda: clock.spend(SLOW_SECONDS)),
+                policies=PolicyParts(
+                    source=ConfigMapSource(client, NAMESPACE, NAME),
+                    stages=stages(lambda: clock.spend(SLOW_SECONDS)),
+                ),
                 settings=Settings(max_unschedulable=math.inf, bindings=bindings),
                 clock=clock,
             )

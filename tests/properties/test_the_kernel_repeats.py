@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.core.caching.cache import Cache
 from engine.core.kernel import events
 from engine.core.kernel.events import NODES, PODS, ObjectChanged, PreemptionEnd
@@ -260,8 +260,10 @@ class Scheduled(Simulated):
     def _make_kernel(self, plugins: Mapping[str, RuntimePlugin]) -> Kernel:
         self.app = App(
             ApiClient(Endpoint(server="http://127.0.0.1:1")),  # never asked
-            source=BuiltinSource(),
-            stages=CandidateStages(build=_unused, make_evaluator=_unused, run_tests=_unused),
+            policies=PolicyParts(
+                source=BuiltinSource(),
+                stages=CandidateStages(build=_unused, make_evaluator=_unused, run_tests=_unused),
+            ),
             clock=self.clock,
             settings=Settings(max_unschedulable=math.inf),
         )

@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 import structlog
 
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.core.framework.behaviors import GATES, behaviors_of
 from engine.io.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.io.endpoints.caller_trust import CannotAuthenticate
@@ -286,14 +286,16 @@ async def _serve(
         raise click.UsageError(f"cannot trace: {text}\nhint: look at OTEL_... variables") from error
     app = App(
         parts.client,
-        source=parts.source,
-        stages=parts.stages,
-        store=parts.store,
+        policies=PolicyParts(
+            source=parts.source,
+            stages=parts.stages,
+            store=parts.store,
+            control=parts.control,
+        ),
         learned_store=parts.learned_store,
         settings=parts.settings,
         decision_log=recorder,
         review_clients=parts.review_clients,
-        control=parts.control,
         tracing=traces,
     )
     handle_signals(app.request_stop)

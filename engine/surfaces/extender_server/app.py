@@ -84,6 +84,15 @@ class _Ports:
     serving: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+def _process_registry() -> CollectorRegistry:
+    """A registry that has what every process reports of itself."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
 class ExtenderApp:
     """An extender process: everything between kube-scheduler and the policies.
 
@@ -114,10 +123,7 @@ class ExtenderApp:
         self._background = Background()
         self.ports = _Ports()
         # 1. Metrics.
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        self.registry = _process_registry()
         self.metrics = Metrics(self.registry)
         # 2. The cluster as we know it.
         self.watched: WatchedWorld | None = None
@@ -136,17 +142,9 @@ class ExtenderApp:
         # 3. Events, and binding.
         self._recorder: EventRecorder | None = None
         self._writer: DeferredWriter | None = None
-        binder: Binder | None = None
         if client is not None:
             self._writer = DeferredWriter(clock=self._clock, is_busy=lambda: False)
-            self._recorder = EventRecorder(
-                client,
-                self._writer,
-                clock=self._clock,
-                metrics=self.metrics,
-                instance=socket.gethostname(),
-            )
-            binder = Binder(client, clock=self._clock, metrics=self.metrics)
+            self._recorder = self._make_recorder(client, self._writer)
         # 4. The policies.
         stages.evaluations.measure(self._clock.monotonic, self.metrics.evaluation_seconds)
         self._extender: PolicyExtender | None = None
@@ -164,8 +162,26 @@ class ExtenderApp:
             saving=Saving(self.saved),
         )
         show_saved_states(self.metrics, self.saved, lambda: self.rollout.origin)
-        # 5. The server.
-        self.server = ExtenderServer(
+        # 5. The server, and the endpoints.
+        self.server = self._make_server(client)
+        self.endpoints = self._make_endpoints(review_clients or ReviewClients(client, client))
+
+    def _make_recorder(self, client: ApiClient, writer: DeferredWriter) -> EventRecorder:
+        """What writes events about the policies."""
+        return EventRecorder(
+            client,
+            writer,
+            clock=self._clock,
+            metrics=self.metrics,
+            instance=socket.gethostname(),
+        )
+
+    def _make_server(self, client: ApiClient | None) -> ExtenderServer:
+        """What answers kube-scheduler; without a client it cannot bind."""
+        binder = None
+        if client is not None:
+            binder = Binder(client, clock=self._clock, metrics=self.metrics)
+        return ExtenderServer(
             world=self.world,
             extender=lambda: self._extender,
             count=lambda *counted: self.rollout.counts.count(*counted),
@@ -175,12 +191,14 @@ class ExtenderApp:
             most_body_bytes=self.settings.most_body_bytes,
             certificate_seconds=self.settings.certificate_seconds,
         )
-        # 6. The endpoints.
-        self.endpoints = EndpointServer(
+
+    def _make_endpoints(self, clients: ReviewClients) -> EndpointServer:
+        """What serves the routes to *clients*."""
+        return EndpointServer(
             self._routes(),
             secure=self.settings.secure,
             local_port=self.settings.local_port,
-            clients=review_clients or ReviewClients(client, client),
+            clients=clients,
             clock=self._clock,
         )
 

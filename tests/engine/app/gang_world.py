@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.errors import NotFound
 from engine.rollout.assembly import make_stages
-from engine.rollout.last_good import NoStore
 from engine.rollout.sources import Offer, OnOffer
 from tests import builders
 from tests.waiting import eventually
@@ -213,9 +212,10 @@ async def scheduling(
     async with ApiClient(world.endpoint) as client:
         app = App(
             client,
-            source=shelf,
-            stages=make_stages(),
-            store=NoStore(),
+            policies=PolicyParts(
+                source=shelf,
+                stages=make_stages(),
+            ),
             settings=dataclasses.replace(Settings(), **settings),
         )
         running = asyncio.ensure_future(app.run())

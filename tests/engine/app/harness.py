@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from devkit.cluster import DevCluster
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.io.facts.learned import LearnedStore
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
@@ -77,13 +77,15 @@ async def scheduler_at(
             control = ConfigMapControl(client, NAMESPACE, NAME + SUFFIX)
         app = App(
             client,
-            source=source,
-            stages=stages or make_stages(),
-            store=store(client) if store is not None else NoStore(),
+            policies=PolicyParts(
+                source=source,
+                stages=stages or make_stages(),
+                store=store(client) if store is not None else NoStore(),
+                control=control,
+            ),
             learned_store=learned_store(client) if learned_store is not None else None,
             settings=dataclasses.replace(Settings(), **settings),
             decision_log=decision_log,
-            control=control,
             tracing=tracing,
             clock=clock,
         )

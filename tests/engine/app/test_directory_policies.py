@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from devkit.cluster import DevCluster, make_node, make_pod
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.rollout.assembly import make_stages
@@ -33,8 +33,10 @@ async def app(cluster: DevCluster, tmp_path: Path) -> AsyncIterator[App]:
     async with ApiClient(Endpoint(server=cluster.url)) as client:
         app = App(
             client,
-            source=DirectoryPolicies(tmp_path),
-            stages=make_stages(),
+            policies=PolicyParts(
+                source=DirectoryPolicies(tmp_path),
+                stages=make_stages(),
+            ),
             settings=Settings(),
         )
         running = asyncio.ensure_future(app.run())

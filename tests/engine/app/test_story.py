@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from devkit.cluster import example_cluster, make_pod
 from devkit.demo.edit import AFTER, BEFORE, BROKEN
 from devkit.demo.stage import CONFIG_MAP, NAMESPACE
-from engine.app import App, Settings
+from engine.app import App, PolicyParts, Settings
 from engine.io.kube.client import ApiClient
 from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import SUFFIX, ConfigMapStore
@@ -39,9 +39,11 @@ async def cluster(own_control_plane: ControlPlane) -> AsyncIterator[LiveCluster]
 def app_for(client: ApiClient) -> App:
     return App(
         client,
-        source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
-        stages=make_stages(),
-        store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
+        policies=PolicyParts(
+            source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
+            stages=make_stages(),
+            store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
+        ),
         settings=Settings(local_port=0),
     )
 
