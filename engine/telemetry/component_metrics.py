@@ -38,6 +38,7 @@ FEATURES: Final[Mapping[str, tuple[str, bool]]] = {
     "DRAFractionalCapacityRange": ("ALPHA", False),
     "DRAListTypeAttributes": ("ALPHA", False),
     "DRAPartitionableDevices": ("BETA", True),
+    "DRAWorkloadResourceClaims": ("BETA", False),
     "DynamicResourceAllocation": ("", True),
     "GenericWorkload": ("BETA", True),
     "MatchLabelKeysInPodAffinity": ("", True),

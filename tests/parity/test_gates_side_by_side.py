@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.live import node, pod
+from tests.live import node, pod, pod_group
+from tests.parity.group_workloads import members
 from tests.parity.side_by_side import Pair, Workload, pair
 from tests.parity.side_by_side_workloads import device_claim, device_class, devices
 
@@ -97,10 +98,42 @@ GROUPS: Final = Workload(
 )
 
 
+def _group(name: str, count: int, *claims: str) -> Json:
+    """A PodGroup that names claims."""
+    group = pod_group(name, count)
+    group["spec"]["resourceClaims"] = [{"name": c, "resourceClaimName": c} for c in claims]
+    return group
+
+
+def _members(group: str, count: int, claim: str) -> list[Json]:
+    named = [{"name": claim, "resourceClaimName": claim}]
+    return members(group, count, cpu="1", resourceClaims=named)
+
+
+CLAIMS: Final = Workload(
+    "gangs that use a claim as one, and a gang that has nothing to use",
+    objects=[
+        node("n1", cpu="3"),
+        node("n2", cpu="4"),
+        device_class("gpu"),
+        devices("n2", "one"),
+        device_claim("shared"),
+        device_claim("second"),
+        _group("g", 3, "shared"),
+        _group("late", 2, "second"),
+    ],
+    pending=_members("g", 3, "shared"),
+    later=_members("late", 2, "second"),
+    is_undecided=frozenset(f"g-{i}" for i in range(3)),
+    nodes_are_certain=True,
+)
+SHARED_CLAIMS: Final = "DRAWorkloadResourceClaims"
+
+
 @pytest.fixture(scope="module")
 def both(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """Both schedulers with a gate on."""
-    with pair(gates=[request.param]) as both:
+    with pair(gates=[request.param], with_groups=request.param == SHARED_CLAIMS) as both:
         yield both
 
 
@@ -109,6 +142,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Pair]:
     [
         pytest.param("DRAListTypeAttributes", LISTS, id="lists"),
         pytest.param("DRADeviceCompatibilityGroups", GROUPS, id="groups"),
+        pytest.param(SHARED_CLAIMS, CLAIMS, id="claims"),
     ],
     indirect=["both"],
 )

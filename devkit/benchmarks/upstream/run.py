@@ -32,8 +32,6 @@ _SERVED: Final = {
     _DEVICES: [f"resource.k8s.io/{v}" for v in ("v1", "v1beta2", "v1beta1", "v1alpha3")],
     _GROUPS: ["scheduling.k8s.io/v1beta1"],
 }
-#: Features that are off by default and that starsched does as if they were.
-_NOT_OURS: Final = ("DRAWorkloadResourceClaims",)
 _CREATING_CONNECTIONS: Final = 30  # as many as Kubernetes' own benchmark
 _STOP_SECONDS: Final = 10.0
 
@@ -202,7 +200,4 @@ def reason_not_to_run(workload: Workload) -> str:
         return workload.problem
     if not any(one["opcode"] in ("createPods", "createPodSets") for one in workload.operations):
         return "it measures how slices are read, no pod is scheduled"
-    for gate in _NOT_OURS:
-        if workload.gates.get(gate):
-            return f"starsched has nothing of {gate}, which is off by default"
     return ""

@@ -193,6 +193,12 @@ class Behaviors:
         "devices that draw on the same counter set must have one of their `compatibilityGroups` in "
         "common; else a pool with such devices counts as incomplete",
     )
+    shares_claims_of_groups: bool = _gated(
+        "DRAWorkloadResourceClaims",
+        36,
+        "a claim that a pod and its PodGroup both name is used by the group as one, however many "
+        "pods it has, and may be made from a template of the group's",
+    )
 
 
 #: The differences by name, in the order of the table.

@@ -18,6 +18,8 @@ CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 MOST_RESULTS: Final = 32
+#: The API group of PodGroups.
+SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 MOST_SUB_REQUESTS: Final = 8
 
 
@@ -379,8 +381,16 @@ class ResourceClaim(Record, frozen=True):
         return self.status.allocation
 
     def is_reserved_for(self, uid: str) -> bool:
-        """Whether the pod with *uid* is among its users."""
+        """Whether the pod, or the PodGroup, with *uid* is among its users."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
+
+    def use_by_group(self, name: str) -> ConsumerReference | None:
+        """The PodGroup *name* among its users, if it is there."""
+        wanted = (SCHEDULING_GROUP, "podgroups", name)
+        for consumer in self.status.reserved_for:
+            if (consumer.api_group, consumer.resource, consumer.name) == wanted:
+                return consumer
+        return None
 
 
 class DeviceClassConfiguration(Record, frozen=True):

@@ -36,6 +36,14 @@ _GANG: Final = "gang"
 _POLICIES: Final = (_BASIC, _GANG)
 
 
+class GroupClaim(NamedTuple):
+    """A device claim of a PodGroup: the name of the entry, and the claim or the template."""
+
+    name: str | None
+    claim: str | None
+    template: str | None
+
+
 class PodGroup(Record, frozen=True):
     """A PodGroup of `scheduling.k8s.io`: `v1beta1`, `v1alpha3` or `v1alpha2`.
 
@@ -77,6 +85,18 @@ class PodGroup(Record, frozen=True):
         """`PREEMPT_LOWER_PRIORITY` or `NEVER`; "": it has none, and its pods' counts."""
         policy = self.spec.get("preemptionPolicy")
         return policy if policy in PREEMPTION_POLICIES else ""
+
+    @property
+    def claims(self) -> frozenset[GroupClaim]:
+        """The device claims that its pods share; what is malformed is left out."""
+        given = self.spec.get("resourceClaims")
+        found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+        fields = ("name", "resourceClaimName", "resourceClaimTemplateName")
+        return frozenset(
+            GroupClaim(*values)
+            for values in ([one.get(field) for field in fields] for one in found)
+            if all(value is None or isinstance(value, str) for value in values)
+        )
 
     @property
     def workload(self) -> str:

@@ -129,8 +129,12 @@ class DeviceClaimWriter:
         claim: ResourceClaim,
         allocation: AllocationResult | None,
         is_held: Callable[[], bool] = always_allowed,
+        group: ConsumerReference | None = None,
     ) -> ResourceClaim:
         """Let *pod* use *claim*, and give the claim *allocation* if it has none.
+
+        The user is the pod's PodGroup, if *group* is given: then nothing takes its use back while
+        the group has pods, and one that is there already is good for every further pod.
 
         *is_held* says whether its devices are still free for this claim: after another pod of the
         claim has written it, it may have been deallocated, and they may be another claim's.
@@ -144,6 +148,7 @@ class DeviceClaimWriter:
             await asyncio.wait(takings)  # they would take this reservation
         # One that is there already may have been taken back since, or be another scheduler's.
         may_be_old = bool(takings) or claim.is_reserved_for(pod.uid)
+        user = group or ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         backoff = Backoff(self._rng)
         doing = f"add reservation to claim {claim.key}"
         if allocation is not None:
@@ -155,7 +160,7 @@ class DeviceClaimWriter:
                     if tries > 1 or may_be_old:
                         turn.newest = await read(claim)
                     newest = turn.newest or claim
-                    turn.newest = await self._reserve_once(pod, claim, newest, allocation, is_held)
+                    turn.newest = await self._reserve_once(user, claim, newest, allocation, is_held)
                     return turn.newest
                 except ApiError as error:
                     failure = error
@@ -170,7 +175,7 @@ class DeviceClaimWriter:
             if is_unknown:
                 with contextlib.suppress(NotFound):
                     turn.newest = await read(claim)
-                    if turn.newest.is_reserved_for(pod.uid):
+                    if turn.newest.is_reserved_for(user.uid):
                         return turn.newest
             raise PreBindError(f"{doing}: {_text(failure)}") from failure
 
@@ -193,7 +198,7 @@ class DeviceClaimWriter:
 
     async def _reserve_once(
         self,
-        pod: Pod,
+        user: ConsumerReference,
         decided: ResourceClaim,
         claim: ResourceClaim,
         allocation: AllocationResult | None,
@@ -214,11 +219,10 @@ class DeviceClaimWriter:
             status["allocation"]["allocationTimestamp"] = self._now()
         elif chosen is not None and not chosen.is_same(claim.allocation):
             raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
-        if claim.is_reserved_for(pod.uid):
+        if claim.is_reserved_for(user.uid):
             return claim  # from an earlier attempt, or the answer to this one was lost
         self._check_may_act()  # what the decision went by may have gone meanwhile
-        consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
-        status["reservedFor"] = [_plain(c) for c in (*claim.status.reserved_for, consumer)]
+        status["reservedFor"] = [_plain(c) for c in (*claim.status.reserved_for, user)]
         return await self._patch(claim, {"status": status}, "status")
 
     def _check_may_act(self) -> None:

@@ -93,8 +93,6 @@ def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
     *_, broken = found = workloads(tmp_path)
     assert reason_not_to_run(broken) == "its definition has no parameter 'size'"
     assert reason_not_to_run(found[0]) == ""
-    shared = CASE | {"featureGates": {"DRAWorkloadResourceClaims": True}}
-    assert "nothing of DRAWorkloadRes" in reason_not_to_run(workloads(tmp_path, shared)[0])
     (empty,) = workloads(
         tmp_path,
         CASE | {"workloadTemplate": [], "workloads": [{"name": "empty"}]},

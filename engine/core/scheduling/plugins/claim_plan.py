@@ -6,7 +6,7 @@ Owns the protocol; knows neither how devices are chosen nor the API server.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from engine.core.model.devices import AllocationResult, ResourceClaim
+from engine.core.model.devices import AllocationResult, ConsumerReference, ResourceClaim
 from engine.core.model.pod import Pod
 
 
@@ -43,10 +43,12 @@ class ClaimWriter(ClaimReturns, Protocol):
         claim: ResourceClaim,
         allocation: AllocationResult | None,
         is_held: Callable[[], bool] = lambda: True,
+        group: ConsumerReference | None = None,
     ) -> ResourceClaim:
         """Add *pod* to the users of *claim*, and write *allocation* if the claim has none.
 
-        Not, when *is_held* says that its devices may have been given to another claim since.
+        In place of the pod its *group*, if one is given. Not, when *is_held* says that its devices
+        may have been given to another claim since.
         Returns the claim as stored.
         """
         ...

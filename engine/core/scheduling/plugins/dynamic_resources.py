@@ -26,6 +26,7 @@ from engine.core.model.devices import (
 from engine.core.model.node import Node
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
+from engine.core.model.pod_group import POD_GROUPS, PodGroup
 from engine.core.model.selectors import matches_node_selector, node_selector_problem
 from engine.core.scheduling.devices.allocated import AllocatedDevices
 from engine.core.scheduling.devices.claims import CLAIMS, Claims
@@ -43,7 +44,12 @@ from engine.core.scheduling.devices.extended import (
     with_requests,
 )
 from engine.core.scheduling.devices.planning import OutOfSteps, Steps
-from engine.core.scheduling.devices.pod_claims import ClaimNotReady, pod_claims
+from engine.core.scheduling.devices.pod_claims import (
+    ClaimNotReady,
+    group_name,
+    pod_claims,
+    uses_by_group,
+)
 from engine.core.scheduling.devices.pools import Pool, SliceIndex
 from engine.core.scheduling.devices.requests import (
     AllocationError,
@@ -121,8 +127,13 @@ class DynamicResources(RuntimePlugin):
         """Why a claim of the pod keeps it from being tried."""
         if not pod.manifest.spec.resource_claims:
             return None
+        objects = snapshot.objects
         try:
-            pod_claims(pod, self._known(snapshot.objects))
+            pod_claims(
+                pod,
+                self._known(objects),
+                with_group=objects.behaves.shares_claims_of_groups,
+            )
         except ClaimNotReady as error:
             return str(error)
         return None
@@ -137,7 +148,7 @@ class DynamicResources(RuntimePlugin):
             return None
         known = self._known(objects)
         try:
-            claims = pod_claims(pod, known)
+            claims = pod_claims(pod, known, with_group=objects.behaves.shares_claims_of_groups)
         except ClaimNotReady as error:
             return _rejected(str(error))
         extended_index = None
@@ -162,6 +173,11 @@ class DynamicResources(RuntimePlugin):
             extended_index=extended_index,
             extended_resources=wanted,
         )
+        if objects.behaves.shares_claims_of_groups and (name := group_name(pod)):
+            state.group = name
+            group: PodGroup | None = objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
+            if group is not None:
+                state.by_group = uses_by_group(pod, group)
         if objects.unread:
             _look_up_unread(state, objects)
         for index, claim in enumerate(claims):
@@ -472,7 +488,12 @@ class DynamicResources(RuntimePlugin):
         for index in sorted(known.unavailable):
             claim = known.claims[index]
             users = [consumer.uid for consumer in claim.status.reserved_for]
-            if index != known.extended_index and users in ([], [pod.uid]):
+            is_unused = users in ([], [pod.uid]) or (
+                len(users) == 1
+                and known.user_of(claim) in claim.status.reserved_for
+                and not _has_placed_pod(known.group, pod, snapshot)
+            )
+            if index != known.extended_index and is_unused:
                 return PostFilterResult(
                     "deallocation of ResourceClaim completed", self._deallocation(claim)
                 )
@@ -575,7 +596,8 @@ class DynamicResources(RuntimePlugin):
                 raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
             allocation = answer.allocations.get(index) if claim.allocation is None else None
             is_held = functools.partial(state.known.is_reserved, claim.metadata.uid)
-            written = await writer.reserve(pod, newest, allocation, is_held)
+            group = state.user_of(newest)
+            written = await writer.reserve(pod, newest, allocation, is_held, group)
             state.written[index] = written
             state.known.wrote(written, claim.metadata.uid if allocation is not None else "")
         await self._wait_for_devices(writer, state, pod, node_name)
@@ -679,6 +701,16 @@ def _uncounted(problems: Mapping[str, str], objects: ObjectStore) -> Status:
     if len(problems) > 1:
         text += f" (and {len(problems) - 1} more claims with invalid consumed capacity)"
     return _failed(f"gather allocation state: {text}", claim_subject(*sorted(problems)))
+
+
+def _has_placed_pod(group: str, member: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod of the PodGroup *group*, which *member* is of, has a node."""
+    return any(
+        group_name(pod) == group and pod.namespace == member.namespace
+        for info in snapshot.infos
+        if info is not None
+        for pod in info.pods.values()
+    )
 
 
 def _asks_for_all(claim: ResourceClaim) -> bool:

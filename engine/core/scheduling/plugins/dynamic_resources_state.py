@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from engine.core.caching.snapshot import Snapshot
-from engine.core.model.devices import AllocationResult, ResourceClaim
+from engine.core.model.devices import AllocationResult, ConsumerReference, ResourceClaim
 from engine.core.model.objects import NodeSelector
 from engine.core.model.pod import Pod
 from engine.core.scheduling.devices.claims import Claims
@@ -61,6 +61,8 @@ class PodState:
         searches: What was found by what a node reaches, where nothing else matters.
         looks: By the identity of what a node reaches, how it looks to a search.
         written: By index, the claims as they were written for the pod.
+        group: The name of its PodGroup, where a group may use a claim as one; else "".
+        by_group: By key, the claims that the group uses as one, and the group as their user.
         devices_at: Where the log of all devices was that the answers go by.
     """
 
@@ -88,6 +90,8 @@ class PodState:
     searches: dict[SearchKey, Choices] = field(default_factory=dict)
     looks: dict[int, tuple[Hashable, ...]] = field(default_factory=dict)
     written: dict[int, ResourceClaim] = field(default_factory=dict)
+    group: str = ""
+    by_group: dict[str, ConsumerReference] = field(default_factory=dict)
 
     @property
     def user_claims(self) -> list[ResourceClaim]:
@@ -98,6 +102,14 @@ class PodState:
     def extended_claim(self) -> ResourceClaim | None:
         """The claim for extended resources, or None."""
         return None if self.extended_index is None else self.claims[self.extended_index]
+
+    def user_of(self, claim: ResourceClaim) -> ConsumerReference | None:
+        """The PodGroup as the user of *claim*; None if the pod is its user.
+
+        As in kube-scheduler, one that is there already counts by its name.
+        """
+        known = claim.use_by_group(self.group) if self.group else None
+        return known or self.by_group.get(claim.key)
 
     def sought(self) -> list[int]:
         """The indexes of the claims that devices are searched for: those with nothing to share."""

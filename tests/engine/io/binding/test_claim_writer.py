@@ -9,10 +9,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.framework.status import Status
 from engine.core.model.devices import ResourceClaim
 from engine.core.model.objects import decode, from_plain
 from engine.core.model.pod import Pod
+from engine.core.model.pod_group import POD_GROUPS, PodGroup
 from engine.core.scheduling.placement import PreBindError
 from engine.core.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.files.world import World, pod_of
@@ -179,14 +181,37 @@ async def test_a_second_pod_of_an_allocated_claim_is_added_to_its_users(site: Si
     assert {c.uid for c in got.status.reserved_for} == {first.uid, second.uid}
 
 
-async def test_pods_that_share_a_claim_do_not_write_over_one_another(
+async def test_a_group_uses_a_claim_once_for_all_of_its_pods(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    site.objects.behaves = behaviors_of(RELEASED, frozenset({"DRAWorkloadResourceClaims"}))
     await site.devices("g0")
     await site.claim("one")
-    first, *pods = [await site.pod(name, "one") for name in ("p", "q", "r", "s")]
-    await site.plugin.pre_bind(site.place(first), first, site.node)
-    states = [site.place(pod) for pod in pods]
+    named = {"name": "c0", "resourceClaimName": "one"}
+    meta = {"name": "g", "namespace": site.namespace, "uid": "uid-g"}
+    group = from_plain(PodGroup, {"metadata": meta, "spec": {"resourceClaims": [named]}})
+    site.objects.put(POD_GROUPS, group)
+    pods = [
+        pod_of(claiming_pod(n, "one", namespace=site.namespace, spec={"schedulingGroup": of}))
+        for n, of in (("p", {"podGroupName": "g"}), ("q", {"podGroupName": "g"}))
+    ]
+    await site.plugin.pre_bind(site.place(pods[0]), pods[0], site.node)
+    state = site.place(pods[1])
+    asked = requests_of(monkeypatch)
+    await site.plugin.pre_bind(state, pods[1], site.node)
+    assert asked == []  # the group has it
+    got = await site.read("one")
+    assert [(c.api_group, c.resource, c.name, c.uid) for c in got.status.reserved_for] == [
+        ("scheduling.k8s.io", "podgroups", "g", "uid-g")
+    ]
+    # A pod whose binding failed gives nothing back: the others need it.
+    site.plugin.unreserve(state, pods[1], site.node)
+    await site.writer.drain()
+    assert (await site.read("one")).status.reserved_for == got.status.reserved_for
+
+
+def requests_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of all requests from now on."""
     asked: list[str] = []
     real = ApiClient.request
 
@@ -195,6 +220,18 @@ async def test_pods_that_share_a_claim_do_not_write_over_one_another(
         return await real(client, method, *words, **named)
 
     monkeypatch.setattr(ApiClient, "request", request)
+    return asked
+
+
+async def test_pods_that_share_a_claim_do_not_write_over_one_another(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    first, *pods = [await site.pod(name, "one") for name in ("p", "q", "r", "s")]
+    await site.plugin.pre_bind(site.place(first), first, site.node)
+    states = [site.place(pod) for pod in pods]
+    asked = requests_of(monkeypatch)
     await asyncio.gather(
         *(
             site.plugin.pre_bind(state, pod, site.node)

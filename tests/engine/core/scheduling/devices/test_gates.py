@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from engine.core.framework.behaviors import GATES, behaviors_of
+from engine.core.model.pod import Pod
+from engine.core.scheduling.plugins.dynamic_resources_state import PodState
+from engine.files.world import pod_of
+from tests.builders import pod_manifest
 from tests.engine.core.scheduling.devices.builders import (
     DRIVER,
     claim,
@@ -194,3 +198,104 @@ def test_a_pool_with_groups_is_incomplete_without_the_gate() -> None:
     slices = divided(partition("1", "x"), partition("2"))
     assert parts(*slices, claim("c"), gates=frozenset()) == NOTHING_THERE
     assert parts(*slices, claim("c")) == "1"
+
+
+# --- claims of groups ------------------------------------------------------------------------
+
+SHARED = frozenset({"DRAWorkloadResourceClaims"})
+
+
+def pod_group(name: str, *claims: Json) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": list(claims)},
+    }
+
+
+def member(name: str, group: str, wanted: Json, made: str = "") -> Pod:
+    statuses = [{"name": wanted["name"], "resourceClaimName": made}] if made else []
+    manifest = pod_manifest(
+        name,
+        spec={"resourceClaims": [wanted], "schedulingGroup": {"podGroupName": group}},
+        status={"resourceClaimStatuses": statuses},
+    )
+    return pod_of(manifest)
+
+
+def used(bench: Bench, pod: Pod, key: str = "default/c") -> str:
+    """Who uses a claim of *pod* once it is bound: `podgroups/g`, or "" for the pod itself."""
+    state, _ = bench.decide(pod)
+    assert isinstance(state, PodState), state
+    user = state.user_of(bench.stored(key))
+    return "" if user is None else f"{user.resource}/{user.name}/{user.uid}"
+
+
+NAMED: Json = {"name": "d", "resourceClaimName": "c"}
+
+
+@pytest.mark.parametrize(
+    ("of_group", "want"),
+    [
+        (NAMED, "podgroups/g/uid-g"),
+        (NAMED | {"name": "other"}, ""),
+        ({"name": "d", "resourceClaimName": "other"}, ""),
+        ({"name": "d", "resourceClaimTemplateName": "c"}, ""),
+        ({"name": 3}, ""),
+    ],
+)
+def test_a_group_uses_a_claim_that_it_names_like_its_pod(of_group: Json, want: str) -> None:
+    objects = (resource_slice("a", "d"), claim("c"), pod_group("g", of_group))
+    assert used(having(SHARED, *objects), member("p", "g", NAMED)) == want
+    assert used(having(frozenset(), *objects), member("p", "g", NAMED)) == ""
+
+
+def test_a_group_that_uses_a_claim_already_is_enough_for_its_pods() -> None:
+    taken_by_group = taken("c", "d", share=None)
+    reference = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "1"}
+    taken_by_group["status"]["reservedFor"] = [reference]
+    objects = (resource_slice("a", "d"), taken_by_group, pod_group("g", NAMED), pod_group("h"))
+    bench = having(SHARED, *objects)
+    assert used(bench, member("p", "g", NAMED | {"name": "other"})) == "podgroups/g/1"
+    assert used(bench, member("p", "h", NAMED)) == ""
+
+
+def test_a_claim_that_was_made_for_the_group_is_one_of_its_pods() -> None:
+    wanted = {"name": "d", "resourceClaimTemplateName": "t"}
+    made = claim("c")
+    owner = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner | {"name": "g", "uid": "uid-g"}]
+    objects = (resource_slice("a", "d"), made, pod_group("g", wanted), pod_group("h", wanted))
+    bench = having(SHARED, *objects)
+    assert used(bench, member("p", "g", wanted, "c")) == "podgroups/g/uid-g"
+    state, _ = bench.decide(member("q", "h", wanted, "c"))
+    assert state.message == (
+        "ResourceClaim default/c was not created for Pod default/q "
+        "(neither Pod nor PodGroup h is the owner)"
+    )
+    state, _ = having(frozenset(), *objects).decide(member("p", "g", wanted, "c"))
+    assert state.message == (
+        "ResourceClaim default/c was not created for Pod default/p (Pod is not owner)"
+    )
+
+
+def test_a_group_gives_up_devices_that_none_of_its_pods_uses_yet() -> None:
+    held = taken("c", "d", share=None)
+    reference = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g"}
+    held["status"]["reservedFor"] = [reference | {"uid": "uid-g"}]
+    held["status"]["allocation"]["nodeSelector"] = {
+        "nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gone"]}]}
+        ]
+    }
+    bench = having(SHARED, resource_slice("a", "d"), held, pod_group("g", NAMED))
+    pod = member("p", "g", NAMED)
+    state, statuses = bench.decide(pod)
+    assert statuses["a"] is not None
+    given_up = bench.plugin.post_filter(state, pod, {}, bench.world.snapshot)
+    assert given_up is not None
+    placed = pod_manifest("q", node="a", spec={"schedulingGroup": {"podGroupName": "g"}})
+    bench.world.cache.add_pod(pod_of(placed))
+    snapshot = bench.world.cache.snapshot()
+    assert bench.plugin.post_filter(state, pod, {}, snapshot) is None
