@@ -46,7 +46,9 @@ def _sent(v):
     return carried(v)
 
 def _received(v):
-    return float(v["f"]) if type(v) == "dict" else v
+    if type(v) != "dict":
+        return v
+    return float(v["f"]) if "f" in v else v["d"]
 """
 
 
@@ -132,6 +134,8 @@ def callable_of(one: Builtin) -> Callable[..., Any]:
             raise ValueError(f"{one.name}({shown}): {error}") from error
         if type(found) is float and not math.isfinite(found):
             return {"f": str(found)}
+        if type(found) is dict:
+            return {"d": found}
         if found is not None and type(found) not in (bool, int, float, str):
             raise TypeError(f"{one.name}() in Python returned a {type(found).__name__}")
         return found

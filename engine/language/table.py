@@ -1,8 +1,8 @@
 """The builtins of the policy language, one entry each, and the form of an entry.
 
 Owns the form of entries and the table as a whole. The entries stand next to their implementations:
-numbers in `numbers`, verdicts in `verdict_makers`, counters in `counter_makers`, and what Starlark
-brings itself in `starlark`.
+numbers in `numbers`, verdicts in `verdict_makers`, counters in `counter_makers`, division in
+`sharing`, and what Starlark brings itself in `starlark`.
 """
 
 import enum
@@ -163,12 +163,13 @@ def number(name: str, default: str | None = None) -> Parameter:
 @functools.cache
 def builtins() -> Mapping[str, Builtin]:
     """Every builtin by its name: those of the runtime, then those of Starlark."""
-    from engine.language import counter_makers, numbers, starlark, verdict_makers
+    from engine.language import counter_makers, numbers, sharing, starlark, verdict_makers
 
     entries = (
         *verdict_makers.ENTRIES,
         *numbers.ENTRIES,
         *counter_makers.ENTRIES,
+        *sharing.ENTRIES,
         *starlark.ENTRIES,
     )
     return MappingProxyType({entry.name: entry for entry in entries})
