@@ -29,7 +29,7 @@ from workbench.conformance.conformance import CaseRunner
 Plain = dict[str, Any]
 
 _BATCH = 64
-_THEMES = [*generator.THEMES, *generator.GATED]
+_THEMES = [*generator.THEMES, *generator.GATED, *generator.NEWER]
 # What makes it a case is never taken away, nor is what was answered.
 _UNTOUCHED = frozenset({"id", "answers"})
 _NEEDED = frozenset({"nodes", "incoming"})
@@ -71,7 +71,7 @@ def main(
         raise click.UsageError(
             f"--without: want some of {', '.join(generator.PARTS)}, got {unknown}"
         )
-    chosen = list(themes) or generator.themes(parts)
+    chosen = list(themes) or generator.themes(parts, number_of(minor))
     gates = frozenset[str]().union(*map(generator.gates_of, chosen))
     with Oracle(gates, minor) as oracle:
         comparison = comparison_of(oracle, gates, minor)
@@ -96,8 +96,12 @@ def comparison_of(
     oracle: Oracle, gates: frozenset[str] = frozenset(), minor: str | None = None
 ) -> Comparison:
     """Compares with ours, with *gates* on, as in *minor*, such as `1.38`; None: the released."""
-    known = RELEASED if minor is None else minor_of(minor) or RELEASED
-    return Comparison(oracle, functools.partial(CaseRunner, known, gates))
+    return Comparison(oracle, functools.partial(CaseRunner, number_of(minor), gates))
+
+
+def number_of(minor: str | None) -> int:
+    """The 38 of `1.38`; None: that of the newest release."""
+    return RELEASED if minor is None else minor_of(minor) or RELEASED
 
 
 def scenarios(

@@ -529,6 +529,38 @@ def test_admin_access_needs_no_counters_and_no_capacity(
     assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
 
 
+def test_admin_access_is_not_refused_for_a_device_that_is_not_needed(oracle: Oracle) -> None:
+    """The device in use was refused, and the selector failed on the next one, which lacks `model`.
+
+    Found by seed 462 of the random clusters, index 14 of the theme `devices`.
+    """
+    (shared,) = _SHARED
+    used = {**shared["spec"]["devices"][0], "attributes": {"model": {"string": "a"}}}
+    selector = {"cel": {"expression": 'device.attributes["gpu.example.com"].model == "a"'}}
+    share = {
+        "shareID": "0b2c9a6e-4f5a-4d5a-9d76-1f0f4f1f0a01",
+        "consumedCapacity": {"m": "4Gi"},
+    }
+    scenario = {
+        "nodes": [_node("n0")],
+        "objects": [
+            _device_class(),
+            _slice("n0-d", "n0", devices=[used, {"name": "d1"}]),
+            _claim("used", {"device": "d0", **share}),
+            _claim("watch", adminAccess=True, selectors=[selector]),
+        ],
+        "incoming": [_pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "watch"}])],
+    }
+    answer = _theirs(oracle, scenario)
+    assert "d1: CEL runtime error: no such key: model" in answer["error"]
+    decision = _ours(scenario)
+    assert decision.best == ("n0",)
+    assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
+    # Of a pod without admin access, the same error is a difference like others.
+    scenario["objects"][-1] = _claim("watch", selectors=[selector])
+    assert not is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
+
+
 _TWICE = [{"name": "d0"}, {"name": "d0"}]
 
 

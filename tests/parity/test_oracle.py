@@ -93,6 +93,44 @@ def test_what_an_api_server_would_refuse_is_named(oracle: Oracle) -> None:
     assert [text for text in answered["invalid"] if text.startswith("incoming[0]: spec.containers")]
 
 
+@pytest.mark.parametrize("minor", ["oracle", "oracle_of_1_38"])
+def test_a_class_of_devices_stands_for_an_extended_resource(
+    minor: str, request: pytest.FixtureRequest
+) -> None:
+    """The cache of such classes is filled by their events alone."""
+    asked: Oracle = request.getfixturevalue(minor)
+    meaning = {"extendedResourceName": "example.com/gpu"}
+    device_class = {"metadata": {"name": "gpu"}, "spec": meaning}
+    devices = {
+        "driver": "gpu.example.com",
+        "nodeName": "n00",
+        "pool": {"name": "n00", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d0"}],
+    }
+    kinds = {
+        "DeviceClass": device_class,
+        "ResourceSlice": {"metadata": {"name": "s"}, "spec": devices},
+    }
+    objects = [{"apiVersion": "resource.k8s.io/v1", "kind": k, **v} for k, v in kinds.items()]
+    amounts = {"example.com/gpu": "1"}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    pod = {**POD, "spec": {"containers": [container]}}
+    scenario = {"id": "x", "nodes": [NODE], "incoming": [pod]}
+    with_class, without = asked.ask([{**scenario, "objects": objects}, scenario])
+    assert with_class["answers"][0]["best"] == ["n00"]
+    assert without["answers"][0]["rejected"]["n00"]["reasons"] == ["Insufficient example.com/gpu"]
+
+
+@pytest.mark.parametrize("theme", generator.NEWER)
+def test_the_generator_makes_what_a_newer_api_server_accepts(
+    oracle_of_1_38: Oracle, theme: str
+) -> None:
+    scenarios = [generator.scenario(7, index, theme) for index in range(10)]
+    for answered in oracle_of_1_38.ask(scenarios):
+        assert "error" not in answered, answered["id"]
+        assert "invalid" not in answered, answered["id"]
+
+
 @pytest.mark.parametrize("theme", generator.THEMES)
 def test_the_generator_makes_what_an_api_server_accepts(oracle: Oracle, theme: str) -> None:
     scenarios = [generator.scenario(7, index, theme) for index in range(10)]

@@ -17,6 +17,9 @@ _PLUGIN: Final = "DynamicResources"
 _POOL: Final = re.compile(
     r"asks for all devices, but resource pool \S+ is currently (being updated|invalid)$"
 )
+_IN_SEARCH: Final = re.compile(
+    r'running "DynamicResources" filter plugin: claim \S+ selector #\d+ on device '
+)
 #: kube-scheduler multiplies what is requested of a storage capacity by this, in 64 bits.
 _MAX_SCORE: Final = 100
 _NO_DEVICES: Final = ("cannot allocate all claims",)
@@ -29,6 +32,9 @@ def is_deliberate(
     if _differs_in_scores_of_volumes_alone(answer, decision):
         return any(map(_is_beyond_int64, _volume_claims(pod, objects)))
     error = str(answer.get("error") or "")
+    if _IN_SEARCH.match(error) and any(map(_is_for_admins, _claims(pod, objects))):
+        # Refused a device that ours gives, it goes on to others, whose selectors fail.
+        return not decision.failures
     if error:
         return bool(_POOL.search(error)) and _leaves_out_a_pool(decision)
     refused = [

@@ -8,12 +8,22 @@ from tests.parity.generator.configs import PROFILE_NAMES, configuration
 from tests.parity.generator.devices import Devices
 from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.groups import add_groups, budgets, namespaces
+from tests.parity.generator.newer import add_newer
 from tests.parity.generator.nodes import node
 from tests.parity.generator.pods import nominated, placed, pod, start_preemption
-from tests.parity.generator.traits import GATED, PARTS, THEMES, Traits, gates_of, themes, traits_of
+from tests.parity.generator.traits import (
+    GATED,
+    NEWER,
+    PARTS,
+    THEMES,
+    Traits,
+    gates_of,
+    themes,
+    traits_of,
+)
 from tests.parity.generator.volumes import Storage
 
-__all__ = ["GATED", "PARTS", "THEMES", "Plain", "gates_of", "scenario", "themes"]
+__all__ = ["GATED", "NEWER", "PARTS", "THEMES", "Plain", "gates_of", "scenario", "themes"]
 
 INCOMING = 6
 #: Scenarios in a row that share a configuration: ours builds it once.
@@ -55,6 +65,7 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
         made["repeats"] = _REPEATS
     if draw.chance(traits["nominations"]):
         _nominate(draw, names, pods, incoming, traits)
+    add_newer(Draw(f"{seed}/{index}/{theme}/newer"), traits, pods, incoming, objects)
     return {**made, "nodes": nodes, "pods": pods, "objects": objects, "incoming": incoming}
 
 

@@ -139,6 +139,28 @@ GATED: Final[Mapping[str, tuple[str, Traits]]] = {
     ),
 }
 
+#: Themes of what a minor version of Kubernetes answers differently, each with that version: what
+#: is before it is not defined, or fails. They have traits that others have not, likewise.
+NEWER: Final[Mapping[str, tuple[int, Traits]]] = {
+    "newpods": (
+        38,
+        {
+            "newer_pods": 0.5,
+            "preemption": 0.7,
+            "budgets": 0.5,
+            "priority": 0.9,
+            "full": 0.8,
+            "spread": 0.5,
+            "pod_resources": 0.3,
+            "config": 0.1,
+        },
+    ),
+    "newdevices": (
+        38,
+        {"newer_devices": 0.6, "devices": 0.95, "shares": 0.7, "counters": 0.1, "resources": 0.02},
+    ),
+}
+
 #: What `--without` takes: a word for the themes and traits that need one part of ours.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "volumes": ("volumes", "disks"),
@@ -152,7 +174,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 def traits_of(theme: str, without: frozenset[str] = frozenset()) -> Traits:
     """The probabilities of *theme*, those of the parts in *without* set to zero."""
     off = {name: 0.0 for part in without for name in PARTS[part]}
-    own = GATED[theme][1] if theme in GATED else THEMES[theme]
+    own = THEMES[theme] if theme in THEMES else (GATED | NEWER)[theme][1]
     return {**BASE, **own, **off}
 
 
@@ -161,7 +183,16 @@ def gates_of(theme: str) -> frozenset[str]:
     return frozenset({GATED[theme][0]} if theme in GATED else ())
 
 
-def themes(without: frozenset[str] = frozenset()) -> list[str]:
-    """The themes that say something without these parts, and with no feature gate on."""
+def themes(without: frozenset[str] = frozenset(), minor: int = 0) -> list[str]:
+    """The themes that say something without these parts, and with no feature gate on.
+
+    Of what 1.`minor` and those before it answer differently, too.
+    """
     left_out = {name for part in without for name in PARTS[part]}
-    return [theme for theme in THEMES if theme not in left_out]
+    newer = [theme for theme, (since, _) in NEWER.items() if since <= minor]
+    return [theme for theme in [*THEMES, *newer] if not left_out & {theme, *_without(theme)}]
+
+
+def _without(theme: str) -> set[str]:
+    """The parts' traits that a newer theme is about."""
+    return {name for name in NEWER.get(theme, (0, {}))[1] if name in ("devices", "preemption")}
