@@ -114,7 +114,7 @@ def test_a_builtin_gives_what_is_documented_for_every_value_or_names_itself(one:
         if not answer.problem:  # otherwise the interpreter's is taken
             translated += 1
             assert answer.value == want, text
-    assert translated >= 2
+    assert translated >= 2 or not one.is_translated
 
 
 @pytest.mark.parametrize(
