@@ -99,19 +99,22 @@ def test_a_class_of_devices_stands_for_an_extended_resource(
 ) -> None:
     """The cache of such classes is filled by their events alone."""
     asked: Oracle = request.getfixturevalue(minor)
-    meaning = {"extendedResourceName": "example.com/gpu"}
-    device_class = {"metadata": {"name": "gpu"}, "spec": meaning}
     devices = {
         "driver": "gpu.example.com",
         "nodeName": "n00",
         "pool": {"name": "n00", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "d0"}],
     }
-    kinds = {
-        "DeviceClass": device_class,
-        "ResourceSlice": {"metadata": {"name": "s"}, "spec": devices},
-    }
-    objects = [{"apiVersion": "resource.k8s.io/v1", "kind": k, **v} for k, v in kinds.items()]
+    specs = {"DeviceClass": {"extendedResourceName": "example.com/gpu"}, "ResourceSlice": devices}
+    objects = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": "one"},
+            "spec": spec,
+        }
+        for kind, spec in specs.items()
+    ]
     amounts = {"example.com/gpu": "1"}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
     pod = {**POD, "spec": {"containers": [container]}}

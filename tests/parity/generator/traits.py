@@ -174,7 +174,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 def traits_of(theme: str, without: frozenset[str] = frozenset()) -> Traits:
     """The probabilities of *theme*, those of the parts in *without* set to zero."""
     off = {name: 0.0 for part in without for name in PARTS[part]}
-    own = THEMES[theme] if theme in THEMES else (GATED | NEWER)[theme][1]
+    own = THEMES[theme] if theme in THEMES else {**GATED, **NEWER}[theme][1]
     return {**BASE, **own, **off}
 
 
