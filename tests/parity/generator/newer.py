@@ -74,6 +74,8 @@ def _change_device(draw: Draw, often: float, driver: str, device: Plain) -> None
     capacity = device.get("capacity")
     if not capacity:
         return
+    if draw.chance(often):
+        device["allowMultipleAllocations"] = True
     if device.get("allowMultipleAllocations"):
         capacity["cores"] = {"value": draw.pick("2", "4"), "requestPolicy": draw.pick(*_FRACTIONS)}
     for name in tuple(capacity):
@@ -88,10 +90,17 @@ def _change_claim(draw: Draw, often: float, claim: Plain) -> None:
     """Ask for fractions, by either name; let devices be held that may not be shared any more."""
     devices = claim["spec"]["devices"]
     for wish in _wishes(devices["requests"]):
+        if draw.chance(often):  # a wish that often comes true
+            wish |= {"deviceClassName": draw.pick("any", "shared"), "allocationMode": "ExactCount"}
+            wish["count"] = draw.pick(1, 1, 2)
+            wish.pop("selectors", None)
+            wish.pop("capacity", None)
         if draw.chance(often):
             asked = wish.setdefault("capacity", {}).setdefault("requests", {})
-            if draw.chance(0.5):
+            if draw.chance(0.7):
                 asked["cores"] = draw.pick(*_ASKED)
+            if draw.chance(0.03):
+                asked["cores"] = "-500m"
             for name in tuple(asked):
                 if draw.chance(0.4):
                     asked[f"gpu.example.com/{name}"] = asked.pop(name)
@@ -99,9 +108,8 @@ def _change_claim(draw: Draw, often: float, claim: Plain) -> None:
                 del wish["capacity"]
     for each in devices.get("constraints", ()):
         if draw.chance(often):
-            each[next(iter(each.keys() & {"matchAttribute", "distinctAttribute"}))] = draw.pick(
-                "gpu.example.com/driverVersion", "gpu.example.com/numa", "gpu.example.com/model"
-            )
+            kind = "matchAttribute" if "matchAttribute" in each else "distinctAttribute"
+            each[kind] = f"gpu.example.com/{draw.pick('driverVersion', 'numa', 'model')}"
     for result in claim["status"].get("allocation", {}).get("devices", {}).get("results", ()):
         if "shareID" not in result:
             if draw.chance(often / 5):  # it was shared when the claim was allocated
