@@ -13,7 +13,6 @@ import structlog
 
 from engine.app.carrying import Carrying, make_kernel
 from engine.app.counting import DecisionCounting
-from engine.app.emulation import Emulation
 from engine.app.environment import make_environment
 from engine.app.leadership import Leadership
 from engine.app.policies import Policies, PolicyParts
@@ -31,6 +30,7 @@ from engine.core.kernel.events import (
 )
 from engine.core.kernel.instructions import Instruction
 from engine.core.kernel.kernel import decided
+from engine.io.emulation import Emulation
 from engine.io.endpoints.server import ReviewClients
 from engine.io.extender_calls import decided_asking
 from engine.io.facts.learned import LearnedStore, NoLearnedStore
@@ -134,7 +134,14 @@ class App:
             report=self.report,
             bundles=lambda: self.policies.bundles(),
         )
-        self.emulation = Emulation(env, self.cache.objects, self.report)
+        self.emulation = Emulation(
+            client,
+            self.cache.objects,
+            self.report,
+            given=settings.emulated_minor,
+            gates=settings.gates,
+            show=env.build.show,
+        )
         self.policies = self._make_policies(policies)
         counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
         self._carriers = self._make_carriers(counting)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.app.counting import DecisionCounting
-from engine.app.emulation import Emulation
 from engine.app.environment import Environment
 from engine.app.leadership import Leadership
 from engine.app.policies import Policies
 from engine.app.watching import Watching
 from engine.core.kernel.kernel import Kernel
+from engine.io.emulation import Emulation
 from engine.io.endpoints.component_pages import Component, component_routes
 from engine.io.endpoints.health import health_routes, metrics_route, ping
 from engine.io.endpoints.routes import Route, json_route

@@ -24,6 +24,7 @@ from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import CandidateStages
 from engine.surfaces.cli.cluster_option import cluster_options, connect
+from engine.surfaces.cli.emulated_version import emulated_version_option
 from engine.surfaces.cli.endpoint_options import chosen_reviewers, chosen_secure, endpoint_options
 from engine.surfaces.cli.go_flags import GoFlagsCommand, log_unused, unused_flags
 from engine.surfaces.cli.policy_paths import CONFIGMAP_PREFIX, config_option, read_config
@@ -76,6 +77,7 @@ log = structlog.get_logger(component="extender")
     help="Know nodes, the pods on them and other objects by watching the API server. Without, the "
     "policies see the nodes of the request and nothing else.",
 )
+@emulated_version_option("that of the API server; without --watch the newest that is out")
 @cluster_options
 @watch_age_option
 @state_dir_option
@@ -202,6 +204,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
         most_body_bytes=options["max_body_mib"] * MIB,
         when_no_policies=options["when_no_policies"],
         when_unread=options["when_unread"],
+        emulated_minor=options["emulated_version"],
     )
     stages = make_extender_stages(
         config_text, file, with_builtins=options["builtin"], watches=options["watch"]

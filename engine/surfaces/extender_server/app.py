@@ -7,11 +7,12 @@ scheduler; here each of them answers kube-scheduler, and nothing is decided for 
 import asyncio
 import socket
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from engine.core.framework.behaviors import RELEASED
 from engine.io.binding.binder import Binder
 from engine.io.binding.deferred_writer import DeferredWriter
 from engine.io.binding.event_recorder import EventRecorder, Reference
@@ -62,6 +63,8 @@ class ExtenderSettings:
         certificate_seconds: Between two looks at the files of TLS.
         when_no_policies: Whether pods wait without usable policies, or the built-in ones decide.
         when_unread: What happens when something that was saved before cannot be read.
+        emulated_minor: The minor version of Kubernetes that is answered like; None: that of the API
+            server that is watched, or the newest that is out.
     """
 
     address: tuple[str, int] = ("127.0.0.1", 0)
@@ -74,6 +77,7 @@ class ExtenderSettings:
     certificate_seconds: float = CERTIFICATE_SECONDS
     when_no_policies: WhenNone = WAIT
     when_unread: WhenUnread = "wait"
+    emulated_minor: int | None = None
 
 
 @dataclass
@@ -127,7 +131,8 @@ class ExtenderApp:
         self.metrics = Metrics(self.registry)
         # 2. The cluster as we know it.
         self.watched: WatchedWorld | None = None
-        self.world: World = RequestWorld(self._clock)
+        minor = self.settings.emulated_minor
+        self.world: World = RequestWorld(self._clock, RELEASED if minor is None else minor)
         if self.settings.watches:
             if client is None:
                 raise ValueError("watching needs a client of the API server")
@@ -137,6 +142,7 @@ class ExtenderApp:
                 self.metrics,
                 lambda: self.rollout.bundles,
                 self.settings.most_watch_age,
+                minor,
             )
             show_watches(self.metrics, self.watched.informers, self._clock)
         # 3. Events, and binding.
@@ -228,6 +234,7 @@ class ExtenderApp:
         # 1. The policies, then the cluster and its facts: nothing is answered without them.
         await self.rollout.start()
         if self.watched is not None:
+            await self._background.unless_broken(self.watched.emulation.ask())
             informers = self.watched.informers
             for informer in informers:
                 self._background.start(informer.run())
@@ -257,6 +264,7 @@ class ExtenderApp:
         await self._background.cancel()
         if self.watched is not None:
             await self.watched.policy_informers.close()
+            await self.watched.emulation.close()
         await self.rollout.stop()
 
     # --- policies --------------------------------------------------------------------------
@@ -295,8 +303,15 @@ class ExtenderApp:
                 },
             ),
             metrics_route("/metrics", self.registry),
-            json_route("/policies", self.rollout.describe),
+            json_route("/policies", self._describe),
         ]
+
+    def _describe(self) -> dict[str, Any]:
+        minor = self.world.snapshot().objects.behaves.minor
+        kubernetes: Any = {"emulated": f"1.{minor}"}
+        if self.watched is not None:
+            kubernetes = self.watched.emulation.describe()
+        return {**self.rollout.describe(), "kubernetes": kubernetes}
 
     def _check_serving(self) -> str | None:
         return None if self.ports.serving.is_set() else "not answering yet"

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from engine.core.caching.cache import Cache
+from engine.core.caching.objects import ObjectStore
 from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.kernel.events import NODES, PODS, Event, ReadabilityChanged
 from engine.core.kernel.kernel import Kernel
 from engine.core.model.clock_facts import clock_facts
@@ -18,6 +20,7 @@ from engine.core.model.node import Node
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.scheduling.plugins.registry import make_plugins
+from engine.io.emulation import Emulation
 from engine.io.event_handlers import ObjectReporter
 from engine.io.facts.assembly import FactSources
 from engine.io.facts.board import FactBoard
@@ -98,14 +101,17 @@ class RequestWorld(_RequestedPods):
     """The nodes of the request and the time, nothing else: no pods on them, no other objects.
 
     The same request gets the same answer in the same minute, whatever came before. A node whose
-    text is the same as in the last request costs no decoding.
+    text is the same as in the last request costs no decoding. It is answered like Kubernetes
+    1.*minor*.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, minor: int = RELEASED) -> None:
         super().__init__()
         self._clock = clock
         self._time_zone = FactsConfig().time_zone
-        self._snapshot = Snapshot()
+        self._objects = ObjectStore()
+        self._objects.behaves = behaviors_of(minor)
+        self._snapshot = Snapshot(self._objects)
         self._known: dict[str, tuple[bytes, NodeInfo]] = {}
 
     def use(self, facts: FactsConfig, reads: TimeReads) -> None:
@@ -137,7 +143,7 @@ class RequestWorld(_RequestedPods):
 
     def for_victims(self) -> Snapshot:
         """No nodes: those of an earlier request may be out of date."""
-        return self._with_clock(Snapshot())
+        return self._with_clock(Snapshot(self._objects))
 
     def snapshot(self) -> Snapshot:
         """The cluster of the last request."""
@@ -158,12 +164,14 @@ class WatchedWorld(_RequestedPods):
         metrics: Metrics,
         bundles: Callable[[], Iterable[Bundle]],
         most_watch_age: float = MOST_AGE_SECONDS,
+        minor: int | None = None,
     ) -> None:
         super().__init__()
         self._clock = clock
         self._is_known = False  # what is watched whatever the policies read
         self.cache = Cache()
         self._kernel = Kernel(self.cache, make_plugins(self.cache.objects), metrics=metrics)
+        self.emulation = Emulation(client, self.cache.objects, self._report, given=minor)
         self.facts = LiveFacts(
             FactBoard(self.cache, self._report),
             clock=clock,
@@ -203,6 +211,7 @@ class WatchedWorld(_RequestedPods):
         """Watch what the policies read, and inform the kernel of what cannot be read."""
         if not self._is_known:
             return  # nothing is answered yet
+        self.emulation.follow(self.informers[0])
         self.policy_informers.follow()
         changed = self.readability.change(self.cache.objects.unknown)
         if changed is not None:

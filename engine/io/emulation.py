@@ -5,53 +5,66 @@ Owns asking the API server, when, and what is said of the outcome. What differs 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import structlog
 
-from engine.app.environment import Environment
 from engine.core.caching.objects import ObjectStore
-from engine.core.framework.behaviors import NEWEST, OLDEST, RELEASED, behaviors_of, minor_of
+from engine.core.framework.behaviors import (
+    NEWEST,
+    NO_GATES,
+    OLDEST,
+    RELEASED,
+    behaviors_of,
+    minor_of,
+)
 from engine.core.kernel.events import Event, VersionChanged
+from engine.io.kube.client import ApiClient
 from engine.io.kube.errors import ApiError
 from engine.io.watching.informer import Informer
 from engine.lib.background import cancelled
 
-log = structlog.get_logger(component="app")
+log = structlog.get_logger(component="emulation")
 
 #: Of the request for the version, in seconds: a start does not wait longer for it.
 _PATIENCE: Final = 5.0
 
 
 class Emulation:
-    """Follows the version of the API server, unless the settings say what is answered like.
+    """Follows the version of the API server, unless it is given what is answered like.
 
     Args:
-        env: The client, the settings, the metrics.
+        client: The API server.
         objects: The store whose `behaves` is decided by.
         report: Takes another version, as an event.
+        given: The minor version that is answered like in any case; None: the API server's.
+        gates: kube-scheduler's feature gates that are on, of `behaviors.GATES`.
+        show: Takes what is answered like, as `1.38`, with the gates that are on.
     """
 
     def __init__(
         self,
-        env: Environment,
+        client: ApiClient,
         objects: ObjectStore,
         report: Callable[[Event], None],
+        *,
+        given: int | None = None,
+        gates: frozenset[str] = NO_GATES,
+        show: Callable[[str, Collection[str]], None] = lambda emulated, gates: None,
     ) -> None:
-        self._client = env.client
+        self._client = client
         self._objects = objects
-        self._build = env.build
+        self._show = show
         self._report = report
-        given = env.settings.emulated_minor
         self._is_given = given is not None
-        self._gates = env.settings.gates
+        self._gates = gates
         self._server = ""
         self._watches = -1  # opened when the server was asked last
         self._asking: asyncio.Task[None] | None = None
         self._problem = ""
         objects.behaves = behaviors_of(RELEASED if given is None else given, self._gates)
-        self._build.show(self.version, objects.behaves.gates)
+        self._show(self.version, objects.behaves.gates)
 
     @property
     def version(self) -> str:
@@ -104,6 +117,6 @@ class Emulation:
             log.warning("Not a version of Kubernetes", server=said, emulated=self.version)
             return
         self._report(VersionChanged(minor, self._gates))
-        self._build.show(self.version, self._objects.behaves.gates)
+        self._show(self.version, self._objects.behaves.gates)
         say = log.info if OLDEST <= minor <= NEWEST else log.warning
         say("Answering like this version of Kubernetes", server=said, emulated=self.version)
