@@ -134,19 +134,23 @@ class App:
             report=self.report,
             bundles=lambda: self.policies.bundles(),
         )
-        self.emulation = Emulation(
-            client,
-            self.cache.objects,
-            self.report,
-            given=settings.emulated_minor,
-            gates=settings.gates,
-            show=env.build.show,
-        )
+        self.emulation = self._make_emulation(settings)
         self.policies = self._make_policies(policies)
         counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
         self._carriers = self._make_carriers(counting)
         self.surfaces = self._make_surfaces(counting, policies.stages)
         self._show_metrics()
+
+    def _make_emulation(self, settings: Settings) -> Emulation:
+        """What has answers follow the API server's version."""
+        return Emulation(
+            self._client,
+            self.cache.objects,
+            self.report,
+            given=settings.emulated_minor,
+            gates=settings.gates,
+            show=self.env.build.show,
+        )
 
     def _make_policies(self, parts: PolicyParts) -> Policies:
         """The policies in force, of the parts that exist by now."""
