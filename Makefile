@@ -64,6 +64,7 @@ test: lint controlplane oracle chromium wheels ## what must pass: linters and te
 # What takes minutes each, and searches that find more the longer they run. Hours, all together.
 test-long: setup controlplane oracle chromium wheels ## the rest: long tests, every minor, random objects, answers and worlds, planted faults
 	$(PYTEST) -p tests.no_skips -p tests.no_leftovers -m long
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -p tests.no_skips -p tests.searching -m "not long"
 	$(BIN)/python -m tests.contract.compare --count 5000
 	$(BIN)/python -m tests.parity.fuzz --count 20000
 	$(BIN)/python -m tests.devkit.faults.planted

@@ -3,9 +3,9 @@
 `control_plane` is one pair of servers for the whole run: share it, and stay inside a namespace and
 node names of your own. `own_control_plane` is for a test that breaks its servers.
 
-Property tests try the same few cases each time, in the profile `check`, and many random ones by
-night, with `HYPOTHESIS_PROFILE=nightly`. The header of that run names its seed, and
-`HYPOTHESIS_SEED=n` repeats it.
+Property tests try the same few cases each time, in the profile `check`, more of the same in
+`thorough` (`tests/searching.py`), and many random ones by night, with `HYPOTHESIS_PROFILE=nightly`.
+The header of that run names its seed, and `HYPOTHESIS_SEED=n` repeats it.
 """
 
 import gc
@@ -14,7 +14,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final
+from typing import Any
 
 import hypothesis.core
 import pytest
@@ -22,11 +22,11 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from engine.io.kube.client import ApiClient
-from tests import parallel
+from tests import parallel, searching
 from tests.controlplane import ControlPlane, as_numbers, kubernetes_minor
 
 settings.register_profile(
-    "check",
+    "thorough",
     derandomize=True,
     max_examples=100,
     stateful_step_count=30,
@@ -36,12 +36,14 @@ settings.register_profile(
     print_blob=True,
 )
 settings.register_profile(
-    "nightly", settings.get_profile("check"), derandomize=False, max_examples=3000
+    "check", settings.get_profile("thorough"), max_examples=searching.examples(100)
+)
+settings.register_profile(
+    "nightly", settings.get_profile("thorough"), derandomize=False, max_examples=3000
 )
 # Before any test is collected: a test keeps the profile in force when its module is imported.
-_PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "check")
-settings.load_profile(_PROFILE)
-if not settings.get_profile(_PROFILE).derandomize:
+settings.load_profile(searching.PROFILE)
+if not settings.get_profile(searching.PROFILE).derandomize:
     # In the environment, for the workers of this run.
     seed = os.environ.setdefault("HYPOTHESIS_SEED", str(secrets.randbelow(2**32)))
     hypothesis.core.global_force_seed = int(seed)  # type: ignore[assignment]  # None until set
@@ -112,6 +114,20 @@ def _logging_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def gates_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate that holds a pod back is reported after a tenth of a second, not after five."""
+    monkeypatch.setattr("engine.app.carrying.GATE_REPORT_DELAY", 0.1)
+
+
+@pytest.fixture
+def no_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedulers of `tests/engine/app/harness.py` evaluate policies in this process."""
+    from tests.engine.app import harness  # most tests need none of it
+
+    monkeypatch.setattr(harness, "make_stages", harness.stages_in_process)
 
 
 @pytest.fixture(scope="session")

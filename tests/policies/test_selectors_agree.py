@@ -16,6 +16,7 @@ from engine.policy.sandbox.modules import Modules
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.shipped import shipped_files
 from engine.policy.term_views import node_affinity_view
+from tests.searching import examples
 
 _PROBE = """
 load("@std/selectors.star", "matches_any_term")
@@ -55,7 +56,7 @@ _labels = st.dictionaries(st.sampled_from(_KEYS), st.sampled_from(_VALUES), max_
 _module = Modules({**shipped_files(), "probe.star": _PROBE}, Limits()).load("probe.star")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(terms=_terms, labels=_labels, name=st.sampled_from(["node-1", "x"]))
 def test_the_shipped_selectors_agree_with_the_runtime(
     terms: list[NodeSelectorTerm], labels: dict[str, str], name: str

@@ -17,6 +17,7 @@ from engine.core.model.pod import Pod
 from engine.core.model.selectors import matches_label_selector
 from engine.core.scheduling.node_groups import Groups
 from tests.builders import ZONE, make_node, make_pod
+from tests.searching import examples
 
 pytestmark = pytest.mark.slow("searches for long")
 
@@ -293,4 +294,4 @@ class CountersBesideARecount(RuleBasedStateMachine):
 
 
 TestCountersBesideARecount = CountersBesideARecount.TestCase
-TestCountersBesideARecount.settings = settings(max_examples=60, stateful_step_count=30)
+TestCountersBesideARecount.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -29,6 +29,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 from tests.profiles import default_bundle, default_evaluator
+from tests.searching import examples
 
 pytestmark = pytest.mark.slow("searches for long")
 
@@ -254,32 +255,32 @@ def _check(case: Case) -> None:
 
 
 @given(case=cases())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
     _check(case)
 
 
 @given(case=cases(among=ALIKE, most_nodes=7))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_one_trial_stands_for_nodes_that_are_alike(case: Case) -> None:
     """Few shapes of pods on many nodes, some of them counted by what the incoming pod asks for."""
     _check(case)
 
 
 @given(case=cases(among=AMOUNTED, most_nodes=5, policies=(AMOUNTS, SUMS)))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_sums_are_those_of_the_cluster_after_the_eviction(case: Case) -> None:
     _check(case)
 
 
 @given(case=cases(among=AMOUNTED, most_nodes=5, policies=(WHOLE, WHOLES)))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_nodes_are_counted_as_they_are_after_the_eviction(case: Case) -> None:
     _check(case)
 
 
 @given(case=cases(keeps=True) | cases(among=ALIKE, most_nodes=5, keeps=True))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_pods_that_are_kept_are_there_in_every_trial(case: Case) -> None:
     """Whoever has no key stays, and counts for affinity, spreading and budgets as others do."""
     _check(case)

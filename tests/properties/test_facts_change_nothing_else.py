@@ -12,6 +12,7 @@ from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from tests.builders import make_node, make_pod
+from tests.searching import examples
 
 pytestmark = pytest.mark.slow("searches for long")
 
@@ -86,7 +87,7 @@ class _World:
         return cache
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(CHANGES, max_size=25))
 def test_reuse_changes_no_decision(changes: list[Any]) -> None:
     world = _World()

@@ -33,6 +33,7 @@ from tests.properties.test_dry_run_beside_reality import (
     WHOLES,
     pod_terms,
 )
+from tests.searching import examples
 
 MEMBERS: list[dict[str, Any]] = [
     *SHAPES,
@@ -149,13 +150,13 @@ def _no_longer_the_first() -> Case:
 @example(_member_that_needs_another())
 @example(_another_node_of_the_zone())
 @example(_no_longer_the_first())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_same_pods_are_spared(case: Case) -> None:
     _check(case)
 
 
 @given(cases(AMOUNTED, AMOUNTED), st.sampled_from([(AMOUNTS, SUMS), (WHOLE, WHOLES)]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_same_pods_are_spared_by_amounts(
     case: Case, policies: tuple[Bundle, Evaluator]
 ) -> None:

@@ -45,10 +45,11 @@ from tests.profiles import only
 from tests.properties.policy_texts import KNOWN, LIBRARY, NAMED, policy_texts
 from tests.properties.sameness import assert_same, with_whole_views
 from tests.properties.small_cluster import IMAGE, NODES, PODS, PRIORITIES, SmallCluster, random_node
+from tests.searching import examples
 
 pytestmark = pytest.mark.slow("searches for long")
 
-EXAMPLES: Final = int(os.environ.get("SAMENESS_EXAMPLES", "40"))
+EXAMPLES: Final = int(os.environ.get("SAMENESS_EXAMPLES", examples(40)))
 
 FUSSY = '''"""Likes some nodes. Hooks: counters, filter, score, normalize. Reads: labels, counts."""
 

@@ -38,6 +38,7 @@ from tests.engine.core.scheduling.devices.builders import (
     taint_rule,
 )
 from tests.profiles import only
+from tests.searching import examples
 
 pytestmark = pytest.mark.slow("searches for long")
 
@@ -248,4 +249,6 @@ class ReuseWithDevices(RuleBasedStateMachine):
 
 
 TestReuseWithDevices = ReuseWithDevices.TestCase
-TestReuseWithDevices.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestReuseWithDevices.settings = settings(
+    max_examples=examples(25), stateful_step_count=40, deadline=None
+)

@@ -22,6 +22,7 @@ from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from tests.builders import make_node, make_pod
 from tests.profiles import only
+from tests.searching import examples
 from tests.storage_builders import DRIVER, Json, claim, csi_node, storage_class, uses, volume
 
 pytestmark = pytest.mark.slow("searches for long")
@@ -257,4 +258,6 @@ def _shown(explanation: Explanation) -> Any:
 
 
 TestReuseWithVolumes = ReuseWithVolumes.TestCase
-TestReuseWithVolumes.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+TestReuseWithVolumes.settings = settings(
+    max_examples=examples(15), stateful_step_count=30, deadline=None
+)

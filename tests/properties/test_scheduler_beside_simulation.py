@@ -47,6 +47,7 @@ from engine.telemetry.metrics import Metrics
 from tests.engine.app.harness import NAME, NAMESPACE, config_map, edit, namespace
 from tests.engine.core.kernel.plain import plain
 from tests.properties.test_the_kernel_repeats import CONFIG, MOODS, MOODY
+from tests.searching import examples
 from workbench.simulation.simulation import Simulation
 from workbench.simulation.workload import Workload
 
@@ -419,7 +420,7 @@ def compare(bindings: int, stream: Sequence[tuple[Any, ...]]) -> Written:
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(10, 50), bindings=st.sampled_from([1, 96]))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @pytest.mark.long("starts a scheduler and an API server for each stream")
 def test_the_simulation_gives_every_instruction_of_the_scheduler(
     seed: int, length: int, bindings: int

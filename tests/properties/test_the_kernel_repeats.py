@@ -39,6 +39,7 @@ from engine.rollout.trial import CandidateStages
 from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.plain import plain
+from tests.searching import examples
 from workbench.simulation.simulation import Simulation
 from workbench.simulation.workload import Arrival, NodeChange, Workload
 
@@ -234,7 +235,7 @@ def played(steps: Sequence[Step]) -> list[Any]:
 
 @pytest.mark.budget(6, "random events, twice")
 @given(steps=STEPS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_same_events_give_the_same_instructions(steps: list[Step]) -> None:
     assert played(steps) == played(steps)
 
@@ -316,7 +317,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 @pytest.mark.budget(6, "random workloads, twice")
 @given(workload=workloads())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_simulation_does_what_the_scheduler_does(workload: Workload) -> None:
     bundle, evaluator = loaded()
     simulated = Simulated(bundle, evaluator, workload)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from workbench.formatting import FormatError, formatted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +121,7 @@ def _pairs(text: str) -> list[tuple[tokenize.TokenInfo, tokenize.TokenInfo]]:
 
 
 @pytest.mark.slow("compares much")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(SHIPPED), st.randoms(use_true_random=False))
 def test_whatever_the_spaces_were_the_result_is_the_same(path: Path, chance: random.Random) -> None:
     text = path.read_text()

@@ -15,6 +15,7 @@ from devkit.cluster.store import Version
 from engine.core.manifests.errors import ApiStatus
 from engine.core.manifests.kinds import BY_MANIFEST, KINDS
 from tests.contract.harness import Api
+from tests.searching import examples
 
 Json = dict[str, Any]
 
@@ -215,7 +216,7 @@ def spoiled(draw: st.DrawFn) -> tuple[Json, Json]:
     return seed, body
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(pair=spoiled())
 def test_a_spoiled_object_is_refused_or_stored(pair: tuple[Json, Json]) -> None:
     good, body = pair
@@ -239,7 +240,7 @@ def test_a_spoiled_object_is_refused_or_stored(pair: tuple[Json, Json]) -> None:
     cluster.store.check_invariants()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     change=ANYTHING,
     where=st.sampled_from(["metadata", "spec", "status", "labels", "conditions", "containers"]),

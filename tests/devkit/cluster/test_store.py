@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from devkit.cluster.store import Change, CompactedError, Store
+from tests.searching import examples
 
 NAMES = st.sampled_from(["a/x", "a/y", "a-b/x", "b/x", "b/z"])
 Json = dict[str, Any]
@@ -105,5 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert seen == sorted(set(seen))
 
 
-StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+StoreMachine.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=30, deadline=None
+)
 TestStore = StoreMachine.TestCase

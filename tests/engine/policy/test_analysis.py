@@ -17,6 +17,7 @@ from engine.policy.node_views import NODE_FIELDS
 from engine.policy.pod_views import POD_FIELDS
 from engine.policy.views import SCHEMA
 from tests.engine.policy.programs import per_node, program_of
+from tests.searching import examples
 
 
 def _reads(text: str, hook: str = "filter", **files: str) -> tuple[set[str], set[str]]:
@@ -610,7 +611,7 @@ def _trace(text: str) -> str:
 
 
 @pytest.mark.slow("computes for long")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_a_hook_answers_the_same_when_it_is_given_only_what_it_reads(seed: int) -> None:
     """The one property that everything that is reused rests on."""

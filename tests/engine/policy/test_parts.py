@@ -22,6 +22,7 @@ from engine.policy.sandbox.process import SandboxEvaluator
 from engine.policy.sandbox.protocol import MAX_REASONS, MIB
 from engine.policy.sandbox.worker import PolicyWorker
 from tests.engine.policy.programs import named, per_node, program_of
+from tests.searching import examples
 
 POLICY = """
 def helper(node):
@@ -136,7 +137,7 @@ def filter(pod, node):
 # --- where batches are cut ---------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 4000), st.integers(0, 5), st.data())
 def test_parts_are_the_entries_and_stay_where_they_are(
     count: int, salt: int, data: st.DataObject

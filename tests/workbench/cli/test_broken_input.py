@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.policy.config import API_VERSION, KIND
+from tests.searching import examples
 from workbench.cli.main import main
 
 NODE = "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: 1, pods: 9}}\n---\n"
@@ -359,7 +360,7 @@ _plain = st.recursive(
 
 
 @pytest.mark.slow("computes for long")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     manifest=st.fixed_dictionaries(
         {"kind": st.sampled_from(["Pod", "Node", "PodGroup", "Service", "PriorityClass", "List"])},

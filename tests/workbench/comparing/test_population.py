@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.comparing.population import PolicySet, classes_of
 from engine.policy.bundle import build_bundle
+from tests.searching import examples
 from tests.workbench.plan.test_equivalence import (
     CONFIG,
     WITHOUT_QUEUE,
@@ -120,7 +121,7 @@ def _answer(found: Compared) -> str:
     return re.sub(r"pod='[^']*'", "", repr(found))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(st.tuples(_LABELS, st.sampled_from("12")), min_size=1, max_size=6),
     st.lists(_LABELS, min_size=1, max_size=3),

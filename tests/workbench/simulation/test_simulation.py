@@ -22,6 +22,7 @@ from tests.engine.core.scheduling.devices.builders import (
     resource_slice,
 )
 from tests.profiles import default_bundle, default_evaluator
+from tests.searching import examples
 from workbench.simulation.simulation import Simulation
 from workbench.simulation.simulation_report import Recorder, Report, jain, report
 from workbench.simulation.workload import (
@@ -93,7 +94,7 @@ _arrivals = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(arrivals=_arrivals, nodes=st.integers(0, 3))
 def test_no_node_is_overfull_and_no_pod_is_lost(arrivals: list[Any], nodes: int) -> None:
     planned = workload(

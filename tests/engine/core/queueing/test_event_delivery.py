@@ -20,6 +20,7 @@ from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.unschedulable_pods import UnschedulablePods, traits
 from tests.builders import make_node, make_pod
 from tests.engine.core.queueing.test_scheduling_queue import FIT, Bench
+from tests.searching import part_of
 
 # --- pods that are alike -----------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ def test_a_placed_pod_is_judged_by_the_pods_that_wait_for_its_labels_alone() -> 
     assert hints.asked == 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", part_of(range(5)))
 def test_an_event_helps_the_pods_that_it_helps_when_each_is_asked(seed: int) -> None:
     rng = random.Random(seed)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.io.tracing.configuration import TracingConfiguration, decode_tracing_configuration
 from engine.policy.errors import PolicyErrors
+from tests.searching import examples
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
 
@@ -119,7 +120,7 @@ def test_mistakes_are_reported_together() -> None:
     assert len(caught.value.problems) == 5
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.text(max_size=80))
 def test_any_text_is_a_configuration_or_a_reported_mistake(text: str) -> None:
     for whole in (text, f"{HEAD}endpoint: {text}", f"{HEAD}samplingRatePerMillion: {text}"):

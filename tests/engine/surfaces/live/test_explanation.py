@@ -23,6 +23,7 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.rules import Rules
 from tests.profiles import default_bundle, default_evaluator
+from tests.searching import examples
 from workbench.cli.explain_on_a_copy import explain_on_a_copy
 
 POLICY = '''"""Keeps pods off nodes of the wrong colour."""
@@ -108,7 +109,7 @@ def _world(shapes: list[dict[str, Any]], taken: int) -> tuple[list[dict[str, Any
     return nodes, Cluster(nodes=nodes, pods=others).world()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
 def test_asking_each_policy_alone_agrees_with_the_decision(
     shapes: list[dict[str, Any]], wanted: dict[str, Any], taken: int
@@ -125,7 +126,7 @@ def test_asking_each_policy_alone_agrees_with_the_decision(
 
 
 @pytest.mark.slow("compares much")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
 def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
     shapes: list[dict[str, Any]], wanted: dict[str, Any], taken: int

@@ -11,6 +11,7 @@ from engine.core.caching.objects import ObjectStore
 from engine.core.model.devices import AllocationResult, ResourceClaim
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.claims import CLAIMS, Claims
+from tests.searching import examples
 
 DEVICES = tuple(("d", "p", f"g{i}") for i in range(4))
 NAMES = ("one", "two")
@@ -56,7 +57,7 @@ _steps = st.lists(
 
 
 @pytest.mark.slow("computes for long")
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None, database=None)
 @given(_steps)
 def test_taken_is_what_the_newest_claims_and_the_reservations_hold(
     steps: list[tuple[str, str, Any]],
