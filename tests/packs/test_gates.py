@@ -11,9 +11,8 @@ import yaml
 
 from devkit.cluster import DevCluster
 from engine.app import App
-from engine.rollout.assembly import make_stages
 from tests import builders
-from tests.engine.app.harness import scheduler
+from tests.engine.app.harness import scheduler, stages_in_process
 from tests.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
@@ -108,7 +107,8 @@ class Pods:
         return int(pod["metadata"]["labels"][self.labels[1]])
 
 
-@pytest.mark.slow("starts processes")
+@pytest.mark.usefixtures("gates_reported_soon")
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize(
     ("pack", "labels", "few"),
     [
@@ -138,7 +138,7 @@ async def test_a_pod_is_held_while_its_group_is_too_small_and_no_longer(
         node["metadata"].pop("uid", None)
         cluster.create(node)
         pods = Pods(cluster, profile, labels)
-        async with scheduler(cluster, stages=make_stages(profile)) as app:
+        async with scheduler(cluster, stages=stages_in_process(profile)) as app:
             placed = 0
             for _ in range(25):
                 done = pods.change(chance)

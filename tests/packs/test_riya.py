@@ -94,6 +94,7 @@ def _scheduler(plane: ControlPlane) -> Any:
     return scheduler_at(plane.endpoint(), stages=make_stages(text), bindings=1)
 
 
+@pytest.mark.usefixtures("gates_reported_soon")
 async def test_a_group_that_is_too_small_stays_pending(
     control_plane: ControlPlane, cluster: Cluster
 ) -> None:

@@ -13,9 +13,9 @@ from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.errors import NotFound
-from engine.rollout.assembly import make_stages
 from engine.rollout.sources import Offer, OnOffer
 from tests import builders
+from tests.engine.app import harness
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -214,7 +214,7 @@ async def scheduling(
             client,
             policies=PolicyParts(
                 source=shelf,
-                stages=make_stages(),
+                stages=harness.make_stages(),
             ),
             settings=dataclasses.replace(Settings(), **settings),
         )

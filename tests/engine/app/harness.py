@@ -14,15 +14,23 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.tracing.pod_traces import Tracing
 from engine.lib.clock import Clock
+from engine.policy.bundle import Bundle
+from engine.policy.errors import Problem
+from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.recording.recorder import Recorder
-from engine.rollout.assembly import make_stages
+from engine.rollout import assembly
 from engine.rollout.control import SUFFIX, ConfigMapControl, NoControl, RolloutControl
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.sources import BuiltinSource, ConfigMapSource, PolicySource
 from engine.rollout.trial import CandidateStages
+from engine.testing.process import run_tests_confined
+from engine.testing.runner import failed
 
 NAMESPACE = "starsched"
 NAME = "policies"
+
+#: Makes the stages of a scheduler that is given none; the fixture `no_sandboxes` changes it.
+make_stages: Callable[..., CandidateStages] = assembly.make_stages
 
 
 def namespace() -> dict[str, Any]:
@@ -45,6 +53,28 @@ def edit(cluster: DevCluster, files: Mapping[str, str]) -> None:
         cluster.create(config_map(files))
     else:
         cluster.update("configmaps", {**found, "data": dict(files)})
+
+
+def stages_in_process(config_text: str | None = None) -> CandidateStages:
+    """The stages of `make_stages`, but policies are evaluated in this process.
+
+    For tests of what goes on around policies: a sandbox takes as long to start as all the rest.
+    """
+    usual = assembly.make_stages(config_text)
+
+    def make_evaluator(bundle: Bundle) -> Evaluator:
+        return InProcessEvaluator(bundle.program)
+
+    def run_tests(files: Mapping[str, str]) -> list[Problem]:
+        return failed(run_tests_confined(files, config_text))
+
+    return CandidateStages(
+        build=usual.make_bundle,
+        make_evaluator=make_evaluator,
+        run_tests=run_tests,
+        on_close=usual.close,
+        require_usable=usual.require_usable,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -21,6 +21,8 @@ from tests.engine.app.gang_world import GANGS
 from tests.engine.app.harness import condition, events, metric, node_of, placements, scheduler
 from tests.waiting import block, eventually, idle
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[DevCluster]:

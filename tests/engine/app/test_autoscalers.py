@@ -13,6 +13,8 @@ from engine.app import App
 from tests.engine.app.harness import condition, edit, namespace, node_of, scheduler
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 _POLICY = '''"""Rejects pods as their label `do` says, each in another hook."""
 
 def pre_enqueue(pod):

@@ -6,6 +6,8 @@ The clock is the test's: it stands in the evening of Berlin, and is set to the n
 import re
 from pathlib import Path
 
+import pytest
+
 from devkit.cluster import DevCluster
 from engine.io.informers import OTHER_OBJECTS
 from engine.policy.bundle import build_bundle
@@ -17,6 +19,8 @@ from tests.engine.io.facts.test_clock import SetClock
 from tests.waiting import eventually
 from workbench.replay.decision_log import read_log
 from workbench.replay.replay import Outcome, Replayer
+
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
 
 PAGE = Path(__file__).parents[3] / "docs" / "hooks" / "pre_enqueue.md"
 NIGHT = "batch_at_night.star"

@@ -24,6 +24,8 @@ from tests.engine.core.scheduling.devices.builders import (
 )
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 Json = dict[str, Any]
 
 

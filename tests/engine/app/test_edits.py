@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from devkit.cluster import DevCluster, make_node, make_pod
+from engine.rollout.assembly import make_stages
 from tests.engine.app.harness import (
     condition,
     edit,
@@ -16,7 +17,7 @@ from tests.engine.app.harness import (
 )
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow("runs a whole scheduler")
+pytestmark = [pytest.mark.slow("runs a whole scheduler"), pytest.mark.usefixtures("no_sandboxes")]
 
 _PROFILES = (
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -109,7 +110,7 @@ async def test_an_edit_lets_in_who_was_not_asked_about_because_of_a_slow_gate(
     # The gate is throttled for twice what was lost.
     runtime = _RUNTIME.replace("deadline: 1s", "deadline: 3s")
     edit(cluster, {"slow.star": _SLOW, "runtime.yaml": runtime})
-    async with scheduler(cluster, from_config_map=True) as app:
+    async with scheduler(cluster, from_config_map=True, stages=make_stages()) as app:
         await eventually(
             lambda: app.policies.rollout.describe()["last_good"], what="the trial to end"
         )

@@ -22,6 +22,8 @@ from tests.engine.core.scheduling.devices.builders import (
 )
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 ZONE = "topology.kubernetes.io/zone"
 #: Two zones must not differ by more than one of all pods there are: only 1.38 counts any.
 EVERY_POD = {

@@ -17,7 +17,7 @@ from tests.engine.app.harness import events, scheduler
 from tests.engine.io.endpoints.harness import unverified
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow("runs a whole scheduler")
+pytestmark = [pytest.mark.slow("runs a whole scheduler"), pytest.mark.usefixtures("no_sandboxes")]
 
 #: Only the pod of another team is called so.
 SECRET: Final = "of-the-green-team"

@@ -24,6 +24,8 @@ from tests.engine.app.harness import (
 from tests.small_extender import SmallExtender, names_asked
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 

@@ -18,6 +18,11 @@ from tests.engine.app.gang_world import GANGS, Shelf, World, members, patient, s
 from tests.engine.app.harness import metric
 
 SLOW = pytest.mark.slow("starts the real control plane")
+LATER = pytest.mark.long("the same on the real control plane")
+#: On one worker, which starts one control plane.
+TOGETHER = pytest.mark.xdist_group(__name__)
+
+pytestmark = pytest.mark.usefixtures("no_sandboxes", "gates_reported_soon")
 
 UNSCHEDULABLE = "0/1 nodes are available: 1 pod group is unschedulable."
 FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -34,7 +39,7 @@ def plane_with_groups() -> Iterator[ControlPlane]:
 @pytest.fixture(
     params=[
         "embedded",
-        pytest.param("real", marks=SLOW),
+        pytest.param("real", marks=[LATER, TOGETHER]),
     ]
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
@@ -56,10 +61,25 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             yield World(endpoint, client, name)
 
 
+#: For what the real server has a say in: validation, status, bindings of others.
+ON_THE_REAL_ONE = pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param("embedded", marks=pytest.mark.long("the same on the embedded server")),
+        pytest.param("real", marks=[SLOW, TOGETHER]),
+    ],
+    indirect=True,
+)
+ON_BOTH = pytest.mark.parametrize(
+    "world", ["embedded", pytest.param("real", marks=[SLOW, TOGETHER])], indirect=True
+)
+
+
 # --- whole or not at all -------------------------------------------------------------------
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_THE_REAL_ONE
 async def test_a_group_that_does_not_fit_holds_nothing_and_is_placed_when_it_fits(
     world: World,
 ) -> None:
@@ -117,6 +137,7 @@ async def test_more_pods_than_the_group_needs_are_placed_as_far_as_they_fit(worl
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_THE_REAL_ONE
 async def test_a_group_that_changes_while_it_waits_is_judged_anew(world: World) -> None:
     await world.node("n", 2)
     await world.group("g", 3)
@@ -135,6 +156,7 @@ async def _count(world: World, count: int) -> bool:
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_BOTH
 async def test_words_of_a_later_version_keep_no_other_pod_waiting(world: World) -> None:
     """Both API servers drop a policy that they do not know, and refuse the group without one."""
     await world.node("n", 2)
@@ -148,6 +170,7 @@ async def test_words_of_a_later_version_keep_no_other_pod_waiting(world: World) 
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_THE_REAL_ONE
 async def test_pods_wait_at_the_gate_until_their_group_is_there(world: World) -> None:
     await world.node("a", cpu=8)
     async with scheduling(world, CONFIG):
@@ -212,6 +235,7 @@ async def test_a_pod_that_waits_too_long_is_rejected_with_its_whole_group(world:
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_THE_REAL_ONE
 async def test_a_pod_that_waits_says_so_until_it_is_bound(world: World) -> None:
     await world.node("a", cpu=2)
     await world.pods("slow", 0, labels={"example.com/group": "slow"})
@@ -228,6 +252,7 @@ async def test_a_pod_that_waits_says_so_until_it_is_bound(world: World) -> None:
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_THE_REAL_ONE
 async def test_a_pod_that_waited_in_vain_names_its_node_no_more(world: World) -> None:
     """Nor is the room promised to it: another pod may have it."""
     await world.node("a", cpu=1)
@@ -322,6 +347,7 @@ async def test_a_scheduler_that_loses_the_lease_binds_no_more_pods(world: World)
 
 
 @pytest.mark.slow("runs a whole scheduler")
+@ON_THE_REAL_ONE
 async def test_a_pod_that_another_client_binds_while_it_waits_is_let_go(world: World) -> None:
     await world.node("a", cpu=2)
     await world.node("b", cpu=2)

@@ -23,6 +23,8 @@ from tests.engine.app.harness import condition, scheduler
 from tests.engine.io.kube.faulty_server import FaultyServer, answer
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 
 class Bench:
     """Electors over one embedded API server, all on one virtual clock."""

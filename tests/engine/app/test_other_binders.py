@@ -1,5 +1,6 @@
 """Two schedulers for the same pods: both go on, and say so."""
 
+import pytest
 from structlog.testing import capture_logs
 
 from devkit.cluster import DevCluster, make_node, make_pod
@@ -7,6 +8,8 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from tests.engine.app.harness import metric, node_of, scheduler
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
 
 _COUNTED = "starsched_pods_bound_by_others_total"
 

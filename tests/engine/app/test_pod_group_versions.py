@@ -1,5 +1,6 @@
 """The scheduler goes by the newest version of PodGroup that the API server has at the moment."""
 
+import dataclasses
 from typing import Any
 
 import aiohttp
@@ -17,11 +18,14 @@ Json = dict[str, Any]
 NOT_SERVED = "the API server does not serve PodGroups"
 
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes", "gates_reported_soon")
+
+
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for versions that were missing every tenth of a second, and report gates as soon."""
-    monkeypatch.setattr(informers, "VERSIONS_RETRY_SECONDS", 0.1)
-    monkeypatch.setattr("engine.app.carrying.GATE_REPORT_DELAY", 0.1)
+    """Look for versions that were missing every tenth of a second."""
+    optional = dataclasses.replace(informers._OPTIONAL, absent_retry=0.1)
+    monkeypatch.setattr(informers, "_OPTIONAL", optional)
     monkeypatch.setattr(discovery, "KINDS", kinds.KINDS)  # what `withdraw` changes is put back
 
 

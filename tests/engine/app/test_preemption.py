@@ -21,7 +21,12 @@ from tests.engine.app import harness
 from tests.live import POLITE, Json, LiveCluster, budget, condition, node, pod
 from tests.waiting import eventually, idle
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 SLOW = pytest.mark.slow("starts the real control plane")
+LATER = pytest.mark.long("the same on the real control plane")
+#: On one worker, which starts one control plane.
+TOGETHER = pytest.mark.xdist_group(__name__)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +116,8 @@ class World:
 
 @pytest.fixture(
     params=[
-        pytest.param("embedded"),
-        pytest.param("real", marks=SLOW),
+        "embedded",
+        pytest.param("real", marks=[LATER, TOGETHER]),
     ],
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
@@ -129,9 +134,15 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         await cluster.clear()
 
 
+#: For what the real server has a say in: evictions, conditions, nominations.
+ON_BOTH = pytest.mark.parametrize(
+    "world", ["embedded", pytest.param("real", marks=[SLOW, TOGETHER])], indirect=True
+)
+
 NO_ROOM = "0/{} nodes are available: {} Insufficient cpu."
 
 
+@ON_BOTH
 async def test_the_right_pods_go_and_the_urgent_one_comes(world: World) -> None:
     cluster = world.cluster
     await cluster.create(
@@ -347,6 +358,7 @@ async def test_a_nomination_outlives_the_scheduler(world: World) -> None:
         assert len(await cluster.events("Preempted")) == 1
 
 
+@ON_BOTH
 async def test_a_lower_pod_loses_its_nomination_and_finds_another_place(world: World) -> None:
     cluster = world.cluster
     await cluster.create(
@@ -369,6 +381,7 @@ async def test_a_lower_pod_loses_its_nomination_and_finds_another_place(world: W
         await world.bound("high", "n2")
 
 
+@ON_BOTH
 async def test_a_pod_that_waits_in_permit_is_sent_back_and_not_deleted(world: World) -> None:
     cluster = world.cluster
     # A pod of low priority is not given leave, a pod of a high one needs none.

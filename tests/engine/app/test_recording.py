@@ -40,7 +40,11 @@ from workbench.cli.main import main
 from workbench.replay.decision_log import read_log
 from workbench.replay.replay import RECORDS, Outcome, Replayer
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 SLOW = pytest.mark.slow("starts the real control plane")
+#: On one worker, which starts one control plane.
+TOGETHER = pytest.mark.xdist_group(__name__)
 
 KINDS = [resource.plural for resource, _ in OTHER_OBJECTS]
 PREFERS = """\"\"\"Prefers one node.\"\"\"
@@ -72,7 +76,7 @@ class World:
 @pytest.fixture(
     params=[
         pytest.param("embedded", marks=pytest.mark.long("the same on the embedded server")),
-        pytest.param("real", marks=SLOW),
+        pytest.param("real", marks=[SLOW, TOGETHER]),
     ],
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:

@@ -29,8 +29,11 @@ from tests.storage_builders import (
 from tests.waiting import eventually
 
 SLOW = pytest.mark.slow("starts the real control plane")
+LATER = pytest.mark.long("the same on the real control plane")
+#: On one worker, which starts one control plane.
+TOGETHER = pytest.mark.xdist_group(__name__)
 
-pytestmark = pytest.mark.slow("runs a whole scheduler")
+pytestmark = [pytest.mark.slow("runs a whole scheduler"), pytest.mark.usefixtures("no_sandboxes")]
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -105,8 +108,8 @@ class World:
 
 @pytest.fixture(
     params=[
-        pytest.param("embedded"),
-        pytest.param("real", marks=SLOW),
+        "embedded",
+        pytest.param("real", marks=[LATER, TOGETHER]),
     ]
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
@@ -123,6 +126,18 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         await cluster.clear()
 
 
+#: For what the real server has a say in: who may change a claim and a volume, and how.
+ON_THE_REAL_ONE = pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param("embedded", marks=pytest.mark.long("the same on the embedded server")),
+        pytest.param("real", marks=[SLOW, TOGETHER]),
+    ],
+    indirect=True,
+)
+
+
+@ON_THE_REAL_ONE
 async def test_a_pod_follows_its_volume(world: World) -> None:
     await world.create(storage_class("local"), node("n1"), node("n2"))
     await world.create(volume(node="n2"), claim(), pod("web", volumes=uses("data")))
@@ -133,6 +148,7 @@ async def test_a_pod_follows_its_volume(world: World) -> None:
     assert await world.bound("web") == "n2"
 
 
+@ON_THE_REAL_ONE
 async def test_a_pod_comes_with_the_volume_that_is_made_for_it(world: World) -> None:
     await world.create(storage_class("made", provisioner=DRIVER), node("n1"))
     await world.create(claim(storage_class="made"), pod("web", volumes=uses("data")))
@@ -154,6 +170,7 @@ async def test_others_are_placed_while_a_volume_is_made(world: World) -> None:
     assert await world.bound("p007") == "n1"
 
 
+@ON_THE_REAL_ONE
 async def test_a_pod_is_tried_again_when_its_volume_could_not_be_made(world: World) -> None:
     await world.create(storage_class("made", provisioner=DRIVER), node("n1"))
     await world.create(claim(storage_class="made"), pod("web", volumes=uses("data")))

@@ -19,7 +19,7 @@ from tests.engine.app import harness
 from tests.engine.app.harness import condition, metric, node_of, scheduler
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow("runs whole schedulers")
+pytestmark = [pytest.mark.slow("runs whole schedulers"), pytest.mark.usefixtures("no_sandboxes")]
 
 WATCHED = watched_resources()
 

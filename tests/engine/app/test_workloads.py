@@ -13,7 +13,7 @@ from tests.engine.app.test_recording import make_recorder, outcomes
 from tests.waiting import eventually
 from tests.workloads import SPOT_SHARE, owned_by, replica_set, workload
 
-pytestmark = pytest.mark.slow("runs whole schedulers")
+pytestmark = [pytest.mark.slow("runs whole schedulers"), pytest.mark.usefixtures("no_sandboxes")]
 
 _RESOURCES: Final = ("deployments", "jobs")
 _REASON: Final = "too many replicas on spot nodes"
@@ -116,8 +116,9 @@ _SHORT: Final = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nfallback: {w
 
 
 async def test_an_edit_that_reads_workloads_without_the_right_is_rejected_until_there_is_one(
-    cluster: DevCluster,
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("engine.rollout.rollout._OFFER_AGAIN_SECONDS", 0.5)
     edit(cluster, {})
     faults = [cluster.faults.fail(403, resource="deployments*", times=None)]
     async with scheduler(cluster, from_config_map=True, local_port=0) as app:

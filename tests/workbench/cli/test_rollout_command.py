@@ -28,6 +28,8 @@ from workbench.cli.main import main
 from workbench.cli.rollout_control import abort, promote, set_mode, write_control
 from workbench.cli.rollout_text import print_rollout
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 CANDIDATE, OTHER = "b81c00aa7e21", "3f2a9c41d07b"
 CONTROL = "policies-rollout"
 RUNNING = RolloutStatus(

@@ -13,6 +13,8 @@ from engine.lib.clock import VirtualClock
 from tests.engine.io.endpoints.harness import NAMESPACES, ROUTES, SECRET, endpoints, unverified
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 OPEN = {"/healthz", "/livez", "/readyz"}
 GUARDED = sorted(
     {route.path.format(namespace="red") for route in ROUTES} - OPEN | {"/", "/no/such/path"}

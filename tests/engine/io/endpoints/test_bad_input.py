@@ -11,6 +11,8 @@ from engine.io.endpoints import listeners
 from tests.engine.io.endpoints.harness import Running, endpoints, unverified
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 MEGABYTE = 1 << 20
 
 

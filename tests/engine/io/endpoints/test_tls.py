@@ -26,6 +26,8 @@ from tests.certificates import Authority
 from tests.engine.io.endpoints.harness import Running, endpoints, trusting, unverified
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 OFTEN = 0.02
 
 

@@ -38,6 +38,8 @@ from tests.engine.app.harness import NAMESPACE, config_map, edit, events, namesp
 from tests.engine.app.harness import scheduler as running_scheduler
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 COOL = '''"""Goes to nodes that are cool. Hooks: filter. Reads: node.facts["heat"]."""
 
 def filter(pod, node):
@@ -496,7 +498,10 @@ def score(pod, node):
 '''
 
 
-async def test_outcomes_are_learned_kept_and_known_after_a_restart(cluster: DevCluster) -> None:
+async def test_outcomes_are_learned_kept_and_known_after_a_restart(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.io.facts.learned._SAVE_SECONDS", 0.2)
     source = "{podOutcomes: {weight: 1.0}}"
     cluster.create(config_map(_files(KIND, source)))
     for name in ("a", "b"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
+import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +27,8 @@ from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, node_manifest, pod_manifest
 from tests.engine.app.harness import condition, edit, events, namespace, node_of, scheduler
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
 
 BEFORE = 'def filter(pod, node):\n    return "not yet"\n'
 AFTER = '''"""Goes to nodes that are cool. Hooks: filter. Reads: node.facts["heat"]."""

@@ -35,6 +35,8 @@ from workbench.cli.kubectl_plugin import main as kubectl_starsched
 from workbench.cli.main import main
 from workbench.port_forward import exchange_with_pod
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 DEPLOY = Path(__file__).parents[4] / "deploy"
 # What differs between two answers about the same pod at different moments.
 _OF_THE_MOMENT = ("at", "queue", "moves")

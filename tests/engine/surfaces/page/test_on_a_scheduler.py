@@ -21,7 +21,7 @@ from tests.engine.app.harness import config_map, edit, namespace, node_of, sched
 from tests.waiting import eventually
 
 #: The loop that the browser runs in.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("no_sandboxes")]
 
 EVIL: Final = "<img src=x onerror=alert(1)>{{7*7}}"
 POLICY: Final = '''\
