@@ -11,6 +11,8 @@ from tests.workbench.cli.test_compare_command import LAX, STRICT, policies
 from tests.workbench.cli.test_diff_command import node, pod
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from workbench.cli.main import main
 from workbench.lint.linter import lint_files
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 ROOT = Path(__file__).resolve().parents[3]
 UNUSED = (
     'load("@std/numbers.star", "go_div")\n\n'

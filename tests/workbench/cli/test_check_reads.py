@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from engine.policy.bundle import build_bundle
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 
 def check(directory: Path, text: str, *more: str) -> tuple[int, str]:
     (directory / "mine.star").write_text(text)

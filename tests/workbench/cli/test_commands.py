@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 POLICY = "def score(pod, node):\n    return min(100, len(node.name))\n"
 BROKEN = (
     "def score(pod, node):\n    return len(node.nam)\n\ndef filter(pod, nod):\n    return None\n"

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from tests.workbench.cli.test_diff_command import STRATEGY, node, pod
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:

@@ -19,6 +19,8 @@ from tests.recorded import RecordedKernel
 from workbench.cli.main import main
 from workbench.replay.comparison import delta
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 STRATEGY = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:

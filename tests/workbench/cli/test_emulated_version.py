@@ -15,6 +15,8 @@ from tests.builders import ZONE, node_manifest, pod_manifest
 from tests.workbench.cli.test_diff_command import STRATEGY
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 #: Only 1.38 counts any pod for it, and then zone `a` has one more than `b`, which has no room.
 EVERY_POD = {
     "maxSkew": 1,

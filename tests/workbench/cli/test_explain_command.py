@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from tests.controlplane import ControlPlane
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 ROOM = {"cpu": "2", "memory": "4Gi", "pods": "10"}
 NODE = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": ROOM}}
 

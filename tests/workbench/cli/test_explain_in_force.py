@@ -16,6 +16,8 @@ from tests.contract.harness import Api
 from tests.workbench.cli.test_plan_command import _kubeconfig, _node
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 REJECTS = '''"""Lets nothing in."""
 
 def filter(pod, node):

@@ -13,6 +13,8 @@ from tests.controlplane import ControlPlane
 from tests.engine.io.facts.prometheus_server import free_port
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -64,7 +64,10 @@ _VARYING: Final = {
     r"(?<=--index )\S+|(?<=^index      )\S+": "...",
 }
 
-pytestmark = pytest.mark.budget(4, "a whole command")
+pytestmark = [
+    pytest.mark.budget(4, "a whole command"),
+    pytest.mark.usefixtures("policies_load_in_process"),
+]
 
 
 @pytest.fixture

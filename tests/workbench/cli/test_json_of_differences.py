@@ -77,6 +77,7 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("policies_load_in_process")
 @pytest.mark.slow("runs five commands for each kind of difference")
 @pytest.mark.parametrize("text", POLICIES.values(), ids=POLICIES)
 def test_output_is_json_whatever_makes_the_difference(

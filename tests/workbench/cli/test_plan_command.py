@@ -18,6 +18,8 @@ from tests.deploy.rendering import DEPLOY
 from workbench.cli.cluster_reading import list_newest
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 Json = dict[str, Any]
 
 SCORE = '''"""Prefers a node.

@@ -22,6 +22,8 @@ from workbench.replay.decision_log import Damage, read_log
 from workbench.replay.replay import Outcome, Replayer
 from workbench.simulation.workload import Workload, WorkloadError, read_last, read_workload
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 BEGAN = 1_800_000_000.0
 
 

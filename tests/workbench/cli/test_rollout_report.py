@@ -22,6 +22,8 @@ from tests.workbench.cli.test_recorded_workloads import BEGAN, record
 from workbench.cli import kubectl_plugin
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes", "policies_load_in_process")
+
 STAGES = (StageStatus("shadow"),)
 
 

@@ -15,6 +15,8 @@ from tests.workbench.cli.test_explain_command import NODE, pod
 from workbench.cli.line_chart import line_chart
 from workbench.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("policies_load_in_process")
+
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["simulate", *arguments])
