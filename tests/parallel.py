@@ -21,8 +21,8 @@ from _pytest.nodeid import coerce_node_id
 
 _FOLDER: Final = "STARSCHED_TESTS_FOLDER"
 _SHARED_SCOPES: Final = frozenset({"module", "class", "package"})
-#: Fixtures of several modules that are made by one worker: each takes 20 s of CPU time, or more.
-_MADE_ONCE: Final = frozenset({"image", "monitored"})
+#: Fixtures of several modules that are made by one worker: each takes ten seconds, or more.
+_MADE_ONCE: Final = frozenset({"image", "made_release", "monitored"})
 #: Workers for each core (`-n auto`).
 _WORKERS_PER_CORE: Final = 1.5
 _MOST_WORKERS: Final = 8

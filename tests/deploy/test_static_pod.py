@@ -36,7 +36,6 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.slow("starts a control plane, a scheduler and Prometheus"),
     pytest.mark.kubernetes("1.37"),
-    pytest.mark.alone("listens on kube-scheduler's port"),
 ]
 
 TOKEN = "of-the-scheduler"
@@ -52,6 +51,7 @@ ARGUMENTS = (
 )
 #: Its probes, all of which kubelet asks of 127.0.0.1 over HTTPS.
 PROBES = ("/livez", "/readyz")
+#: Of kube-scheduler. No other test starts a scheduler without another `--secure-port`.
 PORT = 10259
 
 

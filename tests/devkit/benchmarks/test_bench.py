@@ -87,6 +87,7 @@ def test_an_unknown_workload_is_an_error_that_lists_the_known_ones() -> None:
 
 @pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
+@pytest.mark.long("the same command, with a scheduler that is not ours")
 def test_a_small_run_measures_kube_scheduler_and_writes_everything(tmp_path: Path) -> None:
     output, chart = tmp_path / "bench.json", tmp_path / "bench.svg"
     result = CliRunner().invoke(

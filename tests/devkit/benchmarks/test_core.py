@@ -27,7 +27,7 @@ def test_every_group_is_measured_and_written(tmp_path: Path) -> None:
         bench_core.main,
         ["--groups", "workloads,sizes,adversarial", "--nodes", "30", "--pods", "20",
          "--sizes", "10,40", "--adversarial-pods", "3", "--workloads", "plain,zone-spread",
-         "--repeat", "2", "--output", "json", str(output), "--chart", str(chart),
+         "--repeat", "2", "--in-process", "--output", "json", str(output), "--chart", str(chart),
          "--profile", str(tmp_path / "profile")],
     )  # fmt: skip
     assert result.exit_code == 0, result.output

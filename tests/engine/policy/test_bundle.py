@@ -152,7 +152,9 @@ def _large(files: int) -> dict[str, str]:
 
 
 @pytest.mark.slow("computes for long")
-@pytest.mark.parametrize("files", [1, 40])
+@pytest.mark.parametrize(
+    "files", [1, pytest.param(40, marks=pytest.mark.long("one file is what takes longest"))]
+)
 def test_a_mebibyte_of_policies_goes(files: int) -> None:
     texts = _large(files)
     assert sum(map(len, texts.values())) > 1_000_000

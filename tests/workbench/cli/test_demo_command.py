@@ -58,7 +58,13 @@ def test_the_story_for_programs() -> None:
 
 
 @pytest.mark.slow("starts programs")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *(pytest.param(one, marks=pytest.mark.long("as SIGTERM does")) for one in (1, 2)),
+        signal.SIGTERM,
+    ],
+)
 def test_what_was_kept_is_gone_when_it_is_ended(sent: signal.Signals, tmp_path: Path) -> None:
     """SIGTERM ended it on the spot: the log and a kubeconfig were left in the directory of /tmp."""
     with subprocess.Popen(
@@ -228,6 +234,7 @@ def _waits(page: Any, pod: str, reason: str) -> bool:
 
 
 @pytest.mark.slow("starts programs")
+@pytest.mark.long("a whole story, for the end that none of them has")
 def test_a_story_that_does_not_come_true_fails() -> None:
     """Without the policy that orders the queue, pods are tried as they arrived."""
     changed = """if True:

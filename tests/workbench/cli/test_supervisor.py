@@ -84,12 +84,12 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(
             "explain a/p --snapshot cluster.yaml --policies policies --output json",
             2,
-            marks=pytest.mark.slow("takes a gigabyte of memory"),
+            marks=pytest.mark.long("in the same process as `simulate`"),
         ),
         pytest.param(
             "diff builtin policies --on cluster.yaml --output json",
             2,
-            marks=pytest.mark.slow("takes a gigabyte of memory"),
+            marks=pytest.mark.long("in the same process as `simulate`"),
         ),
         (
             "sweep cluster.yaml --policies policies --config profile.yaml --to out --jobs 1 "
@@ -129,7 +129,13 @@ def cpu_seconds(group: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["one process", "as a terminal does"])
+@pytest.mark.parametrize(
+    "send",
+    [
+        pytest.param(os.kill, id="one process", marks=pytest.mark.long("as a terminal does")),
+        pytest.param(os.killpg, id="as a terminal does"),
+    ],
+)
 def test_a_hook_that_does_not_answer_can_be_interrupted(
     policies: Path, send: Callable[[int, int], None]
 ) -> None:

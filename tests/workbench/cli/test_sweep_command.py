@@ -324,7 +324,11 @@ def test_an_interrupted_sweep_counts_the_result_that_was_just_written(
 
 
 @pytest.mark.slow("starts programs")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "sent",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long("as SIGINT does"))],
+    ids=lambda one: one.name,
+)
 def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
     snapshot: Path, tmp_path: Path, sent: signal.Signals
 ) -> None:
@@ -368,23 +372,21 @@ def test_values_of_one_type_are_a_column_of_it_and_others_are_text() -> None:
 
 
 @pytest.mark.slow("starts programs")
-@pytest.mark.parametrize("has_pyarrow", [True, False])
 def test_a_table_in_the_other_form_is_not_left_as_it_was(
-    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_pyarrow: bool
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever read results.parquet took the results of an earlier sweep for the last one's."""
     to = tmp_path / "out"
     assert sweep(snapshot, to, *AS_PARQUET).exit_code == 0
-    if not has_pyarrow:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        monkeypatch.delitem(sys.modules, "pyarrow.parquet")
     assert sweep(snapshot, to, "--seeds", "2").exit_code == 0
     assert len(table(to)) == 4
     other = to / "results.parquet"
-    if has_pyarrow:
-        assert pyarrow.parquet.read_table(other).num_rows == 4
-    else:
-        assert not other.exists()
+    assert pyarrow.parquet.read_table(other).num_rows == 4
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet")
+    assert sweep(snapshot, to, "--seeds", "2").exit_code == 0
+    assert len(table(to)) == 4
+    assert not other.exists()
 
 
 def test_two_sweeps_can_end_at_once(tmp_path: Path) -> None:
@@ -420,7 +422,9 @@ def test_what_is_no_result_is_not_taken_for_one_that_was_cut_off(
 
 
 @pytest.mark.slow("starts programs")
-@pytest.mark.parametrize("argument", ["-", "/dev/stdin"])
+@pytest.mark.parametrize(
+    "argument", ["-", pytest.param("/dev/stdin", marks=pytest.mark.long("read as `-` is"))]
+)
 def test_a_workload_can_come_from_a_pipe(snapshot: Path, tmp_path: Path, argument: str) -> None:
     """`-` was no file, and of a pipe the processes that simulate read nothing: it was read."""
     command = ["sweep", argument, "--to", str(tmp_path / "piped"), "--set", GRID, "--jobs", "1"]

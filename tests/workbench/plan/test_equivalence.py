@@ -395,8 +395,8 @@ def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
     assert found.shapes < 20
     # A policy that reads names makes a class of each pod.
     exception = 'def filter(pod, node):\n    return "no" if pod.name == %s else None\n'
-    name = trace.arrivals[500].pod.name
-    few = replace(trace, arrivals=trace.arrivals[:1000])
+    name = trace.arrivals[150].pod.name
+    few = replace(trace, arrivals=trace.arrivals[:300])
     with (
         asked("def filter(pod, node):\n    return None\n") as one,
         asked(exception % f'"{name}"') as other,
@@ -404,7 +404,7 @@ def test_on_a_trace_a_refactoring_is_equivalent_and_one_pod_is_found() -> None:
         found = compare((one, other), few.population())
     assert (found.relation, found.classes, found.differing) == (
         "implies",
-        1000,
+        300,
         {"verdict": 1},
     )
     assert found.counterexample is not None
