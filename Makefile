@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= starsched:$(VERSION)
 OUTPUT ?= type=docker
-# The supported minor versions of Kubernetes, oldest first.
+# The supported minor versions of Kubernetes, oldest first, and those whose plugins can be asked.
 MINORS = $(shell $(BIN)/python devkit/controlplane/build.py --minors)
+ORACLES = $(shell $(BIN)/python devkit/controlplane/build.py --oracles)
 ON_EVERY_MINOR := tests/contract tests/engine/app/test_story.py tests/deploy/test_account.py tests/parity/test_side_by_side.py
 OVER_MINORS := tests/faults/test_an_upgrade_of_the_cluster.py
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
@@ -66,7 +67,9 @@ test-long: setup controlplane oracle chromium wheels ## the rest: long tests, ev
 	$(PYTEST) -p tests.no_skips -p tests.no_leftovers -m long
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -p tests.no_skips -p tests.searching -m "not long"
 	$(BIN)/python -m tests.contract.compare --count 5000
-	$(BIN)/python -m tests.parity.fuzz --count 20000
+	@set -e; for minor in $(ORACLES); do \
+	  $(BIN)/python -m tests.parity.fuzz --minor $$minor --count 20000; \
+	done
 	$(BIN)/python -m tests.devkit.faults.planted
 	$(BIN)/python -m tests.fuzzing --minutes 2
 	$(MAKE) test-versions

@@ -282,10 +282,12 @@ def _say(text: str) -> None:
 def main() -> int:
     """Build the minors that are named, the newest if none is, and return the exit code.
 
-    Prints where the binaries are; with `--minors` only which minors are supported.
+    Prints where the binaries are; with `--minors` only which minors are supported, with `--oracles`
+    those of which there is an oracle.
     """
-    if sys.argv[1:] == ["--minors"]:
-        print(*MINORS)
+    listed = {"--minors": MINORS, "--oracles": ORACLES}
+    if sys.argv[1:] and sys.argv[1] in listed:
+        print(*listed[sys.argv[1]])
         return 0
     try:
         for minor in sys.argv[1:] or [NEWEST]:

@@ -15,6 +15,7 @@ from engine.core.model.devices import ResourceSlice
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.pools import PoolSlice
 from engine.core.scheduling.devices.selectors import SelectorError, Selectors
+from tests.parity.oracle import oracle_of
 from tests.scripts import go_program
 
 Plain = dict[str, Any]
@@ -72,12 +73,15 @@ DEVICES: Final[list[Plain]] = [
 ]
 
 
-def ask_kubernetes(selectors: Iterable[str]) -> list[Plain]:
-    """What Kubernetes' evaluator says: `invalid`, or an answer for each of `DEVICES`."""
+def ask_kubernetes(selectors: Iterable[str], minor: str | None = None) -> list[Plain]:
+    """What Kubernetes' evaluator says: `invalid`, or an answer for each of `DEVICES`.
+
+    That of *minor*, such as `1.38`; None: of the newest release.
+    """
     devices = [{"driver": DRIVER, **device} for device in DEVICES]
     lines = [json.dumps({"selector": text, "devices": devices}) for text in selectors]
     done = subprocess.run(
-        [go_program("oracle"), "-selectors"],
+        [go_program(oracle_of(minor)), "-selectors"],
         input="\n".join(lines),
         capture_output=True,
         timeout=300,
@@ -87,11 +91,11 @@ def ask_kubernetes(selectors: Iterable[str]) -> list[Plain]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def ask_ours(selectors: Iterable[str]) -> list[Plain]:
-    """The same of ours."""
+def ask_ours(selectors: Iterable[str], minor: int = RELEASED) -> list[Plain]:
+    """The same of ours, as 1.*minor* has it."""
     spec = {"driver": DRIVER, "pool": {"name": "p"}, "devices": DEVICES}
     devices = PoolSlice(
-        from_plain(ResourceSlice, {"spec": spec}), behaves=behaviors_of(RELEASED)
+        from_plain(ResourceSlice, {"spec": spec}), behaves=behaviors_of(minor)
     ).devices
     ours = Selectors()
     return [_ask(ours, text, devices) for text in selectors]
