@@ -39,7 +39,7 @@ def _bindings(audit_log: Path) -> Counter[str]:
 
 
 @pytest.mark.several_minors
-@pytest.mark.parametrize(("old", "new"), itertools.pairwise(MINORS))
+@pytest.mark.parametrize(("old", "new"), [*itertools.pairwise(MINORS)])
 async def test_no_pod_is_lost_or_bound_twice(old: str, new: str, tmp_path: Path) -> None:
     policy, log = tmp_path / "audit.yaml", tmp_path / "audit.log"
     policy.write_text(_AUDIT_POLICY, encoding="utf-8")
