@@ -39,6 +39,7 @@ _POLL_SECONDS: Final = 0.5
 _PENDING: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D&allowWatchBookmarks=true"
 _DEVICES: Final = "/apis/resource.k8s.io/v1"
 _CLAIMS: Final = f"{_DEVICES}/resourceclaims"
+_GROUPS: Final = "/apis/scheduling.k8s.io/v1beta1"
 _VOLUMES: Final = ("/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims")
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
@@ -58,11 +59,16 @@ class _Container(msgspec.Struct, frozen=True):
     resources: _Resources = _Resources()
 
 
+class _Group(msgspec.Struct, rename="camel", frozen=True):
+    pod_group_name: str = ""
+
+
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
     priority: int = 0
     containers: list[_Container] = []
     scheduling_gates: list[_Named] = []
     resource_claims: list[_Named] = []
+    scheduling_group: _Group = _Group()
 
 
 class _Status(msgspec.Struct, rename="camel", frozen=True):
@@ -159,6 +165,9 @@ class _Ceiling:
         self._claims: dict[tuple[str, str], ResourceClaim] = {}
         #: By claim; one that has been held has allocated it, and the others only reserve.
         self._allocating: dict[str, asyncio.Lock] = {}
+        #: Those that use a claim for all of their pods, by namespace and name; None: no claim.
+        self._groups: dict[tuple[str, str], Manifest | None] = {}
+        self._using: set[tuple[str, str]] = set()  # claims and such groups
         self._waiting: dict[tuple[str, str], list[_Pod]] = {}
         self._devices = itertools.count()
         self._events = itertools.count()
@@ -252,8 +261,12 @@ class _Ceiling:
 
     async def _reserve(self, pod: _Pod, claim: ResourceClaim, node: str) -> None:
         """The requests with which a scheduler gives a claim devices."""
-        user = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        group = await self._group_of(pod)
+        user = group or {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
         uid = claim.metadata.uid
+        is_known = (uid, user["uid"]) in self._using
+        if group is not None:
+            self._using.add((uid, user["uid"]))
         if claim.allocation is None and uid not in self._allocating:
             self._allocating[uid] = asyncio.Lock()
             async with self._allocating[uid]:
@@ -262,7 +275,22 @@ class _Ceiling:
         if uid in self._allocating:
             async with self._allocating[uid]:
                 pass  # allocated by now
-        await self._write_status(claim, {"reservedFor": [user]})
+        if not is_known:
+            await self._write_status(claim, {"reservedFor": [user]})
+
+    async def _group_of(self, pod: _Pod) -> Manifest | None:
+        """The PodGroup of *pod* as the user of its claims, if it uses claims for all its pods."""
+        namespace, name = pod.metadata.namespace, pod.spec.scheduling_group.pod_group_name
+        if not name or not pod.spec.resource_claims:
+            return None
+        async with self._listing:
+            if (namespace, name) not in self._groups:
+                for one in await self._wire.list_all(f"{_GROUPS}/namespaces/{namespace}/podgroups"):
+                    meta, uses = one["metadata"], one["spec"].get("resourceClaims")
+                    of = {"resource": "podgroups", "name": meta["name"], "uid": meta["uid"]}
+                    found = {"apiGroup": "scheduling.k8s.io", **of} if uses else None
+                    self._groups[namespace, meta["name"]] = found
+            return self._groups.get((namespace, name))
 
     async def _allocate(self, claim: ResourceClaim, user: Manifest, node: str) -> None:
         if CLAIM_FINALIZER not in claim.metadata.finalizers:

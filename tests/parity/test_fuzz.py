@@ -1,4 +1,3 @@
-import functools
 import itertools
 import json
 from typing import Any
@@ -48,17 +47,24 @@ def test_they_are_answered_as_the_next_kube_scheduler_does(oracle_of_1_38: Oracl
     assert tally.invalid == []
 
 
+@pytest.mark.parametrize(
+    "minor",
+    [None, pytest.param("1.38", marks=pytest.mark.long("the same of the next minor version"))],
+)
 @pytest.mark.parametrize("theme", generator.GATED)
 @pytest.mark.slow("starts the oracle again, with the gate on")
-def test_random_clusters_with_a_gate_on_are_answered_as_kube_scheduler_does(theme: str) -> None:
+def test_random_clusters_with_a_gate_on_are_answered_as_kube_scheduler_does(
+    theme: str, minor: str | None
+) -> None:
     gates = generator.gates_of(theme)
-    with Oracle(gates) as oracle:
-        comparison = Comparison(oracle, functools.partial(CaseRunner, gates=gates))
+    with Oracle(gates, minor) as oracle:
+        comparison = fuzz.comparison_of(oracle, gates, minor)
         tally, differing = fuzz.search(comparison, fuzz.scenarios(SEED, [theme]), 300)
         assert [finding.differences for finding in differing] == []
         assert tally.invalid == []
         # Without the gate the answers are others: the theme is about it.
-        _, differing = fuzz.search(Comparison(oracle), fuzz.scenarios(SEED, [theme]), 300)
+        blind = fuzz.comparison_of(oracle, minor=minor)
+        _, differing = fuzz.search(blind, fuzz.scenarios(SEED, [theme]), 300)
         assert differing
 
 

@@ -5,7 +5,7 @@ group in common; those without groups go with those without groups alone. Only w
 gate for it (`Behaviors.compares_groups`); without it, such slices are ignored.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from engine.core.scheduling.devices.allocated import AllocatedDevices
 from engine.core.scheduling.devices.pools import Pool, PoolDevice, PoolId
@@ -27,6 +27,8 @@ class CompatibilityGroups:
         self._allocated = allocated
         #: By pool and counter set. One that no device draws on has no entry.
         self._known: dict[PoolId, dict[str, Groups]] = {}
+        #: What there was before each device joined.
+        self._before: list[dict[str, Groups]] = []
 
     def admits(self, device: PoolDevice) -> bool:
         """Whether *device* goes with all that draw on its counter sets."""
@@ -36,16 +38,15 @@ class CompatibilityGroups:
             for (name, _), groups in zip(device.consumes, device.groups, strict=True)
         )
 
-    def join(self, device: PoolDevice) -> Callable[[], None]:
-        """Count *device*, which is admitted; returns the undo."""
+    def join(self, device: PoolDevice) -> None:
+        """Count *device*, which is admitted."""
         known = self._of_pool(device)
-        before = known.copy()
+        self._before.append(known.copy())
         _add(known, device)
 
-        def undo() -> None:
-            self._known[device.id[:2]] = before
-
-        return undo
+    def leave(self, device: PoolDevice) -> None:
+        """Stop counting *device*, which joined last."""
+        self._known[device.id[:2]] = self._before.pop()
 
     def _of_pool(self, device: PoolDevice) -> dict[str, Groups]:
         pool_id = device.id[:2]

@@ -47,19 +47,20 @@ class Constraint:
         """
         if not self._applies(request, sub_request):
             return True
-        value = _attribute(device, self._attribute)
+        compares_lists = device.behaves.compares_lists
+        value = _attribute(device, self._attribute, as_list=compares_lists)
         if value is None:
             return False
-        if value == _INCOMPARABLE and device.behaves.incomparable_attributes_fail:
+        if value is _INCOMPARABLE and device.behaves.incomparable_attributes_fail:
             raise IncomparableAttribute(
                 f"device {device.text}: unsupported attribute value for {self._attribute}"
             )
-        if device.behaves.compares_lists:
+        if compares_lists:
             value = self._narrowed(*value)
             if value is None:
                 return False
         elif self._values:
-            if value == _INCOMPARABLE:
+            if value is _INCOMPARABLE:
                 return False
             if (value in self._values) if self._is_distinct else (value != self._values[0]):
                 return False
@@ -87,8 +88,11 @@ class Constraint:
             self._values.pop()
 
 
-def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
-    """The value of an attribute with its type; None if *device* has none of that name."""
+def _attribute(device: PoolDevice, name: str, *, as_list: bool) -> tuple[str, Any] | None:
+    """The value of an attribute with its type; None if *device* has none of that name.
+
+    *as_list*: the set of its elements.
+    """
     attribute = device.attributes.get(name)
     if attribute is None:
         domain, slash, identifier = name.partition("/")
@@ -97,7 +101,7 @@ def _attribute(device: PoolDevice, name: str) -> tuple[str, Any] | None:
         attribute = device.attributes.get(identifier)
     if attribute is None:
         return None
-    if device.behaves.compares_lists:
+    if as_list:
         return _elements(attribute, is_semantic=device.behaves.semantic_versions)
     if attribute.string_value is not None:
         return ("string", attribute.string_value)

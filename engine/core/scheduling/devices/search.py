@@ -308,11 +308,11 @@ class Search:
             self._allocated.is_shared(device.id) or bool(self._consuming.get(device.id))
         )
         consumes = [] if is_shared_already or is_admin else device.consumes
-        has_groups = bool(consumes and device.groups)
-        if has_groups and not self._groups.admits(device):
-            return None
-        if consumes and not self._has_counters(device):
-            return None
+        if consumes:
+            if device.groups and not self._groups.admits(device):
+                return None
+            if not self._has_counters(device):
+                return None
         if not self._add_to_constraints(c, wanted, device):
             if must:
                 raise AllocationError(
@@ -326,7 +326,8 @@ class Search:
             self._remove_from_constraints(c, wanted)
             return None
         self._count(device, consumes, 1)
-        leave_groups = self._groups.join(device) if has_groups else None
+        if device.groups and consumes:
+            self._groups.join(device)
         if device.allows_many:
             if not is_admin:
                 self._consuming.setdefault(device.id, []).append(taken)
@@ -342,8 +343,8 @@ class Search:
                     self._consuming[device.id].pop()
             else:
                 self._taking[device.id].discard(c)
-            if leave_groups is not None:
-                leave_groups()
+            if device.groups and consumes:
+                self._groups.leave(device)
             self._count(device, consumes, -1)
             self._remove_from_constraints(c, wanted)
 
