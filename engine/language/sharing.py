@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-from engine.core.sharing.amounts import LARGEST
 from engine.core.sharing.divide import ROUNDINGS, Entry, Rounding
 from engine.core.sharing.divide import divide as divided
 from engine.language.table import Builtin, Parameter, kinds
@@ -54,7 +53,7 @@ def _entry(place: int, given: Any) -> Entry:
 def _amount(name: str, value: Any) -> int:
     if type(value) is not int:
         raise ValueError(f"{name}: want an int")
-    return max(-LARGEST, min(value, LARGEST))
+    return value
 
 
 ENTRIES: Final[tuple[Builtin, ...]] = (

@@ -142,3 +142,15 @@ def test_what_cannot_be_divided_is_said(expression: str, message: str) -> None:
     ((answer,),) = evaluator.evaluate([Call(0, "queue_key")])
     assert isinstance(answer, PolicyFailure)
     assert message in answer.message
+
+
+def test_amounts_have_no_end(call: Any) -> None:
+    """Bytes of a large cluster times a weight in thousandths are more than 64 bits."""
+    total, weight = (1 << 70) + 1, 1 << 65
+    words = {"rounding": "largest_remainder", "past": 0}
+    entries = [{"name": "a", "weight": weight}, {"name": "b", "weight": weight}]
+    assert call("divide", {"total": total, "entries": entries, **words}) == {
+        "a": (1 << 69) + 1,
+        "b": 1 << 69,
+    }
+    assert call("less", [[total - 1, total], [total, total]])

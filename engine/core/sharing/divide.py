@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from engine.core.sharing.amounts import LARGEST
-
 Rounding: TypeAlias = Literal["largest_remainder", "nearest", "whole"]
 """How parts that are no whole numbers are rounded."""
 
@@ -63,7 +61,7 @@ def divide(
     that it used, and more where that was less than its weight's part.
     """
     given = {one.name: one.start for one in entries}
-    wants = {one.name: LARGEST if one.most is None else one.most for one in entries}
+    wants = {one.name: max(total, one.start) if one.most is None else one.most for one in entries}
     left = total - sum(given.values())
     ranks = sorted({one.rank for one in entries}, reverse=True)
     for rank in ranks:
