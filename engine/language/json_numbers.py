@@ -1,7 +1,9 @@
 """Guards `json.decode` of policies against numbers that the interpreter cannot hold.
 
-Owns which numbers those are, and the `json` that policies see. The library would end the attempt,
-too, but with a report of its own on the standard error of the process, and at no place of the file.
+Owns which numbers those are, and the `json` that policies see. The library would end the attempt
+for a float that is too large, too, but with a report of its own on the standard error of the
+process, and at no place of the file. Of an int that does not fit in 64 bits it makes a float, and
+says nothing; it writes such an int as it is.
 """
 
 import re
@@ -28,17 +30,25 @@ _TOKEN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"?|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?', re.DOTALL
 )
 _LONGEST_SHOWN: Final = 40
+# What the library reads as ints. Shorter ones than these are among them.
+_LEAST_INT: Final = -(1 << 63)
+_LARGEST_INT: Final = (1 << 64) - 1
+_DIGITS: Final = 18
+_DIGITS_READ: Final = 40  # leading zeros are none in JSON, so a longer one is too large as well
 #: The largest number that is let through.
 LARGEST: float = sys.float_info.max
 
 
 def refusal(text: str) -> str | None:
-    """What is wrong with a number of the JSON document *text*: it is no finite float."""
+    """What is wrong with a number of the JSON document *text*: it would not be what it says."""
     for token in _TOKEN.findall(text):
-        # Ints of any length are ints; a float that long is read in no time.
-        if token[0] == '"' or token.lstrip("-").isdecimal():
+        if token[0] == '"':
             continue
-        if abs(float(token)) > LARGEST:
-            shown = token if len(token) <= _LONGEST_SHOWN else token[: _LONGEST_SHOWN - 3] + "..."
+        shown = token if len(token) <= _LONGEST_SHOWN else token[: _LONGEST_SHOWN - 3] + "..."
+        if token.lstrip("-").isdecimal():
+            # The length first: what has a million digits is not to be read.
+            if len(token) > _DIGITS and not _LEAST_INT <= int(token[:_DIGITS_READ]) <= _LARGEST_INT:
+                return f"json.decode(): the int {shown} does not fit in 64 bits"
+        elif abs(float(token)) > LARGEST:  # a float that long is read in no time
             return f"json.decode(): the number {shown} is larger than any float"
     return None

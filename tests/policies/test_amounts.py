@@ -144,13 +144,17 @@ def test_what_cannot_be_divided_is_said(expression: str, message: str) -> None:
     assert message in answer.message
 
 
-def test_amounts_have_no_end(call: Any) -> None:
+def test_amounts_have_no_end() -> None:
     """Bytes of a large cluster times a weight in thousandths are more than 64 bits."""
+    text = """
+load("@std/amounts.star", "entry", "less")
+
+def queue_key(pod):
     total, weight = (1 << 70) + 1, 1 << 65
-    words = {"rounding": "largest_remainder", "past": 0}
-    entries = [{"name": "a", "weight": weight}, {"name": "b", "weight": weight}]
-    assert call("divide", {"total": total, "entries": entries, **words}) == {
-        "a": (1 << 69) + 1,
-        "b": 1 << 69,
-    }
-    assert call("less", [[total - 1, total], [total, total]])
+    parts = divide(total, [entry("a", weight = weight), entry("b", weight = weight)])
+    same = parts == {"a": (1 << 69) + 1, "b": 1 << 69}
+    return [int(same), int(less((total - 1, total), (total, total)))]
+"""
+    files = {**shipped_files(), "mine.star": text}
+    evaluator = InProcessEvaluator(Program(files, (Instance("mine", "mine.star"),)))
+    assert evaluator.evaluate([Call(0, "queue_key")]) == [[[1, 1]]]

@@ -121,8 +121,34 @@ def test_only_numbers_outside_of_texts_are_too_large(document: str, *, want: boo
     assert (refusal(document) is not None) is want
 
 
+@pytest.mark.parametrize(
+    ("number", "is_taken"),
+    [
+        ("18446744073709551615", True),
+        ("18446744073709551616", False),
+        ("-9223372036854775808", True),
+        ("-9223372036854775809", False),
+        ("1" * 400, False),
+    ],
+)
+def test_an_int_that_would_become_a_float_is_refused(number: str, *, is_taken: bool) -> None:
+    """The interpreter of starlark-pyo3 2026.1.3 reads ints beyond 64 bits as floats, silently.
+
+    It writes them as they are, so what went through JSON was another value of another type.
+    """
+    text = f"def queue_key(pod):\n    return [str(json.decode('[{number}]')[0])]\n"
+    ((answer,),) = InProcessEvaluator(program_of(text)).evaluate([per_pod("queue_key")])
+    if is_taken:
+        assert answer == [number]
+    else:
+        assert isinstance(answer, PolicyFailure)
+        assert "does not fit in 64 bits" in answer.message
+        assert answer.line == 2
+
+
 def test_looking_for_numbers_takes_time_in_proportion_to_the_text() -> None:
     assert refusal('"\\"' * 200_000) is None
+    assert "does not fit in 64 bits" in str(refusal("9" * 1_000_000))
 
 
 @pytest.mark.parametrize("document", ["{", "[1,]", "NaN", ""])
