@@ -12,10 +12,14 @@ from devkit.cluster import DevCluster, make_node, make_pod
 from devkit.cluster.faults import Match
 from engine.app import App
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.rollout.assembly import make_stages
 from tests.engine.app.harness import condition, events, metric, node_of, placements, scheduler
 from tests.waiting import eventually, idle
 
-pytestmark = pytest.mark.slow("breaks whole schedulers")
+pytestmark = [
+    pytest.mark.slow("breaks whole schedulers"),
+    pytest.mark.usefixtures("no_sandboxes"),
+]
 
 NODES, PODS, ROOM = 8, 80, 12
 
@@ -210,7 +214,9 @@ async def test_a_full_cluster_under_faults_is_never_overbooked(cluster: DevClust
 async def test_a_sandbox_killed_at_any_point_costs_attempts_and_no_pods(
     cluster: DevCluster,
 ) -> None:
-    async with scheduler(cluster, initial_backoff=0.1, max_backoff=0.5) as app:
+    async with scheduler(
+        cluster, stages=make_stages(), initial_backoff=0.1, max_backoff=0.5
+    ) as app:
         evaluator = app.policies.rollout.active.evaluator
         assert isinstance(evaluator, SandboxEvaluator)
         for i, pod in enumerate(pods()):

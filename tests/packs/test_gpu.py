@@ -12,11 +12,10 @@ import yaml
 
 from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
-from engine.rollout.assembly import make_stages
 from tests import builders
 from tests.controlplane import ControlPlane
 from tests.engine.app.gang_world import World
-from tests.engine.app.harness import scheduler_at
+from tests.engine.app.harness import scheduler_at, stages_in_process
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "deploy" / "examples" / "gpu"
@@ -52,7 +51,7 @@ async def test_pods_learn_their_gpus_and_a_new_scheduler_knows_them(
     control_plane: ControlPlane, world: World
 ) -> None:
     await _gpu_node(world, "n", 2)
-    stages = make_stages((EXAMPLE / "profile.yaml").read_text())
+    stages = stages_in_process((EXAMPLE / "profile.yaml").read_text())
 
     async def index(name: str) -> Any:
         pod = await world.pod(name)

@@ -13,10 +13,9 @@ from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
 from engine.io.watching.informer import Handlers, Informer
 from engine.io.watching.reflector import WatchOptions
-from engine.rollout.assembly import make_stages
 from tests import builders
 from tests.controlplane import ControlPlane
-from tests.engine.app.harness import scheduler_at
+from tests.engine.app.harness import scheduler_at, stages_in_process
 from tests.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "riya"
@@ -91,7 +90,7 @@ async def cluster(control_plane: ControlPlane, namespace: str) -> AsyncIterator[
 def _scheduler(plane: ControlPlane) -> Any:
     """The scheduler of the example's profile; one binding at a time shows the order."""
     text = (EXAMPLES / "profile.yaml").read_text()
-    return scheduler_at(plane.endpoint(), stages=make_stages(text), bindings=1)
+    return scheduler_at(plane.endpoint(), stages=stages_in_process(text), bindings=1)
 
 
 @pytest.mark.usefixtures("gates_reported_soon")

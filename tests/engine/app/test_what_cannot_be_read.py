@@ -1,5 +1,6 @@
 """Not readable is not empty: on an embedded API server that refuses, fails or talks nonsense."""
 
+import functools
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -13,6 +14,7 @@ from devkit.cluster.faults import Match
 from engine.app import App
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import Resource
+from engine.lib.saved_state import SavedStates
 from engine.rollout.last_good import ConfigMapStore
 from engine.surfaces.preflight.rights import watched_resources
 from tests.engine.app import harness
@@ -226,9 +228,11 @@ UNREAD: Final[Mapping[str, tuple[Match, str]]] = {
 
 @pytest.mark.parametrize("state", UNREAD)
 async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
-    cluster: DevCluster, state: str
+    cluster: DevCluster, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said "handlers are not fully synchronized", and all of them were."""
+    impatient = functools.partial(SavedStates, patience=0.5)
+    monkeypatch.setattr("engine.app.app.SavedStates", impatient)
     requests, right = UNREAD[state]
     cluster.create(harness.namespace())
     harness.edit(cluster, {})
@@ -253,7 +257,7 @@ async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
             assert "[+]sched-handler-sync ok" in text
             assert f"[-]policies failed: {state}: cannot be read: " in text
             assert right in text
-            # The log says it once reading has taken ten seconds, or failed.
+            # The log says it once reading has taken half a second, or failed.
             await eventually(lambda: state in {log.get("state") for log in logs}, seconds=30)
             cluster.faults.remove(fault)
             await eventually(app.leadership.leading.is_set)

@@ -28,6 +28,8 @@ from tests.engine.app.harness import config_map, edit, namespace, scheduler
 from tests.live import node, pod
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("no_sandboxes")
+
 POLICY = '''"""Keeps pods off nodes of the wrong colour."""
 
 def filter(pod, node):
