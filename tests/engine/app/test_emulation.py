@@ -11,6 +11,7 @@ import structlog
 
 from devkit.cluster import DevCluster, discovery, make_node, make_pod
 from engine.app import App
+from engine.core.framework.behaviors import RELEASED
 from tests.engine.app.harness import condition, node_of, scheduler
 from tests.engine.app.test_recording import make_recorder, outcomes
 from tests.engine.core.scheduling.devices.builders import (
@@ -110,7 +111,7 @@ async def test_a_version_that_is_given_counts(cluster: DevCluster, server_is: Is
 
 
 @pytest.mark.parametrize(
-    ("said", "emulated"), [("v1.99.0", "1.38"), ("v1.34.1", "1.35"), ("2.0", "1.37")]
+    ("said", "emulated"), [("v1.99.0", "1.38"), ("v1.34.1", "1.35"), ("2.0", f"1.{RELEASED}")]
 )
 async def test_a_version_that_is_not_known_is_answered_like_the_nearest(
     cluster: DevCluster, server_is: Is, said: str, emulated: str
@@ -132,7 +133,7 @@ async def test_a_server_that_does_not_say_its_version_keeps_no_pod_waiting(
     fill(cluster)
     async with scheduler(cluster, local_port=0) as app:
         await eventually(lambda: node_of(cluster, "large") == "a")
-        assert (await shown(app))[:2] == ("1.37", "")
+        assert (await shown(app))[:2] == (f"1.{RELEASED}", "")
         monkeypatch.setattr(discovery, "VERSION", said)
         await eventually(lambda: app.emulation.describe()["server"] == "v1.37.2")
 

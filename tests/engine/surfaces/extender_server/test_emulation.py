@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from devkit.cluster import DevCluster, discovery, make_node, make_pod
+from engine.core.framework.behaviors import RELEASED
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from tests.engine.app.harness import namespace
@@ -73,7 +74,7 @@ async def test_the_servers_version_is_followed(
             assert await said(running) == ("like 1.38", "1.38")
 
 
-@pytest.mark.parametrize(("given", "minor"), [(None, 37), (38, 38)])
+@pytest.mark.parametrize(("given", "minor"), [(None, RELEASED), (38, 38)])
 async def test_without_a_server_the_given_version_counts(
     folder: Path, given: int | None, minor: int
 ) -> None:

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.framework.status import Code, Status
 from engine.core.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.files.world import World, pod_of
@@ -21,6 +22,7 @@ Json = dict[str, Any]
 def ours(scenario: Json) -> Json:
     """What our plugin says of the one pod of a scenario, in the shape of `theirs`."""
     world = World.from_manifests(scenario["nodes"], (), scenario["objects"])
+    world.cache.objects.behaves = behaviors_of(37)  # whose answers these are
     pod = pod_of(scenario["incoming"][0])
     plugin = DynamicResources(world.cache.objects)
     state = plugin.pre_filter(pod, world.snapshot, {})
