@@ -56,11 +56,15 @@ def edit(cluster: DevCluster, files: Mapping[str, str]) -> None:
 
 
 def stages_in_process(config_text: str | None = None) -> CandidateStages:
-    """The stages of `make_stages`, but policies are evaluated in this process.
+    """The stages of `make_stages`, but policies are evaluated in this process."""
+    return in_process(assembly.make_stages(config_text), config_text)
+
+
+def in_process(usual: CandidateStages, config_text: str | None = None) -> CandidateStages:
+    """The stages *usual*, but policies are evaluated in this process.
 
     For tests of what goes on around policies: a sandbox takes as long to start as all the rest.
     """
-    usual = assembly.make_stages(config_text)
 
     def make_evaluator(bundle: Bundle) -> Evaluator:
         return InProcessEvaluator(bundle.program)

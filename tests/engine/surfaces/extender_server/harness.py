@@ -13,6 +13,7 @@ from engine.io.kube.client import ApiClient
 from engine.rollout.sources import DirectoryPolicies
 from engine.surfaces.extender_server.app import ExtenderApp, ExtenderSettings
 from engine.surfaces.extender_server.assembly import make_extender_stages
+from tests.engine.app.harness import in_process
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
@@ -35,13 +36,15 @@ async def extender(
     client: ApiClient | None = None,
     watches: bool = False,
     with_builtins: bool = False,
+    has_sandbox: bool = False,
     **settings: Any,
 ) -> AsyncIterator["Running"]:
     """An extender with the policies of *folder*, until the block ends."""
+    stages = make_extender_stages(with_builtins=with_builtins, watches=watches)
     app = ExtenderApp(
         client,
         source=DirectoryPolicies(folder),
-        stages=make_extender_stages(with_builtins=with_builtins, watches=watches),
+        stages=stages if has_sandbox else in_process(stages),
         settings=ExtenderSettings(watches=watches, local_port=0, **settings),
     )
     running = asyncio.ensure_future(app.run())

@@ -285,7 +285,7 @@ fallback: {errorRate: 1.0, lostTime: 800ms}
 """
     good = {"runtime.yaml": runtime, "mine.star": "def filter(pod, node):\n    return None\n"}
     folder = write(tmp_path / "p", good)
-    async with extender(folder) as running:
+    async with extender(folder, has_sandbox=True) as running:
         before = running.app.rollout.active.bundle.revision
         write(folder, good | {"mine.star": slow})
         await eventually(lambda: running.app.rollout.active.bundle.revision != before)
