@@ -53,6 +53,8 @@ def compile_lock(
     """The pinned and hashed form of *requirements*, without comments and index options."""
     command = [
         *(str(resolver), "pip", "compile", "--quiet", "--universal", "--generate-hashes"),
+        # One version of each package for all Pythons, not the newest for each.
+        *("--fork-strategy", "fewest"),
         *("--python-version", python, "--no-header", "--no-annotate", "-"),
     ]
     if constraints is not None:
