@@ -69,7 +69,6 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         ),
         result="dict[str, int]",
         python=divide,
-        is_translated=False,
         doc="What each of *entries* (`entry(name)` of `@std/amounts.star`) gets of *total*, "
         "by name; *past*: the weight of what was used before, in thousandths.",
     ),

@@ -545,7 +545,7 @@ async def test_a_garbled_entry_is_reported_with_its_place(
         return error.removeprefix(place)
 
     for command in ("replay", "diff", "simulate"):
-        assert "utf-8" in reported(command, "pending", b"default", b"def\xffult")
+        assert "UTF-8" in reported(command, "pending", b"default", b"def\xffult")
         assert "Expected `object`" in reported(command, "pending", b'"spec":{', b'"spec":1,"x":{')
     for command in ("replay", "diff"):
         assert "Expected `object`" in reported(

@@ -101,12 +101,13 @@ def test_a_builtin_gives_what_is_documented_for_every_value_or_names_itself(one:
     functions = [
         f"def among_{index}(pod, node):\n    return {text}\n" for index, text in enumerate(texts)
     ]
-    both, translated = BothWays("\n".join(functions), len(calls)), 0
+    both, answered, translated = BothWays("\n".join(functions), len(calls)), 0, 0
     for index, (text, call) in enumerate(zip(texts, calls, strict=True)):
         got, want = both.interpret(index, b"{}", b"{}"), _meaning(one, call)
         if want is _REFUSED:
             assert f"{one.name}(" in got.problem, text
         else:
+            answered += 1
             assert (got.value, got.problem) == (want, ""), text
         if isinstance(both.translated[index], str):
             continue
@@ -114,7 +115,7 @@ def test_a_builtin_gives_what_is_documented_for_every_value_or_names_itself(one:
         if not answer.problem:  # otherwise the interpreter's is taken
             translated += 1
             assert answer.value == want, text
-    assert translated >= 2 or not one.is_translated
+    assert translated >= min(answered, 2)
 
 
 @pytest.mark.parametrize(

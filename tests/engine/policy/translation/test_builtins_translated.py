@@ -18,6 +18,7 @@ CALLS: Final = {
     "chr": "len(chr(node.pod_count + 65))",
     "dict": "len(dict(a = node.name))",
     "dir": "len(dir(struct(a = 1)))",
+    "divide": "len(divide(node.pod_count, []))",
     "enumerate": "len([i for i, x in enumerate(node.taints)])",
     "enum": "1 if enum('a', 'b') else 0",
     "eval_type": "1 if eval_type(int).matches(node.pod_count) else 0",
