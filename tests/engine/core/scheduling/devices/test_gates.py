@@ -44,7 +44,7 @@ def test_a_gate_needs_a_version_that_has_it() -> None:
 
 
 def chosen(
-    kind: str, *values: Json, count: int = 2, minor: int = 37, gates: frozenset[str] = LISTS
+    kind: str, *values: Any, count: int = 2, minor: int = 37, gates: frozenset[str] = LISTS
 ) -> Any:
     """The numbers of the devices with these values that are chosen under a constraint."""
     devices = [
@@ -85,7 +85,7 @@ def test_elements_of_two_types_have_nothing_in_common() -> None:
 
 @pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
 def test_a_device_without_such_an_attribute_or_elements_is_passed_over(kind: str) -> None:
-    values = ({}, {"unknown": 1}, {"ints": []}, {"ints": [1]})
+    values: tuple[Json, ...] = ({}, {"unknown": 1}, {"ints": []}, {"ints": [1]})
     assert chosen(kind, *values, count=1) == "3"
     # 1.38 fails for one of a type that it does not know.
     assert "unsupported attribute value" in chosen(kind, *values, count=1, minor=38)
