@@ -131,7 +131,7 @@ class QueueSums:
             self._add(one, 1)
 
     def check_invariants(self) -> None:
-        """Raise `AssertionError` unless the sums are those of the pods, computed anew."""
+        """Raise `AssertionError` unless the sums are those of the pods, computed again."""
         again = QueueSums(self._tree)
         for uid, one in self._pods.items():
             again.put(uid, one)
