@@ -87,15 +87,17 @@ def _among(
             return left
         parts = _parts(left, weights, rounding)
         if not any(parts):
-            break
+            if rounding != "whole":
+                break
+            # There is less than one for each: from here on remainders decide.
+            rounding = "largest_remainder"
+            continue
         back = left - sum(parts) if rounding != "nearest" else 0
         for one, part in zip(open_, parts, strict=True):
             taken = min(part, wants[one.name] - given[one.name])
             given[one.name] += taken
             back += part - taken
         left = back
-    if rounding == "whole" and left > 0:
-        left = _one_each(left, entries, given, wants, past)
     return left
 
 
@@ -121,26 +123,3 @@ def _parts(left: int, weights: Sequence[int], rounding: Rounding) -> list[int]:
         for place in first[: left - sum(parts)]:
             parts[place] += 1
     return parts
-
-
-def _one_each(
-    left: int,
-    entries: Sequence[Entry],
-    given: dict[str, int],
-    wants: dict[str, int],
-    past: int,
-) -> int:
-    """Give what is left to those that want more, one each, the largest remainder first."""
-    open_ = [one for one in entries if given[one.name] < wants[one.name]]
-    weights = _weights(open_, past)
-    total = sum(weights)
-    if total <= 0:
-        return left
-    order = sorted(range(len(open_)), key=lambda place: -(left * weights[place] % total))
-    for place in order:
-        if left <= 0:
-            break
-        if weights[place] > 0:
-            given[open_[place].name] += 1
-            left -= 1
-    return left

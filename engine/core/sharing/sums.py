@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine.core.sharing.amounts import LARGEST, Amounts
-from engine.core.sharing.tree import ROOT, QueueTree
+from engine.core.sharing.tree import QueueTree
 
 
 class PodPhase(enum.Enum):
@@ -171,6 +171,3 @@ def _count(sums: Sums, one: Contribution, sign: int) -> None:
                 vector[resource] = total
             else:
                 vector.pop(resource, None)
-
-
-__all__ = ["NONPREEMPTIBLE", "ROOT", "VECTORS", "Contribution", "PodPhase", "QueueSums", "Sums"]

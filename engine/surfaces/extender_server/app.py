@@ -307,10 +307,10 @@ class ExtenderApp:
         ]
 
     def _describe(self) -> dict[str, Any]:
-        minor = self.world.snapshot().objects.behaves.minor
-        kubernetes: Any = {"emulated": f"1.{minor}"}
         if self.watched is not None:
             kubernetes = self.watched.emulation.describe()
+        else:
+            kubernetes = {"emulated": f"1.{self.world.snapshot().objects.behaves.minor}"}
         return {**self.rollout.describe(), "kubernetes": kubernetes}
 
     def _check_serving(self) -> str | None:
