@@ -663,7 +663,7 @@ def test_memory_is_bounded_whatever_comes() -> None:
     for i in range(40):
         cache.add_node(make_node(f"n{i}", cpu="64", memory="64Gi"))
     scheduler = make_scheduler({})
-    sizes = [scheduler.memo.memory_bytes for i in _churn(cache, scheduler, 1500) if i % 250 == 249]
+    sizes = [scheduler.memo.memory_bytes for i in _churn(cache, scheduler, 3000) if i % 500 == 499]
     assert sizes[-1] <= 64 << 20
     assert sizes[-1] <= 3 * max(sizes[2], 1 << 20)
 
