@@ -16,6 +16,7 @@ from engine.core.caching.cache import Cache
 from engine.core.kernel import instructions as to_do
 from engine.core.kernel.events import Event, WaitingPodPreempted
 from engine.core.kernel.kernel import Kernel
+from engine.core.queueing.scheduling_queue import RetryTimes
 from engine.core.scheduling.plugins.registry import make_plugins
 from engine.io.binding.binder import Binder
 from engine.io.binding.binding_cycle import BindingCycle
@@ -58,10 +59,12 @@ def make_kernel(
         plugins,
         metrics=metrics,
         stopwatch=clock.monotonic,
-        initial_backoff=settings.initial_backoff,
-        max_backoff=settings.max_backoff,
-        pops_early=settings.pops_early,
-        max_unschedulable=settings.max_unschedulable,
+        retries=RetryTimes(
+            settings.initial_backoff,
+            settings.max_backoff,
+            settings.pops_early,
+            settings.max_unschedulable,
+        ),
     )
 
 

@@ -35,6 +35,7 @@ from engine.core.model.objects import Namespace, ObjectMeta
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import ASSIGNED_POD_DELETE
 from engine.core.queueing.queued_pod import QueuedPod
+from engine.core.queueing.scheduling_queue import RetryTimes
 from engine.core.scheduling.decision import Decision
 from engine.core.scheduling.plugins.registry import make_plugins
 from engine.core.scheduling.scheduling_cycle import Scheduler
@@ -597,7 +598,7 @@ class SmallCluster(RuleBasedStateMachine):
             self.cache,
             make_plugins(),
             metrics=Metrics(CollectorRegistry()),
-            max_unschedulable=1e9,
+            retries=RetryTimes(max_unschedulable=1e9),
         )
         self.queue = self.kernel.queue
         self.report(RevisionSwitched(self.scheduler))

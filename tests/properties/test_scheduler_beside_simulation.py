@@ -31,6 +31,7 @@ from engine.core.kernel import events
 from engine.core.kernel.events import Event, Reply
 from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportDecision
 from engine.core.kernel.kernel import Kernel, decided
+from engine.core.queueing.scheduling_queue import RetryTimes
 from engine.core.scheduling.extenders import Question
 from engine.core.scheduling.placement import Placement
 from engine.core.scheduling.runtime_plugin import RuntimePlugin
@@ -370,7 +371,7 @@ class Told(Simulation):
             plugins,
             metrics=Metrics(CollectorRegistry()),
             stopwatch=self._follows.monotonic,
-            max_unschedulable=math.inf,
+            retries=RetryTimes(max_unschedulable=math.inf),
         )
 
     def _report(self, event: Event) -> None:

@@ -44,6 +44,7 @@ from engine.core.model.clock_facts import clock_facts, next_step
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import CLOCK_STEPS
+from engine.core.queueing.scheduling_queue import RetryTimes
 from engine.core.scheduling.placement import Placement, Reserver
 from engine.core.scheduling.plugins.registry import make_plugins
 from engine.core.scheduling.plugins.volume_binding import VolumeBinding
@@ -182,7 +183,7 @@ class Simulation:
             plugins,
             metrics=Metrics(CollectorRegistry()),
             # No periodic retry: a pod is tried again only after an event that may help it.
-            max_unschedulable=math.inf,
+            retries=RetryTimes(max_unschedulable=math.inf),
         )
 
     @property

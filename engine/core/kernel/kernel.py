@@ -47,7 +47,7 @@ from engine.core.queueing.events import (
 from engine.core.queueing.hints import EitherHints, Hints
 from engine.core.queueing.places import Gate
 from engine.core.queueing.queued_pod import QueuedPod
-from engine.core.queueing.scheduling_queue import SchedulingQueue
+from engine.core.queueing.scheduling_queue import RetryTimes, SchedulingQueue
 from engine.core.queueing.throttle import Failures, Throttle, Work
 from engine.core.queueing.transitions import Trigger
 from engine.core.scheduling.decision import Decision
@@ -74,9 +74,7 @@ class Kernel:
         plugins: The plugins of the runtime by name, made for the cache's objects.
         metrics: Counted in.
         stopwatch: Measures how long policies take; with the default they take no time.
-        initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
-        pops_early: Not while the queue is idle.
-        max_unschedulable: Seconds after which a rejected pod is tried again in any case.
+        retries: When a rejected pod is tried again.
 
     Attributes:
         time: The time of the event that is handled.
@@ -92,10 +90,7 @@ class Kernel:
         *,
         metrics: Metrics,
         stopwatch: Callable[[], float] = standing_still,
-        initial_backoff: float = 1.0,
-        max_backoff: float = 10.0,
-        pops_early: bool = True,
-        max_unschedulable: float = 300.0,
+        retries: RetryTimes = RetryTimes(),  # noqa: B008  # it is frozen
     ) -> None:
         self.cache = cache
         self.plugins = plugins
@@ -119,10 +114,7 @@ class Kernel:
             key_of=self._hooks.key_of,
             pre_enqueue=self._gate_of,
             on_incoming=self.entities.entered,
-            initial_backoff=initial_backoff,
-            max_backoff=max_backoff,
-            pops_early=pops_early,
-            max_unschedulable=max_unschedulable,
+            retries=retries,
         )
         # 2. The parts for pods with a node that is not bound yet.
         self.attempts = Attempts(cache, self.queue, self._out)

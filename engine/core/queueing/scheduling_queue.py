@@ -8,6 +8,7 @@ clock, events from the caller. Which event moves a pod from where to where is on
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.core.framework.reasons import BACKING_OFF, Reason
@@ -41,6 +42,23 @@ def _uncounted(uid: str, queue: str, event: str) -> None:
     """The default of `on_incoming`."""
 
 
+@dataclass(frozen=True)
+class RetryTimes:
+    """When a rejected pod is tried again.
+
+    Attributes:
+        initial_backoff: Seconds after the first failure; doubled by each further one.
+        max_backoff: The longest backoff in seconds; 0 switches backoff off.
+        pops_early: A rejected pod in backoff is tried at once while no pod is active.
+        max_unschedulable: After so many seconds it is tried again in any case.
+    """
+
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    pops_early: bool = True
+    max_unschedulable: float = 300.0
+
+
 class SchedulingQueue:
     """Pods that want a node.
 
@@ -57,10 +75,7 @@ class SchedulingQueue:
         clock: Source of time (its monotonic side).
         key_of: The sort key of a pod: the policy's `queue_key`, normalised.
         pre_enqueue: The gate that keeps a pod out of the active queue, or None.
-        initial_backoff: Seconds after the first failure; doubled by each further one.
-        max_backoff: The longest backoff in seconds; 0 switches backoff off.
-        pops_early: A rejected pod in backoff is tried at once while no pod is active.
-        max_unschedulable: After so many seconds a rejected pod is tried again in any case.
+        retries: When a rejected pod is tried again.
         hints: Which events are worth a retry; may be replaced through `rekey`.
         on_incoming: Called for each pod that enters a queue, with its uid, the queue and the
             trigger's label.
@@ -72,23 +87,25 @@ class SchedulingQueue:
         *,
         key_of: Callable[[Pod], SortKey],
         pre_enqueue: Callable[[Pod], Gate | None],
-        initial_backoff: float = 1.0,
-        max_backoff: float = 10.0,
-        pops_early: bool = True,
-        max_unschedulable: float = 300.0,
+        retries: RetryTimes = RetryTimes(),  # it is frozen
         hints: Hints | None = None,
         on_incoming: Callable[[str, str, str], None] = _uncounted,
     ) -> None:
         self.nominator = Nominator(self._on_nomination_lost)
         self._clock = clock
         self._key_of = key_of
-        self._max_unschedulable = max_unschedulable
+        self._max_unschedulable = retries.max_unschedulable
         self._hints = hints if hints is not None else Hints()
         self._on_incoming = on_incoming
         self._sequence = 0
         self._places = PodStore(
             clock,
-            BackoffQueue(clock, initial_backoff, max_backoff, pops_early=pops_early),
+            BackoffQueue(
+                clock,
+                retries.initial_backoff,
+                retries.max_backoff,
+                pops_early=retries.pops_early,
+            ),
             pre_enqueue=pre_enqueue,
             on_incoming=on_incoming,
         )

@@ -33,6 +33,7 @@ from engine.core.kernel.instructions import (
 from engine.core.kernel.kernel import Kernel
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
+from engine.core.queueing.scheduling_queue import RetryTimes
 from engine.core.scheduling.extenders import Answer, Question, unopposed
 from engine.core.scheduling.placement import Placement
 from engine.core.scheduling.scheduling_cycle import Scheduler
@@ -79,7 +80,10 @@ class World:
         self.registry = CollectorRegistry()
         self.bundle, self.evaluator = _loaded(tuple(sorted(files.items())))
         self.kernel = make_kernel(
-            self.cache, {}, metrics=Metrics(self.registry), max_unschedulable=1e9
+            self.cache,
+            {},
+            metrics=Metrics(self.registry),
+            retries=RetryTimes(max_unschedulable=1e9),
         )
         self.queue, self.permits, self.groups = (
             self.kernel.queue,

@@ -1,6 +1,7 @@
 """When a pod that was rejected is tried again, in a scheduler that has nothing else to do."""
 
-import functools
+import dataclasses
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,12 @@ def test_an_idle_scheduler_tries_at_once_by_default() -> None:
     assert _attempts(World(FILES), 0.3) == CHANGES + 1
 
 
+def _patient_kernel(*arguments: Any, **words: Any) -> Kernel:
+    """One whose backoff holds while no pod is active, too."""
+    retries = dataclasses.replace(words["retries"], pops_early=False)
+    return Kernel(*arguments, **{**words, "retries": retries})
+
+
 @pytest.mark.parametrize("seconds", [0.01, 0.3])
 def test_a_flapping_label_costs_attempts_that_are_bounded(seconds: float) -> None:
     """25 changes of a label in 8 seconds were 25 attempts.
@@ -43,7 +50,7 @@ def test_a_flapping_label_costs_attempts_that_are_bounded(seconds: float) -> Non
     With a backoff of 1, 2, 4, ... seconds that holds in an idle scheduler, too, they are no more
     than the doubling allows.
     """
-    world = World(FILES, functools.partial(Kernel, pops_early=False))
+    world = World(FILES, _patient_kernel)
     assert _attempts(world, seconds) <= 1 + 3
     # And it is tried with its newest version in the end, without another event.
     world.change(make_pod("p", uid="p", labels={"turn": "go"}))

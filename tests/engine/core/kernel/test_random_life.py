@@ -9,6 +9,7 @@ from engine.core.kernel.events import TimePassed, TurnBegan
 from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportFailure, ReportFault
 from engine.core.kernel.kernel import Kernel
 from engine.core.model.pod_group import POD_GROUPS
+from engine.core.queueing.scheduling_queue import RetryTimes
 from tests.builders import make_node
 from tests.engine.core.kernel.random_life import AskingLife, RandomLife, follow
 from tests.engine.core.kernel.small_world import World
@@ -129,7 +130,7 @@ class _Impatient(_Punctual):
 
 def _impatient_kernel(*arguments: Any, **words: Any) -> Kernel:
     """One that tries rejected pods again after 17 seconds."""
-    return Kernel(*arguments, **{**words, "max_unschedulable": 17.0})
+    return Kernel(*arguments, **{**words, "retries": RetryTimes(max_unschedulable=17.0)})
 
 
 def _outcomes(instructions: list[Instruction]) -> list[Any]:

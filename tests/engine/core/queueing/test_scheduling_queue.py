@@ -17,7 +17,7 @@ from engine.core.queueing.events import (
 from engine.core.queueing.hints import Hints
 from engine.core.queueing.places import Gate
 from engine.core.queueing.queued_pod import QueuedPod, SortKey
-from engine.core.queueing.scheduling_queue import SchedulingQueue
+from engine.core.queueing.scheduling_queue import RetryTimes, SchedulingQueue
 from engine.core.queueing.transitions import Trigger
 from engine.lib.clock import VirtualClock
 from tests.builders import make_node, make_pod, taint, toleration
@@ -1103,7 +1103,7 @@ def test_labels_of_a_pod_free_capacity_only_where_it_is_nominated(
 
 
 def test_the_next_flush_is_when_the_first_wait_ends() -> None:
-    bench = Bench(max_unschedulable=60.0)
+    bench = Bench(retries=RetryTimes(max_unschedulable=60.0))
     assert bench.queue.next_flush_in() is None
     bench.clock.advance(1_000.0)
     bench.reject(first := make_pod("first"))
