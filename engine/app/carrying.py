@@ -21,6 +21,7 @@ from engine.core.scheduling.plugins.registry import make_plugins
 from engine.io.binding.binder import Binder
 from engine.io.binding.binding_cycle import BindingCycle
 from engine.io.binding.claim_writer import DeviceClaimWriter
+from engine.io.binding.eviction import Evictor
 from engine.io.binding.preemptor import Preemptor
 from engine.io.binding.volume_binder import VolumeBinder
 from engine.io.extender_calls import ExtenderBinder, ExtenderCalls
@@ -106,16 +107,20 @@ class Carrying:
             clock=clock,
             limit=env.settings.bindings,
         )
-        self.preemptor = Preemptor(
+        evictor = Evictor(
             fenced,
             events=reporting.events,
+            clock=clock,
+            is_going=self._is_going,
+            send_back=self._send_back,
+        )
+        self.preemptor = Preemptor(
+            evictor,
             status=reporting.status,
             report=report,
             metrics=metrics,
             clock=clock,
             is_wanted=kernel.queue.__contains__,
-            is_going=self._is_going,
-            send_back=self._send_back,
             may_act=may_act,
         )
 

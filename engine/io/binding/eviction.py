@@ -9,7 +9,7 @@ import asyncio
 import enum
 import functools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -34,6 +34,9 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 REQUEST_TIMEOUT: Final = 10.0
+#: How long to wait for the watch to show what the API server has answered.
+SEEN_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.01
 #: A request that may succeed a little later is sent this often.
 MOST_TRIES: Final = 5
 
@@ -116,8 +119,8 @@ class Evictor:
         clock: Clock,
         is_going: Callable[[str], bool],
         send_back: Callable[[str], bool],
-        sleep: Sleep,
-        rng: random.Random,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
     ) -> None:
         self._client = client
         self._events = events
@@ -125,7 +128,7 @@ class Evictor:
         self._is_going = is_going
         self._send_back = send_back
         self._sleep = sleep
-        self._rng = rng
+        self._rng = rng or client.rng
         # Two preemptors on one node may both need the same pod to go: one eviction is enough.
         self._evictions: dict[str, _Eviction] = {}
 
@@ -150,6 +153,14 @@ class Evictor:
             if not eviction.is_going:
                 del self._evictions[victim.uid]
         return how
+
+    async def wait_until_seen(self, victims: Sequence[Pod]) -> None:
+        """Wait until the watch shows that *victims* are going, at most `SEEN_SECONDS`."""
+        give_up_at = self._clock.monotonic() + SEEN_SECONDS
+        while self._clock.monotonic() < give_up_at:
+            if all(self._is_going(victim.uid) for victim in victims):
+                return
+            await self._sleep(_POLL_SECONDS)
 
     def forget(self, uid: str) -> None:
         """The watch shows that the victim is terminating, or that is not waited for any more."""

@@ -6,7 +6,6 @@ their deletion is an event, which wakes the preemptor.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,10 +15,8 @@ from engine.core.kernel.events import Event, PreemptionEnd, PreemptionEnded
 from engine.core.kernel.instructions import Evict
 from engine.core.model.pod import Pod
 from engine.io.binding.binder import always_allowed
-from engine.io.binding.event_recorder import EventRecorder
-from engine.io.binding.eviction import Cause, Evicted, Evictor, Sleep, may_pass
+from engine.io.binding.eviction import Cause, Evicted, Evictor, may_pass
 from engine.io.binding.pod_status import PodStatusUpdater
-from engine.io.kube.client import ApiClient
 from engine.io.kube.errors import ApiError
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -31,9 +28,6 @@ log = structlog.get_logger(component="preemptor")
 #: Victims that are evicted at the same time, over all preemptions: of those that are evicted first,
 #: and of those that are evicted last.
 PARALLELISM: Final = 16
-#: How long to wait for the watch to show what the API server has answered.
-SEEN_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.01
 
 
 class _NotWanted(Exception):
@@ -44,43 +38,29 @@ class _NotLeading(Exception):
     """Another process may be leading by now, and evicting is its business."""
 
 
-def _no(_: str) -> bool:
-    """The default of `send_back`: there is no such pod."""
-    return False
-
-
 class Preemptor:
     """Carries out `Evict`, each in a task of its own that ends with `PreemptionEnded`.
 
     Args:
-        client: The API server.
-        events, status: What users see of the victims and of the preemptor.
+        evictor: Evicts each victim.
+        status: What users see of the preemptor.
         report: Takes the event that a preemption ends with.
         metrics, clock: Measure.
         is_wanted: True if the pod with a uid still wants a node.
-        is_going: True if the watch has shown that the pod with a uid is terminating or gone.
-        send_back: Sends the assumed, not yet bound pod with a uid back to the queue; False if there
-            is none, or it is too late.
         may_act: False when another process may be leading: nothing is evicted then.
-        sleep, rng: Wait between tries, and for how long.
         parallelism: See `PARALLELISM`.
     """
 
     def __init__(
         self,
-        client: ApiClient,
+        evictor: Evictor,
         *,
-        events: EventRecorder,
         status: PodStatusUpdater,
         report: Callable[[Event], object],
         metrics: Metrics,
         clock: Clock,
         is_wanted: Callable[[str], bool],
-        is_going: Callable[[str], bool],
-        send_back: Callable[[str], bool] = _no,
         may_act: Callable[[], bool] = always_allowed,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
         parallelism: int = PARALLELISM,
     ) -> None:
         self._status = status
@@ -88,18 +68,8 @@ class Preemptor:
         self._metrics = metrics
         self._clock = clock
         self._is_wanted = is_wanted
-        self._is_going = is_going
         self._may_act = may_act
-        self._sleep = sleep
-        self._evictor = Evictor(
-            client,
-            events=events,
-            clock=clock,
-            is_going=is_going,
-            send_back=send_back,
-            sleep=sleep,
-            rng=rng or client.rng,
-        )
+        self._evictor = evictor
         self._first_victims = asyncio.Semaphore(parallelism)
         # Those that are evicted last do not wait for the first ones of later preemptions: otherwise
         # a preemption would end no sooner than all that start while it goes on.
@@ -214,15 +184,8 @@ class Preemptor:
         how = await evict(last, self._last_victims)
         # 4. A pod that is tried before the watch has caught up sees the victims as they were, and
         #    evicts them again.
-        await self._wait_until_seen(victims)
+        await self._evictor.wait_until_seen(victims)
         return PreemptionEnd.IN_MEMORY if how is Evicted.IN_MEMORY else PreemptionEnd.DONE
-
-    async def _wait_until_seen(self, victims: Sequence[Pod]) -> None:
-        give_up_at = self._clock.monotonic() + SEEN_SECONDS
-        while self._clock.monotonic() < give_up_at:
-            if all(self._is_going(victim.uid) for victim in victims):
-                return
-            await self._sleep(_POLL_SECONDS)
 
     def _check_may_go_on(self, preemptor: Pod) -> None:
         if not self._is_wanted(preemptor.uid):

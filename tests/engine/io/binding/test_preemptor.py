@@ -14,6 +14,7 @@ from engine.core.model.pod import Pod
 from engine.core.scheduling.placement import Preemption
 from engine.io.binding.deferred_writer import DeferredWriter
 from engine.io.binding.event_recorder import EventRecorder
+from engine.io.binding.eviction import Evictor
 from engine.io.binding.outcomes import AttemptOutcomes
 from engine.io.binding.pod_status import PodStatusUpdater
 from engine.io.binding.preemptor import Preemptor
@@ -43,17 +44,21 @@ class Bench(KernelBench):
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
         self.status = PodStatusUpdater(client, self.writer, **common)
         events = EventRecorder(client, self.writer, instance="test", **common)
-        self.preemptor = Preemptor(
+        evictor = Evictor(
             client,
             events=events,
+            clock=self.clock,
+            is_going=self._is_going,
+            send_back=self._send_back,
+            sleep=self._sleep,
+            rng=random.Random(1),
+        )
+        self.preemptor = Preemptor(
+            evictor,
             status=self.status,
             report=self.report,
             is_wanted=self.queue.__contains__,
-            is_going=self._is_going,
-            send_back=self._send_back,
             may_act=lambda: self.may_act,
-            sleep=self._sleep,
-            rng=random.Random(1),
             **common,
         )
         outcomes = AttemptOutcomes(events=events, status=self.status, **common)
