@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from engine.app.environment import Environment
-from engine.io.binding.event_recorder import CONTROLLER, NORMAL, EventRecorder, Reference
+from engine.io.binding.event_recorder import NORMAL, EventRecorder, Occurrence, Reference
 from engine.io.leader_election import LeaderElector
 from engine.surfaces.live.answers import Leader
 
@@ -72,11 +72,5 @@ class Leadership:
 
     def _report_transition(self, about: Reference, note: str) -> None:
         self._events.record(
-            about,
-            kind=NORMAL,
-            reason="LeaderElection",
-            action="LeaderElection",
-            note=note,
-            controller=CONTROLLER,
-            repeats=False,
+            about, Occurrence(NORMAL, "LeaderElection", "LeaderElection", note), repeats=False
         )

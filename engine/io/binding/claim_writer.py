@@ -27,7 +27,7 @@ from engine.core.model.devices import (
 from engine.core.model.pod import Pod
 from engine.core.scheduling.placement import PreBindError
 from engine.io.binding.binder import Backoff, always_allowed, until_answered
-from engine.io.binding.event_recorder import EventRecorder, pod_reference
+from engine.io.binding.event_recorder import NORMAL, EventRecorder, Occurrence, pod_reference
 from engine.io.binding.waiting import waiting_for_others, why_in_vain
 from engine.io.kube.client import MERGE_PATCH, ApiClient
 from engine.io.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -278,11 +278,13 @@ class DeviceClaimWriter:
         if self._recorder is not None:
             self._recorder.record(
                 pod_reference(pod),
-                kind="Normal",
-                reason="BindingConditionsPending",
-                action="Scheduling",
-                note=f"waiting for binding conditions for device on node {node_name}",
-                controller=pod.scheduler_name,
+                Occurrence(
+                    kind=NORMAL,
+                    reason="BindingConditionsPending",
+                    action="Scheduling",
+                    note=f"waiting for binding conditions for device on node {node_name}",
+                    controller=pod.scheduler_name,
+                ),
             )
         changed = asyncio.Event()
         end = self._cache.objects.listen(RESOURCE_CLAIMS.plural, lambda *_: changed.set())

@@ -77,6 +77,26 @@ class Reference(NamedTuple):
         return {key: value for key, value in fields.items() if value}
 
 
+class Occurrence(NamedTuple):
+    """What an event says happened.
+
+    Attributes:
+        kind: `Normal` or `Warning`.
+        reason: Why, in CamelCase.
+        action: What was done or tried.
+        note: The text for people; cut to what the API accepts.
+        controller: `reportingController`: the profile's scheduler name.
+        revision: The policy revision in force, written as an annotation.
+    """
+
+    kind: str
+    reason: str
+    action: str
+    note: str
+    controller: str = CONTROLLER
+    revision: str = ""
+
+
 def pod_reference(pod: Pod) -> Reference:
     """The reference of a pod."""
     return Reference("v1", "Pod", pod.namespace, pod.name, pod.uid, pod.resource_version)
@@ -174,26 +194,13 @@ class EventRecorder:
 
     def policies(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
         """Record the outcome of a policy edit; *about* is the object with the policies."""
-        self.record(
-            about,
-            kind=kind,
-            reason=reason,
-            action="Reload",
-            note=note,
-            controller=CONTROLLER,
-            revision=revision,
-        )
+        self.record(about, Occurrence(kind, reason, "Reload", note, revision=revision))
 
     def record(
         self,
         regarding: Reference,
+        what: Occurrence,
         *,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        controller: str,
-        revision: str = "",
         repeats: bool = True,
         related: Reference | None = None,
     ) -> None:
@@ -201,27 +208,19 @@ class EventRecorder:
 
         Args:
             regarding: The object it is about.
-            kind: `Normal` or `Warning`.
-            reason: Why, in CamelCase.
-            action: What was done or tried.
-            note: The text for people; cut to what the API accepts.
-            controller: `reportingController`: the profile's scheduler name.
-            revision: The policy revision in force, written as an annotation.
+            what: What happened.
             repeats: False for what happens to an object once at most; saves the bookkeeping. If
                 several processes report it, the API server keeps the first report.
             related: Another object that has to do with it.
         """
         now = self._clock.now()
         if not repeats:
-            name = _name_of_what_happens_once(regarding, reason, note)
-            series = self._new(
-                regarding, kind, reason, action, note, controller, revision, now, related, name
-            )
-            self._enqueue(series)
+            name = _name_of_what_happens_once(regarding, what.reason, what.note)
+            self._enqueue(self._new(regarding, what, now, related, name))
             return
         # The note belongs to the key: an event's note cannot be changed later, so another note is
         # another event.
-        key = (*regarding[:5], kind, reason, action, note, controller, revision)
+        key = (*regarding[:5], *what)
         known = self._series.get(key)
         seen_at = self._clock.monotonic()
         if known is not None and seen_at - known.seen_at < SERIES_SECONDS:
@@ -232,9 +231,7 @@ class EventRecorder:
             if known.count == 2 or seen_at - known.wrote_at >= SERIES_WRITE_SECONDS:
                 self._enqueue(known)
             return
-        series = self._new(
-            regarding, kind, reason, action, note, controller, revision, now, related
-        )
+        series = self._new(regarding, what, now, related)
         self._series[key] = series
         self._series.move_to_end(key)
         self._enqueue(series)
@@ -253,12 +250,7 @@ class EventRecorder:
     def _new(
         self,
         regarding: Reference,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        controller: str,
-        revision: str,
+        what: Occurrence,
         now: float,
         related: Reference | None,
         called: str = "",
@@ -272,20 +264,20 @@ class EventRecorder:
         suffix = f".{called}"
         name = regarding.name[: _MOST_NAME - len(suffix)].rstrip("-.") + suffix
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
-        if revision:
-            metadata["annotations"] = {REVISION_ANNOTATION: revision}
+        if what.revision:
+            metadata["annotations"] = {REVISION_ANNOTATION: what.revision}
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": metadata,
             "eventTime": micro_time(now),
-            "reportingController": controller,
-            "reportingInstance": f"{controller}-{self._instance}"[:_MOST_INSTANCE],
-            "action": action,
-            "reason": reason,
-            "type": kind,
+            "reportingController": what.controller,
+            "reportingInstance": f"{what.controller}-{self._instance}"[:_MOST_INSTANCE],
+            "action": what.action,
+            "reason": what.reason,
+            "type": what.kind,
             "regarding": regarding.plain(),
-            "note": truncate_note(note),
+            "note": truncate_note(what.note),
         }
         if related is not None:
             body["related"] = related.plain()

@@ -19,7 +19,7 @@ import structlog
 
 from engine.core.model.pod import Pod
 from engine.io.binding.binder import Backoff
-from engine.io.binding.event_recorder import NORMAL, EventRecorder, pod_reference
+from engine.io.binding.event_recorder import NORMAL, EventRecorder, Occurrence, pod_reference
 from engine.io.kube.client import ApiClient
 from engine.io.kube.errors import ApiError, Conflict, Invalid, NotFound
 from engine.io.kube.resources import PODS
@@ -186,12 +186,14 @@ class Evictor:
         )
         self._events.record(
             pod_reference(victim),
-            kind=NORMAL,
-            reason=PREEMPTED_REASON,
-            action="Preempting",
-            note=note,
-            controller=cause.profile,
-            revision=cause.revision,
+            Occurrence(
+                kind=NORMAL,
+                reason=PREEMPTED_REASON,
+                action="Preempting",
+                note=note,
+                controller=cause.profile,
+                revision=cause.revision,
+            ),
             repeats=is_in_memory,
             related=pod_reference(cause.preemptor),
         )

@@ -23,7 +23,13 @@ from engine.core.kernel.instructions import (
 )
 from engine.core.model.pod import Pod
 from engine.core.scheduling.placement import THROTTLED_REASON, WAITING_REASON, Placement
-from engine.io.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
+from engine.io.binding.event_recorder import (
+    NORMAL,
+    WARNING,
+    EventRecorder,
+    Occurrence,
+    pod_reference,
+)
 from engine.io.binding.pod_status import PodStatusUpdater
 from engine.lib.clock import Clock
 from engine.telemetry import metrics as names
@@ -108,12 +114,14 @@ class AttemptOutcomes:
         )
         self._events.record(
             pod_reference(pod),
-            kind=NORMAL,
-            reason=SCHEDULED_REASON,
-            action="Binding",
-            note=f"Successfully assigned {pod.key} to {placement.node}",
-            controller=placement.profile,
-            revision=placement.revision,
+            Occurrence(
+                kind=NORMAL,
+                reason=SCHEDULED_REASON,
+                action="Binding",
+                note=f"Successfully assigned {pod.key} to {placement.node}",
+                controller=placement.profile,
+                revision=placement.revision,
+            ),
             repeats=False,
         )
 
@@ -238,11 +246,5 @@ class AttemptOutcomes:
     ) -> None:
         """Record an event about an attempt that did not, or not yet, bind *pod*."""
         self._events.record(
-            pod_reference(pod),
-            kind=kind,
-            reason=reason,
-            action="Scheduling",
-            note=note,
-            controller=profile,
-            revision=revision,
+            pod_reference(pod), Occurrence(kind, reason, "Scheduling", note, profile, revision)
         )

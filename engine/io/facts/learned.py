@@ -194,7 +194,6 @@ class LearnedSource(Generic[P]):
         clock: Time.
         namespaces: The namespaces whose pods are watched; empty: all.
         states: Reads *store* until that succeeds; None: decisions do not wait for it.
-        load_again_seconds: Between two reads of *store* then.
     """
 
     #: What was learned is reported at once.
@@ -211,7 +210,6 @@ class LearnedSource(Generic[P]):
         clock: Clock,
         namespaces: tuple[str, ...] = (),
         states: SavedStates | None = None,
-        load_again_seconds: float = _LOAD_AGAIN_SECONDS,
     ) -> None:
         self._learner = learner
         self._decode = decode_pod
@@ -221,7 +219,7 @@ class LearnedSource(Generic[P]):
         self._clock = clock
         self._namespaces = namespaces
         self._states = states or SavedStates(
-            clock, sleep=lambda _: asyncio.sleep(load_again_seconds)
+            clock, sleep=lambda _: asyncio.sleep(_LOAD_AGAIN_SECONDS)
         )
         self._kept: SavedState[Mapping[str, Any] | None] | None = None
         self._is_restored = False

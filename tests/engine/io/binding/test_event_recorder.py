@@ -13,6 +13,7 @@ from engine.io.binding.deferred_writer import DeferredWriter
 from engine.io.binding.event_recorder import (
     REVISION_ANNOTATION,
     EventRecorder,
+    Occurrence,
     pod_reference,
     truncate_note,
 )
@@ -58,12 +59,14 @@ class Bench:
     def fail(self, note: str = "0/1 nodes are available: 1 Too many pods.", **words: Any) -> None:
         self.recorder.record(
             pod_reference(make_pod("web", uid="u1")),
-            kind="Warning",
-            reason="FailedScheduling",
-            action="Scheduling",
-            note=note,
-            controller="default-scheduler",
-            revision="abc123",
+            Occurrence(
+                kind="Warning",
+                reason="FailedScheduling",
+                action="Scheduling",
+                note=note,
+                controller="default-scheduler",
+                revision="abc123",
+            ),
             **words,
         )
 
@@ -332,11 +335,7 @@ def test_a_note_is_cut_to_1024_bytes(note: str, want_bytes: int) -> None:
 async def test_a_long_pod_name_still_makes_a_valid_event_name(bench: Bench) -> None:
     bench.recorder.record(
         pod_reference(make_pod("a" * 253, uid="u2")),
-        kind="Normal",
-        reason="Scheduled",
-        action="Binding",
-        note="x",
-        controller="c" * 200,
+        Occurrence("Normal", "Scheduled", "Binding", "x", "c" * 200),
         repeats=False,
     )
     await bench.writer.flush(5)

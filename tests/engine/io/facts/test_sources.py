@@ -32,6 +32,7 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.watching.reflector import WatchCounts
 from engine.lib.clock import SystemClock, VirtualClock
+from engine.lib.saved_state import SavedStates
 from engine.policy.fact_config import ConfigMapFacts, FileFacts, PodOutcomes
 from tests.builders import node_manifest, pod_manifest
 from tests.engine.app.harness import NAMESPACE, config_map, edit, events, namespace, node_of
@@ -559,7 +560,7 @@ async def test_what_cannot_be_read_is_reported_once(
             store=learned_store,
             may_save=lambda: True,
             clock=SystemClock(),
-            load_again_seconds=0.0,
+            states=SavedStates(SystemClock(), sleep=lambda _: asyncio.sleep(0.0)),
         )
         with structlog.testing.capture_logs() as logs:
             running = asyncio.ensure_future(source.run(reported))
