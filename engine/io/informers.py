@@ -25,7 +25,7 @@ from engine.core.model.shared_parts import SharedParts, shared_claims, shared_po
 from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import Resource
-from engine.io.watching.informer import Handler, Informer
+from engine.io.watching.informer import Decoding, Handler, Informer
 from engine.io.watching.readable import why_unread
 from engine.io.watching.reflector import WatchOptions
 from engine.lib.background import cancelled
@@ -103,7 +103,8 @@ def make_informers(
     """
 
     def made() -> Iterator[Informer[Any]]:
-        yield Informer(client, resources.NODES, decode_node, nodes, unread=_unread_of_manifest)
+        decoding = Decoding(decode_node, _unread_of_manifest)
+        yield Informer(client, resources.NODES, decoding, nodes)
         for resource, record in OTHER_OBJECTS:
             if resource in READ_BY_POLICIES:
                 continue
@@ -111,9 +112,8 @@ def make_informers(
             yield Informer(
                 client,
                 resource,
-                decoder_of(record),
+                Decoding(decoder_of(record), _unread),
                 [others(resource)],
-                unread=_unread,
                 on_served=partial(on_served, resource) if older else lambda _: None,
                 options=replace(_OPTIONAL, older=older),
             )
@@ -121,9 +121,8 @@ def make_informers(
         yield Informer(
             client,
             resources.PODS,
-            pod_decoder(),
+            Decoding(pod_decoder(), _unread_of_manifest),
             pods,
-            unread=_unread_of_manifest,
             options=options,
         )
 
@@ -202,9 +201,8 @@ class PolicyInformers:
         informer = Informer(
             self._client,
             resource,
-            lambda raw: _without_texts(decode(raw)),
+            Decoding(lambda raw: _without_texts(decode(raw)), _unread),
             [self._others(resource)],
-            unread=_unread,
             on_synced=self._on_synced,
             options=_OPTIONAL,
         )

@@ -16,7 +16,7 @@ from engine.core.model.objects import ConfigMap, ObjectMeta, decode
 from engine.io.binding.event_recorder import Reference
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import CONFIG_MAPS
-from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.informer import Decoding, Handlers, Informer
 from engine.io.watching.readable import why_unread
 from engine.io.watching.reflector import WatchOptions
 from engine.policy.errors import Problem
@@ -39,7 +39,7 @@ def config_map_informer(
     return Informer[ConfigMap](
         client,
         CONFIG_MAPS,
-        lambda raw: decode(ConfigMap, raw),
+        Decoding(lambda raw: decode(ConfigMap, raw)),
         Handlers(
             on_add=on_change,
             on_update=lambda _old, new: on_change(new),

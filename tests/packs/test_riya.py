@@ -11,7 +11,7 @@ import yaml
 
 from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
-from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.informer import Decoding, Handlers, Informer
 from engine.io.watching.reflector import WatchOptions
 from tests import builders
 from tests.controlplane import ControlPlane
@@ -64,7 +64,7 @@ class Cluster:
         handlers = Handlers[Json](on_add=see, on_update=lambda _, new: see(new))
         options = WatchOptions(namespace=self.namespace)
         await Informer[Json](
-            self.client, resources.PODS, msgspec.json.decode, handlers, options=options
+            self.client, resources.PODS, Decoding(msgspec.json.decode), handlers, options=options
         ).run()
 
     def words(self) -> list[str]:

@@ -21,7 +21,7 @@ from engine.io.facts.source import ProblemLog, Report
 from engine.io.kube.client import MERGE_PATCH, ApiClient
 from engine.io.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from engine.io.kube.resources import CONFIG_MAPS, PODS
-from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.informer import Decoding, Handlers, Informer
 from engine.io.watching.reflector import WatchCounts, WatchOptions
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -290,7 +290,7 @@ class LearnedSource(Generic[P]):
             Informer(
                 self._client,
                 PODS,
-                self._decode,
+                Decoding(self._decode),
                 handlers,
                 options=WatchOptions(namespace=namespace),
             )

@@ -18,7 +18,7 @@ from engine.io.facts.readings import Document, read_document
 from engine.io.facts.source import ProblemLog, Report
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import CONFIG_MAPS
-from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.informer import Decoding, Handlers, Informer
 from engine.io.watching.reflector import WatchCounts, WatchOptions
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -222,7 +222,7 @@ class ConfigMapSource:
         informer = Informer[ConfigMap](
             self._client,
             CONFIG_MAPS,
-            lambda raw: decode(ConfigMap, raw),
+            Decoding(lambda raw: decode(ConfigMap, raw)),
             Handlers(
                 on_add=has, on_update=lambda _old, new: has(new), on_delete=lambda _old: gone()
             ),

@@ -9,7 +9,6 @@ object as the handlers last saw it, so undoing is exact. A resourceVersion is re
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -19,13 +18,11 @@ import structlog
 
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import Resource
-from engine.io.watching.backoff import Backoff
 from engine.io.watching.reflector import (
     Currency,
     Reflector,
     Sleep,
     State,
-    WatchCounts,
     WatchOptions,
 )
 from engine.lib.deep_json import UNREADABLE, decoded_deeply
@@ -71,6 +68,20 @@ class Handlers(Generic[T]):
     on_delete: Callable[[T], None] = _ignore
 
 
+@dataclass(frozen=True)
+class Decoding(Generic[T]):
+    """How objects are made of their JSON.
+
+    Attributes:
+        decode: Makes one; whatever it raises marks the object as malformed: it is logged, counted
+            and skipped, and a version known before stays.
+        unread: What of an object *decode* could not read, each field with what came; logged once.
+    """
+
+    decode: Callable[[bytes], T]
+    unread: Callable[[T], Sequence[str]] = lambda _: ()
+
+
 class _Meta(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str
     resource_version: str
@@ -107,36 +118,30 @@ class Informer(Generic[T]):
     Args:
         client: The API server.
         resource: What to mirror.
-        decode: Makes an object of its JSON; whatever it raises marks the object as malformed: it
-            is logged, counted and skipped, and a version known before stays.
-        unread: What of an object *decode* could not read, each field with what came; logged once.
+        decoding: Makes the objects.
         handlers: One handler or several, called in this order.
         on_synced: Called once, when every handler has processed the whole first list.
         on_served: Called with the version in which the server has the resource, one of *resource*
             and its older versions, or None; before `on_synced`, and whenever that changes.
         options: Selection and patience, see `WatchOptions`.
-        rng, sleep, backoff: See `Reflector`.
+        sleep: See `Reflector`.
     """
 
     def __init__(
         self,
         client: ApiClient,
         resource: Resource,
-        decode: Callable[[bytes], T],
+        decoding: Decoding[T],
         handlers: Handler[T] | Sequence[Handler[T]] = (),
         *,
-        unread: Callable[[T], Sequence[str]] = lambda _: (),
         on_synced: Callable[[], None] = _ignore,
         on_served: Callable[[Resource | None], None] = _ignore,
         options: WatchOptions | None = None,
-        rng: random.Random | None = None,
         sleep: Sleep = asyncio.sleep,
-        backoff: Backoff | None = None,
     ) -> None:
         self.resource = resource
-        self.counts = WatchCounts()
-        self._decode = decode
-        self._unread = unread
+        self._decode = decoding.decode
+        self._unread = decoding.unread
         self._handlers: list[Handler[T]] = (
             list(handlers) if isinstance(handlers, Sequence) else [handlers]
         )
@@ -151,12 +156,10 @@ class Informer(Generic[T]):
             resource,
             self,
             options,
-            counts=self.counts,
-            rng=rng,
             sleep=sleep,
-            backoff=backoff,
             on_served=on_served,
         )
+        self.counts = self._reflector.counts
 
     async def run(self) -> None:
         """Mirror until cancelled."""

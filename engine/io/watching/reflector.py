@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -203,10 +202,11 @@ class Reflector:
         resource: What to watch.
         sink: What the objects are handed to.
         options: See `WatchOptions`.
-        counts: Counted up as things happen.
-        rng: For the jitter.
         sleep: Waits between tries; tests pass their own.
-        backoff: The delays between tries; None for the default.
+        on_served: Called with the version in which the server has the resource, or None.
+
+    Attributes:
+        counts: Counted up as things happen.
     """
 
     def __init__(
@@ -216,10 +216,7 @@ class Reflector:
         sink: Sink,
         options: WatchOptions | None = None,
         *,
-        counts: WatchCounts | None = None,
-        rng: random.Random | None = None,
         sleep: Sleep = asyncio.sleep,
-        backoff: Backoff | None = None,
         on_served: Callable[[Resource | None], None] = lambda _: None,
     ) -> None:
         self._client = client
@@ -230,12 +227,12 @@ class Reflector:
         self._has_asked = False  # whether the resource is served
         self._sink = sink
         self._options = options or WatchOptions()
-        self.counts = counts or WatchCounts()
+        self.counts = WatchCounts()
         self._clock = client.clock
         self.currency = Currency(self._clock.monotonic())
-        self._rng = rng or client.rng
+        self._rng = client.rng
         self._sleep = sleep
-        self._backoff = backoff or Backoff(self._rng)
+        self._backoff = Backoff(self._rng)
         self._log = log.bind(resource=str(resource))
         self._handed_over = 0
         self._garbled_at: str | None = None

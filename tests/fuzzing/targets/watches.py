@@ -21,7 +21,7 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.resources import Resource
 from engine.io.kube.transport import Observer, Pieces, Request
-from engine.io.watching.informer import Handler, Informer
+from engine.io.watching.informer import Decoding, Handler, Informer
 from engine.lib.clock import VirtualClock
 from tests.fuzzing.targets.http import cut, loop
 from tests.fuzzing.targets.policies import kernel_of, survived
@@ -129,7 +129,9 @@ def _resource_of(section: bytes) -> tuple[Resource, Callable[[bytes], Any]]:
 
 @functools.cache
 def _client() -> ApiClient:
-    return ApiClient(Endpoint(server="http://127.0.0.1:1"), clock=VirtualClock())
+    return ApiClient(
+        Endpoint(server="http://127.0.0.1:1"), clock=VirtualClock(), rng=random.Random(0)
+    )
 
 
 def _mirrored(
@@ -146,9 +148,8 @@ def _mirrored(
     informer = Informer(
         client,
         resource,
-        decode,
+        Decoding(decode),
         [mirror, *handlers],
-        rng=random.Random(0),
         sleep=_no_sleep,
     )
     with contextlib.suppress(_Done):

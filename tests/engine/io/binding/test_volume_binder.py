@@ -26,7 +26,7 @@ from engine.io.kube.client import MERGE_PATCH, ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.errors import NotFound
 from engine.io.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
-from engine.io.watching.informer import Handlers, Informer
+from engine.io.watching.informer import Decoding, Handlers, Informer
 from engine.lib.clock import SystemClock
 from tests.builders import make_node, make_pod
 from tests.controlplane import ControlPlane
@@ -77,7 +77,7 @@ class Bench:
             on_update=lambda _, new: objects.put(kind, new),
             on_delete=lambda obj: objects.delete(kind, object_key(obj)),
         )
-        return Informer(self.client, resource, lambda raw: decode(record, raw), handlers)
+        return Informer(self.client, resource, Decoding(lambda raw: decode(record, raw)), handlers)
 
     def put_class(self, name: str, **words: Any) -> None:
         """A class; the scheduler only reads it, so the server need not have it."""

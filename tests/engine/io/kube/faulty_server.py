@@ -6,6 +6,7 @@ Each request takes the next step of the script; a request beyond its end is answ
 
 import asyncio
 import json
+import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -53,7 +54,8 @@ class FaultyServer:
         await self._runner.cleanup()
 
     def client(self, **options: Any) -> ApiClient:
-        return ApiClient(Endpoint(server=self.url), **options)
+        """A client of this server; its delays are seeded."""
+        return ApiClient(Endpoint(server=self.url), **{"rng": random.Random(1), **options})
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         assert isinstance(request, web.BaseRequest)

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import json
-import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import PODS, Resource
-from engine.io.watching.informer import Informer
+from engine.io.watching.informer import Decoding, Informer
 from engine.io.watching.reflector import WatchOptions
 
 Plain = dict[str, Any]
@@ -104,14 +103,13 @@ async def running(
     handler_errors: int = 0,
     **more: Any,
 ) -> AsyncIterator[Informer[Plain]]:
-    """An informer that runs until the block ends; its delays are seeded."""
+    """An informer that runs until the block ends."""
     informer = Informer(
         client,
         resource,
-        more.pop("decode", decode),
+        Decoding(more.pop("decode", decode)),
         more.pop("handlers", recorder),
         options=options,
-        rng=random.Random(1),
         **more,
     )
     task = asyncio.create_task(informer.run())

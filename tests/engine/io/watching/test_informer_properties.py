@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.resources import PODS
-from engine.io.watching.informer import Informer
+from engine.io.watching.informer import Decoding, Informer
 from tests.engine.io.watching.recorder import Recorder, decode
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -60,7 +60,7 @@ def test_handlers_mirror_the_server_and_get_each_change_once(
     """The recorder itself refuses a repeated add, an update from elsewhere, a foreign delete."""
     server, recorder = Server(), Recorder()
     client = ApiClient(Endpoint(server="http://127.0.0.1:1"))
-    informer = Informer(client, PODS, decode, recorder)
+    informer = Informer(client, PODS, Decoding(decode), recorder)
 
     def deliver() -> None:
         for kind, obj in server.pending:
