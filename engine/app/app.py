@@ -39,9 +39,7 @@ from engine.io.tracing.pod_traces import Tracing
 from engine.lib import free_memory
 from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock
-from engine.lib.saved_state import SavedStates
 from engine.recording.recorder import Recorder
-from engine.rollout.trial import CandidateStages
 from engine.surfaces import pulled_metrics as pulled
 from engine.surfaces.state_dump import dump
 from engine.telemetry.pauses import DecisionPauses
@@ -102,7 +100,6 @@ class App:
         self._keeping: asyncio.Task[None] | None = None
         self._dumping: asyncio.Task[None] | None = None
         self.cache = Cache()
-        self.saved = SavedStates(clock, settings.when_unread)
         # The parts, each of those before it. What only a later one knows is asked of it by name.
         self.env = env = make_environment(
             client,
@@ -130,7 +127,6 @@ class App:
             self.kernel,
             self.leadership,
             learned_store=learned_store or NoLearnedStore(),
-            saved=self.saved,
             report=self.report,
             bundles=lambda: self.policies.bundles(),
         )
@@ -138,7 +134,7 @@ class App:
         self.policies = self._make_policies(policies)
         counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
         self._carriers = self._make_carriers(counting)
-        self.surfaces = self._make_surfaces(counting, policies.stages)
+        self.surfaces = self._make_surfaces(counting)
         self._show_metrics()
 
     def _make_emulation(self, settings: Settings) -> Emulation:
@@ -162,11 +158,10 @@ class App:
             self.watching,
             self.leadership,
             parts=parts,
-            saved=self.saved,
             report=self.report,
         )
 
-    def _make_surfaces(self, counting: DecisionCounting, stages: CandidateStages) -> Surfaces:
+    def _make_surfaces(self, counting: DecisionCounting) -> Surfaces:
         """What people and other programs see of all the others."""
         return Surfaces(
             self.env,
@@ -176,8 +171,6 @@ class App:
             self.policies,
             counting,
             self.emulation,
-            stages=stages,
-            saved=self.saved,
             is_stopping=self._stop.is_set,
         )
 
@@ -242,7 +235,7 @@ class App:
         self._background.start(self._tick())
         self._background.start(watching.facts.run())
         await self._background.unless_broken(watching.facts.wait_until_reported())
-        await self._background.unless_broken(self.saved.settled())
+        await self._background.unless_broken(self.env.saved.settled())
         # 5. Leading.
         if elector is not None:
             await self._background.unless_broken(elector.acquire())
@@ -415,7 +408,7 @@ class App:
         pulled.show_former_profiles(
             metrics, lambda: rollout.former_profiles, kernel.cluster.pending_pods
         )
-        pulled.show_saved_states(metrics, self.saved, lambda: rollout.origin)
+        pulled.show_saved_states(metrics, self.env.saved, lambda: rollout.origin)
         pulled.show_facts(metrics, watching.facts)
         pulled.show_watches(metrics, watching.informers, clock)
         pulled.show_pod_groups(metrics, lambda: watching.pod_groups)

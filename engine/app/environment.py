@@ -12,6 +12,7 @@ from engine.io.endpoints.server import ReviewClients
 from engine.io.kube.client import ApiClient
 from engine.io.tracing.pod_traces import Tracing
 from engine.lib.clock import Clock
+from engine.lib.saved_state import SavedStates
 from engine.recording.recorder import Recorder
 from engine.telemetry.component_metrics import BuildInfo, RequestMetrics, show_concurrency
 from engine.telemetry.exemplars import ExemplarHistogram
@@ -30,6 +31,8 @@ class Environment:
         registry, metrics: What is measured.
         tracing: Traces pods, if they are traced.
         decision_log: Records decisions and what they read, if they are recorded.
+        build: Shows which version runs.
+        saved: Reads what an earlier process saved.
     """
 
     client: ApiClient
@@ -41,6 +44,7 @@ class Environment:
     tracing: Tracing | None
     decision_log: Recorder | None
     build: BuildInfo
+    saved: SavedStates
 
 
 def make_environment(
@@ -66,5 +70,14 @@ def make_environment(
         if one is not None and one.host == client.host:
             one.observe(requests.observe)
     return Environment(
-        client, reviewers, clock, settings, registry, metrics, tracing, decision_log, build
+        client,
+        reviewers,
+        clock,
+        settings,
+        registry,
+        metrics,
+        tracing,
+        decision_log,
+        build,
+        SavedStates(clock, settings.when_unread),
     )

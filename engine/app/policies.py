@@ -21,7 +21,6 @@ from engine.core.caching.snapshot import Snapshot
 from engine.core.kernel.events import Event, RevisionSwitched
 from engine.core.kernel.kernel import Kernel
 from engine.core.model.pod import Pod
-from engine.lib.saved_state import SavedStates
 from engine.policy.analysis import TimeReads, time_reads
 from engine.policy.bundle import Bundle
 from engine.rollout.comparing import LiveComparing
@@ -148,7 +147,6 @@ class Policies:
     Args:
         env, kernel, reporting, carrying, watching, leadership: See there.
         parts: Where policies come from, and what takes them into force.
-        saved: Reads what was saved before.
         report: Takes a switch, as an event.
     """
 
@@ -162,7 +160,6 @@ class Policies:
         leadership: Leadership,
         *,
         parts: PolicyParts,
-        saved: SavedStates,
         report: Callable[[Event], None],
     ) -> None:
         self._env = env
@@ -179,6 +176,7 @@ class Policies:
             env.metrics.evaluation_seconds,
             None if env.tracing is None else env.tracing.round_trip,
         )
+        self.stages = parts.stages
         self.control = parts.control
         self.shadow = parts.shadow or Shadow(parts.stages.make_evaluator)
         self.world = TrialWorld(kernel, carrying, watching, leadership, self._recent_pods)
@@ -197,7 +195,7 @@ class Policies:
             self._switch,
             Surroundings(reporting.events.policies, env.metrics, env.clock),
             self.comparing,
-            Saving(saved, leadership.may_act),
+            Saving(env.saved, leadership.may_act),
         )
 
     def bundles(self) -> list[Bundle]:

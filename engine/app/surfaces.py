@@ -17,12 +17,10 @@ from engine.io.endpoints.component_pages import Component, component_routes
 from engine.io.endpoints.health import health_routes, metrics_route, ping
 from engine.io.endpoints.routes import Route, json_route
 from engine.io.endpoints.server import EndpointServer
-from engine.lib.saved_state import SavedStates
 from engine.policy.written import with_decisions
-from engine.rollout.trial import CandidateStages
 from engine.surfaces.live.activity import Activity
 from engine.surfaces.live.explainer import Explainer
-from engine.surfaces.live.service import LiveAnswers
+from engine.surfaces.live.service import LiveAnswers, Replica
 from engine.surfaces.page.handlers import PageHandlers
 from engine.surfaces.page.routes import page_routes, root_route
 from engine.surfaces.page.streams import Streams
@@ -34,8 +32,6 @@ class Surfaces:
 
     Args:
         env, kernel, leadership, watching, policies, counting, emulation: See there.
-        stages: Builds the policies that a live answer asks.
-        saved: Reads what was saved before.
         is_stopping: True once the process was asked to stop.
     """
 
@@ -49,8 +45,6 @@ class Surfaces:
         counting: DecisionCounting,
         emulation: Emulation,
         *,
-        stages: CandidateStages,
-        saved: SavedStates,
         is_stopping: Callable[[], bool],
     ) -> None:
         self._env = env
@@ -58,21 +52,22 @@ class Surfaces:
         self._leadership = leadership
         self._watching = watching
         self._rollout = policies.rollout
-        self._saved = saved
         self._is_stopping = is_stopping
         clock, metrics, recorder = env.clock, env.metrics, env.decision_log
         self.live = LiveAnswers(
             kernel=kernel,
-            explainer=Explainer(kernel, stages, lambda: self._rollout.active, clock=clock),
+            explainer=Explainer(kernel, policies.stages, lambda: self._rollout.active, clock=clock),
             record=counting.record,
             rollout=policies.rollout,
             control=policies.control,
-            leader=leadership.leader,
-            is_leading=leadership.leading.is_set,
-            pod_groups=watching.served_groups,
-            kubernetes=emulation.describe,
+            replica=Replica(
+                leader=leadership.leader,
+                is_leading=leadership.leading.is_set,
+                pod_groups=watching.served_groups,
+                kubernetes=emulation.describe,
+                decision_log=recorder.directory if recorder is not None else None,
+            ),
             clock=clock,
-            decision_log=recorder.directory if recorder is not None else None,
         )
         self.page = PageHandlers(Streams())
         self.activity = Activity(
@@ -149,7 +144,7 @@ class Surfaces:
         return f"handlers are not fully synchronized: {waiting}" if waiting else None
 
     def _check_policies(self) -> str | None:
-        return self._saved.waits_for() or self._rollout.waits_for()
+        return self._env.saved.waits_for() or self._rollout.waits_for()
 
     def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._is_stopping() else None

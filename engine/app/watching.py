@@ -26,7 +26,6 @@ from engine.io.kube import resources
 from engine.io.kube.resources import Resource
 from engine.io.watching.informer import Handler, Handlers
 from engine.io.watching.readable import Readability
-from engine.lib.saved_state import SavedStates
 from engine.policy.bundle import Bundle
 
 log = structlog.get_logger(component="app")
@@ -38,7 +37,6 @@ class Watching:
     Args:
         env, kernel, leadership: See there.
         learned_store: Where learned facts are saved.
-        saved: Reads what was saved before.
         report: Takes what changed, as an event.
         bundles: The policies whose objects are to be watched.
 
@@ -54,7 +52,6 @@ class Watching:
         leadership: Leadership,
         *,
         learned_store: LearnedStore,
-        saved: SavedStates,
         report: Callable[[Event], None],
         bundles: Callable[[], list[Bundle]],
     ) -> None:
@@ -64,7 +61,7 @@ class Watching:
         self._report = report
         self.synced = asyncio.Event()
         self.pod_groups: Resource | None = None
-        sources = FactSources(env.client, env.clock, learned_store, leadership.may_save, saved)
+        sources = FactSources(env.client, env.clock, learned_store, leadership.may_save, env.saved)
         self.facts = LiveFacts(
             FactBoard(kernel.cache, report),
             clock=env.clock,

@@ -39,7 +39,7 @@ from engine.rollout.reports import Reports, WriteEvent
 from engine.rollout.revisions import DecisionCounts, Revisions
 from engine.rollout.saved_policies import SAVE_TIMEOUT, SavedPolicies
 from engine.rollout.sources import Offer, PolicySource
-from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded
+from engine.rollout.staging import ABORT, GATED_STAGES, Staging, Superseded, Twins
 from engine.rollout.status import RolloutStatus
 from engine.rollout.timeline import Timeline
 from engine.rollout.transitions import Action, Event, State, step
@@ -224,10 +224,8 @@ class Rollout:
             control=self._control,
             inbox=self.inbox,
             cannot_measure_reason=self._cannot_measure_reason,
-            report=self._reports.staged,
-            on_verdict=self._reports.judged,
-            control_of=self._control_of,
-            close=lambda loaded: self._close([loaded]),
+            reports=self._reports,
+            twins=Twins(self._control_of, lambda loaded: self._close([loaded])),
             clock=self._clock,
             sleep=self._sleep,
         )

@@ -11,6 +11,7 @@ what follows from it is said by `judge`.
 
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -25,11 +26,11 @@ from engine.rollout.inbox import CandidateInbox
 from engine.rollout.judge import MEANT_GATES, TakenAway, judge_canary, judge_losses, judge_shadow
 from engine.rollout.last_good import Progress
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
+from engine.rollout.reports import Reports
 from engine.rollout.status import (
     CANARY,
     RUNNING,
     SHADOW,
-    Outcome,
     RolloutStatus,
     StageStatus,
     Verdict,
@@ -66,6 +67,20 @@ def stages_of(config: RolloutConfig) -> tuple[StageStatus, ...]:
     return canary if config.shadow is None else (StageStatus(SHADOW), *canary)
 
 
+@dataclass(frozen=True)
+class Twins:
+    """What decides control samples.
+
+    Attributes:
+        load: Loads the policies in force (the second one) again, to decide the control sample of a
+            candidate (the first one), beginning with what that one knows. Raises `Rejected`.
+        close: Ends the sandbox of what was loaded.
+    """
+
+    load: Callable[[LoadedRevision, LoadedRevision], Awaitable[LoadedRevision]]
+    close: Callable[[LoadedRevision], None]
+
+
 class Staging:
     """The stages of one candidate at a time.
 
@@ -74,11 +89,8 @@ class Staging:
         control: What those want who may skip stages.
         inbox: A newer one supersedes the candidate; says whether all stages are stopped.
         cannot_measure_reason: Why this process cannot measure now; "" if it can.
-        report: Called with (stage, what happens) for events.
-        on_verdict: Called with a stage's name, what it comes to, and after how many seconds.
-        control_of: Loads the policies in force (the second one) again, to decide the control sample
-            of a candidate (the first one), beginning with what that one knows.
-        close: Ends the sandbox of what `control_of` has loaded.
+        reports: Reports what happens in a stage, and what it comes to.
+        twins: What decides control samples.
         clock, sleep: Time.
     """
 
@@ -89,10 +101,8 @@ class Staging:
         control: RolloutControl,
         inbox: CandidateInbox,
         cannot_measure_reason: Callable[[], str],
-        report: Callable[[str, str], None],
-        on_verdict: Callable[[str, Outcome, float], None],
-        control_of: Callable[[LoadedRevision, LoadedRevision], Awaitable[LoadedRevision]],
-        close: Callable[[LoadedRevision], None],
+        reports: Reports,
+        twins: Twins,
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
@@ -100,10 +110,9 @@ class Staging:
         self._control = control
         self._inbox = inbox
         self._why_not_here = cannot_measure_reason
-        self._report = report
-        self._on_verdict = on_verdict
-        self._control_of = control_of
-        self._close = close
+        self._report = reports.staged
+        self._on_verdict = reports.judged
+        self._twins = twins
         self._twin: LoadedRevision | None = None
         self._clock = clock
         self._sleep = sleep
@@ -174,7 +183,7 @@ class Staging:
             self._comparing.end()
             twin, self._twin = self._twin, None
             if twin is not None:
-                self._close(twin)
+                self._twins.close(twin)
             self._update(result=result, paused="")
             if not stages:
                 self._status = RolloutStatus()
@@ -259,7 +268,7 @@ class Staging:
     ) -> LoadedRevision | None:
         """What decides the control sample; None, for what is in force, if it does not load."""
         try:
-            return await self._control_of(candidate, base)
+            return await self._twins.load(candidate, base)
         except Rejected as rejection:
             log.warning(
                 "The policies in force decide the control sample themselves",

@@ -5,6 +5,7 @@ Owns the sentences and the commands. The numbers are the roll-out's.
 
 import shlex
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,26 @@ from engine.surfaces.live.moments import at_text
 IN_FORCE: Final = "in_force"
 
 
+@dataclass(frozen=True)
+class EditSource:
+    """Where edits come from.
+
+    Attributes:
+        name: How the operator wrote it.
+        config_map: `namespace/name` of what controls their roll-out; "" if nothing does.
+        is_stopped: The kill switch is set.
+    """
+
+    name: str
+    config_map: str
+    is_stopped: bool
+
+
 def rollout_page(
     status: RolloutStatus,
     control: Control,
+    source: EditSource,
     *,
-    config_map: str,
-    source: str,
-    is_stopped: bool,
     revision: str,
     leader: Leader,
     now: float,
@@ -42,10 +56,10 @@ def rollout_page(
         revision=revision,
         at=at_text(now),
         leader=leader,
-        source=source,
-        config_map=config_map,
+        source=source.name,
+        config_map=source.config_map,
         mode=control.mode,
-        is_stopped=is_stopped,
+        is_stopped=source.is_stopped,
         problems=tuple(str(problem) for problem in control.problems),
         candidate=status.candidate,
         base=status.base,

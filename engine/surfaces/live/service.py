@@ -5,6 +5,7 @@ Owns which questions a process can answer, what a caller may see of them, and wh
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -25,7 +26,7 @@ from engine.surfaces.live.nodes_page import nodes_page as make_nodes_page
 from engine.surfaces.live.pod_page import KnownPod, known_pod, pod_answer
 from engine.surfaces.live.policies_page import PoliciesAnswers
 from engine.surfaces.live.queue_page import QueueFilter, QueueRows
-from engine.surfaces.live.rollout_page import namespaces_of, rollout_page
+from engine.surfaces.live.rollout_page import EditSource, namespaces_of, rollout_page
 from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.slices import in_slices
 
@@ -63,6 +64,25 @@ class _BadQuery(Exception):
     """A query that makes no sense; the text says what was wanted."""
 
 
+@dataclass(frozen=True)
+class Replica:
+    """What one process says of itself beside its decisions.
+
+    Attributes:
+        leader: Who leads, as far as this process knows.
+        is_leading: This process decides.
+        pod_groups: What is known of the API for groups.
+        kubernetes: Which version is answered like.
+        decision_log: Where decisions are recorded; None if they are not.
+    """
+
+    leader: Callable[[], Leader]
+    is_leading: Callable[[], bool]
+    pod_groups: Callable[[], Mapping[str, Any]]
+    kubernetes: Callable[[], Mapping[str, Any]]
+    decision_log: Path | None
+
+
 class LiveAnswers:
     """Answers about a running scheduler.
 
@@ -72,12 +92,8 @@ class LiveAnswers:
         record: The last decisions.
         rollout: The policies.
         control: How edits are rolled out.
-        leader: Who leads, as far as this process knows.
-        is_leading: This process decides.
-        pod_groups: What is known of the API for groups.
-        kubernetes: Which version is answered like.
+        replica: What this process says of itself.
         clock: Time.
-        decision_log: Where decisions are recorded; None if they are not.
     """
 
     def __init__(
@@ -88,24 +104,17 @@ class LiveAnswers:
         record: DecisionRecord,
         rollout: Rollout,
         control: RolloutControl,
-        leader: Callable[[], Leader],
-        is_leading: Callable[[], bool],
-        pod_groups: Callable[[], Mapping[str, Any]],
-        kubernetes: Callable[[], Mapping[str, Any]] = dict,
+        replica: Replica,
         clock: Clock,
-        decision_log: Path | None = None,
     ) -> None:
         self._kernel = kernel
         self._explainer = explainer
         self._record = record
         self._rollout = rollout
         self._control = control
-        self._leader = leader
-        self._is_leading = is_leading
-        self._pod_groups = pod_groups
-        self._kubernetes = kubernetes
+        self._replica = replica
+        self._leader = replica.leader
         self._clock = clock
-        self._decision_log = decision_log
         self._rows = QueueRows(kernel, self._rules, clock)
         self._policies = PoliciesAnswers(rollout, clock)
         self._of_rules: tuple[object, Rules] | None = None
@@ -135,8 +144,8 @@ class LiveAnswers:
     async def policies(self, _viewer: Viewer, query: Query) -> Answered:
         """`/policies`, with the texts of the revisions `texts`, by commas."""
         wanted = {one for one in query.get("texts", "").split(",") if one}
-        page = await self._policies.page(self._leader(), self._pod_groups(), wanted)
-        return OK, msgspec.structs.replace(page, kubernetes=self._kubernetes())
+        page = await self._policies.page(self._leader(), self._replica.pod_groups(), wanted)
+        return OK, msgspec.structs.replace(page, kubernetes=self._replica.kubernetes())
 
     async def rollout(self, viewer: Viewer, _query: Query) -> Answered:
         """`/rollout`."""
@@ -150,7 +159,7 @@ class LiveAnswers:
         self, answer: Callable[[], Awaitable[Answered]], *, leaders_only: bool = False
     ) -> Answered:
         """What *answer* gives; what keeps it from that, as a refusal."""
-        if leaders_only and not self._is_leading():
+        if leaders_only and not self._replica.is_leading():
             return self._not_leading()
         try:
             return await answer()
@@ -293,14 +302,12 @@ class LiveAnswers:
         return OK, rollout_page(
             status,
             control.current,
-            config_map=control.name,
-            source=rollout.source_name,
-            is_stopped=rollout.inbox.is_stopped,
+            EditSource(rollout.source_name, control.name, rollout.inbox.is_stopped),
             revision=self.revision,
             leader=self._leader(),
             now=self._clock.now(),
             readable=readable,
-            decision_log=self._decision_log,
+            decision_log=self._replica.decision_log,
         )
 
     def _rules(self) -> Rules:

@@ -232,7 +232,7 @@ async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
 ) -> None:
     """It said "handlers are not fully synchronized", and all of them were."""
     impatient = functools.partial(SavedStates, patience=0.5)
-    monkeypatch.setattr("engine.app.app.SavedStates", impatient)
+    monkeypatch.setattr("engine.app.environment.SavedStates", impatient)
     requests, right = UNREAD[state]
     cluster.create(harness.namespace())
     harness.edit(cluster, {})
@@ -251,7 +251,7 @@ async def test_readiness_names_what_is_waited_for_by_the_word_of_log_and_metric(
         async with scheduler(cluster, **words) as app:
             await eventually(lambda: all(one.has_synced for one in app.watching.informers))
             await eventually(lambda: metric(app, "starsched_saved_state_unread", state=state) == 1)
-            await eventually(lambda: right in (app.saved.waits_for() or ""))
+            await eventually(lambda: right in (app.env.saved.waits_for() or ""))
             status, text = await readyz(app)
             assert status == 500
             assert "[+]sched-handler-sync ok" in text

@@ -11,7 +11,7 @@ from engine.rollout.control import Control
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.status import RolloutStatus, StageStatus, Verdict
 from engine.surfaces.live.answers import Leader, RolloutPage
-from engine.surfaces.live.rollout_page import namespaces_of, rollout_page
+from engine.surfaces.live.rollout_page import EditSource, namespaces_of, rollout_page
 
 OLD, NEW = "3f2a9c41d07b", "b81c00aa7e21"
 STAGES = (StageStatus("shadow"), StageStatus("canary", 0.01), StageStatus("canary", 0.05))
@@ -25,14 +25,19 @@ def status(stage: int | None = 0, result: str = "running", **fields: Any) -> Rol
 
 
 def page(
-    of: RolloutStatus, control: Control | None = None, *, stopped: bool = False, **words: Any
+    of: RolloutStatus,
+    control: Control | None = None,
+    *,
+    stopped: bool = False,
+    config_map: str = CONFIG_MAP,
+    **words: Any,
 ) -> RolloutPage:
     return rollout_page(
         of,
         control or Control(),
-        is_stopped=stopped,
+        EditSource("s", config_map, stopped),
         leader=Leader(),
-        **{"config_map": CONFIG_MAP, "source": "s", "revision": OLD, "now": 0.0, **words},
+        **{"revision": OLD, "now": 0.0, **words},
     )
 
 
