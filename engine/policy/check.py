@@ -37,17 +37,12 @@ from engine.policy.arguments import plugin_args_calls
 from engine.policy.circles import circles, load_circles
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
-from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
+from engine.policy.file_names import MAX_BYTES, MAX_FILES, STARLARK_SUFFIX, TEST_SUFFIX
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import DIALECT, load_refusal
-from engine.policy.sandbox.protocol import MIB
 from engine.policy.shipped import shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
-
-# One bundle's size; a ConfigMap cannot hold more.
-MAX_BYTES: Final = MIB
-MAX_FILES: Final = 500
 
 _STD: Final = "@std/"
 _TESTING: Final = "@std/testing.star"

@@ -1,6 +1,7 @@
-"""The names of policy files, for a directory's files and a ConfigMap's keys alike.
+"""The names and the sizes of policy files, for a directory's files and a ConfigMap's keys alike.
 
-Owns the suffixes by which a file is a policy, its tests, or a document. Finding files is the
+Owns the suffixes by which a file is a policy, its tests, or a document, and how many and how large
+a set of them may be. Finding files is the
 caller's.
 """
 
@@ -14,6 +15,10 @@ DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
 TEST_DATA_SUFFIXES: Final = ("_test.yaml", "_test.yml", "_test.json")
 #: Of every file that is one of a set of policies.
 SUFFIXES: Final = (STARLARK_SUFFIX, *DOCUMENT_SUFFIXES)
+
+#: Bytes of a set of policies, which a ConfigMap cannot exceed, and its files.
+MAX_BYTES: Final = 1 << 20
+MAX_FILES: Final = 500
 
 
 def is_document(name: str) -> bool:

@@ -17,10 +17,8 @@ from typing import Final, Protocol
 from engine.lib import utf8
 from engine.lib.folder_watch import FolderWatch
 from engine.policy.errors import Problem
-from engine.policy.file_names import SUFFIXES
+from engine.policy.file_names import MAX_BYTES, SUFFIXES
 
-# A bundle may have 1 MiB; a file beyond it need not be read to its end to say so.
-_MAX_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 2_000
 # The link of a mounted ConfigMap to its version in force.
 _DATA_LINK: Final = "..data"
@@ -175,7 +173,7 @@ def _read(directory: Path) -> Reading:
             if path.exists() and not path.is_file():
                 continue  # a directory, a device: not ours to open
             with path.open("rb") as stream:
-                raw = stream.read(_MAX_BYTES + 1)
+                raw = stream.read(MAX_BYTES + 1)  # to say that it is too large
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -183,8 +181,8 @@ def _read(directory: Path) -> Reading:
             continue
         sha.update(f"{name}\0{len(raw)}\0".encode(errors="surrogateescape"))
         sha.update(raw)
-        if len(raw) > _MAX_BYTES:
-            message = f"want at most {_MAX_BYTES:,} bytes in a file, got more"
+        if len(raw) > MAX_BYTES:
+            message = f"want at most {MAX_BYTES:,} bytes in a file, got more"
             problems.append(Problem(name, 0, 0, message))
             continue
         try:

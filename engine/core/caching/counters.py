@@ -48,6 +48,7 @@ from engine.core.caching.snapshot import Snapshot
 from engine.core.caching.topology_column import TopologyColumn
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
+from engine.core.model.selectors import MOST_LABELS
 
 ColumnOf = Callable[[str | None], TopologyColumn]
 InsideOf = Callable[[tuple[str, ...]], NDArray[np.bool_] | None]
@@ -61,8 +62,6 @@ _MOST_HELD: Final = 4096
 # may hold together from one decision to the next.
 _MANY_TERMS: Final = 64
 _MOST_TERMS: Final = 4096
-# The last kinds of pods that a counter is known to leave out.
-_MOST_LEFT_OUT: Final = 64
 
 
 @dataclass(slots=True)
@@ -251,7 +250,7 @@ class _Counter:
     def _leave_out(self, kind: int) -> None:
         # Most kinds do not concern most counters. Remembering all of them took gigabytes where each
         # pod has a label of its own; matching a kind again is cheaper.
-        if len(self._left_out) >= _MOST_LEFT_OUT:
+        if len(self._left_out) >= MOST_LABELS:
             self._left_out.clear()
         self._left_out.add(kind)
 

@@ -18,8 +18,9 @@ from engine.core.model.objects import (
 )
 from engine.core.model.resources import is_qualified_name
 
-# Sets of labels whose answers a `SelectorSet` keeps.
-_MOST_LABELS: Final = 64
+#: Sets of labels for which one set of selectors remembers what it said. Few, since a set of
+#: selectors belongs to one pod or one counter, and there may be thousands of those.
+MOST_LABELS: Final = 64
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
@@ -166,7 +167,7 @@ class SelectorSet:
         asked = frozenset(item for item in labels.items() if item[0] in self._keys)
         found = self._known.get(asked)
         if found is None:
-            if len(self._known) >= _MOST_LABELS:
+            if len(self._known) >= MOST_LABELS:
                 self._known.clear()
             found = self._known[asked] = sum(
                 bit for bit, selector in self._selectors if is_selected(selector, labels)

@@ -10,13 +10,11 @@ from typing import Any, Final
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
 from engine.core.model.resources import Amounts
+from engine.core.scheduling.pod_fields import MOST_ANSWERS
 from engine.policy.pod_views import POD_FIELDS
 from engine.policy.projections import Projector
 from engine.policy.view_events import fields_of, resources_behind
 from engine.policy.view_fields import ViewField
-
-# Different kinds of pods of which something is kept.
-_MOST_KINDS: Final = 65_536
 
 # Types of fields whose values say as much as their text.
 _PLAIN: Final = frozenset({"int", "int?", "str", "str?", "bool"})
@@ -53,7 +51,7 @@ class ResourceUse:
         key = id(sums[0]), id(sums[1])
         known = self._numbers.get(key)
         if known is None:
-            if len(self._numbers) >= _MOST_KINDS:
+            if len(self._numbers) >= MOST_ANSWERS:
                 self._numbers.clear()
             known = self._numbers[key] = self._next, *sums
             self._next += 1
@@ -81,7 +79,7 @@ class ProjectionCache:
         values = tuple([field.extract(pod, facts) for field in self._fields])
         text = self._of_values.get(values)
         if text is None:
-            if len(self._of_values) >= _MOST_KINDS:
+            if len(self._of_values) >= MOST_ANSWERS:
                 self._of_values.clear()
             text = self._of_values[values] = self._projector.project(pod, facts)
         return text

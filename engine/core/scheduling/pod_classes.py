@@ -10,14 +10,12 @@ from typing import Final
 
 from engine.core.model.pod import Pod
 from engine.core.scheduling.pod_class import PodClass
-from engine.core.scheduling.pod_fields import size_of
+from engine.core.scheduling.pod_fields import MOST_BYTES, size_of
 from engine.policy.verdicts import LARGE
 
 # At 5,000 nodes that is 120 classes. A pod of a class that was forgotten takes a millisecond more.
 _CAPACITY_BYTES: Final = 48 << 20
 _MOST_CLASSES: Final = 2048
-# Bytes of the pods of the classes that are kept: what policies read of them, and the example.
-_MOST_POD_BYTES: Final = 16 << 20
 
 # Classes are counted again after so many new ones: the size of one is known once it was used.
 _TRIM_EVERY: Final = 32
@@ -48,7 +46,7 @@ class PodClasses:
             return
         self._classes[key] = pod_class
         self.pod_bytes += _pod_bytes(key, pod_class)
-        while self.pod_bytes > _MOST_POD_BYTES and len(self._classes) > 1:
+        while self.pod_bytes > MOST_BYTES and len(self._classes) > 1:
             self._drop_oldest()
         self._made += 1
         if self._made % _TRIM_EVERY == 0:

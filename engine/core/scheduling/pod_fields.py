@@ -19,8 +19,11 @@ Key = tuple[object, ...]
 
 V = TypeVar("V")
 
-# Of the entries in one `BoundedMemo`, and what one takes besides its key and its value.
-_MOST_BYTES: Final = 16 << 20
+#: Small answers that one memo remembers. One with a key of a hundred bytes takes 430: 28 MB.
+MOST_ANSWERS: Final = 65_536
+#: Bytes of one store whose size the creators of pods, or policies, decide.
+MOST_BYTES: Final = 16 << 20
+# What an entry of a `BoundedMemo` takes besides its key and its value.
 _BYTES_OF_ENTRY: Final = 4096
 
 
@@ -45,7 +48,7 @@ class BoundedMemo(Generic[V]):
         size += _BYTES_OF_ENTRY + size_of(key)
         if size > LARGE:
             return value
-        if self._bytes + size > _MOST_BYTES:
+        if self._bytes + size > MOST_BYTES:
             self._known.clear()
             self._bytes = 0
         self._known[key] = value

@@ -27,6 +27,7 @@ from engine.core.scheduling.hook_use import reads_other_nodes
 from engine.core.scheduling.node_columns import NodeColumns
 from engine.core.scheduling.placed_pods import is_about_pod_alone
 from engine.core.scheduling.pod_classifier import PodClassifier
+from engine.core.scheduling.pod_fields import MOST_ANSWERS
 from engine.core.scheduling.preemption_trials import CLEAN, NO_HELP, UNKNOWN, VIOLATES, Trials
 from engine.core.scheduling.rejections import node_name
 from engine.core.scheduling.select_host import SortKey, name_hash, sort_key, tie_order
@@ -59,9 +60,6 @@ _MOST_CLASSES: Final = 16
 _CHUNK: Final = 64
 _Key = tuple[int, int, tuple[Hashable, ...], bool]
 """The identity of a class, the priority, what plugins know of the pods, if an extender preempts."""
-
-# Answers of `candidate_key` that are remembered.
-_MOST_KEYS: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -409,7 +407,7 @@ class Preemption:
             count = str(evicted.pdb_violations).encode()
             entries.append(b'{"node":%b,"victims":[%b],"violations":%b}' % (node, pods, count))
         # 2. Ask for what was never given before.
-        if len(self._keys) > _MOST_KEYS:
+        if len(self._keys) > MOST_ANSWERS:
             self._keys.clear()
         instance = enabled.instance
         missing = [e for e in dict.fromkeys(entries) if (instance, e) not in self._keys]

@@ -56,6 +56,7 @@ from engine.core.scheduling.plugins.registry import make_plugins
 from engine.core.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
 from engine.core.scheduling.pod_classes import PodClasses, read_bytes
 from engine.core.scheduling.pod_classifier import PodClassifier
+from engine.core.scheduling.pod_fields import MOST_ANSWERS, MOST_BYTES
 from engine.core.scheduling.pod_hooks import PodHooks
 from engine.core.scheduling.post_filter import PostFilters
 from engine.core.scheduling.preemption import Candidates, Preemption
@@ -77,17 +78,9 @@ NO_NOMINATIONS: Final = Nominator()
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
-# Distinct rejections that are kept, and characters of them: reasons that contain numbers keep being
-# new, and a policy may make them of any length.
-_MOST_REASONS: Final = 65_536
-_MOST_CHARACTERS: Final = 16 << 20
 # Bytes of a pod that is not kept as the example of its class: its memory is the cluster's, and goes
 # with it.
 _LARGE_EXAMPLE: Final = 32 << 10
-# Bytes that policies read of the pods whose classes were made. What is kept of a class, in all
-# memos, takes twenty times that, and the creator of a pod decides how much it is, so that counting
-# classes bounds nothing. What no policy reads is in none of them, but for the example of a class.
-_MOST_READ_BYTES: Final = 16 << 20
 
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
 POD_SPEC = "PodSpec"
@@ -1004,11 +997,14 @@ class Scheduler:
         """Keep memory bounded, and nothing that was decided for another minor of Kubernetes."""
         reasons = self._memo.reasons
         before, self._behaves = self._behaves, behaves
+        # Reasons that contain numbers keep being new, and a policy may make them of any length.
+        # What is kept of a class, in all memos, takes twenty times what policies read of its pods,
+        # and the creator of a pod decides how much that is: counting classes bounds nothing.
         if (
             (before is not behaves and before is not None)
-            or len(reasons) > _MOST_REASONS
-            or reasons.characters > _MOST_CHARACTERS
-            or self._read_bytes > _MOST_READ_BYTES
+            or len(reasons) > MOST_ANSWERS
+            or reasons.characters > MOST_BYTES
+            or self._read_bytes > MOST_BYTES
         ):
             self._start_over()
         self._decisions += 1

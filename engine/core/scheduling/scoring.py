@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.core.scheduling.pod_fields import MOST_ANSWERS
 from engine.core.scheduling.read_ahead import ReadAhead
 from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.memo_reuse import reusable_entries
@@ -20,8 +21,6 @@ from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 # Answers for a range of fewer scores than this are a table indexed by score, of 32 KiB at most. For
 # 5,000 nodes that takes 25 us; finding the distinct scores, as wider ranges need, takes 300.
 _TABLE_SPAN: Final = 1 << 14
-# A range with more distinct scores than this will not come again: its answers are not kept.
-_MOST_SCORES: Final = 1 << 16
 _UNKNOWN: Final = -1
 # A range as small as this one is asked for as a whole when it comes a second time with new scores:
 # it saves most round trips of scores over counters, and an evaluation takes a fiftieth of one.
@@ -109,7 +108,8 @@ class Normalizer:
             if failures:
                 return first_reported(failures.values())
         normal = np.array([known[score] for score in scores], np.int64)[places]
-        if len(known) > _MOST_SCORES:
+        # A range with more distinct scores than this will not come again.
+        if len(known) > MOST_ANSWERS:
             known.clear()
         return normal
 

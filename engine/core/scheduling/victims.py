@@ -21,6 +21,7 @@ from engine.core.scheduling.extenders import NodeVictims
 from engine.core.scheduling.feasibility import Feasibility, Filters
 from engine.core.scheduling.placed_pods import ProjectionCache, ResourceUse, is_about_pod_alone
 from engine.core.scheduling.pod_classifier import PodClassifier
+from engine.core.scheduling.pod_fields import MOST_ANSWERS
 from engine.core.scheduling.select_host import SortKey, sort_key
 from engine.core.scheduling.trial_patterns import Shape, TrialPatterns
 from engine.core.scheduling.unread_objects import Protection
@@ -37,9 +38,6 @@ NO_VICTIMS: Final = Status(
 #: Said of a node where the pod would fit if pods went that `victim_key` keeps; the plugin of the
 #: status is its policy.
 ONLY_KEPT: Final = "node(s) would fit only without pods that are never evicted"
-
-# Answers of `victim_key` that are remembered.
-_MOST_KEYS: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -401,7 +399,7 @@ class VictimSelector:
         texts = self.texts(self._classifier.projector(enabled, "victim_key", "pod"))
         instance = enabled.instance
         shown = [[texts.of(pod, facts) for pod in pods] for pods in groups]
-        if len(self._keys) > _MOST_KEYS:
+        if len(self._keys) > MOST_ANSWERS:
             self._keys.clear()
         known = self._keys
         failed: dict[bytes, PolicyFailure] = {}

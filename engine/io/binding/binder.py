@@ -37,6 +37,8 @@ from engine.telemetry.metrics import Metrics
 log = structlog.get_logger(component="binder")
 
 REQUEST_TIMEOUT: Final = 10.0
+#: A write other than a binding is tried this often if it may succeed a little later.
+MOST_TRIES: Final = 5
 #: For how long a binding without effect is repeated before the pod goes back to the queue: longer
 #: than a rolling restart of one API server takes, shorter than a person would wait.
 GIVE_UP_AFTER: Final = 30.0

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from engine.core.model.pod import Pod
-from engine.io.binding.binder import Backoff
+from engine.io.binding.binder import MOST_TRIES, Backoff
 from engine.io.binding.event_recorder import NORMAL, EventRecorder, Occurrence, pod_reference
 from engine.io.kube.client import ApiClient
 from engine.io.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -37,8 +37,6 @@ REQUEST_TIMEOUT: Final = 10.0
 #: How long to wait for the watch to show what the API server has answered.
 SEEN_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
-#: A request that may succeed a little later is sent this often.
-MOST_TRIES: Final = 5
 
 Sleep = Callable[[float], Awaitable[None]]
 

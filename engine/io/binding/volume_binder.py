@@ -30,7 +30,7 @@ from engine.core.model.storage import (
 )
 from engine.core.scheduling.placement import PreBindError
 from engine.core.scheduling.plugins.volume_plan import VolumePlan
-from engine.io.binding.binder import Backoff
+from engine.io.binding.binder import MOST_TRIES, Backoff
 from engine.io.binding.waiting import waiting_for_others, why_in_vain
 from engine.io.kube.client import MERGE_PATCH, ApiClient
 from engine.io.kube.errors import ApiError, Conflict
@@ -40,8 +40,6 @@ from engine.lib.clock import Clock
 log = structlog.get_logger(component="volume_binder")
 
 REQUEST_TIMEOUT: Final = 10.0
-#: Most tries of one write; a conflict is no reason to try again, the decision was made on less.
-MOST_TRIES: Final = 5
 #: Seconds between two checks of what no event of a volume or a claim reports.
 POLL_SECONDS: Final = 1.0
 
@@ -158,6 +156,7 @@ class VolumeBinder:
                 )
                 return decode(type(wanted), raw)
             except Conflict:
+                # No reason to try again: the decision was made on less.
                 raw = await self._client.get(resource, name, namespace, timeout=REQUEST_TIMEOUT)
                 found = decode(type(wanted), raw)
                 if found.metadata.uid != meta.uid or not is_done(found, wanted):

@@ -15,13 +15,11 @@ import aiohttp
 import msgspec
 
 from engine.core.model.fact import number_of, text_of
-from engine.io.facts.readings import Document, Reading, Readings, Subject, time_of
+from engine.io.facts.readings import MAX_BYTES, Document, Reading, Readings, Subject, time_of
 from engine.io.facts.source import ProblemLog, Report
 from engine.lib.deep_json import UNREADABLE
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 
-# An answer of this size has some hundred thousand series.
-_MAX_BYTES: Final = 64 << 20
 _READ_IN_PLACE: Final = 64 << 10
 _REASON_LENGTH: Final = 300
 # A server answers some twenty queries at once, and not all of them are to be ours.
@@ -105,11 +103,11 @@ class PrometheusSource:
         async with session.post(
             f"{self._config.url}/api/v1/query", data={"query": query.query}, allow_redirects=False
         ) as response:
-            body = await response.content.read(_MAX_BYTES + 1)
-            while len(body) <= _MAX_BYTES and not response.content.at_eof():
-                body += await response.content.read(_MAX_BYTES + 1 - len(body))
-            if len(body) > _MAX_BYTES:
-                raise QueryError(f"the answer is larger than {_MAX_BYTES:,} bytes")
+            body = await response.content.read(MAX_BYTES + 1)
+            while len(body) <= MAX_BYTES and not response.content.at_eof():
+                body += await response.content.read(MAX_BYTES + 1 - len(body))
+            if len(body) > MAX_BYTES:
+                raise QueryError(f"the answer is larger than {MAX_BYTES:,} bytes")
             # The body of a 400 says what is wrong with a query.
             if response.status not in (200, 400, 422, 503):
                 raise QueryError(f"got HTTP status {response.status}")

@@ -18,6 +18,9 @@ from engine.core.model.times import epoch_seconds
 from engine.lib.deep_json import UNREADABLE
 from engine.lib.json_keys import repeated_key
 
+#: Bytes of a document of readings: some hundred thousand nodes or series take so much.
+MAX_BYTES: Final = 64 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

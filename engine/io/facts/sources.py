@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.core.model.objects import ConfigMap, decode
-from engine.io.facts.readings import Document, read_document
+from engine.io.facts.readings import MAX_BYTES, Document, read_document
 from engine.io.facts.source import ProblemLog, Report
 from engine.io.kube.client import ApiClient
 from engine.io.kube.resources import CONFIG_MAPS
@@ -25,8 +25,6 @@ from engine.lib.clock import Clock
 from engine.lib.folder_watch import FolderWatch
 from engine.policy.fact_config import ConfigMapFacts, FileFacts
 
-# A facts document of this size describes some hundred thousand nodes.
-_MAX_BYTES: Final = 64 << 20
 _POLL_SECONDS: Final = 5.0
 # What is larger takes longer to read than other tasks can wait: 8 MB take seconds.
 _LARGE_BYTES: Final = 32 << 10
@@ -118,9 +116,9 @@ def _read_file(path: Path) -> tuple[bytes, float]:
         if not stat.S_ISREG(state.st_mode):
             got = "a named pipe" if stat.S_ISFIFO(state.st_mode) else "a device"
             raise ValueError(f"want a regular file, got {got}")
-        text = file.read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise ValueError(f"want at most {_MAX_BYTES:,} bytes")
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"want at most {MAX_BYTES:,} bytes")
     return text, state.st_mtime
 
 

@@ -18,7 +18,7 @@ from engine.core.scheduling.decision import Decision
 from engine.policy.errors import PolicyErrors
 from engine.rollout.shadow.outcomes import Outcome, refusal_of, rule_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
-from engine.rollout.shadow.tally import Tally, class_of
+from engine.rollout.shadow.tally import MOST_NAMES, Tally, class_of
 from engine.rollout.shadow.worker import Attempt, Job, Yield
 
 log = structlog.get_logger(component="shadow")
@@ -28,8 +28,6 @@ CLAIMS, DRIFTED, ERROR = "claims", "drifted", "error"
 #: Both sides decide the first so many pods, and are timed: what a decision takes depends on what
 #: has changed since those before it, so that none of them may be left out.
 TIMED_FIRST: Final = 500
-#: After those, the first pod of each of so many classes, for which everything is evaluated.
-MOST_CLASSES: Final = 1_000
 
 _NO_PROFILE: Final = "no profile has the schedulerName `{}`"
 NOT_WHOLE: Final = "the pod's group cannot be whole: {} of {} pods would have a node"
@@ -171,7 +169,8 @@ class Comparer:
         self._compared += 1
         last, self._last = self._last, pod
         name = class_of(pod)
-        is_new = name not in self._classes and len(self._classes) < MOST_CLASSES
+        # After the first ones, one pod of each class, for which everything is evaluated.
+        is_new = name not in self._classes and len(self._classes) < MOST_NAMES
         if is_new:
             self._classes.add(name)
         if self._times_all:

@@ -23,7 +23,6 @@ from engine.surfaces.live.moments import at_text
 
 # Lines of the differences of one revision that are shown.
 _MOST_LINES: Final = 2_000
-_MOST_DIFFS: Final = 64
 # Lines of a text that is compared: the time grows with the square.
 _MOST_COMPARED: Final = 5_000
 
@@ -48,8 +47,7 @@ class PoliciesAnswers:
                 before = None if record.compared_with is None else record.compared_with.files
                 found = await asyncio.to_thread(differences, before, record.files)
                 self._diffs[record] = record.compared_with, found
-        if len(self._diffs) > _MOST_DIFFS:
-            self._diffs = {record: self._diffs[record] for record in records}
+        self._diffs = {record: self._diffs[record] for record in records}
         in_force = self._rollout.timeline.in_force
         return PoliciesPage(
             leader=leader,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.policy.check import MAX_BYTES, MAX_FILES, check_files
+from engine.policy.check import check_files
+from engine.policy.file_names import MAX_BYTES, MAX_FILES
 
 
 def _found(text: str, **others: str) -> list[str]:

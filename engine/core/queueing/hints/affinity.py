@@ -19,6 +19,7 @@ from engine.core.model.node import Node
 from engine.core.model.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from engine.core.model.pod import Pod
 from engine.core.model.selectors import (
+    MOST_LABELS,
     SelectorError,
     SelectorSet,
     check_label_selector,
@@ -30,8 +31,6 @@ from engine.core.queueing.hints.interest import ClusterContext, Table, on
 
 _NO_AFFINITY: Final = Affinity()
 _ANYTHING: Final = LabelSelector()
-# For so many namespaces it is cached which terms of a pod select them.
-_MOST_NAMESPACES: Final = 64
 
 
 def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
@@ -78,7 +77,7 @@ class _Terms:
         key = (other.namespace, frozenset(labels.items()))
         there = self._there.get(key)
         if there is None:
-            if len(self._there) >= _MOST_NAMESPACES:
+            if len(self._there) >= MOST_LABELS:
                 self._there.clear()
             there = self._there[key] = sum(
                 1 << place

@@ -46,7 +46,7 @@ def test_what_no_policy_reads_of_pods_makes_nothing_be_forgotten(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After 16 MiB of new pods all verdicts were forgotten, though no policy read so much."""
-    monkeypatch.setattr(scheduling_cycle, "_MOST_READ_BYTES", 40 * SIZE)
+    monkeypatch.setattr(scheduling_cycle, "MOST_BYTES", 40 * SIZE)
     scheduler = _scheduler("labels")
     memo = scheduler._memo
     _decide(scheduler, cache, range(100))
@@ -62,7 +62,7 @@ def test_the_classes_of_large_pods_go_one_by_one_the_oldest_first(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes of classes that had been dropped were still counted."""
-    monkeypatch.setattr(pod_classes, "_MOST_POD_BYTES", 20 * SIZE)
+    monkeypatch.setattr(pod_classes, "MOST_BYTES", 20 * SIZE)
     scheduler = _scheduler("labels")
     _decide(scheduler, cache, range(100))
     kept = scheduler._classes
