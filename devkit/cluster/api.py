@@ -17,6 +17,7 @@ from devkit.cluster import event_forms, patch, pods
 from devkit.cluster.kinds import BY_MANIFEST
 from devkit.cluster.lists import ListOptions, Page, find_page
 from devkit.cluster.store import Store, Version
+from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.manifests import admission, defaults, kinds, validation
 from engine.core.manifests.errors import (
     Undecodable,
@@ -226,7 +227,7 @@ class Api:
             )
 
     def _check(self, kind: Kind, manifest: Json, *, is_new: bool = False) -> None:
-        found = validation.problems(kind, manifest, is_new=is_new)
+        found = validation.problems(kind, manifest, behaviors_of(RELEASED), is_new=is_new)
         if found:
             named = kinds.EVENTS if kind is kinds.NEW_EVENTS else kind
             raise invalid(named, manifest["metadata"].get("name") or "", found)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.core.framework.behaviors import Behaviors
 from engine.core.manifests import admission, defaults, kinds, validation
 from engine.core.manifests.errors import ApiStatus, Cause
 from engine.core.manifests.field_errors import Steps, place_of, steps_of, written
@@ -139,7 +140,7 @@ def is_of_cluster(manifest: Manifest) -> bool:
     )
 
 
-def admitted(manifest: dict[str, Any], known: KnownObjects) -> dict[str, Any]:
+def admitted(manifest: dict[str, Any], known: KnownObjects, behaves: Behaviors) -> dict[str, Any]:
     """*manifest* as the API server would store it, with the status that it has.
 
     A priority that a pod has already stays. Raises `Refused`.
@@ -170,7 +171,7 @@ def admitted(manifest: dict[str, Any], known: KnownObjects) -> dict[str, Any]:
         raise Refused(manifest, [Problem(at, why)]) from error
     if own:
         found["spec"].update(own)
-    every = validation.problems(kind, found, is_new=True)
+    every = validation.problems(kind, found, behaves, is_new=True)
     causes = [cause for cause in every if not _is_forgiven(cause, found)]
     if causes:
         raise Refused(manifest, [Problem(*_placed(found, cause)) for cause in causes])

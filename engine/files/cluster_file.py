@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from engine.core.caching.cache import Cache
-from engine.core.framework.behaviors import NO_GATES, RELEASED, minor_of
+from engine.core.framework.behaviors import NO_GATES, RELEASED, Behaviors, behaviors_of, minor_of
 from engine.core.manifests.field_errors import describe_error
 from engine.core.model import objects as api
 from engine.core.model.event_kinds import KINDS
@@ -221,10 +221,14 @@ class Cluster:
             stored = self.ask(manifest)
             if stored is not None:
                 return stored
-        found = admitted(manifest, self.known)
+        found = admitted(manifest, self.known, self._behaves)
         # Of what makes pods, those matter, and the API server may have been asked about them.
         self.is_written |= found is not manifest and template_of(manifest) is None
         return found
+
+    @property
+    def _behaves(self) -> Behaviors:
+        return behaviors_of(RELEASED if self.minor is None else self.minor, self.gates)
 
     def pod_of(self, manifest: Manifest, *, unplaced: bool = True) -> Pod:
         """The pod of *manifest*, admitted, as if it were on no node. Raises `ManifestError`."""
@@ -435,16 +439,19 @@ def snapshot_bytes(
 # --- reading ---------------------------------------------------------------------------------
 
 
-def read_cluster(*paths: Path, known: KnownObjects | None = None) -> Cluster:
+def read_cluster(
+    *paths: Path, known: KnownObjects | None = None, minor: int | None = None
+) -> Cluster:
     """The objects in *paths*: snapshots, lists, manifests, and directories of those.
 
     A workload that was never applied stands for the pods that its controller would create. Of nodes
     or pods with one name the last one counts, as if the files were applied one after another.
-    Admission looks up what is *known*, too.
+    Admission looks up what is *known*, too, and refuses what Kubernetes 1.*minor* does; None: what
+    the version of a snapshot does.
 
     Raises `ClusterFileError` for what cannot be read or is empty, and `ManifestError`.
     """
-    cluster, given = Cluster(), list[GivenObject]()
+    cluster, given = Cluster(minor=minor), list[GivenObject]()
     if known is not None:
         cluster.known.update(known)
     for path in paths:

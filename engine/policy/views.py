@@ -90,6 +90,17 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
     "problem": _group(
         "str", 'why its PodGroup is not there or cannot be followed, or ""', lambda g: g.problem
     ),
+    "shortage": _group(
+        "str",
+        "what its pods wait for as long as they are fewer than `min_count`, in the words of "
+        "kube-scheduler's minor version",
+        lambda g: g.shortage,
+    ),
+    "is_bound_at_once": _group(
+        "bool",
+        "True: kube-scheduler has no pod of a group wait in permit for others, as from 1.38 on",
+        lambda g: g.is_bound_at_once,
+    ),
     "pod_count": _group("int", "how many pods it has: the next three", lambda g: g.pod_count),
     "pending": _group("int", "pods without a node", lambda g: g.pending),
     "waiting": _group(

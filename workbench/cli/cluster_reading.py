@@ -37,8 +37,15 @@ _NEEDED: Final = (NODES, PODS)
 _ATTEMPTS: Final = 3
 
 
-def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> Cluster:
+def read_given(
+    snapshot: tuple[Path, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    minor: int | None = None,
+) -> Cluster:
     """The cluster of files, or the live one if none are given.
+
+    Answered like Kubernetes 1.*minor*; None: like what the cluster says it is.
 
     Raises `click.UsageError` for contradictory options, `InputError` for files that cannot be
     read, `click.ClickException` for a cluster that cannot.
@@ -47,12 +54,12 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
         raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
     if not snapshot:
         items, missing, version = read_live(kubeconfig, context, INSTEAD_OF_A_CLUSTER)
-        cluster = Cluster(missing=missing, minor=minor_of(version))
+        cluster = Cluster(missing=missing, minor=minor or minor_of(version))
         for item in items:
             cluster.add(item)
         return cluster
     with input_errors(snapshot):
-        return read_cluster(*snapshot)
+        return read_cluster(*snapshot, minor=minor)
 
 
 def read_live(

@@ -109,8 +109,7 @@ def compare_command(before: str, after: str | None, **options: Any) -> None:
     for bundle in bundles:
         known_profile(bundle, options["profile"])
     with input_errors(options["inputs"]):
-        workload = read_workload(*options["inputs"])
-        workload.cluster.minor = options["emulated_version"] or workload.cluster.minor
+        workload = read_workload(*options["inputs"], minor=options["emulated_version"])
         found = _shown(_compare(bundles, workload, options["profile"]), files)
         _require_pods(found.pods)
     if options["output"] == "json":

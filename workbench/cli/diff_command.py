@@ -190,8 +190,7 @@ def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
         found = compare_logs(before.bundle, after.bundle, read_log(inputs[0], damage))
         report_damage(damage)
         return _Found(found)
-    workload = read_workload(*inputs)
-    workload.cluster.minor = options["emulated_version"] or workload.cluster.minor
+    workload = read_workload(*inputs, minor=options["emulated_version"])
     report_workload(workload, before.bundle, after.bundle)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])

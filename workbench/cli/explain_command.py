@@ -134,8 +134,12 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     used = _policies(options)
     bundle = used.bundle
     known_profile(bundle, options["profile"])
-    cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
-    cluster.minor = options["emulated_version"] or cluster.minor
+    cluster = read_given(
+        options["snapshot"],
+        options["kubeconfig"],
+        options["context"],
+        options["emulated_version"],
+    )
     report_repeated(cluster)
     dry_run = DryRun(options["kubeconfig"], options["context"], cluster.known)
     if not options["snapshot"]:

@@ -249,13 +249,14 @@ class _Plan:
     def _read_cluster(self, *bundles: Bundle) -> Cluster:
         options = self._options
         try:
-            cluster = read_given((), options["kubeconfig"], options["context"])
+            cluster = read_given(
+                (), options["kubeconfig"], options["context"], options["emulated_version"]
+            )
         except click.UsageError:
             raise
         except click.ClickException as error:
             raise CannotPlan(error.message) from error
         cluster.taken_at = now_text()
-        cluster.minor = options["emulated_version"] or cluster.minor
         source = f"{CONFIGMAP_PREFIX}{self._where}"
         where = FactsAt(options["kubeconfig"], options["context"], source)
         seen = []

@@ -162,8 +162,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
 
 def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -> Workload:
     """The workload with everything that the options change in it."""
-    planned = read_workload(*paths)
-    planned.cluster.minor = options["emulated_version"] or planned.cluster.minor
+    planned = read_workload(*paths, minor=options["emulated_version"])
     more: str = options["nodes"]
     count = more.removeprefix("+")
     if not count.isdecimal() or int(count) > _MOST_NODES:

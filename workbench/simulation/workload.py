@@ -191,13 +191,16 @@ def _copy_of(node: Manifest, name: str) -> dict[str, Any]:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def read_workload(*paths: Path) -> Workload:
+def read_workload(*paths: Path, minor: int | None = None) -> Workload:
     """The workload of *paths*, each in whatever form it is.
+
+    Answered like Kubernetes 1.*minor*; None: like what the paths say.
 
     Raises `WorkloadError`, `ClusterFileError` or `ManifestError` for what cannot be read, and
     `WorkloadError` if there is neither a node nor a pod.
     """
     workload = Workload()
+    workload.cluster.minor = minor
     logs = {path for path in paths if is_log(path)}
     # Manifests are one cluster: a pod of one file may name the priority class of another.
     manifests = [p for p in paths if p not in logs and _form(p) not in (".csv", ".jsonl")]
@@ -206,7 +209,7 @@ def read_workload(*paths: Path) -> Workload:
     for path, lines in events.items():
         _read_classes(path, lines, workload.cluster)
     if manifests:
-        cluster = read_cluster(*manifests, known=workload.cluster.known)
+        cluster = read_cluster(*manifests, known=workload.cluster.known, minor=minor)
         _merge(workload.cluster, cluster)
     came = False
     rows: _Rows = {}

@@ -168,6 +168,33 @@ class Behaviors:
         "is no news to pods that wait for storage",
         "has them tried again",
     )
+    groups_need_no_permit: bool = _since(
+        38,
+        "a pod of a group (gate `GenericWorkload`) that got its node together with the others",
+        "is approved by GangScheduling's permit, or waits there for the others",
+        "is bound, whatever happens to the others",
+    )
+    groups_are_named: bool = _since(
+        38,
+        "what conditions and events say of groups; the reason, if its pods differ in scheduler, "
+        "priority or preemption policy",
+        "`minCount (3) cannot be satisfied`, `pod group is unschedulable`; `SchedulerError`",
+        '`minimum threshold (3) cannot be satisfied`, `parent pod group "g" is unschedulable`; '
+        "`PodGroupError`",
+    )
+    groups_ask_on: bool = _since(
+        38,
+        "a group that fits nowhere, and for which no less important pod could go",
+        "asks no plugin after DefaultPreemption",
+        "asks those after it too",
+    )
+    only_gangs_go_as_one: bool = _since(
+        38,
+        "a new PodGroup, or a new Workload with a template of one, with "
+        "`disruptionMode: {all: {}}` and a policy other than `gang`",
+        "is taken by the API server",
+        "is refused",
+    )
     entity_label: bool = _since(
         38,
         "what is tried as one, in the metrics `scheduler_queued_entities` and "

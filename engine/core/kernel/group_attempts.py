@@ -26,6 +26,7 @@ from engine.core.kernel.instructions import ReportFault, ReportPodGroup
 from engine.core.kernel.permits import NOT_WHOLE, POD_GROUP, Permits
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.shared import Shared
+from engine.core.model.group_words import GroupWords, words_of
 from engine.core.model.pod import Pod
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
@@ -36,29 +37,12 @@ from engine.core.scheduling.placement import Placement, Rejection
 from engine.core.scheduling.runtime_plugin import RuntimePlugin
 from engine.core.scheduling.scheduling_cycle import Scheduler
 
-# The texts are kube-scheduler's.
-UNSCHEDULABLE: Final = "pod group is unschedulable"
-_TOO_FEW: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
+# The text is kube-scheduler's.
 _OTHER_POD: Final = "failed to schedule other pod from a pod group: {}"
-_SCHEDULERS: Final = (
-    "all pods in a single pod group should have the same .spec.schedulerName set, "
-    'got: "{}" and "{}"'
-)
-_PRIORITIES: Final = (
-    "all pods in a single pod group should have the same priority as the pod group's priority, "
-    "got {} and {}"
-)
 _REASONS: Final = {"scheduled": "Scheduled", "error": "SchedulerError"}
-_POLICIES: Final = (
-    "all pods in a single pod group should have the same preemption policy, got {} and {}"
-)
 
 _GROUP: Final = frozenset({POD_GROUP})
 _INVALID: Final = failure("InvalidGroup")
-_GROUP_POLICIES: Final = (
-    "all pods in a single pod group should have the same preemption policy as the pod group's "
-    "preemption policy, got {} and {}"
-)
 
 
 @dataclass(slots=True)
@@ -68,22 +52,27 @@ class _Attempt:
     Attributes:
         key: The group.
         members: The pods that are tried, in order.
+        words: What is said of groups.
         min_count: How many of its pods belong together, at least one.
         scheduled: How many of the group have a node, those from before included.
+        unfit: How many were tried and have none.
         remaining: How many are still to be tried.
         held: The placements of this attempt.
         rejections: By uid, why pods fitted nowhere.
         nominated: By uid, where members that are held were nominated.
         states: By uid, what plugins of the runtime know of the members that were tried.
         logged: The messages that are in the log: of members with the same one, the first is logged.
-        error: What ended the attempt, as the other pods are told; "" if nothing did.
+        error: What ended the attempt; "" if nothing did.
+        is_invalid: That ended it before any pod was tried, for what the group is like.
         cause: The same as a reason, while there is an error.
     """
 
     key: GroupKey
     members: list[QueuedPod]
+    words: GroupWords
     min_count: int = 1
     scheduled: int = 0
+    unfit: int = 0
     remaining: int = 0
     held: list[Placement] = field(default_factory=list)
     rejections: dict[str, Rejection] = field(default_factory=dict)
@@ -91,6 +80,7 @@ class _Attempt:
     states: dict[str, Sequence[tuple[RuntimePlugin, Any]]] = field(default_factory=dict)
     logged: set[str] = field(default_factory=set)
     error: str = ""
+    is_invalid: bool = False
     cause: Reason = _INVALID
 
     def end(self, error: str, cause: Reason) -> None:
@@ -101,6 +91,18 @@ class _Attempt:
     def is_hopeless(self) -> bool:
         """True if too few pods are left."""
         return self.scheduled + self.remaining < self.min_count
+
+    @property
+    def too_few(self) -> str:
+        """Why the group cannot be whole; "" if it can."""
+        if self.scheduled >= self.min_count:
+            return ""
+        return self.words.too_few.format(
+            wanted=self.min_count,
+            scheduled=self.scheduled,
+            unschedulable=self.unfit,
+            remaining=self.remaining,
+        )
 
 
 class GroupAttempts:
@@ -142,7 +144,7 @@ class GroupAttempts:
         """Try the group of *first*, which was popped, with all its pods that wait in the queue."""
         members = self._take(first, key)
         self._entities.tried(key)
-        attempt = _Attempt(key, members)
+        attempt = _Attempt(key, members, words_of(self._cache.objects.behaves))
         try:
             yield from self._run(attempt, scheduler, started_at)
         except Exception as error:
@@ -158,8 +160,9 @@ class GroupAttempts:
         self, attempt: _Attempt, scheduler: Scheduler, started_at: float
     ) -> Generator[Question, Reply, None]:
         # 1. Are they a group that can be tried as one?
-        attempt.error = self._problem(attempt.key, attempt.members)
+        attempt.error = self._problem(attempt.key, attempt.members, attempt.words)
         if attempt.error:
+            attempt.is_invalid = True
             self._fail(attempt, scheduler, started_at)
             return
         attempt.members = [
@@ -216,7 +219,7 @@ class GroupAttempts:
         )
         return members
 
-    def _problem(self, key: GroupKey, members: Sequence[QueuedPod]) -> str:
+    def _problem(self, key: GroupKey, members: Sequence[QueuedPod], words: GroupWords) -> str:
         """Why the pods cannot be tried as one group; "" if they can."""
         if not self._groups.follows_object(key):
             return ""
@@ -227,19 +230,29 @@ class GroupAttempts:
         ]
         for other in self._groups.namesakes(key):
             if self._groups.state(other).pod_count:
-                return _SCHEDULERS.format(other.scheduler_name, key.scheduler_name)
+                return words.schedulers.format(
+                    scheduler=other.scheduler_name,
+                    pod=self._groups.members_of(other)[0].name,
+                    own_scheduler=key.scheduler_name,
+                    own_pod=members[0].pod.name,
+                )
         has_priority = self._groups.has_priority(key)
         priority = self._groups.state(key).priority
         found = self._groups.object_of(key)
         policy = found.preemption_policy if found is not None else ""
-        differ = _GROUP_POLICIES if policy else _POLICIES
+        differ = words.group_policies if policy else words.policies
         for pod in (*(queued.pod for queued in members), *placed):
             if has_priority and pod.priority != priority:
-                return _PRIORITIES.format(pod.priority, priority)
+                return words.priorities.format(
+                    priority=pod.priority,
+                    pod=pod.name,
+                    group_priority=priority,
+                    key=f"podgroup/{key.namespace}/{key.name}",
+                )
             of_pod = _preemption_policy(pod)
             policy = policy or of_pod
             if of_pod != policy:
-                return differ.format(of_pod, policy)
+                return differ.format(policy=of_pod, pod=pod.name, other_policy=policy)
         return ""
 
     def _decide(
@@ -252,6 +265,7 @@ class GroupAttempts:
             answers: list[Answer] = []
             decision = yield from self._decisions.choose_for_member(queued, scheduler, answers)
             attempt.remaining -= 1
+            held = len(attempt.held)
             attempt.states[queued.uid] = decision.reserves
             if decision.is_error:
                 attempt.rejections[queued.uid] = Rejection(
@@ -270,6 +284,7 @@ class GroupAttempts:
                 )
             else:
                 self._hold(attempt, queued, decision, decision.node, started_at)
+            attempt.unfit += len(attempt.held) == held
 
     def _hold(
         self, attempt: _Attempt, queued: QueuedPod, decision: Decision, node: str, started: float
@@ -306,6 +321,7 @@ class GroupAttempts:
                 continue
             self._attempts.release(placement)
             attempt.scheduled -= 1
+            attempt.unfit += 1
         attempt.held = kept
         attempt.members = [
             one for one in attempt.members if self._decisions.wants_node(one, scheduler)
@@ -334,23 +350,27 @@ class GroupAttempts:
         """Requeue every pod of the attempt, each with what it is told."""
         members = [one for one in attempt.members if one.place is Place.IN_FLIGHT]
         self._queue.align(members)
+        words, name = attempt.words, attempt.key.name
         if attempt.error:
             self._report(attempt, started_at, "error", attempt.error)
+            told = attempt.error
+            if not attempt.is_invalid:
+                told = words.error.format(group=name, why=attempt.error)
             for queued in members:
                 own = attempt.rejections.get(queued.uid)
                 failure = (
                     own
                     if own and own.is_error
-                    else Rejection(attempt.error, is_error=True, reason=attempt.cause)
+                    else Rejection(told, is_error=True, reason=attempt.cause)
                 )
                 self._fail_one(attempt, queued, failure, scheduler, started_at)
             return
         # 1. Why, and what can be done about it.
         is_tried = bool(attempt.held or attempt.rejections)
-        why = ""
-        if attempt.scheduled < attempt.min_count:
-            why = _TOO_FEW.format(attempt.min_count, attempt.scheduled, attempt.remaining)
-        untried = text = why if why and is_tried else ", ".join(filter(None, (UNSCHEDULABLE, why)))
+        text = attempt.too_few or words.none_fits
+        if attempt.too_few and not is_tried:
+            text = words.hopeless.format(why=text)
+        untried = words.untried.format(group=name, why=text)
         nodes: dict[str, str] | None = None
         held_by: Status | None = None
         if members:
@@ -368,7 +388,8 @@ class GroupAttempts:
             if rejection is None:
                 message = untried
                 if queued.uid in held:
-                    message = text if nodes is not None else f"{UNSCHEDULABLE}, {text}"
+                    says = words.tried if nodes is None else words.untried
+                    message = says.format(group=name, why=text)
                 rejection = Rejection(message, is_error=False, rejectors=_GROUP, reason=NOT_WHOLE)
             if held_by is not None:
                 # What is said of nodes is true, but not why the pod waits.
@@ -385,12 +406,13 @@ class GroupAttempts:
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler
     ) -> tuple[list[Placement], str]:
         """Place the group, release it again: the placements, or why it does not fit."""
-        trial = _Attempt(key, list(members))
+        trial = _Attempt(key, list(members), words_of(self._cache.objects.behaves))
         self._count(trial)
         for queued in members:
             if trial.is_hopeless or trial.error:
                 break
             trial.remaining -= 1
+            found = len(trial.held)
             decision = scheduler.schedule(
                 queued.pod, self._cache.snapshot(), self._queue.nominator, has_post_filters=False
             )
@@ -398,13 +420,14 @@ class GroupAttempts:
                 trial.error = decision.message()
             elif decision.node is not None:
                 self._hold(trial, queued, decision, decision.node, 0.0)
+            trial.unfit += len(trial.held) == found
         held = trial.held.copy()
         self._undo(trial)
         if trial.error:
             return [], trial.error
-        if trial.scheduled < trial.min_count:
-            return [], _TOO_FEW.format(trial.min_count, trial.scheduled, trial.remaining)
-        return held, "" if held else UNSCHEDULABLE
+        if trial.too_few:
+            return [], trial.too_few
+        return held, "" if held else trial.words.none_fits
 
     def _report(self, attempt: _Attempt, started_at: float, result: str, message: str) -> None:
         """Count the attempt, and report it if there is a PodGroup to say so."""
@@ -415,6 +438,8 @@ class GroupAttempts:
         self._metrics.podgroup_attempt_seconds.labels(*labels).observe(seconds)
         if self._groups.follows_object(key) and self._groups.state(key).exists:
             reason = _REASONS.get(result, "Unschedulable")
+            if attempt.is_invalid:
+                reason = attempt.words.invalid
             name = f"{key.namespace}/{key.name}"
             self._out.append(ReportPodGroup(name, result == "scheduled", reason, message))
 

@@ -117,8 +117,10 @@ class GroupPreemption:
         started_at = self._time.monotonic()
         units = self._units(key, pods[0], state.priority, scheduler)
         if not units:
-            self._observe(UNRESOLVABLE, started_at)
-            return Outcome(_NO_VICTIMS, is_final=True)
+            is_final = not self._cache.objects.behaves.groups_ask_on
+            if is_final:
+                self._observe(UNRESOLVABLE, started_at)
+            return Outcome(_NO_VICTIMS, is_final=is_final)
         budgets = Budgets(self._cache.snapshot())
         length = len(self._out)
         with self._cache.trial():

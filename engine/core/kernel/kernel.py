@@ -287,6 +287,7 @@ class Kernel:
         before = objects.behaves
         objects.behaves = behaviors_of(event.minor, frozenset(event.gates))
         if objects.behaves is not before:
+            self.groups.judge_again()
             self.queue.rekey()  # as for other policies: gates, keys and rejections may differ
 
     def _change_readability(self, event: events.ReadabilityChanged) -> None:

@@ -238,6 +238,10 @@ class PodGroups:
         if are_served == self._are_served:
             return
         self._are_served = are_served
+        self.judge_again()
+
+    def judge_again(self) -> None:
+        """Forget what is said of every group: what it goes by has changed."""
         for key in self._members:
             self._recount(key)
             self._change(key, is_membership=True)
@@ -450,7 +454,9 @@ class PodGroups:
         members = self._members.get(key, {})
         terms = [self._keys[uid][key] for uid in members]
         found = self.object_of(key)
-        state = group_state(key.name, terms, list(members.values()), found)
+        behaves = self._cache.objects.behaves
+        pods = list(members.values())
+        state = group_state(key.namespace, key.name, terms, pods, found, behaves)
         return state if state.exists or self._are_served else replace(state, problem=NOT_SERVED)
 
     @contextmanager

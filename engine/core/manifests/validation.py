@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from engine.core.framework.behaviors import Behaviors
 from engine.core.manifests import (
     device_rules,
     kinds,
@@ -55,6 +56,7 @@ _EVENT_NOTE_LIMIT = 1024
 _EVENT_WORD_LIMIT = 128
 _USER_PRIORITY_LIMIT = 1_000_000_000
 _MOST_TEMPLATES = 8
+_ONLY_GANGS = "only_gangs_go_as_one"
 
 
 def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
@@ -328,6 +330,28 @@ def _group_terms(field: str, spec: Json) -> Iterator[Cause]:
         yield wrong(f"{field}.priority", spec["priority"], limit)
 
 
+def _created_group(manifest: Json) -> Iterator[Cause]:
+    yield from _goes_as_one("spec", manifest.get("spec") or {})
+
+
+def _created_workload(manifest: Json) -> Iterator[Cause]:
+    templates = (manifest.get("spec") or {}).get("podGroupTemplates") or []
+    for index, template in enumerate(templates):
+        yield from _goes_as_one(f"spec.podGroupTemplates[{index}]", template)
+
+
+def _goes_as_one(field: str, spec: Json) -> Iterator[Cause]:
+    """Only a gang is disrupted as one."""
+    is_gang = (spec.get("schedulingPolicy") or {}).get("gang") is not None
+    if not is_gang and (spec.get("disruptionMode") or {}).get("all") is not None:
+        yield Cause(
+            f"{field}.disruptionMode",
+            "FieldValueInvalid",
+            'Invalid value: cannot have "all" disruption mode when scheduling policy is '
+            'other than "gang"',
+        )
+
+
 def _union(field: str, given: Json | None, members: tuple[str, ...]) -> Iterator[Cause]:
     """Exactly one of *members* has to be there."""
     present = [name for name in members if (given or {}).get(name) is not None]
@@ -376,15 +400,30 @@ _CREATION_RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.NEW_EVENTS: _created_event,
     kinds.JOBS: workload_rules.created_job,
 }
+#: The same from a minor version on, each with the difference (`Behaviors`) that brings it.
+_CREATION_RULES_OF_MINORS: dict[Kind, tuple[str, Callable[[Json], Iterator[Cause]]]] = {
+    kinds.POD_GROUPS: (_ONLY_GANGS, _created_group),
+    kinds.ALPHA_POD_GROUPS: (_ONLY_GANGS, _created_group),
+    kinds.WORKLOADS: (_ONLY_GANGS, _created_workload),
+    kinds.ALPHA_WORKLOADS: (_ONLY_GANGS, _created_workload),
+}
 
 
-def problems(kind: Kind, manifest: Json, *, is_new: bool = False) -> list[Cause]:
-    """Everything wrong with *manifest*, in the order of its fields."""
+def problems(
+    kind: Kind, manifest: Json, behaves: Behaviors, *, is_new: bool = False
+) -> list[Cause]:
+    """Everything wrong with *manifest*, in the order of its fields.
+
+    *behaves* is what differs between minor versions of Kubernetes.
+    """
     found = list(metadata(kind, manifest["metadata"]))
     for table in (RULES, _CREATION_RULES) if is_new else (RULES,):
         rules = table.get(kind)
         if rules:
             found += rules(manifest)
+    of_minor = _CREATION_RULES_OF_MINORS.get(kind)
+    if is_new and of_minor and getattr(behaves, of_minor[0]):
+        found += of_minor[1](manifest)
     return found
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
+from engine.core.framework.behaviors import Behaviors
+from engine.core.model.group_words import words_of
 from engine.core.model.objects import ObjectMeta, Record
 from engine.core.model.pod import Pod
 from engine.core.model.times import epoch_seconds
@@ -27,9 +29,6 @@ _MODES_OF_V1ALPHA2: Final = {"Pod": SINGLE, "PodGroup": ALL}
 PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 NEVER: Final = "Never"
 PREEMPTION_POLICIES: Final = (PREEMPT_LOWER_PRIORITY, NEVER)
-
-#: The problem of a group whose PodGroup is not there; the text is kube-scheduler's, as it is.
-MISSING: Final = 'waiting for pods\'s pod group "{}" to appear in scheduling queue'
 
 _BASIC: Final = "basic"
 _GANG: Final = "gang"
@@ -206,6 +205,8 @@ class PodGroupState:
         disruption_mode: `SINGLE` or `ALL`: whether its pods are preempted one by one or together.
         workload: The Workload that its PodGroup was made from, or "".
         problem: Why its PodGroup is not there or cannot be followed, or "".
+        shortage: What its pods wait for as long as they are fewer than `min_count`.
+        is_bound_at_once: Its pods do not wait for each other once all of them were decided about.
         pending: How many pods have no node; those that are being deleted do not count.
         waiting: How many have a node and wait in permit.
         placed: How many permit approved, those on their nodes included.
@@ -220,6 +221,8 @@ class PodGroupState:
     disruption_mode: str = SINGLE
     workload: str = ""
     problem: str = ""
+    shortage: str = ""
+    is_bound_at_once: bool = False
     pending: int = 0
     waiting: int = 0
     placed: int = 0
@@ -231,19 +234,26 @@ class PodGroupState:
 
 
 def group_state(
-    name: str, terms: Sequence[GroupTerms], pods: Sequence[Pod], found: PodGroup | None
+    namespace: str,
+    name: str,
+    terms: Sequence[GroupTerms],
+    pods: Sequence[Pod],
+    found: PodGroup | None,
+    behaves: Behaviors,
 ) -> PodGroupState:
     """The group *name*, without where its *pods* are.
 
     If the pods' policies say different things, the greatest number and the strictest word count.
 
     Args:
-        name: Its name.
+        namespace, name: Its name.
         terms: What the policy of each pod says; a group is that of a PodGroup if one of them
             leaves `min_count` to it.
         pods: Its pods.
         found: The PodGroup of this name, if there is one.
+        behaves: What differs between minor versions of Kubernetes.
     """
+    words = words_of(behaves)
     needs_object = any(one.min_count is None for one in terms)
     group = found if needs_object and found is not None else None
     min_counts = [one.min_count for one in terms if one.min_count is not None]
@@ -259,7 +269,7 @@ def group_state(
     created_at = 0.0 if group is None else epoch_seconds(group.metadata.creation_timestamp)
     problem = "" if group is None else group.problem
     if needs_object and found is None:
-        problem = MISSING.format(name)
+        problem = words.missing.format(group=name)
     return PodGroupState(
         name,
         exists=found is not None or not needs_object,
@@ -272,6 +282,8 @@ def group_state(
         disruption_mode=ALL if ALL in modes else SINGLE,
         workload="" if group is None else group.workload,
         problem=problem,
+        shortage=words.shortage.format(namespace=namespace, group=name),
+        is_bound_at_once=behaves.groups_need_no_permit,
     )
 
 

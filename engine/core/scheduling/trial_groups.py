@@ -70,7 +70,8 @@ class TrialGroups:
         name, *terms = verdict
         found = self._snapshot.objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
         size = max(self._sizes[_key(enabled, pod, name)], self._waiting, 1)
-        state = group_state(name, [GroupTerms(*terms)], [pod], found)
+        behaves = self._snapshot.objects.behaves
+        state = group_state(pod.namespace, name, [GroupTerms(*terms)], [pod], found, behaves)
         return replace(state, pending=size - self._waiting, waiting=self._waiting)
 
 

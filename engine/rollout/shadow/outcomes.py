@@ -80,7 +80,8 @@ def refusal_of(
             return failure
         name, *terms = said
         found = snapshot.objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
-        state = group_state(name, [GroupTerms(*terms)], [pod], found)
+        behaves = snapshot.objects.behaves
+        state = group_state(pod.namespace, name, [GroupTerms(*terms)], [pod], found, behaves)
         counted = known.get(name)
         if counted is not None:
             pods, placed = counted.pod_count, counted.placed

@@ -443,3 +443,38 @@ def test_what_is_merged_into_an_object_may_be_said_otherwise_there(tmp_path: Pat
     [got] = read_documents(path)
     assert got["first"] == {"is": {"a": 2, "b": 1, "c": 1}}
     assert (got["second"], got["third"]) == ({"a": 2, "b": 1}, {"a": 3, "b": 1})
+
+
+@pytest.mark.parametrize("policy", [{"basic": {}}, {"gang": {"minCount": 2}}])
+@pytest.mark.parametrize("mode", ["single", "all"])
+@pytest.mark.parametrize("minor", [None, 37, 38])
+@pytest.mark.parametrize("kind", ["PodGroup", "Workload"])
+def test_from_1_38_on_only_gangs_are_disrupted_as_one(
+    tmp_path: Path, policy: dict[str, Any], mode: str, minor: int | None, kind: str
+) -> None:
+    terms = {"schedulingPolicy": policy, "disruptionMode": {mode: {}}}
+    spec = terms if kind == "PodGroup" else {"podGroupTemplates": [{"name": "t", **terms}]}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": kind, "metadata": {"name": "g"}}
+    path = tmp_path / "group.yaml"
+    path.write_text(yaml.safe_dump({**group, "spec": spec}), encoding="utf-8")
+    if minor == 38 and mode == "all" and "basic" in policy:
+        with pytest.raises(ManifestError) as caught:
+            read_cluster(path, minor=minor)
+        at = "spec.disruptionMode" if kind == "PodGroup" else "disruptionMode"
+        why = 'cannot have "all" disruption mode when scheduling policy is other than "gang"'
+        assert f"{at}: Invalid value: {why}" in str(caught.value)
+    else:
+        read_cluster(path, minor=minor)
+
+
+def test_a_group_that_was_created_before_the_upgrade_stays(tmp_path: Path) -> None:
+    metadata = {"name": "g", "namespace": "default", "uid": "u", "resourceVersion": "1"}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
+    }
+    path = tmp_path / "group.json"
+    path.write_text(json.dumps(group), encoding="utf-8")
+    assert read_cluster(path, minor=38).objects == [group]

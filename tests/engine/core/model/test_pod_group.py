@@ -5,12 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.core.framework.behaviors import behaviors_of
 from engine.core.model.objects import decode
 from engine.core.model.pod import Pod
 from engine.core.model.pod_group import GroupTerms, PodGroup, group_state
 
 META = {"name": "g", "namespace": "team"}
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+
+BEHAVES = behaviors_of(37)
 
 
 def group_of(spec: dict[str, Any]) -> PodGroup:
@@ -148,14 +151,21 @@ def test_what_cannot_be_followed_is_named(spec: dict[str, Any], want: str) -> No
 
 def test_a_pod_group_says_what_policies_leave_to_it() -> None:
     group = group_of({**GANG, "priority": 5, "disruptionMode": {"all": {}}, "workloadRef": None})
-    state = group_state("g", [GroupTerms(), GroupTerms(priority=9)], [pod("a"), pod("b")], group)
+    state = group_state(
+        "team", "g", [GroupTerms(), GroupTerms(priority=9)], [pod("a"), pod("b")], group, BEHAVES
+    )
     assert (state.min_count, state.priority, state.disruption_mode) == (3, 9, "all")
 
 
 def test_a_pod_group_without_a_priority_is_as_important_as_its_pods() -> None:
     """That of 1.36 has none by default, whatever its pods have."""
     state = group_state(
-        "g", [GroupTerms(), GroupTerms()], [pod("a", 3), pod("b", 5)], group_of(GANG)
+        "team",
+        "g",
+        [GroupTerms(), GroupTerms()],
+        [pod("a", 3), pod("b", 5)],
+        group_of(GANG),
+        BEHAVES,
     )
     assert state.priority == 5
 
@@ -163,11 +173,13 @@ def test_a_pod_group_without_a_priority_is_as_important_as_its_pods() -> None:
 def test_a_group_by_label_does_not_look_at_the_pod_group_of_its_name() -> None:
     group = group_of({"priority": 5})
     terms = [GroupTerms(2), GroupTerms(4, disruption_mode="all", preemption_policy="Never")]
-    state = group_state("g", terms, [pod("a", 1), pod("b", 3)], group)
+    state = group_state("team", "g", terms, [pod("a", 1), pod("b", 3)], group, BEHAVES)
     assert (state.min_count, state.priority, state.problem) == (4, 3, "")
     assert (state.disruption_mode, state.preemption_policy) == ("all", "Never")
 
 
 def test_a_group_without_its_pod_group_does_not_exist() -> None:
-    state = group_state("g", [GroupTerms(3), GroupTerms()], [pod("a"), pod("b")], None)
+    state = group_state(
+        "team", "g", [GroupTerms(3), GroupTerms()], [pod("a"), pod("b")], None, BEHAVES
+    )
     assert (state.exists, state.min_count) == (False, 3)
