@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from engine.core.model.quantity import INT32_MAX
 from engine.core.model.resources import (
     WANT_NAMESPACE,
     WANT_SUBDOMAIN,
@@ -32,8 +33,6 @@ from engine.lib.deep_json import UNREADABLE
 log = structlog.get_logger(component="leader_election")
 
 _JITTER: Final = 1.2
-#: The API server accepts no larger count; one that was edited to it must not block every replica.
-_MOST_TRANSITIONS: Final = 2**31 - 1
 #: A leader that has not renewed for this long beyond the lease is stuck: `/healthz` says so.
 _WATCHDOG_SECONDS: Final = 20.0
 #: How long a process that must stop waits for the answer to a request that may have taken the
@@ -347,9 +346,9 @@ class LeaderElector:
         self.follows_another |= not is_ours
         transitions = lease.spec.lease_transitions or 0
         acquired = lease.spec.acquire_time if is_ours else None
-        spec = self._own_spec(
-            acquired, transitions if is_ours else min(transitions + 1, _MOST_TRANSITIONS)
-        )
+        # The API server accepts no larger count; one that was edited to it must not block every
+        # replica.
+        spec = self._own_spec(acquired, transitions if is_ours else min(transitions + 1, INT32_MAX))
         await self._update(spec, lease)
 
     async def _read(self) -> _Lease:

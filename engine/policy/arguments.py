@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from engine.core.model import objects as api
+from engine.core.model.quantity import INT32_MAX
 from engine.core.model.resources import is_qualified_name
 from engine.core.model.selectors import field_requirement_problem, requirement_problem
 from engine.language.syntax import parse, walk
 from engine.policy.config import API_VERSION
 from engine.policy.documents import (
-    MOST_INT32,
     Entry,
     Field,
     Object,
@@ -415,11 +415,11 @@ _VIEWS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "added_affinity": ("NodeAffinity?", _node_affinity_view)
 }
 _CONSTRAINT: Final[Table] = {
-    "maxSkew": Entry(integer(1, MOST_INT32)),
+    "maxSkew": Entry(integer(1, INT32_MAX)),
     "topologyKey": Entry(Field.text),
     "whenUnsatisfiable": Entry(choice(*_ACTIONS)),
     "labelSelector": Entry(lambda found: found),
-    "minDomains": Entry(integer(1, MOST_INT32)),
+    "minDomains": Entry(integer(1, INT32_MAX)),
     "nodeAffinityPolicy": Entry(choice("Honor", "Ignore")),
     "nodeTaintsPolicy": Entry(choice("Honor", "Ignore")),
     "matchLabelKeys": Entry(listed(Field.text)),
@@ -460,7 +460,7 @@ EMPTIEST_FIRST: Final[Sequence[Mapping[str, int]]] = (
 KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
     "DefaultPreemption": {
         "minCandidateNodesPercentage": _or(integer(0, 100), 0),
-        "minCandidateNodesAbsolute": _or(integer(0, MOST_INT32), 0),
+        "minCandidateNodesAbsolute": _or(integer(0, INT32_MAX), 0),
     },
     "InterPodAffinity": {
         "hardPodAffinityWeight": _or(integer(0, 100), 0),

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from engine.core.framework.extender import Extender
+from engine.core.model.quantity import INT32_MAX
 from engine.core.model.resources import (
     WANT_NAMESPACE,
     WANT_SUBDOMAIN,
@@ -21,7 +22,6 @@ from engine.core.model.resources import (
 )
 from engine.language.hooks import PLUGIN_SETS
 from engine.policy.documents import (
-    MOST_INT32,
     Entry,
     Field,
     Object,
@@ -85,7 +85,7 @@ _RETRY_JITTER: Final = 1.2
 def _int32(least: int, wrong: str) -> Reader:
     """Reads an int from *least* on, else *wrong*, as far as 32 bits go."""
     at_least = checked(integer(), lambda number: number >= least, wrong=wrong)
-    return checked(at_least, lambda number: number <= MOST_INT32, want=_WANT_INT32)
+    return checked(at_least, lambda number: number <= INT32_MAX, want=_WANT_INT32)
 
 
 def _removed(name: str) -> str:
@@ -123,7 +123,7 @@ def _plugin_ref(refused: frozenset[str]) -> Callable[[Field], PluginRef | None]:
     return read
 
 
-_WEIGHT: Final = checked(integer(1), lambda weight: weight <= MOST_INT32, want=_WANT_INT32)
+_WEIGHT: Final = checked(integer(1), lambda weight: weight <= INT32_MAX, want=_WANT_INT32)
 _PLUGIN_REF: Final[Table] = {
     "name": Entry(Field.text),
     # Zero counts as not given, as it does for kube-scheduler.

@@ -31,9 +31,6 @@ _MAX_DEPTH: Final = 60
 _MAX_PLAIN: Final = 1_000
 _MOST_SHOWN: Final = 100
 
-# What the fields of Kubernetes that are of 32 bits can hold.
-MOST_INT32: Final = (1 << 31) - 1
-
 _INT64: Final = 1 << 63
 
 _HALF: Final = re.compile("[\ud800-\udfff]")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from engine.core.framework.profile import EnabledPolicy, Profile
+from engine.core.model.quantity import INT64_MAX
 from engine.language.hooks import PLUGIN_SETS
 from engine.policy.arguments import Arguments, read_arguments, runtime_arguments
 from engine.policy.config import (
@@ -82,7 +83,6 @@ RUNTIME_PLUGINS: Final = frozenset(
 _NEEDED: Final = {"NodeMetadata": ("metadata_key", "metadataKey")}
 
 _BINDER: Final = "bind"
-_MAX_TOTAL: Final = (1 << 63) - 1
 
 
 class PolicyFile(Protocol):
@@ -417,7 +417,7 @@ class _Builder:
                 continue
             weights[ref.name] = max(ref.weight, 1)
             total += weights[ref.name] * 100
-        if total > _MAX_TOTAL:
+        if total > INT64_MAX:
             place.wrong("total score of Score plugins could overflow")
         return weights
 

@@ -14,7 +14,7 @@ from engine.core.framework.behaviors import RELEASED, behaviors_of
 from engine.core.model.devices import ResourceSlice
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.pools import PoolSlice
-from engine.core.scheduling.devices.selectors import SelectorError, Selectors
+from engine.core.scheduling.devices.selectors import SelectorError, matches
 from tests.parity.oracle import oracle_of
 from tests.scripts import go_program
 
@@ -97,15 +97,14 @@ def ask_ours(selectors: Iterable[str], minor: int = RELEASED) -> list[Plain]:
     devices = PoolSlice(
         from_plain(ResourceSlice, {"spec": spec}), behaves=behaviors_of(minor)
     ).devices
-    ours = Selectors()
-    return [_ask(ours, text, devices) for text in selectors]
+    return [_ask(text, devices) for text in selectors]
 
 
-def _ask(ours: Selectors, text: str, devices: Iterable[Any]) -> Plain:
+def _ask(text: str, devices: Iterable[Any]) -> Plain:
     answers: list[Any] = []
     for device in devices:
         try:
-            answers.append(ours.matches(text, device)[0])
+            answers.append(matches(text, device)[0])
         except SelectorError as error:
             if not error.is_about_device:
                 return {"invalid": str(error)}

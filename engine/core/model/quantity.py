@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 NANO: Final = 10**9
+INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 # Longer texts are malformed on purpose or by accident; both would cost time to parse.

@@ -5,7 +5,6 @@ nomination costs that one; and of what filters said of nodes with those pods, wh
 Filtering with the pods is `feasibility`'s.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
@@ -166,7 +165,7 @@ class Nominations:
     """Answers for pods of all priorities; one object serves all decisions of a bundle."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[int, _View] = OrderedDict()
+        self._views: dict[int, _View] = {}
 
     def others(self, pod: Pod, snapshot: Snapshot, nominator: Nominator) -> NominatedPods:
         """By slot, the pods that must fit as well if *pod* goes there, oldest nomination first.
@@ -178,11 +177,9 @@ class Nominations:
             return _NONE
         view = self._views.get(pod.priority)
         if view is None:
+            if len(self._views) >= _MOST_PRIORITIES:
+                self._views.clear()
             view = self._views[pod.priority] = _View(pod.priority)
-            if len(self._views) > _MOST_PRIORITIES:
-                self._views.popitem(last=False)
-        else:
-            self._views.move_to_end(pod.priority)
         view.refresh(nominator, snapshot)
         # The pod's own nomination does not stand in its way.
         own = nominator.node_of(pod.uid)

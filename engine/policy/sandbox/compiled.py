@@ -28,11 +28,10 @@ from engine.policy.sandbox.translation.kinds import Given, SchemaTypes, Untransl
 from engine.policy.sandbox.translation.operations import Refused, TooMuchError
 from engine.policy.sandbox.translation.state import NAMESPACE, Code, Translation, load
 from engine.policy.sandbox.translation.texts import Texts
-from engine.policy.sandbox.translation.translate import define, translate_function
+from engine.policy.sandbox.translation.translate import MAX_PASSES, define, translate_function
 
 _POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})
 
-_MAX_PASSES: Final = 12
 # Pods whose hooks are kept, and bytes of them: decoded they take fifteen times as much.
 _MAX_PODS: Final = 2048
 _MAX_POD_BYTES: Final = 1 << 20
@@ -131,7 +130,7 @@ class CompiledHook:
         if params != self._params:
             raise Untranslatable("parameters of another kind")
         arguments = [Code(load(f"v_{name}"), types[name], UNKNOWN) for name in params]
-        for _ in range(_MAX_PASSES):
+        for _ in range(MAX_PASSES):
             shared.begin_pass()
             translate_function(shared, meaning, "hook", arguments)
             if not shared.has_grown:

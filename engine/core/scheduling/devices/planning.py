@@ -35,7 +35,7 @@ from engine.core.scheduling.devices.requests import (
     claim_subject,
     wants_all,
 )
-from engine.core.scheduling.devices.selectors import SelectorError, Selectors
+from engine.core.scheduling.devices.selectors import SelectorError, matches
 
 ClassLookup = Callable[[str], DeviceClass | None]
 
@@ -87,7 +87,6 @@ class Planner:
         node: Where.
         pools: What the node reaches, in the order of trying.
         class_of: Device classes by name.
-        selectors: Compiled expressions.
         steps: Counts what selectors cost.
     """
 
@@ -97,13 +96,11 @@ class Planner:
         pools: Sequence[Pool],
         *,
         class_of: ClassLookup,
-        selectors: Selectors,
         steps: Steps,
     ) -> None:
         self._node = node
         self._pools = pools
         self._class_of = class_of
-        self._selectors = selectors
         self._steps = steps
         #: Every device that may be taken, in the order of trying.
         self.devices = [
@@ -260,7 +257,7 @@ class Planner:
                     of.token,
                 )
             try:
-                is_match, cost = self._selectors.matches(selector.cel.expression, device)
+                is_match, cost = matches(selector.cel.expression, device)
             except SelectorError as error:
                 where = f" on device {device.text}" if error.is_about_device else ""
                 text = f"{of.text}: selector #{i}{where}: {error}"

@@ -33,7 +33,6 @@ from engine.core.scheduling.devices.requests import (
     is_kept_away,
     wants_all,
 )
-from engine.core.scheduling.devices.selectors import Selectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,6 @@ class Search:
         claims: What is asked for.
         class_of: Device classes by name.
         allocated: What is taken already.
-        selectors: Compiled expressions.
         steps: How long it may take.
     """
 
@@ -101,7 +99,6 @@ class Search:
         *,
         class_of: ClassLookup,
         allocated: AllocatedDevices,
-        selectors: Selectors,
         steps: Steps,
     ) -> None:
         self._pools = pools
@@ -109,7 +106,7 @@ class Search:
         self._claims = claims
         self._allocated = allocated
         self._steps = steps
-        self._planner = Planner(node, pools, class_of=class_of, selectors=selectors, steps=steps)
+        self._planner = Planner(node, pools, class_of=class_of, steps=steps)
         self._devices = self._planner.devices
         self._plans: list[list[list[RequestPlan]]] = []
         self._constraints: list[list[Constraint]] = []

@@ -4,8 +4,8 @@ Owns the cache of compiled expressions, how a device looks to them, and what is 
 answers: an expression always says the same of the same device.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from engine.core.framework.behaviors import Behaviors
@@ -29,7 +29,6 @@ from engine.core.scheduling.devices.values import (
     type_name,
 )
 
-_MOST_COMPILED: Final = 1_000
 # Why an attribute is no answer, by its type.
 _NO_BOOL: Final = {
     "int": "unsupported type conversion from 'int' to bool",
@@ -66,61 +65,50 @@ class Described(Protocol):
     variables: "dict[str, Any] | None"
 
 
-class Selectors:
-    """Compiled expressions by their text; the least recently used ones are dropped."""
+def matches(expression: str, device: Described) -> tuple[bool, int]:
+    """Whether *device* suits *expression*, and what it cost to find out (0: it was known).
 
-    def __init__(self) -> None:
-        self._compiled: OrderedDict[str, Evaluator | SelectorError] = OrderedDict()
+    Raises `SelectorError` if the expression is invalid, or gives no bool for this device.
+    """
+    known = device.answers.get(expression)
+    cost = 0
+    if known is None:
+        known, cost = _ask(expression, device)
+        device.answers[expression] = known
+    if isinstance(known, SelectorError):
+        raise known.with_traceback(None)  # or it would grow with each time
+    return known, cost
 
-    def matches(self, expression: str, device: Described) -> tuple[bool, int]:
-        """Whether *device* suits *expression*, and what it cost to find out (0: it was known).
 
-        Raises `SelectorError` if the expression is invalid, or gives no bool for this device.
-        """
-        known = device.answers.get(expression)
-        cost = 0
-        if known is None:
-            known, cost = self._ask(expression, device)
-            device.answers[expression] = known
-        if isinstance(known, SelectorError):
-            raise known.with_traceback(None)  # or it would grow with each time
-        return known, cost
+def _ask(expression: str, device: Described) -> tuple[bool | SelectorError, int]:
+    evaluate = _compiled(expression)
+    if isinstance(evaluate, SelectorError):
+        return evaluate, 1
+    try:
+        if device.variables is None:
+            device.variables = _variables(device)
+        is_newer = device.behaves.newer_expressions
+        scope = Scope(device.variables, MOST_COST, is_newer=is_newer)
+    except CelError as error:
+        return _runtime_error(error, is_device_at_fault=True), 1
+    try:
+        answer = evaluate(scope)
+    except CelError as error:
+        return _runtime_error(error), scope.cost
+    if not isinstance(answer, bool):
+        kind = type_name(answer)
+        why = _NO_BOOL.get(kind, f"type conversion error from '{kind}' to 'bool'")
+        text = f"CEL result of type {kind} could not be converted to bool: {why}"
+        return _runtime_error(CelError(text)), scope.cost
+    return answer, scope.cost
 
-    def _ask(self, expression: str, device: Described) -> tuple[bool | SelectorError, int]:
-        evaluate = self._compile(expression)
-        if isinstance(evaluate, SelectorError):
-            return evaluate, 1
-        try:
-            if device.variables is None:
-                device.variables = _variables(device)
-            is_newer = device.behaves.newer_expressions
-            scope = Scope(device.variables, MOST_COST, is_newer=is_newer)
-        except CelError as error:
-            return _runtime_error(error, is_device_at_fault=True), 1
-        try:
-            answer = evaluate(scope)
-        except CelError as error:
-            return _runtime_error(error), scope.cost
-        if not isinstance(answer, bool):
-            kind = type_name(answer)
-            why = _NO_BOOL.get(kind, f"type conversion error from '{kind}' to 'bool'")
-            text = f"CEL result of type {kind} could not be converted to bool: {why}"
-            return _runtime_error(CelError(text)), scope.cost
-        return answer, scope.cost
 
-    def _compile(self, expression: str) -> Evaluator | SelectorError:
-        compiled = self._compiled.get(expression)
-        if compiled is None:
-            try:
-                compiled = evaluator_of(compile_expression(expression))
-            except (CompileError, CelError) as error:
-                compiled = SelectorError(f"CEL compile error: {error}")
-            self._compiled[expression] = compiled
-            if len(self._compiled) > _MOST_COMPILED:
-                self._compiled.popitem(last=False)
-        else:
-            self._compiled.move_to_end(expression)
-        return compiled
+@lru_cache(maxsize=1_000)
+def _compiled(expression: str) -> Evaluator | SelectorError:
+    try:
+        return evaluator_of(compile_expression(expression))
+    except (CompileError, CelError) as error:
+        return SelectorError(f"CEL compile error: {error}")
 
 
 def _runtime_error(error: CelError, *, is_device_at_fault: bool = False) -> SelectorError:

@@ -61,7 +61,6 @@ from engine.core.scheduling.devices.requests import (
 )
 from engine.core.scheduling.devices.results import allocation_of
 from engine.core.scheduling.devices.search import ClaimChoice, Search
-from engine.core.scheduling.devices.selectors import Selectors
 from engine.core.scheduling.devices.taint_rules import TAINT_RULES
 from engine.core.scheduling.placement import PreBindError
 from engine.core.scheduling.plugins.claim_plan import ClaimReturns, ClaimWriter
@@ -116,7 +115,6 @@ class DynamicResources(RuntimePlugin):
         self._writer = writer
         self._returns: ClaimReturns | None = returns if writer is None else writer
         self._clock = clock or SystemClock()
-        self._selectors = Selectors()
         self._claims = Claims(objects, follow=True) if objects is not None else None
         self._slices: tuple[ObjectStore, tuple[int, int, Behaviors], SliceIndex] | None = None
         self._classes: tuple[ObjectStore, int, ResourceClasses] | None = None
@@ -432,7 +430,6 @@ class DynamicResources(RuntimePlugin):
                 claims,
                 class_of=state.class_of,
                 allocated=state.known.devices,
-                selectors=self._selectors,
                 steps=steps,
             ).run()
         finally:

@@ -44,7 +44,8 @@ from engine.policy.sandbox.translation.kinds import (
 from engine.policy.sandbox.translation.state import Code, Spec, Translation, call, constant_key
 
 _MAX_FUNCTIONS: Final = 120
-_MAX_PASSES: Final = 12
+#: After so many, the types of what is translated are taken not to settle.
+MAX_PASSES: Final = 12
 _MAX_NODES: Final = 20_000
 _MAX_CALLS: Final = 24
 _MAX_UNROLLED: Final = 8
@@ -321,7 +322,7 @@ class Block:
         def one_round() -> tuple[ast.expr, list[ast.stmt]]:
             return self.target(node.target, Code(ast.Constant(None), item)), self.run(node.body)
 
-        for _ in range(_MAX_PASSES):
+        for _ in range(MAX_PASSES):
             assert start is not None
             before, before_nodes = start, self.shared.nodes
             with self.noting() as changes:

@@ -14,7 +14,6 @@ from engine.core.scheduling.devices.pools import SliceIndex
 from engine.core.scheduling.devices.requests import AllocationError, NodeUnsuitable
 from engine.core.scheduling.devices.results import allocation_of
 from engine.core.scheduling.devices.search import Search
-from engine.core.scheduling.devices.selectors import Selectors
 
 Json = dict[str, Any]
 
@@ -34,7 +33,6 @@ def answers(world: Json, minor: int = 37) -> list[Json]:
         allocation = from_plain(ResourceClaim, claim).allocation
         assert allocation is not None
         allocated.add(allocation)
-    selectors = Selectors()
     made: list[Json] = []
     for manifest in world["nodes"]:
         node = Node.from_plain(manifest)
@@ -45,7 +43,6 @@ def answers(world: Json, minor: int = 37) -> list[Json]:
                 claims,
                 class_of=classes.get,
                 allocated=allocated,
-                selectors=selectors,
                 steps=Steps(1_000_000),
             ).run()
             if choices is None:

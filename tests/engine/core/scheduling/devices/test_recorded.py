@@ -14,7 +14,7 @@ from engine.core.framework.behaviors import behaviors_of
 from engine.core.model.devices import ResourceSlice
 from engine.core.model.objects import from_plain
 from engine.core.scheduling.devices.pools import PoolSlice
-from engine.core.scheduling.devices.selectors import SelectorError, Selectors
+from engine.core.scheduling.devices.selectors import SelectorError, matches
 from tests.engine.core.scheduling.devices.answers import answers, comparable
 
 DATA = Path(__file__).resolve().parents[4] / "data" / "devices"
@@ -62,7 +62,6 @@ def test_expressions_say_of_a_device_what_they_say_in_kubernetes() -> None:
     device = PoolSlice(from_plain(ResourceSlice, {"spec": spec}), behaves=behaviors_of(37)).devices[
         0
     ]
-    selectors = Selectors()
     different = []
     for line in lines:
         # The compiler is another one, so what is wrong with an expression has other words.
@@ -70,7 +69,7 @@ def test_expressions_say_of_a_device_what_they_say_in_kubernetes() -> None:
         fails = "compile" in line or "runtime" in line
         want = f"CEL runtime error: {line.get('runtime')}" if is_about_device else None
         try:
-            got: bool | str | None = selectors.matches(line["expression"], device)[0]
+            got: bool | str | None = matches(line["expression"], device)[0]
         except SelectorError as error:
             got = str(error) if is_about_device else None
         if got != (want if fails else line["matches"]):
