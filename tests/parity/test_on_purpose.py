@@ -529,6 +529,35 @@ def test_admin_access_needs_no_counters_and_no_capacity(
     assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
 
 
+def test_a_monitor_may_preempt_where_the_devices_are_in_use(oracle: Oracle) -> None:
+    """Found by seed 5 of the random clusters, index 28 of the theme `lists`."""
+    share = {
+        "shareID": "0b2c9a6e-4f5a-4d5a-9d76-1f0f4f1f0a01",
+        "consumedCapacity": {"m": "4Gi"},
+    }
+    full = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "4"}}}]
+    claims = [{"name": "c", "resourceClaimName": "watch"}]
+    scenario: Plain = {
+        "runs": 1,
+        "nodes": [_node("n0")],
+        "objects": [
+            _device_class(),
+            *_SHARED,
+            _claim("used", {"device": "d0", **share}),
+            _claim("watch", adminAccess=True),
+        ],
+        "pods": [_pod("old", nodeName="n0", containers=full)],
+        "incoming": [_pod("p", containers=full, priority=10, resourceClaims=claims)],
+    }
+    answer, decision = _theirs(oracle, scenario), _ours(scenario)
+    assert answer["postFilter"].endswith("1 cannot allocate all claims.")
+    assert decision.preemption == {"n0": ("default/old",)}
+    assert is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
+    # Of a pod without admin access, the same is a difference like others.
+    scenario["objects"][-1] = _claim("watch")
+    assert not is_deliberate(answer, decision, scenario["incoming"][0], scenario["objects"])
+
+
 def test_admin_access_is_not_refused_for_a_device_that_is_not_needed(oracle: Oracle) -> None:
     """The device in use was refused, and the selector failed on the next one, which lacks `model`.
 

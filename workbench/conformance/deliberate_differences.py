@@ -32,18 +32,22 @@ def is_deliberate(
     if _differs_in_scores_of_volumes_alone(answer, decision):
         return any(map(_is_beyond_int64, _volume_claims(pod, objects)))
     error = str(answer.get("error") or "")
-    if _IN_SEARCH.match(error) and any(map(_is_for_admins, _claims(pod, objects))):
+    is_for_admins = any(map(_is_for_admins, _claims(pod, objects)))
+    if _IN_SEARCH.match(error) and is_for_admins:
         # Refused a device that ours gives, it goes on to others, whose selectors fail.
         return not decision.failures
     if error:
         return bool(_POOL.search(error)) and _leaves_out_a_pool(decision)
+    if _NO_DEVICES[0] in str(answer.get("postFilter") or ""):
+        # Of a node that other pods fill: without them, ours has devices there.
+        return bool(is_for_admins and decision.preemption) and not decision.failures
     refused = [
         name
         for name, rejection in (answer.get("rejected") or {}).items()
         if rejection["plugin"] == _PLUGIN and tuple(rejection["reasons"]) == _NO_DEVICES
     ]
     is_answered = decision.failures or any(not _has_no_devices(decision, one) for one in refused)
-    return bool(refused and is_answered) and any(map(_is_for_admins, _claims(pod, objects)))
+    return bool(refused and is_answered) and is_for_admins
 
 
 def _differs_in_scores_of_volumes_alone(answer: Plain, decision: FullDecision) -> bool:
