@@ -13,7 +13,7 @@ from typing import Final
 class _Piece:
     """One hook: its purpose, what it reads, its constant, its text and its tests.
 
-    `loads`: what its tests load from the policy itself.
+    `loads`: what its tests load from the policy itself; `needs`: what it loads, of amounts.
     """
 
     does: str
@@ -23,6 +23,7 @@ class _Piece:
     test: str
     helpers: tuple[str, ...]
     loads: str = ""
+    needs: str = ""
 
 
 _PIECES: Final[dict[str, _Piece]] = {
@@ -228,6 +229,68 @@ _PIECES: Final[dict[str, _Piece]] = {
         '    asserts.annotates(cluster(node), make_pod(), {{"example.com/{dashed}": "large"}})\n',
         ("cluster", "make_node", "make_pod"),
     ),
+    "queues": _Piece(
+        "Makes a queue of each object that a QueueTree names, with the weight that it says.",
+        'object["spec"]["weight"], object["spec"]["parent"]',
+        "tree = queue_attributes(weight = 1)",
+        "def queues(object):\n"
+        '    spec = object.get("spec", {{}})\n'
+        '    name, parent = object["metadata"]["name"], spec.get("parent", "")\n'
+        '    return [queue(name, parent = parent, weight = spec.get("weight", 1))]\n',
+        "def test_an_object_is_a_queue_of_its_weight():\n"
+        '    found = queues({{"metadata": {{"name": "web"}}, "spec": {{"weight": 3}}}})\n'
+        '    asserts.equal([one.name for one in found], ["web"])\n'
+        '    asserts.equal(found[0].attributes, {{"weight": 3}})\n',
+        (),
+        loads="queues",
+    ),
+    "queue_of": _Piece(
+        "Puts pods into the queue that a label names.",
+        'pod.labels["{key}.queue"]',
+        '_QUEUE = "example.com/{dashed}.queue"',
+        "def queue_of(pod):\n    return pod.labels.get(_QUEUE)\n",
+        "def test_a_pod_is_in_the_queue_that_it_names():\n"
+        '    pod = make_pod(labels = {{"example.com/{dashed}.queue": "web"}})\n'
+        '    asserts.in_queue(pod, "web")\n'
+        "    asserts.in_queue(make_pod(), None)\n",
+        ("make_pod",),
+    ),
+    "passes_up": _Piece(
+        "Passes up what a queue wants, for the shares of those above it.",
+        "queue.requested",
+        "",
+        "def passes_up(queue):\n"
+        '    wanted = queue.requested if queue.is_leaf else queue.up.get("wanted", {{}})\n'
+        '    return {{"wanted": wanted}}\n',
+        "def test_a_queue_passes_up_what_is_wanted_below_it():\n"
+        '    leaf = make_queue("a", requested = {{"cpu": 1000}})\n'
+        '    asserts.equal(passes_up(leaf), {{"wanted": {{"cpu": 1000}}}})\n'
+        '    above = make_queue("b", is_leaf = False, up = {{"wanted": {{"cpu": 2000}}}})\n'
+        '    asserts.equal(passes_up(above), {{"wanted": {{"cpu": 2000}}}})\n',
+        ("make_queue",),
+        loads="passes_up",
+    ),
+    "shares": _Piece(
+        "Divides what there is equally among the queues that want some of it.",
+        "of queues: share, requested",
+        "",
+        "def shares(parent, children):\n"
+        "    share = {{q.name: {{}} for q in children}}\n"
+        "    for r, total in parent.share.items():\n"
+        "        entries = [entry(q.name, most = q.requested.get(r, 0)) for q in children]\n"
+        "        for name, amount in divide(total, entries).items():\n"
+        "            share[name][r] = amount\n"
+        "    return share\n",
+        "def test_what_one_does_not_want_goes_to_the_other():\n"
+        '    root = make_queue("", share = {{"cpu": 10000}})\n'
+        '    a = make_queue("a", requested = {{"cpu": 2000}})\n'
+        '    b = make_queue("b", requested = {{"cpu": 20000}})\n'
+        '    want = {{"a": {{"cpu": 2000}}, "b": {{"cpu": 8000}}}}\n'
+        "    asserts.equal(shares(root, [a, b]), want)\n",
+        ("make_queue",),
+        loads="shares",
+        needs="entry",
+    ),
 }
 
 #: The hooks that a new policy can start with: all, in the order in which they are called.
@@ -241,6 +304,7 @@ _NEEDS: Final = {
     "pre_score": "score",
     "normalize": "score",
 }
+_AMOUNTS: Final = "@std/amounts.star"
 _COUNTING_FILTER: Final = (
     "def filter(pod, node, counts):\n"
     '    if node.labels.get(_AVOID) == "true":\n'
@@ -272,6 +336,7 @@ def new_policy(name: str, hooks: Collection[str]) -> tuple[str, str]:
     about = "".join(f"\n  {line}" for line in reads)
     constants = [piece.constant.format(**words) for piece in pieces.values() if piece.constant]
     parts = [f'"""{head}\n\nHooks: {", ".join(pieces)}. Reads:{about}\n"""\n']
+    parts += [f'load("{_AMOUNTS}", "{one.needs}")\n' for one in pieces.values() if one.needs]
     if constants:
         parts.append("\n".join(constants) + "\n")
     parts += [piece.text.format(**words) for piece in pieces.values()]

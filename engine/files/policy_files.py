@@ -13,10 +13,9 @@ from typing import Final
 import engine
 from engine.files.text_places import not_utf8
 from engine.lib.directories import files_in, walk
-from engine.policy.config import KIND, RUNTIME_KIND
+from engine.policy.config import KINDS
 from engine.policy.file_names import STARLARK_SUFFIX, SUFFIXES, TEST_DATA_SUFFIXES
 
-_OUR_KINDS: Final = (KIND, RUNTIME_KIND)
 _STD: Final = Path(engine.__file__).parents[1] / "policies" / "std"
 
 
@@ -96,7 +95,7 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
     read = _read_all(directory / name for name in _names(directory))
     texts = {path.name: text for path, text in read.items()}
     if not any(
-        name.endswith(STARLARK_SUFFIX) or any(f"kind: {kind}" in text for kind in _OUR_KINDS)
+        name.endswith(STARLARK_SUFFIX) or any(f"kind: {kind}" in text for kind in KINDS)
         for name, text in texts.items()
     ):
         raise PolicyFilesError(

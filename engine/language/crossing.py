@@ -125,7 +125,8 @@ def callable_of(one: Builtin) -> Callable[..., Any]:
     def call(*written: Any) -> Any:
         given = [value if type(value) is str else read(value) for value in written]
         for parameter, value in zip(wanted, given, strict=False):
-            if "int" in parameter.kinds and type(value) not in (int, float, bool):
+            taken = (str, int, float) if "str" in parameter.kinds else (int, float, bool)
+            if "int" in parameter.kinds and type(value) not in taken:
                 raise ValueError(f"{one.name}() wants {parameter.wants}, got {_shown(value)}")
         try:
             found = function(*given)

@@ -1,13 +1,15 @@
-"""The builtin that divides a total: `divide`, for shares.
+"""The builtins for shares: `divide`, and `quantity`, which reads amounts as objects write them.
 
-Owns its form in the language. What it gives is `core.sharing.divide`'s; vectors and ratios, which
-Starlark can express, are in `@std/amounts.star`.
+Owns their form in the language. What `divide` gives is `core.sharing.divide`'s; vectors and ratios,
+which Starlark can express, are in `@std/amounts.star`.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
+from engine.core.model.quantity import QuantityError, resource_amount
+from engine.core.sharing.amounts import LARGEST
 from engine.core.sharing.divide import ROUNDINGS, Entry, Rounding
 from engine.core.sharing.divide import divide as divided
 from engine.language.table import Builtin, Parameter, kinds
@@ -56,7 +58,33 @@ def _amount(name: str, value: Any) -> int:
     return value
 
 
+def quantity(given: str | int | float, resource: str = "") -> int:
+    """What *given*, a Kubernetes quantity such as `1500m` or `2Gi`, is of *resource*.
+
+    Millicores of `cpu`; of others whole units, rounded up. Raises ValueError for what is none.
+    """
+    if type(resource) is not str:
+        raise ValueError("resource: want a text")
+    try:
+        found = resource_amount(resource, given)
+    except QuantityError as error:
+        raise ValueError(str(error)) from None
+    return max(-LARGEST, min(found, LARGEST))
+
+
 ENTRIES: Final[tuple[Builtin, ...]] = (
+    Builtin(
+        name="quantity",
+        parameters=(
+            Parameter("given", kinds("str int float"), "a quantity such as `2Gi`"),
+            Parameter("resource", kinds("str"), "the name of a resource", '""'),
+        ),
+        result="int",
+        bounds=(-LARGEST, LARGEST),
+        python=quantity,
+        doc="A Kubernetes quantity as an int: millicores for the resource `cpu`, else whole units "
+        "rounded up.",
+    ),
     Builtin(
         name="divide",
         parameters=(

@@ -26,6 +26,8 @@ _TOKEN: Final = Parameter(
     problem=token_problem,
 )
 
+_NAME: Final = Parameter("name", kinds("str"), "a text that is not empty", is_filled=True)
+
 ENTRIES: Final[tuple[Builtin, ...]] = (
     Builtin(
         name="unresolvable",
@@ -105,7 +107,7 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
     Builtin(
         name="gang",
         parameters=(
-            Parameter("name", kinds("str"), "a text that is not empty", is_filled=True),
+            _NAME,
             Parameter(
                 "min_count", kinds("int none"), "an int of at least 0 or None", "None", low=0
             ),
@@ -129,6 +131,42 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         makes="gang",
         doc="The pod is in this group, of which *min_count* pods are placed together; None: what "
         "the PodGroup of this name says. Given, the others replace what it says.",
+    ),
+    Builtin(
+        name="queue",
+        parameters=(
+            _NAME,
+            Parameter("parent", kinds("str"), "the name of a queue", '""'),
+            Parameter("attributes", is_rest=True),
+        ),
+        result="verdict",
+        makes="queue",
+        doc="A queue of this name under *parent* (the root if it is empty), with the attributes "
+        "that `queue_attributes` declares.",
+    ),
+    Builtin(
+        name="alias",
+        parameters=(_NAME, Parameter("of", kinds("str"), "a queue's name", is_filled=True)),
+        result="verdict",
+        makes="alias",
+        doc="Another name for the queue *of*, by which `queue_of` may name it.",
+    ),
+    Builtin(
+        name="member",
+        parameters=(
+            Parameter("queue", kinds("str"), "a queue's name", is_filled=True),
+            Parameter("preemptible", kinds("bool"), "True or False", "True"),
+        ),
+        result="verdict",
+        makes="member",
+        doc="The pod is in this queue; one that is not *preemptible* is never given back.",
+    ),
+    Builtin(
+        name="queue_attributes",
+        parameters=(Parameter("defaults", is_rest=True),),
+        is_translated=False,
+        doc="At top level: the attributes of the queues that this policy governs, with what they "
+        "are where they are not given.",
     ),
 )
 
@@ -234,5 +272,35 @@ def gang(name, min_count = None, priority = None, preemption_policy = None, disr
         preemption_policy = _choice(preemption_policy, "preemption_policy", _PREEMPTION_POLICIES),
         disruption_mode = _choice(disruption_mode, "disruption_mode", _DISRUPTION_MODES),
     )
+
+def _filled(text, name, function):
+    if type(text) != "string" or not text.strip():
+        fail("%s() wants a %s that is a non-empty string, got %s" % (function, name, repr(text)))
+    return text
+
+def queue(name, parent = "", **attributes):
+    if type(parent) != "string":
+        fail("queue() wants a parent that is a string, got " + repr(parent))
+    name = _filled(name, "name", "queue")
+    return struct(verdict = "queue", name = name, parent = parent, attributes = attributes)
+
+def alias(name, of):
+    return struct(
+        verdict = "alias",
+        name = _filled(name, "name", "alias"),
+        of = _filled(of, "queue", "alias"),
+    )
+
+def member(queue, preemptible = True):
+    if type(preemptible) != "bool":
+        fail("member() wants True or False for preemptible, got " + repr(preemptible))
+    return struct(
+        verdict = "member",
+        queue = _filled(queue, "queue", "member"),
+        preemptible = preemptible,
+    )
+
+def queue_attributes(**defaults):
+    return struct(**defaults)
 """
 )

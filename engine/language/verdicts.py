@@ -239,6 +239,56 @@ COUNTERS: Final = Form(
 )
 
 
+# --- of queues -------------------------------------------------------------------------------
+
+PATH: Final = Form(
+    ("the name of a queue",),
+    frozenset({"str"}),
+    str,
+    ('if type(v) == "string" and v.strip():', "    return v"),
+    _refused,
+)
+
+QUEUES: Final = Form(
+    ("queue(...), alias(...)", "a list of those"),
+    frozenset({"list", "tuple", "queue()", "alias()"}),
+    list[Any],
+    (
+        "found = []",
+        'for one in v if type(v) in ("list", "tuple") else [v]:',
+        '    if getattr(one, "verdict", None) == "queue":',
+        '        found.append(["queue", one.name, one.parent, pack(one.attributes)])',
+        '    elif getattr(one, "verdict", None) == "alias":',
+        '        found.append(["alias", one.name, one.of])',
+        "    else:",
+        "        " + _wrong("queue(...), alias(...) or a list of those", "type", value="one"),
+        "return found",
+    ),
+    _refused,
+)
+
+_AMOUNT: Final = "amounts that are ints of 64 bits"
+
+VECTORS: Final = Form(
+    ("a dict of vectors",),
+    frozenset({"dict"}),
+    list[tuple[str, dict[str, _Int64]]],
+    (
+        'if type(v) == "dict":',
+        "    for name, vector in v.items():",
+        '        if type(name) != "string" or type(vector) != "dict":',
+        "            "
+        + _wrong("a dict of vectors, which are dicts of amounts by resource", "type"),
+        "        for resource, amount in vector.items():",
+        '            if type(resource) != "string" or type(amount) != "int":',
+        "                " + _wrong(_AMOUNT, "type", "`//` divides to an int", "amount"),
+        "            if amount < _LOW or amount > _HIGH:",
+        "                " + _wrong(_AMOUNT, "range", value="amount"),
+        "    return [[name, vector] for name, vector in v.items()]",
+    ),
+    _refused,
+)
+
 # --- several forms ----------------------------------------------------------------------------
 
 

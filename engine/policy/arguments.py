@@ -44,29 +44,34 @@ UNKNOWN: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The `plugin_args(...)` of a file: defaults by name, and where it is."""
+    """What a file declares by `plugin_args(...)` or the like: defaults by name, and where."""
 
     defaults: Mapping[str, Any]
     line: int = 0
     column: int = 0
 
 
-def plugin_args_calls(tree: ast.Module) -> list[ast.Call]:
-    """Every call of `plugin_args` in a file, in order."""
+#: The builtins that declare something at top level: arguments, and what queues have.
+ARGUMENTS: Final = "plugin_args"
+ATTRIBUTES: Final = "queue_attributes"
+
+
+def declarations_in(tree: ast.Module, declares: str = ARGUMENTS) -> list[ast.Call]:
+    """Every call of *declares* in a file, in order."""
     calls = [
         node
         for node in walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id == "plugin_args"
+        and node.func.id == declares
     ]
     return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
 
-def declaration(text: str) -> Declaration:
-    """What the file *text* declares; nothing if it has no `plugin_args`."""
-    tree = parse(text) if "plugin_args" in text else None
-    calls = [] if tree is None else plugin_args_calls(tree)
+def declaration(text: str, declares: str = ARGUMENTS) -> Declaration:
+    """What the file *text* declares by *declares*; nothing if it does not call it."""
+    tree = parse(text) if declares in text else None
+    calls = [] if tree is None else declarations_in(tree, declares)
     if tree is None or not calls:
         return Declaration({})
     constants = _constants(tree)

@@ -21,7 +21,7 @@ from engine.language.effects import ALL
 from engine.language.summaries import COUNT
 from engine.language.syntax import loads_of, parse, with_loaded
 from engine.policy.analysis import Analyses, Reads, analyse
-from engine.policy.arguments import declaration
+from engine.policy.arguments import ATTRIBUTES, declaration
 from engine.policy.check import check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
@@ -31,6 +31,8 @@ from engine.policy.fact_config import FactsConfig
 from engine.policy.file_names import DOCUMENT_SUFFIXES, STARLARK_SUFFIX, TEST_SUFFIX, is_document
 from engine.policy.hook_signatures import hook_signatures, shipped_signatures
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
+from engine.policy.queue_tree import QueueTreePolicy, resolve_queue_tree
+from engine.policy.queue_tree_config import QueueTreeConfig
 from engine.policy.rollout_config import profile_problems
 from engine.policy.shipped import KUBERNETES, pack_modules, shipped_files, snake_case
 from engine.policy.view_events import ANYTHING, fields_of, resources_behind
@@ -97,6 +99,7 @@ class Bundle:
         tests: The user's test files.
         warnings: What was noticed and is not an error.
         configuration: What the profiles and extenders were read from; None if no file has one.
+        queue_tree: The queues and the policy that governs them; None if no file has a QueueTree.
     """
 
     revision: str
@@ -109,11 +112,12 @@ class Bundle:
     tests: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
     configuration: KubeSchedulerConfiguration | None = None
+    queue_tree: QueueTreePolicy | None = None
 
     @property
     def enabled(self) -> list[Policy]:
-        """The policies that a profile enables, by name."""
-        return _enabled(self.profiles, self.policies)
+        """The policies that a profile enables, by name; that of the queues is one of them."""
+        return _enabled(self.profiles, self.policies, self.queue_tree)
 
     @functools.cached_property
     def kinds_read(self) -> frozenset[str]:
@@ -174,7 +178,10 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
             problems.append(Problem(config.file, 1, 1, message))
         runtime = given if runtime == PolicyRuntime() else runtime
     # 2. What they say together: policies by name, and the profiles that enable them.
-    resolved = build_profiles(configuration, policies)
+    governing = documents.queue_tree.policy if documents.queue_tree is not None else ""
+    resolved = build_profiles(configuration, policies, {governing})
+    queue_tree, found = _queue_tree(documents.queue_tree, policies, files, resolved)
+    problems += found
     extenders = in_order(configuration.extenders) if configuration is not None else ()
     _ignore_resources(resolved, ignored_resources(extenders), policies)
     problems += resolved.problems
@@ -198,7 +205,29 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
         tests=tuple(sorted(f for f in user_files if f.endswith(TEST_SUFFIX))),
         warnings=tuple(sorted(p for p in set(problems) if p.severity != "error")),
         configuration=configuration,
+        queue_tree=queue_tree,
     )
+
+
+def _queue_tree(
+    config: QueueTreeConfig | None,
+    policies: Mapping[str, Policy],
+    files: Files,
+    resolved: Profiles,
+) -> tuple[QueueTreePolicy | None, list[Problem]]:
+    """The tree of queues, and what is wrong with it that shows with its policy alone."""
+    if config is None:
+        return None, []
+    report = config.place.report
+    before = len(report.problems)
+    made = resolve_queue_tree(
+        config,
+        policies,
+        lambda name: declaration(files[policies[name].module], ATTRIBUTES).defaults,
+        files,
+        resolved.instances,
+    )
+    return made, report.problems[before:]
 
 
 def _files(user_files: Mapping[str, str]) -> dict[str, str]:
@@ -362,9 +391,14 @@ def _may_read_facts(files: Files, module: str) -> bool:
     return any(field in text for text in texts for field in FACT_FIELDS)
 
 
-def _enabled(profiles: Iterable[Profile], policies: Mapping[str, Policy]) -> list[Policy]:
-    """Those of *policies* that a profile enables, by name."""
-    used = {
+def _enabled(
+    profiles: Iterable[Profile],
+    policies: Mapping[str, Policy],
+    queue_tree: QueueTreePolicy | None,
+) -> list[Policy]:
+    """Those of *policies* that a profile enables, or that governs the queues, by name."""
+    used = set() if queue_tree is None else {queue_tree.policy}
+    used |= {
         enabled.policy
         for profile in profiles
         for point in profile.points.values()
@@ -380,7 +414,7 @@ def _facts_of_no_source(
 
     Not reported for a policy that has a source for one of its facts: the others may be optional.
     """
-    for policy in _enabled(resolved.profiles, policies):
+    for policy in _enabled(resolved.profiles, policies, None):
         paths = {
             (v, path) for reads in policy.hooks.values() for v in VIEWS for path in reads.of(v)
         }

@@ -30,10 +30,11 @@ from engine.language.resolve import (
 from engine.language.starlark import VALUES
 from engine.language.summaries import COUNT, counter_fields
 from engine.language.syntax import is_safe_to_parse, loads_of, parse, walk
+from engine.language.tree_hooks import QUEUE_FIELDS
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
 from engine.policy.analysis import Analyses
-from engine.policy.arguments import plugin_args_calls
+from engine.policy.arguments import ARGUMENTS, ATTRIBUTES, declarations_in
 from engine.policy.circles import circles, load_circles
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
@@ -83,6 +84,12 @@ _NO_TYPE_OF_VIEWS: Final = (
 # To look for a near name takes time for each known name, and thousands of hints are of no use.
 _MOST_HINTS: Final = 100
 _MOST_SHOWN: Final = 200
+
+# What declares something at top level: how it is written, and what it declares.
+_DECLARING: Final = (
+    (ARGUMENTS, "args = plugin_args(...)", "argument"),
+    (ATTRIBUTES, "tree = queue_attributes(...)", "attribute"),
+)
 
 _PARAMETERS: Final = frozenset(name for hook in HOOKS.values() for name in hook.parameters)
 
@@ -193,7 +200,7 @@ class _Checker:
         if not self._is_test:
             self._hooks()
             self._misspelt_hooks()
-            self._arguments()
+            self._declarations()
         self._names()
         self._recursion()
         if not self._is_test:
@@ -361,31 +368,37 @@ class _Checker:
 
     # --- arguments ---------------------------------------------------------------------------
 
-    def _arguments(self) -> None:
-        if "plugin_args" not in self._files[self._file]:
-            return
-        calls = plugin_args_calls(self._tree)
+    def _declarations(self) -> None:
+        """The calls that declare arguments, and what queues have: once each, at top level."""
+        for declares, example, what in _DECLARING:
+            if declares in self._files[self._file]:
+                self._declared_by(declares, example, what)
+
+    def _declared_by(self, declares: str, example: str, what: str) -> None:
         top_level = {
             id(statement.value)
             for statement in self._tree.body
             if isinstance(statement, ast.Assign)
         }
-        for index, call in enumerate(calls):
+        for index, call in enumerate(declarations_in(self._tree, declares)):
             if id(call) not in top_level:
-                message = "plugin_args() must be assigned at top level: `args = plugin_args(...)`"
+                message = f"{declares}() must be assigned at top level: `{example}`"
                 self._add(call, message)
             elif index:
-                self._add(call, "plugin_args() may be called once: it declares all arguments")
+                self._add(call, f"{declares}() may be called once: it declares all {what}s")
             if call.args or any(keyword.arg is None for keyword in call.keywords):
                 bare = [one.id for one in call.args if isinstance(one, ast.Name)]
                 hint = (
                     f"a default holds where nothing is configured: `{bare[0]} = 0`" if bare else ""
                 )
-                self._add(call, "plugin_args() takes `name = default` pairs only", hint)
+                self._add(call, f"{declares}() takes `name = default` pairs only", hint)
             for keyword in call.keywords:
                 if keyword.arg and keyword.arg != keyword.arg.lower():
                     hint = "a configuration may still write it in camelCase"
-                    self._add(keyword, f"argument `{keyword.arg}`: want a name in snake_case", hint)
+                    self._add(keyword, f"{what} `{keyword.arg}`: want a name in snake_case", hint)
+                elif declares == ATTRIBUTES and keyword.arg in QUEUE_FIELDS:
+                    message = f"attribute `{keyword.arg}`: every queue has a field of this name"
+                    self._add(keyword, message, "want another name")
 
     # --- names in use ------------------------------------------------------------------------
 
@@ -400,7 +413,7 @@ class _Checker:
             self._fields_of(name, known_fields, {id(node) for one, node in used if one == name})
         self._calls({id(node) for _, node in used}, own)
         self._too_early()
-        bare = {id(one) for call in plugin_args_calls(self._tree) for one in call.args}
+        bare = {id(one) for call in declarations_in(self._tree) for one in call.args}
         free = [(name, node) for name, node in used if name not in known and id(node) not in bare]
         functions = [node for node in walk(self._tree) if isinstance(node, ast.FunctionDef)]
         annotations = [one for function in functions for one in annotations_of(function)]
@@ -442,7 +455,7 @@ class _Checker:
 
     def _declared_arguments(self) -> dict[str, list[str]]:
         """The names of the policy's arguments, by what `plugin_args(...)` is assigned to."""
-        calls = {id(call): call for call in plugin_args_calls(self._tree)}
+        calls = {id(call): call for call in declarations_in(self._tree)}
         return {
             target.id: [word.arg for word in calls[id(statement.value)].keywords if word.arg]
             for statement in self._tree.body

@@ -9,7 +9,7 @@ reported together. What a profile means (which policy runs where) is `profiles`;
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from engine.core.framework.extender import Extender
 from engine.core.model.quantity import INT32_MAX
@@ -42,6 +42,7 @@ from engine.policy.documents import (
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import read_extenders
 from engine.policy.fact_config import FactsConfig, check_facts
+from engine.policy.queue_tree_config import QueueTreeConfig, check_queue_tree
 from engine.policy.rollout_config import RolloutConfig, check_error_rate, check_rollout
 from engine.policy.sandbox.protocol import MIB, Limits
 
@@ -49,6 +50,9 @@ API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
 RUNTIME_API_VERSION: Final = "starsched.dev/v1"
 RUNTIME_KIND: Final = "PolicyRuntime"
+QUEUE_TREE_KIND: Final = "QueueTree"
+#: The kinds of documents that may be among the policies.
+KINDS: Final = (KIND, RUNTIME_KIND, QUEUE_TREE_KIND)
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
@@ -391,6 +395,7 @@ class Documents:
     configuration: KubeSchedulerConfiguration | None
     runtime: PolicyRuntime
     problems: tuple[Problem, ...]
+    queue_tree: QueueTreeConfig | None = None
 
 
 def decode_configuration(text: str, file: str = "") -> KubeSchedulerConfiguration:
@@ -407,48 +412,69 @@ def decode_configuration(text: str, file: str = "") -> KubeSchedulerConfiguratio
 def decode_documents(files: Mapping[str, str]) -> Documents:
     """Read every YAML file of *files*; at most one document of each kind may be there."""
     problems: list[Problem] = []
-    configurations: list[tuple[Field, KubeSchedulerConfiguration]] = []
-    runtimes: list[tuple[Field, PolicyRuntime]] = []
+    found: dict[str, list[tuple[Field, Any]]] = {kind: [] for kind in KINDS}
     for file in sorted(files):
-        documents, found = read_documents(file, files[file])
-        problems.extend(p for p in found if not documents)
+        documents, unreadable = read_documents(file, files[file])
+        problems.extend(p for p in unreadable if not documents)
         for document in documents:
             members = document.object()
             version, kind = members.text("apiVersion"), members.text("kind")
-            if kind == KIND:
-                _expect_version(members, version, API_VERSION)
-                values = members.values(table_of(KubeSchedulerConfiguration))
-                made = KubeSchedulerConfiguration(file, files[file], **values)
-                _check_configuration(made, members)
-                configurations.append((document, made))
-            elif kind == RUNTIME_KIND:
-                _expect_version(members, version, RUNTIME_API_VERSION)
-                members.read("metadata", record(dict, _METADATA))
-                runtime = PolicyRuntime(**members.values(table_of(PolicyRuntime)))
-                gate = members.owner.at("rollout", "gates", "errorRate")
-                check_error_rate(runtime.rollout, gate, runtime.fallback.error_rate)
-                runtimes.append((document, runtime))
-            else:
-                other = _NO_CONFIG_MAP if kind == "ConfigMap" else _NO_POLICY
-                hint = did_you_mean(kind, [KIND, RUNTIME_KIND]) or (other if kind else "")
-                given = f'"{kind}"' if kind else "none"
-                where, path = (members["kind"], "kind") if kind else (document, "")
-                message = f"want kind `{KIND}` or `{RUNTIME_KIND}`, got {given}"
-                document.report.add(where.node, path, message, hint)
+            if kind in _DECODERS:
+                want = API_VERSION if kind == KIND else RUNTIME_API_VERSION
+                _expect_version(members, version, want)
+                found[kind].append((document, _DECODERS[kind](document, members, files[file])))
+                continue
+            other = _NO_CONFIG_MAP if kind == "ConfigMap" else _NO_POLICY
+            hint = did_you_mean(kind, KINDS) or (other if kind else "")
+            given = f'"{kind}"' if kind else "none"
+            where, path = (members["kind"], "kind") if kind else (document, "")
+            wanted = f"{', '.join(f'`{one}`' for one in KINDS[:-1])} or `{KINDS[-1]}`"
+            document.report.add(where.node, path, f"want kind {wanted}, got {given}", hint)
         if documents:
             problems.extend(documents[0].report.problems)
-    for several in (configurations, runtimes):
+    for several in found.values():
         for document, _ in several[1:]:
             first = several[0][0]
             place = f"{first.report.file}:{first.node.start_mark.line + 1}"
             line = document.node.start_mark.line + 1
             message = f"a second document of this kind; the first is {place}"
             problems.append(Problem(document.report.file, line, 1, message))
+    first_of = {kind: several[0][1] for kind, several in found.items() if several}
     return Documents(
-        configurations[0][1] if configurations else None,
-        runtimes[0][1] if runtimes else PolicyRuntime(),
+        first_of.get(KIND),
+        first_of.get(RUNTIME_KIND, PolicyRuntime()),
         tuple(problems),
+        first_of.get(QUEUE_TREE_KIND),
     )
+
+
+def _configuration(document: Field, members: Object, text: str) -> KubeSchedulerConfiguration:
+    values = members.values(table_of(KubeSchedulerConfiguration))
+    made = KubeSchedulerConfiguration(document.report.file, text, **values)
+    _check_configuration(made, members)
+    return made
+
+
+def _runtime(document: Field, members: Object, text: str) -> PolicyRuntime:
+    members.read("metadata", record(dict, _METADATA))
+    runtime = PolicyRuntime(**members.values(table_of(PolicyRuntime)))
+    gate = document.at("rollout", "gates", "errorRate")
+    check_error_rate(runtime.rollout, gate, runtime.fallback.error_rate)
+    return runtime
+
+
+def _queue_tree(document: Field, members: Object, text: str) -> QueueTreeConfig:
+    members.read("metadata", record(dict, _METADATA))
+    made = QueueTreeConfig(document, **members.values(table_of(QueueTreeConfig)))
+    check_queue_tree(made, members)
+    return made
+
+
+_DECODERS: Final[Mapping[str, Callable[[Field, Object, str], Any]]] = {
+    KIND: _configuration,
+    RUNTIME_KIND: _runtime,
+    QUEUE_TREE_KIND: _queue_tree,
+}
 
 
 def _expect_version(members: Object, version: str, want: str) -> None:

@@ -7,7 +7,7 @@ policy file of that name replaces it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -129,11 +129,14 @@ class Profiles:
 
 
 def build_profiles(
-    configuration: KubeSchedulerConfiguration | None, policies: Mapping[str, PolicyFile]
+    configuration: KubeSchedulerConfiguration | None,
+    policies: Mapping[str, PolicyFile],
+    used: Collection[str] = (),
 ) -> Profiles:
     """Resolve the profiles of *configuration*, or the default one that runs every policy.
 
-    Problems are reported, not raised; with problems the profiles are not to be used.
+    Problems are reported, not raised; with problems the profiles are not to be used. Policies that
+    are *used* elsewhere are not forgotten where no profile enables them.
     """
     result = Profiles()
     report = Report("" if configuration is None else configuration.file)
@@ -144,7 +147,7 @@ def build_profiles(
         for profile in configuration.profiles:
             builder.profile(profile, configuration.percentage_of_nodes_to_score)
         builder.check_queue_sort(configuration)
-        builder.warn_unused()
+        builder.warn_unused(used)
         result.problems += report.problems
     builder.load_the_rest()
     return result
@@ -521,10 +524,12 @@ class _Builder:
             if sort != first and profile.place is not None:
                 self._at(profile.place).wrong("queueSort: must be the same for all profiles")
 
-    def warn_unused(self) -> None:
+    def warn_unused(self, used: Collection[str]) -> None:
         """Policies of the user that no profile enables are probably forgotten."""
         hint = "name it under plugins.multiPoint.enabled"
         for policy in self._policies.values():
-            if not policy.is_builtin and policy.hooks and policy.name not in self._used:
+            if policy.is_builtin or policy.name in used or policy.name in self._used:
+                continue
+            if policy.hooks:
                 message = f"policy `{policy.name}` is not enabled in any profile"
                 self._report.add(None, "profiles", message, hint, "warning")

@@ -27,6 +27,7 @@ from engine.policy.documents import read_documents
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.file_names import TEST_SUFFIX
+from engine.policy.queue_tree import QueueTreePolicy
 from engine.policy.sandbox.modules import Natives
 from engine.testing.full_decision import FullDecision, decide
 from engine.testing.properties import order_matters, unknown_labels_matter, worse_with_more_capacity
@@ -62,6 +63,7 @@ class Answers:
             "pre_enqueue": self._pre_enqueue,
             "permit": self._permit,
             "group": self._group,
+            "queue": self._queue,
         }
         self._whole: Scheduler | None = None
         self._alone: dict[tuple[str, bytes, str], Scheduler] = {}
@@ -149,6 +151,14 @@ class Answers:
         groups = _sound(scheduler.hooks.group_of(e, pod, world.snapshot) for e in policies)
         return {"group": next((group for group in groups if group is not None), None)}
 
+    def _queue(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        world = self._world(request)
+        pod, scheduler = self._ready(request["pod"], request, "queue_of")
+        if scheduler.tree is None:
+            raise ValueError("the policies have no QueueTree")
+        (found,) = _sound([scheduler.tree.queue_of(pod, world.snapshot)])
+        return {"queue": None if found is None else list(found)}
+
     def _world(self, request: Mapping[str, Any]) -> World:
         """The cluster of *request*; an empty one if it has none."""
         cluster = request["cluster"] or {}
@@ -210,7 +220,8 @@ class Answers:
             given, types = _arguments(policy, args)
             instance = Instance(policy.name, policy.module, given, types)
             program = Program(self._bundle.files, (instance,), self._bundle.program.limits)
-            bundle = replace(self._bundle, profiles=(profile,), program=program)
+            tree = QueueTreePolicy(policy.name, 0, dict(policy.parameters))
+            bundle = replace(self._bundle, profiles=(profile,), program=program, queue_tree=tree)
             found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program, self._natives))
         return found
 

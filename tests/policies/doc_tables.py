@@ -11,11 +11,13 @@ from pathlib import Path
 from engine.core.framework.behaviors import CHANGES, GATES
 from engine.core.framework.reason_kinds import REASONS
 from engine.core.model.clock_facts import CLOCK_FACTS
-from engine.language.hooks import HOOKS, PARAMETERS, Hook
+from engine.language.hook import Hook
+from engine.language.hooks import HOOKS, PARAMETERS
 from engine.language.numbers import CONSTANTS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.language.table import builtins
+from engine.language.tree_hooks import QUEUE_FIELDS
 from engine.policy.analysis import analyse
 from engine.policy.bundle import Policy, build_bundle
 from engine.policy.shipped import KUBERNETES, PACKS, shipped_files
@@ -27,7 +29,7 @@ DOCUMENTS = [
     DOCS / name
     for name in (
         *("language.md", "views.md", "builtin-policies.md", "reasons.md", "reliability.md"),
-        *("facts.md", "compatibility.md"),
+        *("facts.md", "compatibility.md", "queues.md"),
     )
 ]
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -53,6 +55,7 @@ def tables() -> dict[str, str]:
         "clock": _clock(),
         "behaviors": _behaviors(),
         "gates": _gates(),
+        "queue_fields": _queue_fields(),
     }
 
 
@@ -117,13 +120,19 @@ def _parameters(hook: Hook) -> str:
     for name, shown in zip(hook.parameters, hook.shown_parameters, strict=True):
         parameter = PARAMETERS[name]
         rows.append(
-            [f"`{shown}`", _SEEN.get(parameter.type, ""), hook.given.get(name, parameter.doc)]
+            [
+                f"`{shown}`",
+                _SEEN.get(parameter.type, _SEEN.get(name, "")),
+                hook.given.get(name, parameter.doc),
+            ]
         )
     return _table(["parameter", "sees", "what it is"], rows)
 
 
-# Where the documents say what a parameter of this type has.
+# Where the documents say what a parameter of this type, or of this name, has.
 _SEEN = {
+    **dict.fromkeys(("queue", "parent"), "[queue](../queues.md#what-a-hook-sees-of-a-queue)"),
+    "children": "[queues](../queues.md#what-a-hook-sees-of-a-queue)",
     **{f"view:{view}": f"[{view}](../views.md#{view})" for view in VIEWS},
     "view:group?": "[group](../views.md#group)",
     "list[view:node]": "[nodes](../views.md#node)",
@@ -135,6 +144,11 @@ _SEEN = {
 def _view(view: str) -> str:
     rows = [[f"`{name}`", f"`{field.type}`", field.doc] for name, field in VIEWS[view].items()]
     return _table(["field", "type", "what it is"], rows)
+
+
+def _queue_fields() -> str:
+    rows = [[f"`{name}`", f"`{type_text}`", doc] for name, (type_text, doc) in QUEUE_FIELDS.items()]
+    return _table(["field of a queue", "type", "what it is"], rows)
 
 
 def _records() -> str:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from engine.files.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.language.syntax import assignments, parse, written
-from engine.policy.arguments import plugin_args_calls
+from engine.policy.arguments import declarations_in
 from engine.policy.errors import Problem
 from engine.policy.file_names import STARLARK_SUFFIX
 from workbench.cli.check_command import CheckReport, check_set
@@ -139,7 +139,7 @@ def _utf16(text: str) -> int:
 
 def _arguments(tree: ast.Module, name: str) -> list[Message] | None:
     """The arguments that *tree* declares under *name*; None if it declares none there."""
-    declared = set(plugin_args_calls(tree))
+    declared = set(declarations_in(tree))
     for target, value in assignments(tree):
         if target == name and isinstance(value, ast.Call) and value in declared:
             return [

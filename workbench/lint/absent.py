@@ -11,7 +11,7 @@ from typing import Final
 
 from engine.language.syntax import assignments, local_names, set_once, shown, text_of, walk, written
 from engine.language.values import element_type
-from engine.policy.arguments import declaration, plugin_args_calls
+from engine.policy.arguments import declaration, declarations_in
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 from workbench.lint.calls import needing_a_value
@@ -48,7 +48,7 @@ class Needs:
             for name, default in declared.items()
             if isinstance(default, dict)
         }
-        calls = set(plugin_args_calls(self.source.tree))
+        calls = set(declarations_in(self.source.tree))
         return {name: dicts for name, value in self.source.constants.items() if value in calls}
 
     @functools.cached_property

@@ -7,7 +7,7 @@ from typing import Final
 from engine.language import prelude
 from engine.language.hooks import HOOKS, is_hook
 from engine.language.syntax import loads_of, local_names, walk
-from engine.policy.arguments import plugin_args_calls
+from engine.policy.arguments import ARGUMENTS, ATTRIBUTES, declarations_in
 from workbench.lint.finding import Finding, PolicySource
 
 # What hooks call their parameters: helpers that are handed these may call them the same.
@@ -49,7 +49,11 @@ def _unused_functions(source: PolicySource, used: set[str]) -> Iterator[Finding]
 
 
 def _unused_variables(source: PolicySource, used: set[str]) -> Iterator[Finding]:
-    declared = {id(call) for call in plugin_args_calls(source.tree)}
+    declared = {
+        id(call)
+        for declares in (ARGUMENTS, ATTRIBUTES)
+        for call in declarations_in(source.tree, declares)
+    }
     for statement in source.tree.body:
         target = _plain_target(statement)
         if target is None or target.id in used or id(getattr(statement, "value", None)) in declared:
@@ -89,7 +93,7 @@ def _plain_target(statement: ast.stmt) -> ast.Name | None:
 def _unused_arguments(source: PolicySource) -> Iterator[Finding]:
     if source.is_test:
         return
-    calls = set(plugin_args_calls(source.tree))
+    calls = set(declarations_in(source.tree))
     for statement in source.tree.body:
         target = _plain_target(statement)
         call = getattr(statement, "value", None)

@@ -8,7 +8,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from engine.language.hooks import AMONG_PREFIX, Hook, hook_of
+from engine.language.hook import Hook
+from engine.language.hooks import AMONG_PREFIX, hook_of
 from engine.language.syntax import (
     assignments,
     local_names,

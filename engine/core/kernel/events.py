@@ -32,6 +32,17 @@ class ObjectChanged(msgspec.Struct, frozen=True):
     new: Any | None
 
 
+class QueueObjectChanged(msgspec.Struct, frozen=True):
+    """An object that adds queues to the tree appeared, changed, or is gone (`object` is None).
+
+    `kind` is one of those that the QueueTree names; `key` is `namespace/name`, or the name.
+    """
+
+    kind: str
+    key: str
+    object: Any | None
+
+
 class NodeFactsChanged(msgspec.Struct, frozen=True):
     """Other facts are known of a node, which need not exist yet."""
 
@@ -175,6 +186,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 Event: TypeAlias = (
     ObjectChanged
+    | QueueObjectChanged
     | NodeFactsChanged
     | PodFactsChanged
     | OtherFactsChanged

@@ -34,6 +34,7 @@ from engine.core.kernel.permits import Permits
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.kernel.preemptions import Preemptions
 from engine.core.kernel.queue_hooks import QueueHooks
+from engine.core.kernel.queue_shares import QueueShares
 from engine.core.kernel.scheduler_selector import SchedulerSelector
 from engine.core.kernel.shared import Shared
 from engine.core.model.pod import Pod
@@ -80,7 +81,7 @@ class Kernel:
         time: The time of the event that is handled.
         schedulers: Whose policies decide a pod.
         decisions: How one pod is decided about.
-        queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
+        queue, groups, permits, preemptions, throttle, cluster, shares: The parts, for reading.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Kernel:
         self.group_attempts = self._for_groups(shared)
         # 3. The part that applies what the API server reports.
         self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
+        self.shares = QueueShares(shared, self.cluster, self.queue.nominator)
         self._handlers = self._handlers_by_event()
 
     def _for_groups(self, shared: Shared) -> GroupAttempts:
@@ -153,7 +155,8 @@ class Kernel:
 
     def _handlers_by_event(self) -> Mapping[type[Any], Callable[[Any], None]]:
         return {
-            events.ObjectChanged: self.cluster.take,
+            events.ObjectChanged: self._take,
+            events.QueueObjectChanged: self.shares.take_object,
             events.NodeFactsChanged: self._show_node_facts,
             events.PodFactsChanged: self._show_pod_facts,
             events.OtherFactsChanged: self._show_other_facts,
@@ -200,6 +203,8 @@ class Kernel:
             moments.append(now + wait)
         if (expiry := self.permits.next_expiry()) is not None:
             moments.append(expiry)
+        if (refresh := self.shares.wakes_at()) is not None:
+            moments.append(refresh)
         if self.throttle:
             moments.append(now + _RETRY_SECONDS)
         # Never at once: a shell whose moment is in the past would spin.
@@ -212,6 +217,7 @@ class Kernel:
         self.queue.check_invariants()
         self.permits.check_invariants()
         self.preemptions.check_invariants()
+        self.shares.check_invariants()
 
     def waiting_reasons(self) -> Counter[tuple[str, str, str]]:
         """How many pods wait, in the queue or in permit, by (reason token, policy, profile)."""
@@ -241,10 +247,17 @@ class Kernel:
     def take_instructions(self) -> list[Instruction]:
         """What was collected, once groups have followed; for callers that change a part."""
         self.permits.settle()
+        if self.shares.is_on:
+            self.shares.follow(self._out)
         # In place: every part holds on to this very list.
         instructions = self._out.copy()
         self._out.clear()
         return instructions
+
+    def _take(self, event: events.ObjectChanged) -> None:
+        self.cluster.take(event)
+        if self.shares.is_on:
+            self.shares.take(event)
 
     # --- facts
 
@@ -314,6 +327,7 @@ class Kernel:
         # policies in force.
         self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
         self.queue.activate(waited)
+        self.shares.use(scheduler)
 
     def _change_canary(self, event: events.CanaryChanged) -> None:
         schedulers, in_force = self.schedulers, self.schedulers.in_force
@@ -347,6 +361,7 @@ class Kernel:
         self.queue.flush()
         self.throttle.retry(self._try_again)
         self.permits.pass_time()
+        self.shares.refresh()
         if not self._is_leading:
             self.groups.take_changes()  # the first turn begins with how they are then
 

@@ -66,6 +66,7 @@ from engine.core.scheduling.scoring import Normalizer
 from engine.core.scheduling.select_host import highest, tie_order
 from engine.core.scheduling.tie_keys import TieKeys
 from engine.core.scheduling.totals import Totals
+from engine.core.scheduling.tree_hooks import TreeHooks
 from engine.core.scheduling.unread_objects import closed_nodes, held_by
 from engine.core.scheduling.victims import PLUGIN
 from engine.policy.bundle import Bundle
@@ -181,6 +182,16 @@ class Scheduler:
             ignores_failures=bundle.runtime.score_failure_policy == "Ignore",
         )
         self._tie_keys = TieKeys(self._memo)
+        #: What is asked about queues; None if there are none.
+        self.tree = self._tree_hooks(bundle)
+
+    def _tree_hooks(self, bundle: Bundle) -> TreeHooks | None:
+        tree = bundle.queue_tree
+        if tree is None:
+            return None
+        queue_of = bundle.policies[tree.policy].hooks.get("queue_of")
+        reads = () if queue_of is None else queue_of.pod
+        return TreeHooks(tree, reads, self._memo, self._classifier)
 
     @property
     def memo(self) -> VerdictMemo:

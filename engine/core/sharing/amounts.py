@@ -12,3 +12,13 @@ Amounts: TypeAlias = Mapping[str, int]
 
 #: No sum is larger: what is beyond is shown as this. Any two can be added in 64 bits.
 LARGEST: Final = 1 << 62
+
+
+def add(total: dict[str, int], amounts: Amounts, sign: int) -> None:
+    """Add *amounts* to *total*, or take them away; what is 0 then is left out."""
+    for resource, amount in amounts.items():
+        found = total.get(resource, 0) + sign * amount
+        if found:
+            total[resource] = found
+        else:
+            total.pop(resource, None)

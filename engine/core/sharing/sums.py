@@ -13,6 +13,7 @@ placed. `claimed` is of waiting ones, `leaving` and `nonpreemptible` of allocate
 """
 
 import enum
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -55,6 +56,9 @@ VECTORS: Final[Mapping[str, frozenset[PodPhase]]] = {
     "leaving": frozenset({PodPhase.LEAVING}),
     "requested": frozenset(PodPhase),
 }
+# How many pods there are is an amount as any other: quotas may limit it.
+_ONE_POD: Final = (("pods", 1),)
+
 #: As `allocated`, of pods that are not preemptible.
 NONPREEMPTIBLE: Final = "nonpreemptible"
 
@@ -93,6 +97,8 @@ class QueueSums:
         self._tree = tree
         self._pods: dict[str, Contribution] = {}
         self._sums: dict[str, Sums] = {path: Sums() for path in tree.queues}
+        #: The queues whose sums have changed since `take_changed`.
+        self.changed: set[str] = set(self._sums)
 
     @property
     def tree(self) -> QueueTree:
@@ -123,9 +129,17 @@ class QueueSums:
             self._pods[uid] = contribution
             self._add(contribution, 1)
 
+    def take_changed(self) -> set[str]:
+        """The paths of the queues whose sums have changed since this was asked last."""
+        changed, self.changed = self.changed, set()
+        return changed
+
     def use(self, tree: QueueTree) -> None:
         """Sum up by *tree* from now on: the same pods, in its queues."""
-        self._tree = tree
+        before, self._tree = self._tree, tree
+        if before.queues.keys() == tree.queues.keys():
+            return  # only attributes differ
+        self.changed = set(tree.queues)
         self._sums = {path: Sums() for path in tree.queues}
         for one in self._pods.values():
             self._add(one, 1)
@@ -153,6 +167,7 @@ class QueueSums:
         at: str | None = one.queue
         while at is not None:
             _count(self._sums[at], one, sign)
+            self.changed.add(at)
             at = self._tree.queues[at].parent
 
 
@@ -164,7 +179,7 @@ def _count(sums: Sums, one: Contribution, sign: int) -> None:
         names.append(NONPREEMPTIBLE)
     for name in names:
         vector = sums.vectors[name]
-        for resource, amount in one.amounts.items():
+        for resource, amount in itertools.chain(one.amounts.items(), _ONE_POD):
             # Kept without a bound: what is beyond it has to be there when the pod goes.
             total = vector.get(resource, 0) + sign * amount
             if total:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from engine.language import tree_hooks
 from engine.language.hooks import AMONG_PREFIX, checks_text, hook_of
 from engine.policy.sandbox.protocol import MAX_REASONS, POD_OF_REASON, HookSignature, Schema
 
@@ -127,7 +128,10 @@ def verdicts_text() -> str:
     return checks_text() + _COUNT_TEXT
 
 
-_SHARED_VIEWS: Final = ("pod", "cluster", "state", "counts", "over", "group")
+_SHARED_VIEWS: Final = (
+    *("pod", "cluster", "state", "counts", "over", "group"),
+    *tree_hooks.PARAMETERS,
+)
 
 
 def driver_text(
@@ -212,10 +216,13 @@ def _run_lines(
         if param in ("pod", "cluster"):
             source = source if param == "pod" else 'extra.get("cluster") or {}'
         view = f"view_{param}({source})"
+        if param in tree_hooks.PARAMETERS:
+            view = f"unpack({source})"
         if param == "group":
             view = f"None if {source} == None else {view}"
         lines.append(f"    {param} = {view}")
-    changeable = [p for p in shared if p != "over"]  # which holds numbers alone
+    # `over` holds numbers alone, and queues are made for each question.
+    changeable = [p for p in shared if p != "over" and p not in tree_hooks.PARAMETERS]
     lines += [f"    before_{param} = json.encode({param})" for param in changeable]
     lines += _loop(hook, params, bounded, made=made)
     for param in changeable:
@@ -313,7 +320,8 @@ def _check_of(hook: str, bounded: bool) -> str:
 
 def _load_views(schema: Schema) -> str:
     names = [f"view_{view}" for view in schema.views]
-    return f'load("{VIEWS_MODULE}", {_quoted([*names, "view_state", "view_counts", "view_over"])})'
+    own = ("view_state", "view_counts", "view_over", "unpack")
+    return f'load("{VIEWS_MODULE}", {_quoted([*names, *own])})'
 
 
 def _quoted(names: Iterable[str]) -> str:

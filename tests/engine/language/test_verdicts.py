@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.language.hooks import AMONG, ENTRIES, Hook
+from engine.language.hook import Hook
+from engine.language.hooks import AMONG, ENTRIES
 from engine.language.verdicts import NoVerdictError, checker, wire_of
 from engine.policy.evaluator import Call, InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox.compiled import can_compile

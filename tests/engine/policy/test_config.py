@@ -266,7 +266,7 @@ def test_all_problems_come_at_once() -> None:
         pytest.param("3", "want an object, got 3", id="a number"),
         pytest.param(
             "a: 1",
-            "want kind `KubeSchedulerConfiguration` or `PolicyRuntime`, got none",
+            "want kind `KubeSchedulerConfiguration`, `PolicyRuntime` or `QueueTree`, got none",
             id="no kind",
         ),
         pytest.param(

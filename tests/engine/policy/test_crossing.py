@@ -78,8 +78,10 @@ def _meaning(one: Builtin, given: Sequence[_Value]) -> Any:
     if one.default:
         found = function(given[0].python)
         return given[1].carried if found is None else spelt(found)
-    if not all(type(value.python) in (bool, int, float) for value in given):
-        return _REFUSED
+    for parameter, value in zip(one.parameters, given, strict=True):
+        may_be_text = "str" in parameter.kinds and type(value.python) is str
+        if not may_be_text and type(value.python) not in (bool, int, float):
+            return _REFUSED
     try:
         return spelt(function(*[value.python for value in given]))
     except (ArithmeticError, ValueError):

@@ -237,6 +237,18 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
             "lostTime": "5s",
         },
     },
+    "queue_tree": {
+        **_RUNTIME_HEAD,
+        "kind": "QueueTree",
+        "metadata": {"name": "n"},
+        "policy": "fair",
+        "args": {"limit": 1},
+        "queues": {"research": {"weight": 3}, "web": {}},
+        "objects": [{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}],
+        "namespaces": {"label": "queue", "annotations": "queue/"},
+        "unknown": "hold",
+        "shares": {"refresh": "100ms"},
+    },
     "facts": {
         **_RUNTIME_HEAD,
         "facts": {

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.core.sharing.amounts import LARGEST
-from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
+from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
 from engine.core.sharing.tree import ROOT, GivenQueue, QueueTree, build_tree
 
 
@@ -14,16 +14,29 @@ def _tree(*paths: str) -> QueueTree:
     return build_tree(GivenQueue(path, is_path=True) for path in paths)
 
 
+def _amounts(sums: Sums, vector: str) -> dict[str, int]:
+    return {resource: amount for resource, amount in sums.of(vector).items() if resource != "pods"}
+
+
+def test_how_many_pods_there_are_is_an_amount_too() -> None:
+    """Quotas limit it as they limit any other."""
+    sums = QueueSums(_tree("a/b"))
+    sums.put("1", Contribution("a/b", PodPhase.WAITING, {}))
+    sums.put("2", Contribution("a/b", PodPhase.ALLOCATED, {}, is_preemptible=False))
+    assert sums["a"].of("requested") == {"pods": 2}
+    assert sums["a"].of("nonpreemptible") == {"pods": 1}
+
+
 def test_a_pod_counts_in_its_queue_and_in_those_above() -> None:
     sums = QueueSums(_tree("a/b", "a/c"))
     sums.put("1", Contribution("a/b", PodPhase.WAITING, {"cpu": 3}))
     sums.put("2", Contribution("a/c", PodPhase.ALLOCATED, {"cpu": 2, "gpu": 1}))
-    assert sums["a/b"].of("waiting") == {"cpu": 3}
-    assert sums["a"].of("requested") == {"cpu": 5, "gpu": 1}
-    assert sums[ROOT].of("allocated") == {"cpu": 2, "gpu": 1}
+    assert _amounts(sums["a/b"], "waiting") == {"cpu": 3}
+    assert _amounts(sums["a"], "requested") == {"cpu": 5, "gpu": 1}
+    assert _amounts(sums[ROOT], "allocated") == {"cpu": 2, "gpu": 1}
     assert sums[ROOT].pod_count == 2
     sums.put("1", None)
-    assert sums["a"].of("requested") == {"cpu": 2, "gpu": 1}
+    assert _amounts(sums["a"], "requested") == {"cpu": 2, "gpu": 1}
     assert sums["a/b"].of("requested") == {}
 
 
@@ -33,7 +46,7 @@ def test_requested_does_not_change_when_a_pod_is_placed() -> None:
     for phase in (PodPhase.WAITING, PodPhase.CLAIMED, PodPhase.ALLOCATED, PodPhase.LEAVING):
         sums.put("1", Contribution("a", phase, {"cpu": 3}))
         vectors = sums["a"]
-        assert vectors.of("requested") == {"cpu": 3}
+        assert _amounts(vectors, "requested") == {"cpu": 3}
         seen.append(
             [name for name in ("waiting", "claimed", "allocated", "leaving") if vectors.of(name)]
         )
@@ -45,7 +58,7 @@ def test_what_is_not_preemptible_is_of_what_is_allocated() -> None:
     sums.put("1", Contribution("a", PodPhase.WAITING, {"cpu": 3}, is_preemptible=False))
     assert sums["a"].of("nonpreemptible") == {}
     sums.put("1", Contribution("a", PodPhase.ALLOCATED, {"cpu": 3}, is_preemptible=False))
-    assert sums["a"].of("nonpreemptible") == {"cpu": 3}
+    assert _amounts(sums["a"], "nonpreemptible") == {"cpu": 3}
 
 
 def test_a_pod_of_a_queue_that_comes_later_counts_then() -> None:
@@ -53,7 +66,7 @@ def test_a_pod_of_a_queue_that_comes_later_counts_then() -> None:
     sums.put("1", Contribution("b", PodPhase.ALLOCATED, {"cpu": 3}))
     assert sums[ROOT].of("allocated") == {}
     sums.use(_tree("a", "b"))
-    assert sums["b"].of("allocated") == {"cpu": 3}
+    assert _amounts(sums["b"], "allocated") == {"cpu": 3}
     sums.use(_tree("a"))
     with pytest.raises(KeyError):
         _ = sums["b"]
@@ -64,7 +77,7 @@ def test_amounts_beyond_the_largest_are_shown_as_it_and_leave_nothing_behind() -
     sums = QueueSums(_tree("a"))
     for uid in "123":
         sums.put(uid, Contribution("a", PodPhase.ALLOCATED, {"cpu": LARGEST}))
-    assert sums["a"].of("allocated") == {"cpu": LARGEST}
+    assert _amounts(sums["a"], "allocated") == {"cpu": LARGEST}
     for uid in "123":
         sums.put(uid, None)
     assert sums["a"].of("allocated") == {}

@@ -50,6 +50,8 @@ CALLS: Final = {
     "parse_float": "int(parse_float(node.name, 0.0))",
     "parse_int": "parse_int(node.name, 0)",
     "plugin_args": "ARGS.x",
+    "quantity": "quantity(node.pod_count, 'cpu')",
+    "queue_attributes": "queue_attributes(a = node.pod_count).a",
     "range": "len([i for i in range(node.pod_count)])",
     "record": "1 if record(a = int) else 0",
     "repr": "len(repr(node.name))",
@@ -66,7 +68,7 @@ CALLS: Final = {
 }
 # What hooks return that are asked once for a pod, which are never translated.
 _ONCE_PER_POD: Final = {
-    *("skip", "only_nodes", "state", "wait", "gang"),
+    *("skip", "only_nodes", "state", "wait", "gang", "queue", "alias", "member"),
     *(name for name, one in builtins().items() if one.result in ("counter", "selector")),
 }
 _NODES: Final = [

@@ -13,7 +13,7 @@ from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.compiled import can_compile
 from engine.policy.sandbox.protocol import decode_answer
 from engine.policy.sandbox.worker import PolicyWorker
-from tests.engine.policy.translation.views import calls_of
+from tests.engine.policy.translation.views import declarations_in
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def test_all_hooks_that_are_asked_about_nodes_are_translated() -> None:
 def test_a_translated_hook_answers_as_the_interpreter_does(path: str, hook: str, seed: int) -> None:
     fast, plain = workers(path)
     signature = hook_signatures(shipped()[path])[hook]
-    for call in calls_of(shipped(), path, hook, signature.params, random.Random(seed), 10):
+    for call in declarations_in(shipped(), path, hook, signature.params, random.Random(seed), 10):
         got, want = fast.evaluate(call), plain.evaluate(call)
         # As texts: 1 and True are not the same verdict.
         assert repr(decode_answer(got)) == repr(decode_answer(want)), call

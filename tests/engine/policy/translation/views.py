@@ -108,7 +108,7 @@ class Values:
         return found
 
 
-def calls_of(
+def declarations_in(
     files: Files, module: str, hook: str, params: Sequence[str], chance: random.Random, count: int
 ) -> list[Call]:
     """*count* calls of a hook, each with a few entries."""

@@ -1,0 +1,344 @@
+"""Keeps the tree of queues of the policies in force: its queues, their sums, and their shares.
+
+Owns when what is asked. A change of a pod is summed up when the event or the decision ends that
+made it; the tree is made again when one of its sources has changed; what is passed up and the
+shares are computed once in `refresh`, for the queues alone whose sums or attributes changed.
+
+    sources --queues--> tree --queue_of of each pod--> sums --passes_up--> up --shares--> shares
+
+Nothing decides by shares yet.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from engine.core.kernel.cluster import ClusterChanges
+from engine.core.kernel.events import NODES, PODS, ObjectChanged, QueueObjectChanged
+from engine.core.kernel.instructions import (
+    Instruction,
+    PodAssumed,
+    PodCounted,
+    PodForgotten,
+    PodUncounted,
+)
+from engine.core.kernel.queue_sources import NAMESPACES, QueueSources
+from engine.core.kernel.shared import Shared
+from engine.core.model.event_kinds import KINDS
+from engine.core.model.node import Node
+from engine.core.model.pod import Pod
+from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.core.scheduling.tree_hooks import TreeHooks
+from engine.core.scheduling.tree_shares import Standing, TreeShares
+from engine.core.sharing.amounts import Amounts, add
+from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
+from engine.core.sharing.tree import ROOT, Queue, QueueTree, build_tree
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.queue_tree_config import COUNT, HOLD
+
+# How many pods fit on a node is no amount that is divided among queues.
+_NOT_DIVIDED: Final = frozenset({"pods"})
+# Shares take a tenth of the time at most, however often they are to be refreshed.
+_PART_OF_TIME: Final = 10
+
+_NO_TREE: Final = build_tree(())
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How a queue stands.
+
+    Attributes:
+        queue: The queue with its attributes.
+        sums: Of its pods and those below it.
+        standing: What is passed up to it, and its share.
+        starved: Seconds for which it had less than its share of something that its pods wait for.
+        borrowed: Seconds for which it had more than its share of something.
+    """
+
+    queue: Queue
+    sums: Sums
+    standing: Standing
+    starved: float
+    borrowed: float
+
+
+class QueueShares:
+    """The tree of queues of the policies in force, or none.
+
+    Args:
+        cluster: Knows the pods without a node.
+        nominator: Knows for which pods others are evicted.
+    """
+
+    def __init__(self, shared: Shared, cluster: ClusterChanges, nominator: Nominator) -> None:
+        self._cache, self._time = shared.cache, shared.time
+        self._cluster = cluster
+        self._nominator = nominator
+        self._scheduler: Scheduler | None = None
+        self._sources = QueueSources(shared.cache)
+        # Of each pod its key, the name that it gave of its queue, and if it is to be looked at.
+        self._keys: dict[str, str] = {}
+        self._named: dict[str, tuple[str, bool]] = {}
+        self._touched: dict[str, None] = {}
+        self._nominated: dict[str, None] = {}
+        self._nominations = -1
+        self._sums = QueueSums(_NO_TREE)
+        # What each node offers, and all of them.
+        self._nodes: dict[str, Amounts] = {}
+        self._total: dict[str, int] = {}
+        self._shares = TreeShares()
+        self._next = 0.0
+        self._failed: dict[str, str] = {}  # why pods are in no queue, by namespace
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def _hooks(self) -> TreeHooks | None:
+        return None if self._scheduler is None else self._scheduler.tree
+
+    @property
+    def is_on(self) -> bool:
+        """True if the policies in force have a tree."""
+        return self._hooks is not None
+
+    @property
+    def tree(self) -> QueueTree:
+        """The tree; without queues if there is none."""
+        return self._sums.tree
+
+    def problems(self) -> list[str]:
+        """What is wrong with the tree, its sources and what its policy answers, for people."""
+        of_tree = [
+            f"{one.source + ': ' if one.source else ''}queue `{one.queue}` {one.message}"
+            for one in self.tree.problems
+        ]
+        kept = (self._sources.problems, self._failed, self._shares.problems)
+        return [*of_tree, *(text for found in kept for _, text in sorted(found.items()))]
+
+    def states(self) -> list[QueueState]:
+        """How each queue stands, each before those under it."""
+        now = self._time.monotonic()
+        found = []
+        for path, queue in self.tree.queues.items():
+            standing = self._shares[path]
+            starved, borrowed = standing.starving.until(now), standing.borrowing.until(now)
+            found.append(QueueState(queue, self._sums[path], standing, starved, borrowed))
+        return found
+
+    def queue_of(self, uid: str) -> str | None:
+        """The path of the queue of the pod of *uid*; None: it is in none, or not known."""
+        found = self._sums.contribution(uid)
+        return None if found is None else found.queue
+
+    def pods_of(self, path: str) -> list[str]:
+        """The uids of the pods of the queue itself."""
+        return [uid for uid, _ in self._sums.pods_of(path)]
+
+    def wakes_at(self) -> float | None:
+        """When shares are to be computed next (monotonic seconds); None: they need not be."""
+        is_due = self._shares.is_dirty or self._sources.is_stale or self._sums.changed
+        return self._next if is_due and self._hooks is not None else None
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` unless the sums are those of the pods that there are."""
+        if self._hooks is None:
+            return
+        self._sums.check_invariants()
+        for pod in self._cluster.known_pods():
+            assert pod.uid in self._keys, f"{pod.key} is in no sum"
+            assert self._sums.contribution(pod.uid) == self._contribution(pod.uid), pod.key
+        total: dict[str, int] = {}
+        for info in self._cache.infos():
+            if info.node is not None:
+                add(total, _offered(info.node), 1)
+        assert total == self._total, "what all nodes offer is not the sum of the nodes"
+
+    # --- what changes ------------------------------------------------------------------------
+
+    def use(self, scheduler: Scheduler) -> None:
+        """Follow the tree of these policies from now on."""
+        self._scheduler = scheduler
+        self._sums = QueueSums(_NO_TREE)
+        self._shares.clear()
+        self._shares.use(_NO_TREE, _NO_TREE)
+        self._sources.begin()
+        for kept in (self._keys, self._named, self._touched, self._failed):
+            kept.clear()
+        if self._hooks is None:
+            self._nodes.clear()
+            self._total.clear()
+            return
+        for info in self._cache.infos():
+            if info.node is not None:
+                self._count_node(info.node.name, _offered(info.node))
+        for pod in self._cluster.known_pods():
+            self._touch(pod)
+        self._next = self._time.monotonic()
+
+    def take_object(self, event: QueueObjectChanged) -> None:
+        """An object that adds queues appeared, changed, or is gone."""
+        self._sources.take(event)
+
+    def take(self, event: ObjectChanged) -> None:
+        """A pod, a node, or anything else has changed."""
+        if event.plural == PODS:
+            for pod in (event.old, event.new):
+                if pod is not None:
+                    self._touch(pod)
+        elif event.plural == NODES:
+            self._take_node(event.old, event.new)
+            return
+        hooks = self._hooks
+        are_source = event.plural == NAMESPACES and hooks and hooks.tree.namespaces is not None
+        if are_source or (hooks and KINDS.get(event.plural) in hooks.kinds_read):
+            for pod in self._cluster.known_pods():
+                self._touch(pod)
+        if are_source:
+            self._sources.is_stale = True
+
+    def _take_node(self, old: Node | None, new: Node | None) -> None:
+        for node, is_there in ((old, False), (new, True)):
+            if node is not None:
+                self._count_node(node.name, _offered(node) if is_there else None)
+
+    def _count_node(self, name: str, offered: Amounts | None) -> None:
+        """Count what the node *name* offers from now on; None: it is gone."""
+        before = self._nodes.pop(name, {})
+        if offered is not None:
+            self._nodes[name] = offered
+        if before != (offered or {}):
+            add(self._total, before, -1)
+            add(self._total, offered or {}, 1)
+            self._shares.mark(ROOT)
+
+    def follow(self, out: Iterable[Instruction]) -> None:
+        """Sum up what the event or decision that gave these instructions has changed."""
+        for one in out:
+            if isinstance(one, PodCounted):
+                self._touch(one.pod)
+            elif isinstance(one, PodUncounted | PodAssumed | PodForgotten):
+                self._touched[one.uid] = None
+        if self._nominator.generation != self._nominations:
+            self._nominations = self._nominator.generation
+            self._touched |= self._nominated
+            self._nominated = dict.fromkeys(pod.uid for pod in self._nominator)
+            self._touched |= self._nominated
+        if self._sources.is_stale and self.tree is _NO_TREE:
+            self._rebuild()  # so that the first pods are in their queues at once
+        for uid in self._touched:
+            self._settle(uid)
+        self._touched.clear()
+
+    def _touch(self, pod: Pod) -> None:
+        self._keys[pod.uid] = pod.key
+        self._named.pop(pod.uid, None)
+        self._touched[pod.uid] = None
+
+    def _settle(self, uid: str) -> None:
+        self._sums.put(uid, self._contribution(uid))
+        if self._pod(uid) is None:
+            self._keys.pop(uid, None)
+            self._named.pop(uid, None)
+
+    # --- pods --------------------------------------------------------------------------------
+
+    def _pod(self, uid: str) -> Pod | None:
+        placed = self._cache.get_pod(uid)
+        if placed is not None:
+            return placed
+        pending = self._cluster.pending_pod(self._keys.get(uid, ""))
+        return pending if pending is not None and pending.uid == uid else None
+
+    def _contribution(self, uid: str) -> Contribution | None:
+        pod = self._pod(uid)
+        if pod is None:
+            return None
+        if self._cache.get_pod(uid) is not None:
+            phase = PodPhase.LEAVING if pod.is_terminating else PodPhase.ALLOCATED
+        elif pod.is_terminating:
+            return None
+        else:
+            is_claimed = bool(self._nominator.node_of(uid))
+            phase = PodPhase.CLAIMED if is_claimed else PodPhase.WAITING
+        named = self._name_of(pod)
+        if named is None:
+            return None
+        path = self._path_of(named[0])
+        if path is None:
+            return None
+        return Contribution(path, phase, pod.requests, named[1])
+
+    def _name_of(self, pod: Pod) -> tuple[str, bool] | None:
+        """The name of the pod's queue, and if the pod is preemptible; None: it is in none."""
+        hooks = self._hooks
+        assert hooks is not None, "asked only of a tree"
+        if pod.uid in self._named:
+            return self._named[pod.uid]
+        if not hooks.has("queue_of"):
+            path = self._sources.queue_of_namespace(hooks, pod.namespace)
+            found = (path, True) if path else None
+        else:
+            answer = hooks.queue_of(pod, self._cache.snapshot())
+            if isinstance(answer, PolicyFailure):
+                self._failed[pod.namespace] = f"{pod.key} is in no queue: {answer}"
+                return None
+            self._failed.pop(pod.namespace, None)
+            found = answer
+        if found is not None:
+            self._named[pod.uid] = found
+        return found
+
+    def _path_of(self, name: str) -> str | None:
+        """The path of the queue that pods call *name*; None if they are in none."""
+        queue = self.tree.find(name)
+        if queue is not None:
+            return queue.path
+        assert self._hooks is not None
+        unknown = self._hooks.tree.unknown
+        if unknown == COUNT:
+            return ROOT
+        if unknown == HOLD:
+            return None
+        other = self.tree.find(unknown)
+        return None if other is None else other.path
+
+    # --- the tree ----------------------------------------------------------------------------
+
+    def _rebuild(self) -> None:
+        """Make the tree of its sources as they are by now."""
+        hooks = self._hooks
+        assert hooks is not None, "asked only of a tree"
+        before, tree = self.tree, self._sources.build(hooks)
+        self._sums.use(tree)
+        self._shares.use(before, tree)
+        # Pods whose queues may go by these names now.
+        if (before.queues.keys(), before.aliases, before.paths) != (
+            tree.queues.keys(),
+            tree.aliases,
+            tree.paths,
+        ):
+            for uid in list(self._keys):
+                self._settle(uid)
+
+    # --- shares ------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Compute what is passed up, and the shares, if it is time and something has changed."""
+        started = self._time.monotonic()
+        at = self.wakes_at()
+        if at is None or started < at or self._hooks is None:
+            return
+        if self._sources.is_stale:
+            self._rebuild()
+        self._shares.compute(self._hooks, self._sums, self._total, started)
+        now = self._time.monotonic()
+        self._next = now + max(self._hooks.tree.refresh, _PART_OF_TIME * (now - started))
+
+
+def _offered(node: Node) -> Amounts:
+    """What the node adds to what is divided: nothing while it is cordoned."""
+    if node.unschedulable:
+        return {}
+    return {r: amount for r, amount in node.allocatable.items() if r not in _NOT_DIVIDED}

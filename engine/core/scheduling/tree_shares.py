@@ -1,0 +1,229 @@
+"""What the queues of a tree pass up, and their shares: asked again where something has changed.
+
+Owns the order of the questions: what is passed up from the leaves to the root, then shares from
+the root to the leaves, all queues of one level in one round trip. A question that is the same as
+before is not asked. When it is time to ask is the kernel's.
+"""
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.core.scheduling.tree_hooks import QueueView, TreeHooks, Vectors
+from engine.core.sharing.amounts import Amounts, add
+from engine.core.sharing.sums import QueueSums
+from engine.core.sharing.tree import ROOT, Queue, QueueTree
+from engine.policy.evaluator import PolicyFailure
+
+# So many queues are named in a problem.
+_MOST_NAMED: Final = 3
+
+
+@dataclass(slots=True)
+class Span:
+    """For how long something has held in all; `since` when it does now."""
+
+    seconds: float = 0.0
+    since: float | None = None
+
+    def follow(self, holds: bool, now: float) -> None:
+        """It holds from now on, or not."""
+        if self.since is not None and not holds:
+            self.seconds += now - self.since
+            self.since = None
+        elif self.since is None and holds:
+            self.since = now
+
+    def until(self, now: float) -> float:
+        """Seconds, with those of now."""
+        return self.seconds if self.since is None else self.seconds + now - self.since
+
+
+@dataclass(slots=True)
+class Standing:
+    """How a queue stands, its sums aside.
+
+    Attributes:
+        up: What the queues right below it passed up, summed by name.
+        passed: What it passed up itself.
+        share: What it may have; None: no policy says.
+        asked: The question that gave the shares of the queues below it.
+        starving: It has less than its share of something that its pods wait for.
+        borrowing: It has more than its share of something.
+    """
+
+    up: dict[str, dict[str, int]] = field(default_factory=dict)
+    passed: Vectors = field(default_factory=dict)
+    share: Amounts | None = None
+    asked: bytes = b""
+    starving: Span = field(default_factory=Span)
+    borrowing: Span = field(default_factory=Span)
+
+
+class TreeShares:
+    """What is passed up and shared in one tree.
+
+    Attributes:
+        problems: What is wrong with answers of the policy, by what it is about.
+    """
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+        self._standing: dict[str, Standing] = {}
+        self._dirty: set[str] = set()
+
+    def __getitem__(self, path: str) -> Standing:
+        """How the queue of *path* stands."""
+        return self._standing[path]
+
+    @property
+    def is_dirty(self) -> bool:
+        """True if something has changed since it was computed, sums aside."""
+        return bool(self._dirty)
+
+    def mark(self, path: str) -> None:
+        """Something about this queue has changed that its sums do not show."""
+        self._dirty.add(path)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.problems.clear()
+        self._standing.clear()
+        self._dirty.clear()
+
+    def use(self, before: QueueTree, tree: QueueTree) -> None:
+        """Follow *tree*, which takes the place of *before*."""
+        kept, self._standing = self._standing, {}
+        for path, queue in tree.queues.items():
+            self._standing[path] = kept.get(path) or Standing()
+            if path not in kept or before.queues[path].attributes != queue.attributes:
+                self._dirty.add(path)
+        for path, queue in tree.queues.items():
+            if path in before.queues and queue.children != before.queues[path].children:
+                self._pass_up_again(queue)
+
+    def compute(self, hooks: TreeHooks, sums: QueueSums, total: Amounts, now: float) -> None:
+        """Ask what may have changed; *total* is what is divided at the root."""
+        dirty, self._dirty = (self._dirty | sums.take_changed()) & self._standing.keys(), set()
+        self._pass_up(hooks, sums, dirty)
+        self._standing[ROOT].share = dict(total)
+        self._share(hooks, sums, dirty)
+        for path in dirty:
+            self._judge(path, sums, now)
+
+    def _pass_up_again(self, queue: Queue) -> None:
+        """Sum up what the queues below *queue* have passed, which are others than before."""
+        up: dict[str, dict[str, int]] = {}
+        for child in queue.children:
+            for name, vector in self._standing[child].passed.items():
+                add(up.setdefault(name, {}), vector, 1)
+        self._standing[queue.path].up = up
+        self._dirty.add(queue.path)
+
+    def _pass_up(self, hooks: TreeHooks, sums: QueueSums, dirty: set[str]) -> None:
+        """Ask what *dirty* queues pass up, from the leaves; those that it changes join them."""
+        if not hooks.has("passes_up"):
+            return
+        for level in range(max(map(_depth, dirty), default=0), 0, -1):
+            paths = sorted(path for path in dirty if _depth(path) == level)
+            answers = hooks.passes_up([self._view(path, sums) for path in paths])
+            for path, answer in zip(paths, answers, strict=True):
+                if isinstance(answer, PolicyFailure):
+                    self._failed("passes_up", path, answer)
+                    continue
+                self._note(f"passes_up {path}", "")
+                standing = self._standing[path]
+                if answer == standing.passed:
+                    continue
+                parent = sums.tree.queues[path].parent
+                assert parent is not None, "the root passes nothing up"
+                up = self._standing[parent].up
+                for sign, vectors in ((-1, standing.passed), (1, answer)):
+                    for name, vector in vectors.items():
+                        add(up.setdefault(name, {}), vector, sign)
+                standing.passed = answer
+                dirty.add(parent)
+
+    def _share(self, hooks: TreeHooks, sums: QueueSums, dirty: set[str]) -> None:
+        """Ask for the shares of queues under those of which something has changed."""
+        if not hooks.has("shares"):
+            return
+        queues = sums.tree.queues
+        to_ask = {queues[path].parent for path in dirty} | dirty
+        parents = {path for path in to_ask if path is not None}
+        for level in itertools.count():
+            if not parents:
+                return
+            of_level = sorted(path for path in parents if _depth(path) == level)
+            parents.difference_update(of_level)
+            of_level = [path for path in of_level if queues[path].children]
+            questions = {path: self._question(hooks, sums, path) for path in of_level}
+            fresh = {p: q for p, q in questions.items() if q != self._standing[p].asked}
+            for path, answer in zip(fresh, hooks.shares(list(fresh.values())), strict=True):
+                if isinstance(answer, PolicyFailure):
+                    self._failed("shares", path, answer)
+                    continue
+                self._standing[path].asked = fresh[path]
+                self._give(queues[path], answer, dirty, parents)
+
+    def _give(self, parent: Queue, answer: Vectors, dirty: set[str], parents: set[str]) -> None:
+        """Give the queues under *parent* their shares; those to ask next go to *parents*."""
+        children = {path.rpartition("/")[2]: path for path in parent.children}
+        wrong = [
+            *_named("gives nothing to", [name for name in children if name not in answer]),
+            *_named("gives a share to", [name for name in answer if name not in children]),
+        ]
+        of = f"`{parent.path}`" if parent.path else "the root"
+        self._note(
+            f"shares {parent.path}", f"shares() of {of} {' and '.join(wrong)}" if wrong else ""
+        )
+        for name, path in children.items():
+            standing, share = self._standing[path], answer.get(name, {})
+            if standing.share != share:
+                standing.share = share
+                dirty.add(path)
+                parents.add(path)
+
+    def _question(self, hooks: TreeHooks, sums: QueueSums, path: str) -> bytes:
+        children = [self._view(child, sums) for child in sums.tree.queues[path].children]
+        return hooks.shares_question(self._view(path, sums), children)
+
+    def _failed(self, hook: str, path: str, failure: PolicyFailure) -> None:
+        self.problems[f"{hook} {path}"] = f"queue `{path or 'root'}`: {failure}"
+        if failure.is_transient:
+            self._dirty.add(path)
+
+    def _view(self, path: str, sums: QueueSums) -> QueueView:
+        standing = self._standing[path]
+        return QueueView(sums.tree.queues[path], sums[path], standing.up, standing.share or {})
+
+    def _judge(self, path: str, sums: QueueSums, now: float) -> None:
+        """Follow if the queue has less than its share, or more, from now on."""
+        standing = self._standing[path]
+        if standing.share is None:
+            return
+        has = sums[path].vectors["allocated"]
+        waits = sums[path].vectors["waiting"]
+        standing.starving.follow(
+            any(amount > has.get(r, 0) and r in waits for r, amount in standing.share.items()), now
+        )
+        standing.borrowing.follow(
+            any(amount > standing.share[r] for r, amount in has.items() if r in standing.share),
+            now,
+        )
+
+    def _note(self, name: str, problem: str) -> None:
+        """Keep *problem*, or forget the one of this *name*."""
+        if problem:
+            self.problems[name] = problem
+        else:
+            self.problems.pop(name, None)
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + 1 if path else 0
+
+
+def _named(what: str, names: list[str]) -> list[str]:
+    listed = ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
+    return [f"{what} {listed}"] if names else []

@@ -1,0 +1,221 @@
+"""The tree of queues of a bundle: which policy governs it, and the queues that are written out.
+
+Owns the resolved form: the queues of the document with the attributes that the policy declares
+(`queue_attributes(...)`), and what each of its hooks is given of a queue. Which queues objects and
+namespaces add is known only in a cluster, see `core.kernel.queue_trees`.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.core.model.quantity import QuantityError, resource_amount
+from engine.core.sharing.amounts import LARGEST
+from engine.core.sharing.tree import GivenQueue, build_tree
+from engine.language import tree_hooks
+from engine.language.syntax import parse, walk, with_loaded
+from engine.policy.arguments import UNKNOWN, read_arguments
+from engine.policy.documents import did_you_mean
+from engine.policy.evaluator import Files, Instance
+from engine.policy.profiles import PolicyFile
+from engine.policy.queue_tree_config import (
+    COUNT,
+    HOLD,
+    NamespaceSource,
+    ObjectSource,
+    QueueTreeConfig,
+)
+
+#: The one attribute that may be below 0, as it may everywhere in Kubernetes.
+_MAY_BE_NEGATIVE: Final = "priority"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTreePolicy:
+    """A QueueTree with its policy.
+
+    Attributes:
+        policy: The name of the policy, and its instance in the bundle's program.
+        instance: See `policy`.
+        hooks: The parameters of each of its hooks, by name.
+        attributes: The attributes that a queue may have, with what they are where none is given.
+        mentioned: The names of fields that the policy's text reads of anything.
+        given: The queues that are written out.
+        objects, namespaces, unknown: As in the document.
+        refresh: Seconds between two computations of shares, at least.
+    """
+
+    policy: str
+    instance: int
+    hooks: Mapping[str, tuple[str, ...]]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    mentioned: frozenset[str] = frozenset()
+    given: tuple[GivenQueue, ...] = ()
+    objects: tuple[ObjectSource, ...] = ()
+    namespaces: NamespaceSource | None = None
+    unknown: str = HOLD
+    refresh: float = 0.1
+
+    def with_defaults(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The attributes that a queue has of those *given* as plain data, and what is wrong.
+
+        An attribute that is wrong is as if it were not given.
+        """
+        found, problems = dict(self.attributes), []
+        for name, value in given.items():
+            if name not in self.attributes:
+                hint = did_you_mean(name, self.attributes) or _known(self.attributes)
+                problems.append(f"has no attribute `{name}`: {hint}")
+                continue
+            try:
+                found[name] = _checked(name, value, self.attributes[name])
+            except ValueError as error:
+                problems.append(f"{name}: {error}")
+        return found, problems
+
+
+def resolve_queue_tree(
+    config: QueueTreeConfig,
+    policies: Mapping[str, PolicyFile],
+    declared: Callable[[str], Mapping[str, Any]],
+    files: Files,
+    instances: list[Instance],
+) -> QueueTreePolicy | None:
+    """The tree of *config* with its policy; None after a report. *instances* get the policy's.
+
+    *declared* gives the attributes that a policy's file declares, by its name.
+    """
+    place = config.place.object().place("policy")
+    policy = policies.get(config.policy)
+    if policy is None:
+        if config.policy:
+            hint = did_you_mean(config.policy, policies)
+            place.wrong(f"policy: no policy `{config.policy}`", hint)
+        return None
+    hooks = {
+        h.name: policy.parameters[h.name] for h in tree_hooks.ENTRIES if h.name in policy.hooks
+    }
+    if not hooks:
+        wanted = ", ".join(f"`{hook.name}`" for hook in tree_hooks.ENTRIES)
+        place.wrong(f"policy: `{config.policy}` governs no queues: it has none of {wanted}")
+        return None
+    if config.objects and "queues" not in hooks:
+        place.wrong(f"policy: `{config.policy}` has no hook `queues` to read `objects` with")
+    if "queue_of" not in hooks and config.namespaces is None:
+        place.wrong(
+            f"policy: `{config.policy}` has no hook `queue_of` to say in which queue a pod is",
+            "or let the labels of namespaces say it: `namespaces: {label: ...}`",
+        )
+    attributes = declared(config.policy)
+    arguments = read_arguments(config.policy, config.args, policy.defaults)
+    made = Instance(policy.name, policy.module, arguments.given, arguments.types)
+    if made not in instances:
+        instances.append(made)
+    return QueueTreePolicy(
+        policy=policy.name,
+        instance=instances.index(made),
+        hooks=hooks,
+        attributes=attributes,
+        mentioned=_mentioned(files, policy.module),
+        given=_given(config, attributes),
+        objects=config.objects,
+        namespaces=config.namespaces,
+        unknown=config.unknown,
+        refresh=config.shares.refresh.total_seconds(),
+    )
+
+
+def _given(config: QueueTreeConfig, attributes: Mapping[str, Any]) -> tuple[GivenQueue, ...]:
+    """The queues that are written out; what keeps one out of the tree is reported at its line."""
+    found, places = [], {}
+    for path, place in config.queues:
+        places[path] = place
+        members = place.object()
+        values = dict(attributes)
+        for name in members.names:
+            given = members[name]
+            if name not in attributes:
+                hint = did_you_mean(name, attributes) or _known(attributes)
+                given.wrong(f"`{config.policy}` reads no attribute `{name}`", hint)
+            elif not given.is_null:
+                plain = given.plain()
+                try:
+                    values[name] = _checked(name, plain, attributes[name])
+                except ValueError as error:
+                    given.wrong(str(error))
+        source = f"{place.report.file}:{place.node.start_mark.line + 1}"
+        found.append(GivenQueue(path, "", values, source, is_path=True))
+    tree = build_tree(found)
+    for problem in tree.problems:
+        places[problem.queue].wrong(problem.message)
+    if config.unknown not in (HOLD, COUNT, *tree.queues) and not (
+        config.objects or config.namespaces
+    ):
+        hint = did_you_mean(config.unknown, (HOLD, COUNT, *filter(None, tree.queues)))
+        want = f"unknown: want `{HOLD}`, `{COUNT}` or the path of a queue, got `{config.unknown}`"
+        config.place.object().place("unknown").wrong(want, hint)
+    return tuple(found)
+
+
+def _known(attributes: Iterable[str]) -> str:
+    listed_ = ", ".join(f"`{name}`" for name in attributes)
+    return f"want one of {listed_}" if listed_ else "its policy declares none"
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """*value* as the attribute *name* with this *default* has it. Raises ValueError."""
+    if default is UNKNOWN:
+        return value
+    if isinstance(default, dict) or (default is None and isinstance(value, dict)):
+        return _amounts(value)
+    if isinstance(default, bool):
+        return _of_type(value, bool, "true or false")
+    if isinstance(default, int):
+        number = _of_type(value, int, "an int")
+        if number < 0 and name != _MAY_BE_NEGATIVE:
+            raise ValueError(f"want an int of at least 0, got {number}")
+        if abs(number) > LARGEST:
+            raise ValueError("want an int of at most 2**62")
+        return number
+    if isinstance(default, str):
+        return _of_type(value, str, "a string")
+    if isinstance(default, list):
+        return _of_type(value, list, "a list")
+    return value
+
+
+def _of_type(value: Any, kind: type, want: str) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"want {want}, got {value!r}")
+    return value
+
+
+def _amounts(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise ValueError(f"want amounts by resource, got {value!r}")
+    found: dict[str, int] = {}
+    for resource, given in value.items():
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise ValueError(f"{resource}: want a quantity, got {given!r}")
+        try:
+            amount = resource_amount(resource, given)
+        except QuantityError as error:
+            raise ValueError(f"{resource}: {error}") from None
+        if not 0 <= amount <= LARGEST:
+            raise ValueError(f"{resource}: want an amount of at least 0 and at most 2**62")
+        found[resource] = amount
+    return found
+
+
+def _mentioned(files: Files, module: str) -> frozenset[str]:
+    """Every name that the text of *module*, and what it loads, reads as a field."""
+    found: set[str] = set()
+    for file in with_loaded(files, [module]):
+        tree = parse(files[file])
+        for node in walk(tree) if tree is not None else ():
+            if isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)  # `getattr(queue, "share")`, and what it may be made of
+    return frozenset(found)

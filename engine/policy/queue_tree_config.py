@@ -1,0 +1,82 @@
+"""The QueueTree document as it is written.
+
+Owns its fields and what they may be. What the queues of it are is known only with the policy that
+governs them, see `queue_tree`.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from engine.policy.documents import Field, Object, checked, entry, listed, record
+
+HOLD: Final = "hold"
+COUNT: Final = "count"
+
+_NOT_NEGATIVE: Final = checked(
+    Field.duration, lambda time: time >= timedelta(0), want="want a duration of at least 0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """A kind of objects of the API that the hook `queues` makes queues of."""
+
+    api_version: str = entry(Field.text, "", is_required=True)
+    kind: str = entry(Field.text, "", is_required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSource:
+    """Queues by the labels of namespaces.
+
+    Attributes:
+        label: A namespace with this label is in the queue that it names; dots part the levels.
+        annotations: What the names of annotations begin with that give the queue attributes.
+    """
+
+    label: str = entry(Field.text, "", is_required=True)
+    annotations: str = entry(Field.text, "")
+
+
+def _written(found: Field) -> tuple[tuple[str, Field], ...]:
+    members = found.object()
+    return tuple((name, members[name]) for name in members.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    refresh: timedelta = entry(_NOT_NEGATIVE, timedelta(milliseconds=100))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTreeConfig:
+    """A decoded document; its queues are read once its policy is known.
+
+    Attributes:
+        policy: The policy whose hooks govern the tree.
+        args: The policy's arguments, as in a profile's pluginConfig.
+        queues: What is written of each queue, by its path.
+        objects, namespaces: Where further queues come from.
+        unknown: What becomes of pods of a queue that is not there: `hold`, `count` (in the root),
+            or the path of the queue that they are in.
+        shares: How often shares are computed at most.
+        place: The document.
+    """
+
+    place: Field
+    policy: str = entry(Field.text, "", is_required=True)
+    args: Field | None = entry(lambda found: found, None)
+    queues: tuple[tuple[str, Field], ...] = entry(_written, ())
+    objects: tuple[ObjectSource, ...] = entry(listed(record(ObjectSource)), ())
+    namespaces: NamespaceSource | None = entry(record(NamespaceSource), None)
+    unknown: str = entry(Field.text, HOLD)
+    shares: _Shares = entry(record(_Shares), factory=_Shares)
+
+
+def check_queue_tree(made: QueueTreeConfig, members: Object) -> None:
+    """Report what is wrong with values that are right alone."""
+    if not (made.queues or made.objects or made.namespaces):
+        members.place("queues").wrong(
+            "want queues: written out under `queues`, read from `objects`, or from `namespaces`"
+        )
