@@ -8,7 +8,7 @@ here, what operators do with policies in `operators`, which faults come alone in
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults.agreement import disagreements, other_decisions, stranded, under_way
 from devkit.faults.disturbances import disturb
@@ -30,13 +30,11 @@ from devkit.faults.invariants.facts import is_over, key_of
 from devkit.faults.life import GROUP_LABEL, LOOSE_LABEL
 from devkit.faults.names import LEASE
 from devkit.faults.operators import Operators, misplaced_policies
+from devkit.faults.world import Replica, World
 from engine.policy.errors import PolicyErrors
 from engine.recording.log_writer import log_files
 from workbench.replay.decision_log import LogError, read_log
 from workbench.replay.replay import Replayer
-
-if TYPE_CHECKING:
-    from devkit.faults.world import Replica, World
 
 #: How long users go on after the rest, and after how many seconds everything has to be done then.
 CALM_SECONDS: Final = 60.0
@@ -61,7 +59,7 @@ _BINDING_SECONDS: Final = 120.0
 class Aftermath:
     """The phases of *world* after its faults. They end at the first violation."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self._before_calm = 0
 
@@ -264,7 +262,7 @@ class Aftermath:
         among_faults = {one.pod_uid for one in world.bindings[:until]}
         return any(uid in world.ended and uid in among_faults for uid in uids)
 
-    def _check_log(self, replica: "Replica") -> None:
+    def _check_log(self, replica: Replica) -> None:
         """Whether the log of decisions so far can be read, and its state is what they saw."""
         world = self._world
         recorder = replica.recorder
@@ -315,7 +313,7 @@ class Aftermath:
         world = self._world
         return world.bindings[self._before_calm :] if world.is_calm else []
 
-    def _check_replica(self, replica: "Replica") -> None:
+    def _check_replica(self, replica: Replica) -> None:
         world = self._world
         app = replica.app
         since = world.simulator.now - SOON_SECONDS / 2

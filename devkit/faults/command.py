@@ -36,7 +36,8 @@ from devkit.faults.faults import all_kinds
 from devkit.faults.plans import decode, encode, plan_of, smaller
 from devkit.faults.reached import possible
 from devkit.faults.steering import Steering
-from devkit.faults.world import Outcome, Plan, World
+from devkit.faults.story import simulated
+from devkit.faults.world import Outcome, Plan
 from workbench.cli.table import numbers, print_table
 
 _OUT: Final = Console()
@@ -77,7 +78,7 @@ class Totals:
 def simulate(plan: Plan) -> tuple[Outcome, float]:
     """What became of the world of *plan*, and the seconds of CPU that it took."""
     started = time.process_time()
-    outcome = World(plan).run()
+    outcome = simulated(plan)
     return outcome, time.process_time() - started
 
 
@@ -222,8 +223,10 @@ def _show(totals: Totals, failed: Outcome | None) -> None:
     others = ", ".join(f"{count} {name}" for name, count in sorted(totals.counts.items()))
     _OUT.print(f"{_sum_of(totals)}; {totals.cpu_seconds:.0f} s of CPU", highlight=False)
     _OUT.print(others, highlight=False, soft_wrap=True)
-    missed = sorted(possible() - totals.reached.keys())
-    _OUT.print(f"{len(possible()) - len(missed)} of {len(possible())} transitions reached")
+    known = possible(all_kinds())
+    missed = sorted(known - totals.reached.keys())
+    reached = len(known) - len(missed)
+    _OUT.print(f"{reached} of {len(known)} transitions reached")
     if totals.worlds > 1 and missed:
         _OUT.print("Never reached:", *missed, sep="\n  ", highlight=False)
     if failed is None:
@@ -242,7 +245,7 @@ def as_json(totals: Totals, failed: Outcome | None) -> str:
     """What `--output json` prints; *failed* is the world that did not hold, if there is one."""
     shown: dict[str, Any] = {
         "totals": msgspec.to_builtins(totals, order="sorted"),
-        "never_reached": sorted(possible() - totals.reached.keys()),
+        "never_reached": sorted(possible(all_kinds()) - totals.reached.keys()),
         "failed": None
         if failed is None
         else msgspec.to_builtins(failed, order="sorted", enc_hook=list),  # of the log, a deque

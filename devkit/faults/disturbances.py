@@ -6,15 +6,13 @@ here nothing else helps, and nothing else can be the cause.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from devkit.cluster.faults import Fault, Faults
 from devkit.faults.names import LEASE
 from devkit.faults.network import Weather
+from devkit.faults.world import World
 from engine.core.manifests.errors import expired, internal_error
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
 
 #: Longer than a request waits for its answer.
 _DONE_SECONDS: Final = 60.0
@@ -62,8 +60,8 @@ class Disturbance(NamedTuple):
     """
 
     name: str
-    begin: Callable[["World"], Any]
-    end: Callable[["World"], Any]
+    begin: Callable[[World], Any]
+    end: Callable[[World], Any]
     is_calm: bool = False
 
 
@@ -108,7 +106,7 @@ def of_world(seed: int) -> list[Disturbance]:
     return [*found[first:], *found[:first]][:OF_A_WORLD]
 
 
-def disturb(world: "World", check: Callable[[str], None]) -> None:
+def disturb(world: World, check: Callable[[str], None]) -> None:
     """Let some happen while pods come that fit and others that do not; *check* after each."""
     world.server.call(world.life.add_large_node)
     for one in of_world(world.plan.seed):
@@ -125,34 +123,32 @@ def disturb(world: "World", check: Callable[[str], None]) -> None:
             return
 
 
-def _disturb_requests(
-    world: "World", arrange: Callable[..., Fault], request: dict[str, Any]
-) -> None:
+def _disturb_requests(world: World, arrange: Callable[..., Fault], request: dict[str, Any]) -> None:
     arrange(world.cluster.faults, times=_TIMES, **request)
 
 
-def _end_faults(world: "World") -> None:
+def _end_faults(world: World) -> None:
     world.cluster.faults.clear()
 
 
-def _nothing(_: "World") -> None:
+def _nothing(_: World) -> None:
     pass
 
 
-def _close(world: "World", resource: str) -> None:
+def _close(world: World, resource: str) -> None:
     world.cluster.close_watches(resource)
 
 
-def _abort(world: "World", resource: str) -> None:
+def _abort(world: World, resource: str) -> None:
     world.cluster.close_watches(resource, abort=True)
 
 
-def _fail(world: "World", resource: str) -> None:
+def _fail(world: World, resource: str) -> None:
     for watch in world.cluster.watches(resource):
         watch.fail(internal_error("etcd has no leader"))
 
 
-def _miss_deletions(world: "World", resource: str) -> None:
+def _miss_deletions(world: World, resource: str) -> None:
     """Let the next list be the first that shows that pods and a node are gone."""
     world.server.call(world.life.add_small_pods)
     world.go_on(_SILENT_SECONDS)
@@ -167,7 +163,7 @@ def _miss_deletions(world: "World", resource: str) -> None:
     world.cluster.resume_watches()
 
 
-def _node_comes(world: "World") -> None:
+def _node_comes(world: World) -> None:
     """Have pods bound, by the node that they wait for, while their conditions are under way."""
     node = world.life.next_node()
     world.cluster.faults.delay(_LATE_SECONDS, **_STATUS, times=_MANY)
@@ -177,7 +173,7 @@ def _node_comes(world: "World") -> None:
     world.go_on(_LATE_SECONDS)
 
 
-def _refuse_claims(world: "World") -> None:
+def _refuse_claims(world: World) -> None:
     """Have bindings given up after devices were held for them."""
     world.cluster.faults.fail(403, resource="resourceclaims*/status", times=None)
     world.server.call(world.life.add_claimers)
@@ -185,7 +181,7 @@ def _refuse_claims(world: "World") -> None:
     _end_faults(world)
 
 
-def _others_bind(world: "World") -> None:
+def _others_bind(world: World) -> None:
     """Bind pods to other nodes while their bindings are under way."""
     world.cluster.faults.delay(_LATE_SECONDS, **_BINDING, times=_MANY)
     world.server.call(world.life.add_small_pods)
@@ -194,7 +190,7 @@ def _others_bind(world: "World") -> None:
     world.go_on(_LATE_SECONDS)
 
 
-def _pause(world: "World") -> None:
+def _pause(world: World) -> None:
     """Let pods come just when a leader goes on whose lease has been over for long."""
     leader = world.leaders[0].host
     leader.pause()
@@ -203,7 +199,7 @@ def _pause(world: "World") -> None:
     leader.resume()
 
 
-def _pause_in_renewal(world: "World") -> None:
+def _pause_in_renewal(world: World) -> None:
     """Let a leader learn late of the last renewal of its lease, and pods come until it is over."""
     duration, deadline, _ = world.plan.lease
     leader = world.leaders[0].host
@@ -222,7 +218,7 @@ def _pause_in_renewal(world: "World") -> None:
     _end_faults(world)
 
 
-def _renew_late(world: "World") -> None:
+def _renew_late(world: World) -> None:
     """Delay renewals of the lease, but not beyond it: the leader must stay the same."""
     leader = world.leaders[0].host.name
     for _ in range(_TIMES):
@@ -232,7 +228,7 @@ def _renew_late(world: "World") -> None:
         world.violate("one replica leads", LEASE, "another one leads, though renewals are in time")
 
 
-def _begin_together(world: "World") -> None:
+def _begin_together(world: World) -> None:
     """Let all replicas find that there is no lease, and make one, at the same time."""
     for replica in world.replicas:
         replica.kill()
@@ -241,13 +237,13 @@ def _begin_together(world: "World") -> None:
     world.cluster.faults.delay(_NEWS_SECONDS, verb="create", resource="leases*", times=_MANY)
 
 
-def _have_leader(world: "World") -> None:
+def _have_leader(world: World) -> None:
     """Let the next leader, which may have to wait until a lease is over, do what is left to do."""
     _end_faults(world)
     world.go_on(1.5 * world.plan.lease[0])
 
 
-def _end_amid_evictions(world: "World") -> None:
+def _end_amid_evictions(world: World) -> None:
     """Kill the leader, and the next one, while pods go that were evicted for another one."""
     node = world.life.next_node()
     world.server.call(partial(world.life.add_node_named, node))
@@ -263,13 +259,13 @@ def _end_amid_evictions(world: "World") -> None:
         world.go_on(2.0 * world.plan.lease[0])
 
 
-def _let_go(world: "World") -> None:
+def _let_go(world: World) -> None:
     world.server.call(world.life.let_go)
 
 
-def _cut_small(world: "World") -> None:
+def _cut_small(world: World) -> None:
     world.network.weather = Weather(pieces=_PIECES)
 
 
-def _end_pieces(world: "World") -> None:
+def _end_pieces(world: World) -> None:
     world.network.weather = Weather(pieces=world.plan.pieces)

@@ -12,14 +12,12 @@ import heapq
 import itertools
 import math
 import random
+import socket
 import sys
 import warnings
 from asyncio import events as running
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-if TYPE_CHECKING:
-    from devkit.faults.network import Network
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -106,6 +104,30 @@ class Simulator:
                 heapq.heappop(self._arranged)[2]()
 
 
+class HostNetwork(Protocol):
+    """What a host needs of the network that it is in."""
+
+    def addresses(self, host: str, port: int, /) -> list[Any]:
+        """What a loop's `getaddrinfo` says."""
+        ...
+
+    async def connect(self, host: "Host", sock: socket.socket, address: tuple[str, int], /) -> None:
+        """Connect *host*; *sock* is nothing but a name for the connection."""
+        ...
+
+    def transport_of(self, host: "Host", sock: socket.socket, protocol: Any, /) -> tuple[Any, Any]:
+        """The transport of what `connect` has connected, and *protocol*."""
+        ...
+
+    def listen(self, host: "Host", factory: Callable[[], Any], name: str, port: int, /) -> Any:
+        """Accept connections to *port* of *host*."""
+        ...
+
+    def host_died(self, host: "Host", /) -> None:
+        """Break the connections of *host*."""
+        ...
+
+
 class HostClock:
     """The clock of a host: it may run fast or slow, and what it says of the date may jump.
 
@@ -157,7 +179,7 @@ class Host:
         clock: Its time.
     """
 
-    def __init__(self, simulator: Simulator, network: "Network", name: str) -> None:
+    def __init__(self, simulator: Simulator, network: HostNetwork, name: str) -> None:
         self.name = name
         self.simulator = simulator
         self.network = network

@@ -17,6 +17,8 @@ from devkit.faults.hosts import Host, Simulator
 #: A sender has to wait when so many bytes are under way or not read yet.
 _HIGH_WATER: Final = 1 << 16
 _CONNECT_SECONDS: Final = 120.0
+#: The kernel of either side finds out that the other is silent.
+KEEPALIVE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)

@@ -6,17 +6,15 @@ in every world. Their texts are `policies`'.
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults import policies
 from devkit.faults.invariants import Violation
 from devkit.faults.invariants.facts import condition_of, key_of
 from devkit.faults.life import LATE_LABEL
 from devkit.faults.names import LAST_GOOD, NAMESPACE
+from devkit.faults.world import Replica, World
 from engine.rollout.last_good import ROLLED_BACK_ANNOTATION
-
-if TYPE_CHECKING:
-    from devkit.faults.world import Replica, World
 
 #: After which an edit has come to its end, stages aside.
 _SOON_SECONDS: Final = 15
@@ -30,7 +28,7 @@ _ASK_AGAIN_SECONDS: Final = 30
 _MOST_SANDBOXES: Final = 6
 
 
-def misplaced_policies(world: "World") -> Iterator[Violation]:
+def misplaced_policies(world: World) -> Iterator[Violation]:
     """Policies that are in force or saved instead of the good ones that were written last.
 
     A standby need not go on with stages that only a leader can pass.
@@ -51,7 +49,7 @@ def misplaced_policies(world: "World") -> Iterator[Violation]:
 class Operators:
     """Those of *world*."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self._given_up = ""  # the revision that was rolled back
 

@@ -8,11 +8,10 @@ reached (`steering`).
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, get_args
 
-from devkit.faults.faults import all_kinds
 from engine.core.kernel.events import Event, PreemptionEnd, PreemptionEnded
 from engine.core.kernel.instructions import Instruction
 from engine.core.kernel.kernel import Kernel
@@ -30,8 +29,8 @@ _LEASES: Final = ("taken new", "taken after it was given back", "taken after it 
                   "given back", "lost: not renewed", "lost: taken by another")  # fmt: skip
 
 
-def possible() -> frozenset[str]:
-    """All that could be reached."""
+def possible(faults: Iterable[str]) -> frozenset[str]:
+    """All that could be reached with *faults*, names of kinds of them."""
     found = {
         _queue_move(came_from.label, trigger.name, place.label)
         for (came_from, trigger), places in TRANSITIONS.items()
@@ -56,7 +55,7 @@ def possible() -> frozenset[str]:
     # In force again: what a roll-back or a restart goes back to, or a leader takes over.
     ended = ("rejected", "replaced", "superseded", "rolled_back", "tried")
     found |= {_stage(stage, "in_force") for stage in ended}
-    found |= {f"fault: {name}" for name in all_kinds()}
+    found |= {f"fault: {name}" for name in faults}
     return frozenset(found)
 
 

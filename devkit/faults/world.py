@@ -12,7 +12,7 @@ import math
 import random
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from devkit.cluster import DevCluster, store
 from devkit.cluster.faults import Fault
 from devkit.cluster.front_end import FrontEnd
 from devkit.faults import names, policies
-from devkit.faults.aftermath import Aftermath
 from devkit.faults.agreement import contradictions
 from devkit.faults.companions import (
     EXTENDER,
@@ -34,8 +33,6 @@ from devkit.faults.companions import (
     PrometheusServer,
 )
 from devkit.faults.disk import Disk, HostLogWriter
-from devkit.faults.faults import FaultKind, all_kinds
-from devkit.faults.faults.connections import KEEPALIVE_SECONDS
 from devkit.faults.hosts import Host, Simulator
 from devkit.faults.invariants import (
     ALWAYS,
@@ -49,7 +46,7 @@ from devkit.faults.invariants import (
 )
 from devkit.faults.invariants.facts import is_over, key_of, nominated_node, priority_of
 from devkit.faults.life import Life, run_seconds
-from devkit.faults.network import End, Network, Weather
+from devkit.faults.network import KEEPALIVE_SECONDS, End, Network, Weather
 from devkit.faults.reached import watching
 from devkit.faults.sandbox import SimulatedPool, Trouble
 from devkit.faults.shadowing import make_shadow
@@ -302,11 +299,8 @@ class World:
             pace=plan.pace,
             features=plan.features,
         )
-        self._kinds: dict[str, FaultKind] = {
-            name: kind for name, kind in all_kinds().items() if name in plan.faults
-        }
-        self._chance = self.stream("faults")
-        self._faulty = True
+        #: False from `heal` on: no further faults are to happen.
+        self.is_faulty = True
         self._is_over = False
         self._digest = hashlib.blake2b(digest_size=16)
         self._number = 0
@@ -357,13 +351,13 @@ class World:
 
     # --- running ------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """Let everything happen; returns what came of it."""
+    def run(self, *phases: Callable[[], None]) -> Outcome:
+        """Begin, and let *phases* happen until the first violation; returns what came of it."""
         # What nothing refers to is collected at the end, not in the middle of something.
         gc.disable()
         with _listening(self), watching(self.outcome.reached):
             try:
-                for phase in (self._begin, self._trouble, *Aftermath(self).phases):
+                for phase in (self._begin, *phases):
                     if not self.outcome.violations:
                         phase()
             except Exception as error:  # a bug here, or something that goes in circles
@@ -379,10 +373,6 @@ class World:
         self.outcome.seconds = self.simulator.now
         self.outcome.digest = self._digest.hexdigest()
         return self.outcome
-
-    def _trouble(self) -> None:
-        """Faults and changes."""
-        self.go_on(self.plan.seconds)
 
     def go_on(self, seconds: float) -> None:
         """Let everything happen for so many seconds, or until something must not be."""
@@ -404,7 +394,6 @@ class World:
         self.life.begin(self.plan.nodes)
         self.go_on(0.5)
         self.replicas += [Replica(self, f"replica-{n}") for n in range(self.plan.replicas)]
-        self.server.later(10.0, self._fault)
         self.simulator.after(1.0, self._check_always)
 
     async def _serve(self) -> None:
@@ -417,7 +406,7 @@ class World:
 
     def heal(self) -> None:
         """End all faults: from now on everything works."""
-        self._faulty = False
+        self.is_faulty = False
         self.life.rest()
         self.cluster.faults.clear()
         # What was lost stays so: a connection that lost bytes brings no others.
@@ -442,14 +431,6 @@ class World:
         self.set_mode("at-once")
 
     # --- what faults do -----------------------------------------------------------------------
-
-    def _fault(self) -> None:
-        if not self._faulty or not self._kinds:
-            return
-        kinds = list(self._kinds.values())
-        (kind,) = self._chance.choices(kinds, [one.weight for one in kinds])
-        kind.arrange(self, self._chance)
-        self.server.later(self._chance.expovariate(1 / self.plan.every), self._fault)
 
     def count(self, fault: str) -> None:
         """A fault has happened."""
@@ -506,7 +487,7 @@ class World:
             self.tenures.append(Tenure(*self._lease))
             self._lease = None
         # 4. What users had written in the meantime, they write again once they notice.
-        if not self._faulty:
+        if not self.is_faulty:
             self.restore_policies()
             self.restore_facts()
             self.set_mode("at-once")

@@ -6,15 +6,13 @@ and one that a restored lease lets in would otherwise decide at the same time.
 """
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 
-def _restore(world: "World", rng: Random) -> None:
+def _restore(world: World, rng: Random) -> None:
     if world.is_restoring:
         return
     backup = world.take_backup()

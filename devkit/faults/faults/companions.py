@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults.companions import EXTENDER, FAULTS, PROMETHEUS
 from devkit.faults.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 #: What people write into a facts document, and what becomes of one.
 _DOCUMENTS: Final = (
@@ -25,16 +23,16 @@ _DOCUMENTS: Final = (
 )
 
 
-def _of(name: str, fault: str) -> Callable[["World", Random], None]:
-    def arrange(world: "World", rng: Random) -> None:
+def _of(name: str, fault: str) -> Callable[[World, Random], None]:
+    def arrange(world: World, rng: Random) -> None:
         if (companion := world.companions.get(name)) is not None:
             companion.due += [fault] * rng.choice([1, 1, 2, 10])
 
     return arrange
 
 
-def _gone(name: str) -> Callable[["World", Random], None]:
-    def arrange(world: "World", rng: Random) -> None:
+def _gone(name: str) -> Callable[[World, Random], None]:
+    def arrange(world: World, rng: Random) -> None:
         if (companion := world.companions.get(name)) is not None:
             companion.be_gone(rng.expovariate(1 / 30.0))
             world.count(f"{name} gone")
@@ -42,14 +40,14 @@ def _gone(name: str) -> Callable[["World", Random], None]:
     return arrange
 
 
-def _document(world: "World", rng: Random) -> None:
+def _document(world: World, rng: Random) -> None:
     if world.has("facts"):
         world.write_facts({"nodes.json": rng.choice(_DOCUMENTS)} if rng.random() < 0.8 else None)
         world.server.later(rng.expovariate(1 / 30.0), world.restore_facts)
         world.count("facts document spoiled")
 
 
-def _annotation(world: "World", rng: Random) -> None:
+def _annotation(world: World, rng: Random) -> None:
     if world.has("facts"):
         world.life.annotate_node(rng.choice(["3", "", "-1e400", "{", '{"value": []}', "x" * 9000]))
         world.count("annotation with a fact changed")

@@ -4,49 +4,44 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from devkit.faults.network import Connection
-    from devkit.faults.world import World
-
-#: The kernel of either side finds out that the other is silent.
-KEEPALIVE_SECONDS: Final = 60.0
+from devkit.faults.network import KEEPALIVE_SECONDS, Connection
+from devkit.faults.world import World
 
 
-def _any(world: "World", rng: Random) -> "Connection | None":
+def _any(world: World, rng: Random) -> Connection | None:
     connections = world.network.connections
     return rng.choice(connections) if connections else None
 
 
-def _reset(world: "World", rng: Random) -> None:
+def _reset(world: World, rng: Random) -> None:
     if (connection := _any(world, rng)) is not None:
         connection.reset()
         world.count("connection reset")
 
 
-def _cut(world: "World", rng: Random) -> None:
+def _cut(world: World, rng: Random) -> None:
     if (connection := _any(world, rng)) is not None:
         connection.near.cut_after = rng.choice([0, 1, rng.randint(0, 400), rng.randint(0, 20_000)])
         world.count("connection cut in the middle of an answer")
 
 
-def _cut_request(world: "World", rng: Random) -> None:
+def _cut_request(world: World, rng: Random) -> None:
     if (connection := _any(world, rng)) is not None:
         connection.far.cut_after = rng.choice([0, 1, rng.randint(0, 400)])
         world.count("connection cut in the middle of a request")
 
 
-def _silence(world: "World", rng: Random) -> None:
+def _silence(world: World, rng: Random) -> None:
     if (connection := _any(world, rng)) is not None:
         connection.fall_silent(KEEPALIVE_SECONDS)
         world.count("connection silent")
 
 
-def _refuse(kind: str, error: Callable[[], OSError]) -> Callable[["World", Random], None]:
-    def arrange(world: "World", rng: Random) -> None:
+def _refuse(kind: str, error: Callable[[], OSError]) -> Callable[[World, Random], None]:
+    def arrange(world: World, rng: Random) -> None:
         replica = rng.choice(world.replicas)
         due = world.network.connect_errors.setdefault(replica.host.name, deque())
         due.extend(error() for _ in range(rng.choice([1, 1, 3])))
@@ -55,7 +50,7 @@ def _refuse(kind: str, error: Callable[[], OSError]) -> Callable[["World", Rando
     return arrange
 
 
-def _partition(world: "World", rng: Random) -> None:
+def _partition(world: World, rng: Random) -> None:
     replica = rng.choice(world.replicas)
     name, seconds = replica.host.name, rng.expovariate(1 / 30.0)
     servers = world.servers if rng.random() < 0.6 else [rng.choice(world.servers)]
@@ -67,7 +62,7 @@ def _partition(world: "World", rng: Random) -> None:
     world.count("partition")
 
 
-def _slow(world: "World", rng: Random) -> None:
+def _slow(world: World, rng: Random) -> None:
     weather = world.network.weather
     weather.latency = rng.choice([0.01, 0.1, 0.5])
     world.server.later(rng.expovariate(1 / 20.0), world.calm_weather)

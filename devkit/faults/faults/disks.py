@@ -3,17 +3,15 @@
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults.disk import State
 from devkit.faults.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 
-def _in(state: State) -> Callable[["World", Random], None]:
-    def arrange(world: "World", rng: Random) -> None:
+def _in(state: State) -> Callable[[World, Random], None]:
+    def arrange(world: World, rng: Random) -> None:
         disk = rng.choice(world.replicas).disk
         disk.state = state
         world.server.later(rng.expovariate(1 / 60.0), partial(setattr, disk, "state", "works"))
@@ -21,7 +19,7 @@ def _in(state: State) -> Callable[["World", Random], None]:
     return arrange
 
 
-def _go_back(world: "World", rng: Random) -> None:
+def _go_back(world: World, rng: Random) -> None:
     replica = rng.choice(world.replicas)
     if replica.is_running:
         replica.kill()
@@ -30,12 +28,12 @@ def _go_back(world: "World", rng: Random) -> None:
         world.count("restarted with an old state directory")
 
 
-def _spoil(world: "World", rng: Random) -> None:
+def _spoil(world: World, rng: Random) -> None:
     if rng.choice(world.replicas).disk.spoil(rng):
         world.count("state file damaged")
 
 
-def _delete(world: "World", _: Random) -> None:
+def _delete(world: World, _: Random) -> None:
     if world.delete_last_good():
         world.count("last good policies deleted")
 

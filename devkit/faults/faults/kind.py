@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +19,5 @@ class FaultKind:
     """
 
     name: str
-    arrange: "Callable[[World, Random], None]"
+    arrange: Callable[[World, Random], None]
     weight: float = 1.0

@@ -1,16 +1,14 @@
 """Faults of processes: replicas and API servers that are killed, paused, restarted, or behind."""
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.cluster.watch_cache import STOPPED
 from devkit.faults.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 
-def _kill(world: "World", rng: Random) -> None:
+def _kill(world: World, rng: Random) -> None:
     replica = rng.choice(world.replicas)
     if replica.is_running:
         replica.kill()
@@ -18,14 +16,14 @@ def _kill(world: "World", rng: Random) -> None:
         world.count("replica killed")
 
 
-def _stop(world: "World", rng: Random) -> None:
+def _stop(world: World, rng: Random) -> None:
     replica = rng.choice(world.replicas)
     if replica.is_running:
         replica.host.call(replica.app.request_stop)
         world.count("replica stopped")
 
 
-def _pause(world: "World", rng: Random) -> None:
+def _pause(world: World, rng: Random) -> None:
     # Half of the time the leader, for as long as its lease lasts, or a little longer.
     lease = world.plan.lease[0]
     is_leader = rng.random() < 0.5
@@ -37,14 +35,14 @@ def _pause(world: "World", rng: Random) -> None:
         world.count("replica paused")
 
 
-def _crash(world: "World", rng: Random) -> None:
+def _crash(world: World, rng: Random) -> None:
     server = rng.choice(world.servers)
     if server.is_serving:
         server.crash(rng.expovariate(1 / 8.0))
         world.count("API server crashed")
 
 
-def _fall_behind(world: "World", rng: Random) -> None:
+def _fall_behind(world: World, rng: Random) -> None:
     server = rng.choice(world.servers)
     cache = server.front_end.cache
     if cache.is_behind:

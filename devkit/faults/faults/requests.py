@@ -1,12 +1,10 @@
 """Faults of single requests: lost, refused, late, repeated, or carried out and not answered."""
 
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from devkit.faults.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 #: What may be hit, by verb and resource; most often what a scheduler cannot do without.
 _TARGETS: Final[tuple[dict[str, Any], ...]] = (
@@ -40,7 +38,7 @@ def _target(rng: Random) -> dict[str, Any]:
 
 
 def _refused(code: int) -> Any:
-    def arrange(world: "World", rng: Random) -> None:
+    def arrange(world: World, rng: Random) -> None:
         after = rng.choice(_RETRY_AFTER) if code in (429, 503) else None
         world.add_fault(
             f"request refused: {code}",
@@ -53,7 +51,7 @@ def _refused(code: int) -> Any:
 
 
 def _lost(*, applied: bool) -> Any:
-    def arrange(world: "World", rng: Random) -> None:
+    def arrange(world: World, rng: Random) -> None:
         fault = world.cluster.faults.drop(applied=applied, **_target(rng))
         world.add_fault("answer lost" if applied else "request lost", fault)
 
@@ -61,7 +59,7 @@ def _lost(*, applied: bool) -> Any:
 
 
 def _unanswered(*, applied: bool) -> Any:
-    def arrange(world: "World", rng: Random) -> None:
+    def arrange(world: World, rng: Random) -> None:
         # What was not carried out before is lost: see `_most_late`.
         hold = world.cluster.faults.hang(applied=applied, dropped=not applied, **_target(rng))
         world.add_fault("answer held back" if applied else "request unanswered", hold)
@@ -70,7 +68,7 @@ def _unanswered(*, applied: bool) -> Any:
     return arrange
 
 
-def _most_late(world: "World") -> float:
+def _most_late(world: World) -> float:
     """Seconds: one that takes effect later than its sender's lease lasts is beyond any scheduler.
 
     The sender may be paused, or cut off so that the API server does not learn that it has gone.
@@ -79,14 +77,14 @@ def _most_late(world: "World") -> float:
     return 0.9 * (duration - deadline)
 
 
-def _late(world: "World", rng: Random) -> None:
+def _late(world: World, rng: Random) -> None:
     target, seconds = _target(rng), rng.expovariate(1 / 5.0)
     if target.get("verb") not in ("list", "watch"):
         seconds = min(seconds, _most_late(world))
     world.add_fault("request late", world.cluster.faults.delay(seconds, **target))
 
 
-def _late_for_good(world: "World", rng: Random) -> None:
+def _late_for_good(world: World, rng: Random) -> None:
     fault = world.cluster.faults.delay(
         rng.uniform(0.0, _most_late(world)),
         persists=True,
@@ -95,19 +93,19 @@ def _late_for_good(world: "World", rng: Random) -> None:
     world.add_fault(LATE, fault)
 
 
-def _twice(world: "World", rng: Random) -> None:
+def _twice(world: World, rng: Random) -> None:
     match = {**rng.choice(_WRITES), "times": rng.choice([1, 2])}
     world.add_fault("request carried out twice", world.cluster.faults.repeat(**match))
 
 
-def _answered_twice(world: "World", rng: Random) -> None:
+def _answered_twice(world: World, rng: Random) -> None:
     # In pieces, the second answer could be taken for that to the next request, as by any client.
     if not world.network.weather.pieces:
         match = {**rng.choice(_WRITES), "times": rng.choice([1, 2])}
         world.add_fault("answer sent twice", world.cluster.faults.answer_twice(**match))
 
 
-def _paged(world: "World", rng: Random) -> None:
+def _paged(world: World, rng: Random) -> None:
     fault = world.cluster.faults.page(
         rng.choice([1, 2, 7]), verb="list", times=rng.choice([5, 50, 500])
     )

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from devkit.faults.faults.kind import FaultKind
 from devkit.faults.sandbox import FAULTS
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
+from devkit.faults.world import World
 
 
-def _of(fault: str) -> Callable[["World", Random], None]:
-    def arrange(world: "World", rng: Random) -> None:
+def _of(fault: str) -> Callable[[World, Random], None]:
+    def arrange(world: World, rng: Random) -> None:
         rng.choice(world.replicas).trouble.due += [fault] * rng.choice([1, 1, 1, 2])
 
     return arrange

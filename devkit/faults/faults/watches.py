@@ -4,14 +4,12 @@ import json
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from devkit.cluster.watches import Watch
 from devkit.faults.faults.kind import FaultKind
+from devkit.faults.world import World
 from engine.core.manifests.errors import expired, internal_error
-
-if TYPE_CHECKING:
-    from devkit.faults.world import World
 
 #: What becomes of a line, by chance.
 _GARBLED: Final[tuple[Callable[[bytes, Random], bytes], ...]] = (
@@ -52,50 +50,50 @@ def _with_object(line: bytes, change: Callable[[Any], Any]) -> bytes:
     return json.dumps(event).encode() + b"\n"
 
 
-def _some(world: "World", rng: Random) -> list[Watch]:
+def _some(world: World, rng: Random) -> list[Watch]:
     watches = world.cluster.watches()
     if not watches:
         return []
     return [rng.choice(watches)] if rng.random() < 0.8 else watches
 
 
-def _stall(world: "World", rng: Random) -> None:
+def _stall(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.stalled = True
         world.server.later(rng.expovariate(1 / 15.0), watch.resume)
         world.count("watch stalled")
 
 
-def _close(world: "World", rng: Random) -> None:
+def _close(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.close()
         world.count("watch ended")
 
 
-def _abort(world: "World", rng: Random) -> None:
+def _abort(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.abort()
         world.count("watch broken off")
 
 
-def _gone(world: "World", rng: Random) -> None:
+def _gone(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.fail(expired("too old resource version"))
         world.count("watch says 410")
 
 
-def _error(world: "World", rng: Random) -> None:
+def _error(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.fail(internal_error("etcd has no leader"))
         world.count("watch says 500")
 
 
-def _compact(world: "World", _: Random) -> None:
+def _compact(world: World, _: Random) -> None:
     world.cluster.store.compact()
     world.count("history compacted")
 
 
-def _garble(world: "World", rng: Random) -> None:
+def _garble(world: World, rng: Random) -> None:
     def garbled(line: bytes) -> bytes:
         world.count("watch line garbled")
         return rng.choice(_GARBLED)(line, rng)
@@ -104,7 +102,7 @@ def _garble(world: "World", rng: Random) -> None:
         watch.alter = garbled
 
 
-def _repeat(world: "World", rng: Random) -> None:
+def _repeat(world: World, rng: Random) -> None:
     def repeated(line: bytes) -> bytes:
         world.count("watch event repeated")
         return line * rng.choice([2, 2, 5])
@@ -113,7 +111,7 @@ def _repeat(world: "World", rng: Random) -> None:
         watch.alter = repeated
 
 
-def _odd_error(world: "World", rng: Random) -> None:
+def _odd_error(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.send(b'{"type":"ERROR","object":%s}\n' % rng.choice(_ERRORS))
         if rng.random() < 0.5:
@@ -121,12 +119,12 @@ def _odd_error(world: "World", rng: Random) -> None:
         world.count("watch with an odd error")
 
 
-def _skip_bookmarks(world: "World", rng: Random) -> None:
+def _skip_bookmarks(world: World, rng: Random) -> None:
     for watch in _some(world, rng):
         watch.skip_bookmark = partial(world.count, "bookmark skipped")
 
 
-def _reorder(world: "World", rng: Random) -> None:
+def _reorder(world: World, rng: Random) -> None:
     """Stall all watches of one resource, those of each replica: what depends on it comes first."""
     watches = world.cluster.watches()
     if watches:

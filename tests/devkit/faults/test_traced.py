@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from devkit.faults import world as worlds
-from devkit.faults.world import World
+from devkit.faults.story import simulated
 from engine.app import App
 from engine.io.kube.client import ApiClient
 from engine.io.tracing.pod_traces import Tracing
@@ -67,7 +67,7 @@ def write(seed: int) -> None:
         return App(client, tracing=tracing, **words)
 
     with patch.object(worlds, "App", make):
-        outcome = World(replace(PLAN, seed=seed, seconds=8.0)).run()
+        outcome = simulated(replace(PLAN, seed=seed, seconds=8.0))
     processes = [sink.spans for sink in sinks]
     print(json.dumps([outcome.digest, told(outcome) * bool(outcome.violations), processes]))
 

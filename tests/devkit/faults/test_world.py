@@ -16,7 +16,8 @@ from devkit.faults.invariants import Violation
 from devkit.faults.life import FEATURES
 from devkit.faults.plans import decode, encode, plan_of, smaller
 from devkit.faults.reached import possible
-from devkit.faults.world import Outcome, Plan, World
+from devkit.faults.story import simulated
+from devkit.faults.world import Outcome, Plan
 from engine.lib.clock import SystemClock
 
 #: The worlds of `test_fixed_seeds_hold`, and the seconds of faults in each: together all kinds of
@@ -68,7 +69,7 @@ def test_another_seed_is_another_world_and_none_asks_for_the_real_time(
 
     monkeypatch.setattr(SystemClock, "monotonic", ask)
     monkeypatch.setattr(SystemClock, "now", ask)
-    one, other = (World(replace(PLAN, seed=seed, seconds=8.0)).run() for seed in (1, 2))
+    one, other = (simulated(replace(PLAN, seed=seed, seconds=8.0)) for seed in (1, 2))
     assert one.digest != other.digest
     assert not asked, asked[0]
 
@@ -101,14 +102,14 @@ def test_fixed_seeds_hold(seed: int, seconds: float) -> None:
     assert found["failed"] is None, found["failed"]
     assert found["totals"]["counts"]["bound"] > 0
     assert found["totals"]["faults"]
-    assert found["totals"]["reached"].keys() <= possible()
+    assert found["totals"]["reached"].keys() <= possible(all_kinds())
 
 
 @pytest.mark.long("simulates a cluster whose store is restored again and again")
 def test_what_a_restore_forgets_is_done_again() -> None:
     """A standby that took over after one bound pods to nodes that it had not seen become full."""
     plan = replace(plan_of(3, 200.0), faults=frozenset({"restored from a backup"}), every=30.0)
-    outcome = World(plan).run()
+    outcome = simulated(plan)
     assert not outcome.violations, told(outcome)
     assert outcome.faults["restored from a backup"] > 1
 
