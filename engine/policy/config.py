@@ -58,6 +58,7 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 MULTI_POINT: Final = "multiPoint"
 _WANT_INT32: Final = "want an int that fits in 32 bits"
+# Kubernetes holds `qps` in a float of 32 bits.
 _MOST_FLOAT32: Final = 3.4028234663852886e38
 _NO_POLICY: Final = (
     "other files lie elsewhere; what tests read may have a name that ends in `_test.yaml`"

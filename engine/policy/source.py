@@ -17,9 +17,8 @@ from typing import Final, Protocol
 from engine.lib import utf8
 from engine.lib.folder_watch import FolderWatch
 from engine.policy.errors import Problem
-from engine.policy.file_names import MAX_BYTES, SUFFIXES
+from engine.policy.file_names import MAX_BYTES, MAX_FILES, SUFFIXES
 
-_MAX_FILES: Final = 2_000
 # The link of a mounted ConfigMap to its version in force.
 _DATA_LINK: Final = "..data"
 # A mounted version may vanish while it is read; then there is a newer one.
@@ -160,11 +159,11 @@ def _read(directory: Path) -> Reading:
     problems: list[Problem] = []
     sha = hashlib.sha256()
     names = sorted(name for name in os.listdir(directory) if _is_policy_file(name))
-    if len(names) > _MAX_FILES:
+    if len(names) > MAX_FILES:
         problems.append(
-            Problem(str(directory), 0, 0, f"want at most {_MAX_FILES:,} files, got {len(names):,}")
+            Problem(str(directory), 0, 0, f"want at most {MAX_FILES:,} files, got {len(names):,}")
         )
-    for name in names[:_MAX_FILES]:
+    for name in names[:MAX_FILES]:
         path = directory / name
         try:
             if path.is_symlink() and not path.exists():

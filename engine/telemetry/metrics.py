@@ -30,6 +30,7 @@ RESULTS: Final = (SCHEDULED, UNSCHEDULABLE, ERROR)
 #: What becomes of a candidate.
 RELOADS: Final = ("accepted", "rejected", "unchanged", "rolled_back")
 
+# kube-scheduler counts the attempts of a pod up to `15+`.
 _MOST_ATTEMPTS_LABEL: Final = 15
 
 

@@ -49,6 +49,8 @@ _VERSION: Final = re.compile(
 _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _LONGEST_IDENTIFIER: Final = 32
 _LONGEST_VALUE: Final = 64
+# The API server takes so many devices in a slice, fewer if one has taints or consumes counters; of
+# one device so many attributes and capacities together, and so many values of a request policy.
 _MOST_DEVICES: Final = 128
 _MOST_ADVANCED_DEVICES: Final = 64
 _MOST_PROPERTIES: Final = 32

@@ -46,6 +46,7 @@ _ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadW
 _MOUNT_OPTIONS: Final = "volume.beta.kubernetes.io/mount-options"
 _LONGEST_NODE_ID: Final = 256
 _LARGEST_PARAMETERS: Final = 256 * 1024
+# The API server takes so many parameters of a StorageClass.
 _MOST_PARAMETERS: Final = 512
 _SHORTEST_TOKEN: Final = 600  # seconds
 _LONGEST_TOKEN: Final = 2**32

@@ -55,6 +55,7 @@ _CONFIG_MAP_LIMIT = 1_048_576
 _EVENT_NOTE_LIMIT = 1024
 _EVENT_WORD_LIMIT = 128
 _USER_PRIORITY_LIMIT = 1_000_000_000
+# The API server takes so many templates of pod groups in a Workload.
 _MOST_TEMPLATES = 8
 _ONLY_GANGS = "only_gangs_go_as_one"
 

@@ -17,10 +17,11 @@ ALL_DEVICES: Final = "All"
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+#: What the API server takes: devices of one allocation, and alternatives of one request.
 MOST_RESULTS: Final = 32
+MOST_SUB_REQUESTS: Final = 8
 #: The API group of PodGroups.
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
-MOST_SUB_REQUESTS: Final = 8
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):

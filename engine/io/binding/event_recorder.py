@@ -33,6 +33,7 @@ CONTROLLER: Final = "starsched"
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
+# What the API server takes of a note, a name and a `reportingInstance`.
 MOST_NOTE_BYTES: Final = 1024
 _MOST_NAME: Final = 253
 _MOST_INSTANCE: Final = 128

@@ -22,6 +22,7 @@ from engine.lib.certificates import as_files, authorities, show_certificate
 from engine.lib.files import Stamp, stamp_of
 
 _KEEPALIVE_SECONDS: Final = 60.0
+# As many as Go's client, which kube-scheduler asks extenders with.
 _MOST_REDIRECTS: Final = 10
 # Of an answer: in any case, and for each node that the extender was asked about.
 _MOST_BYTES: Final = 1 << 20
