@@ -9,7 +9,7 @@ shares are computed once in `refresh`, for the queues alone whose sums or attrib
 Nothing decides by shares yet.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,33 +108,56 @@ class QueueShares:
         """The tree; without queues if there is none."""
         return self._sums.tree
 
-    def problems(self) -> list[str]:
-        """What is wrong with the tree, its sources and what its policy answers, for people."""
+    @property
+    def policy(self) -> str:
+        """The policy that governs the queues; "" if there is no tree."""
+        return "" if self._hooks is None else self._hooks.tree.policy
+
+    @property
+    def outside(self) -> int:
+        """How many pods are in no queue."""
+        return len(self._keys) - len(self._sums)
+
+    def problems(self, readable: Collection[str] | None = None) -> list[str]:
+        """What is wrong with the tree, its sources and what its policy answers, for people.
+
+        Pods are named only if they are of *readable* namespaces (None: all).
+        """
         of_tree = [
             f"{one.source + ': ' if one.source else ''}queue `{one.queue}` {one.message}"
             for one in self.tree.problems
         ]
-        kept = (self._sources.problems, self._failed, self._shares.problems)
+        of_pods = {
+            namespace: text
+            for namespace, text in self._failed.items()
+            if readable is None or namespace in readable
+        }
+        kept = (self._sources.problems, of_pods, self._shares.problems)
         return [*of_tree, *(text for found in kept for _, text in sorted(found.items()))]
 
     def states(self) -> list[QueueState]:
         """How each queue stands, each before those under it."""
-        now = self._time.monotonic()
-        found = []
-        for path, queue in self.tree.queues.items():
-            standing = self._shares[path]
-            starved, borrowed = standing.starving.until(now), standing.borrowing.until(now)
-            found.append(QueueState(queue, self._sums[path], standing, starved, borrowed))
-        return found
+        return [self.state(path) for path in self.tree.queues]
+
+    def state(self, path: str) -> QueueState:
+        """How the queue of *path* stands. Raises KeyError if there is none."""
+        now, standing = self._time.monotonic(), self._shares[path]
+        starved, borrowed = standing.starving.until(now), standing.borrowing.until(now)
+        return QueueState(self.tree.queues[path], self._sums[path], standing, starved, borrowed)
 
     def queue_of(self, uid: str) -> str | None:
         """The path of the queue of the pod of *uid*; None: it is in none, or not known."""
         found = self._sums.contribution(uid)
         return None if found is None else found.queue
 
-    def pods_of(self, path: str) -> list[str]:
-        """The uids of the pods of the queue itself."""
-        return [uid for uid, _ in self._sums.pods_of(path)]
+    def pods_of(self, path: str) -> list[tuple[Pod, Contribution]]:
+        """The pods of the queue itself, with what each adds. Looks at every pod of the tree."""
+        found = ((self._pod(uid), added) for uid, added in self._sums.pods_of(path))
+        return [(pod, added) for pod, added in found if pod is not None]
+
+    def failed_namespaces(self) -> set[str]:
+        """The namespaces of pods of which the policy failed to say in which queue they are."""
+        return set(self._failed)
 
     def wakes_at(self) -> float | None:
         """When shares are to be computed next (monotonic seconds); None: they need not be."""

@@ -105,6 +105,10 @@ class QueueSums:
         """The tree that they are of."""
         return self._tree
 
+    def __len__(self) -> int:
+        """How many pods add something."""
+        return len(self._pods)
+
     def __getitem__(self, path: str) -> Sums:
         """The sums of the queue of *path*. Raises KeyError if there is none."""
         return self._sums[path]

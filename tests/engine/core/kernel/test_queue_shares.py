@@ -91,6 +91,32 @@ def test_a_pod_of_a_queue_that_is_not_there(unknown: str, where: str | None) -> 
     assert world.kernel.shares.queue_of(outside.uid) is None, "it names no queue"
 
 
+def test_the_pods_of_a_queue_are_listed_and_those_of_none_counted() -> None:
+    world = QueueWorld(queues=TEAMS)
+    world.add_node(make_node("n", cpu=4))
+    for name, queue in (("a", "web"), ("b", "web"), ("c", "elsewhere")):
+        world.add(_pod(name, queue, **({"node": "n"} if name == "a" else {})))
+    shares = world.kernel.shares
+    found = {pod.name: (added.phase.value, added.amounts) for pod, added in shares.pods_of("web")}
+    assert found == {"a": ("allocated", ONE), "b": ("waiting", ONE)}
+    assert shares.pods_of("research") == []
+    assert (shares.outside, shares.policy) == (1, "fair")
+    assert shares.state("web").sums.pod_count == 2
+    with pytest.raises(KeyError):
+        shares.state("elsewhere")
+
+
+def test_problems_name_pods_of_readable_namespaces_only() -> None:
+    failing = FAIR.replace('pod.labels.get("queue")', 'pod.labels["queue"]')
+    world = QueueWorld(failing, queues=TEAMS)
+    world.add(make_pod("a", namespace="shop", cpu=1))
+    shares = world.kernel.shares
+    assert [text.partition(":")[0] for text in shares.problems()] == ["shop/a is in no queue"]
+    assert shares.problems({"shop"}) == shares.problems()
+    assert shares.problems({"other"}) == []
+    assert shares.failed_namespaces() == {"shop"}
+
+
 def test_shares_go_by_weight_and_follow_demand_and_nodes() -> None:
     world = QueueWorld(queues=TEAMS)
     for number in range(20):
