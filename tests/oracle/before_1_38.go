@@ -4,11 +4,13 @@ package main
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
+	scheduling "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	fwk "k8s.io/kube-scheduler/framework"
+	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
@@ -19,6 +21,9 @@ func stored(object runtime.Object) (runtime.Object, error) { return object, nil 
 func setSlices(options *resourceslicetracker.Options, factory informers.SharedInformerFactory) {
 	options.SliceInformer = factory.Resource().V1().ResourceSlices()
 }
+
+// addPodGroup lets the scheduler know a PodGroup.
+func addPodGroup(cache internalcache.Cache, group *scheduling.PodGroup) { cache.AddPodGroup(group) }
 
 // celDevice returns a device as selectors see it.
 func celDevice(driver string, device resourceapi.Device) (dracel.Device, error) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
+	scheduling "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
@@ -12,6 +13,7 @@ import (
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -32,6 +34,11 @@ func stored(object runtime.Object) (runtime.Object, error) {
 func setSlices(options *resourceslicetracker.Options, factory informers.SharedInformerFactory) {
 	options.SliceInformer = draapi.NewInformerForResourceSlice(factory)
 	options.SliceLister = draapi.NewResourceSliceLister(options.SliceInformer.GetIndexer())
+}
+
+// addPodGroup lets the scheduler know a PodGroup.
+func addPodGroup(cache internalcache.Cache, group *scheduling.PodGroup) {
+	cache.AddGenericPodGroup(fwk.NewGenericPodGroup(group))
 }
 
 // celDevice returns a device as selectors see it.

@@ -15,6 +15,8 @@ import (
 	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	resourcevalidation "k8s.io/kubernetes/pkg/apis/resource/validation"
+	"k8s.io/kubernetes/pkg/apis/scheduling"
+	schedulingvalidation "k8s.io/kubernetes/pkg/apis/scheduling/validation"
 	"k8s.io/kubernetes/pkg/apis/storage"
 	storagevalidation "k8s.io/kubernetes/pkg/apis/storage/validation"
 
@@ -23,6 +25,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 )
 
@@ -90,6 +93,8 @@ func validateObject(versioned runtime.Object) []error {
 		found = resourcevalidation.ValidateDeviceTaintRule(object)
 	case *resource.DeviceClass:
 		found = resourcevalidation.ValidateDeviceClass(object)
+	case *scheduling.PodGroup:
+		found = schedulingvalidation.ValidatePodGroup(object)
 	case *apps.ReplicaSet:
 		// Only selectors are read of workloads; scenarios leave the templates out.
 		found = appsvalidation.ValidateReplicaSetSpec(&object.Spec, nil, field.NewPath("spec"), corevalidation.PodValidationOptions{})

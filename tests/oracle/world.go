@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policy "k8s.io/api/policy/v1"
+	scheduling "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
@@ -62,6 +63,11 @@ func newWorld(ctx context.Context, s *scenario, client kubernetes.Interface) (*w
 	}
 	for _, pod := range s.incoming {
 		objects = append(objects, pod)
+	}
+	for _, object := range s.objects {
+		if group, ok := object.(*scheduling.PodGroup); ok {
+			addPodGroup(schedulerCache, group)
+		}
 	}
 	snapshot := internalcache.NewEmptySnapshot()
 	if err := schedulerCache.UpdateSnapshot(logger, snapshot); err != nil {

@@ -59,8 +59,9 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
     if draw.chance(traits["preemption"]):
         made["runs"] = _RUNS
         objects += budgets(draw, pods, traits)
-    elif "preemption" not in without:
-        made["runs"] = 1  # to hear what is said of pods that fit nowhere
+    elif "preemption" not in without and not traits.get("group_claims"):
+        # To hear what is said of pods that fit nowhere; for one of a group alone nothing is done.
+        made["runs"] = 1
     if _leaves_to_chance(objects):
         made["repeats"] = _REPEATS
     if draw.chance(traits["nominations"]):

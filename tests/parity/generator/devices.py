@@ -26,6 +26,8 @@ class Devices:
         self._has_constraints = draw.chance(0.35) or bool(self._lists)
         self._sharing = traits["shares"]
         self._shared: set[tuple[str, str, str]] = set()
+        self._in_groups = traits.get("group_claims", 0.0)
+        self._groups: dict[str, list[Plain]] = {name: [] for name in NAMESPACES}
         self.objects: list[Plain] = _classes(draw)
         for node in nodes:
             self._publish_for(node["metadata"]["name"])
@@ -35,6 +37,9 @@ class Devices:
             self._publish_shared()
         if draw.chance(traits["device_rules"]):
             self.objects += [self._rule(i) for i in draw.several(3, 1)]
+        if self._in_groups:
+            for namespace, groups in self._groups.items():
+                groups += [self._group_of(f"g{i}", namespace) for i in draw.several(2, 1)]
 
     def use(self, pod: Plain, traits: Traits, *, is_placed: bool) -> None:
         """Give *pod* claims, or let it ask for a device as for an extended resource."""
@@ -50,9 +55,55 @@ class Devices:
                 for kind in ("requests", "limits"):
                     container["resources"].setdefault(kind, {})[name] = amount
             return
+        if self._in_groups and draw.chance(self._in_groups):
+            spec["resourceClaims"] = self._join(pod, is_placed)
+            return
         spec["resourceClaims"] = [
             self._reference(pod, f"c{i}", is_placed) for i in draw.several(2, 1)
         ]
+
+    # --- groups --------------------------------------------------------------------------------
+
+    def _group_of(self, name: str, namespace: str) -> Plain:
+        """A PodGroup with its claims, which it names or has been made from templates."""
+        draw = self._draw
+        group: Plain = {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"},
+            "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": []},
+        }
+        for i in draw.several(2, 1):
+            claim, is_made = f"{name}-c{i}", draw.chance(0.5)
+            owner = None
+            if is_made:
+                owner = group["metadata"]["uid"] if draw.chance(0.9) else "another"
+            self._claim(namespace, claim, group, draw.chance(0.4), owner)
+            of: Plain = {"resourceClaimName": claim}
+            if is_made:
+                of = {"resourceClaimTemplateName": "template"}
+            group["spec"]["resourceClaims"].append({"name": f"c{i}", **of})
+        self.objects.append(group)
+        return group
+
+    def _join(self, pod: Plain, is_placed: bool) -> list[Plain]:
+        """Put *pod* into a group: the claims that it shares, and in some cases one of its own."""
+        draw, meta = self._draw, pod["metadata"]
+        group = draw.pick(*self._groups[meta["namespace"]])
+        name = group["metadata"]["name"]
+        pod["spec"]["schedulingGroup"] = {"podGroupName": name}
+        claims = []
+        for i, entry in enumerate(group["spec"]["resourceClaims"]):
+            if draw.chance(0.15):
+                continue
+            named = entry["name"] if draw.chance(0.85) else f"own{i}"
+            if "resourceClaimTemplateName" in entry:
+                statuses = pod["status"].setdefault("resourceClaimStatuses", [])
+                statuses.append({"name": named, "resourceClaimName": f"{name}-c{i}"})
+            claims.append({**entry, "name": named})
+        if not claims or draw.chance(0.3):
+            claims.append(self._reference(pod, "c9", is_placed))
+        return claims
 
     # --- claims --------------------------------------------------------------------------------
 
@@ -80,16 +131,19 @@ class Devices:
         return {"name": name, "resourceClaimName": claim}
 
     def _claim(
-        self, namespace: str, name: str, pod: Plain, is_placed: bool, owner: str | None
+        self, namespace: str, name: str, user: Plain, is_placed: bool, owner: str | None
     ) -> None:
+        """A claim of *user*, a pod or a PodGroup; *owner*: the uid that it was made for."""
         draw = self._draw
         meta: Plain = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
         if owner is not None:
+            # A pod does not know the uid of its group: what is another's has another name.
+            is_others = owner == "another" and "kind" in user
             meta["ownerReferences"] = [
                 {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "name": pod["metadata"]["name"],
+                    "apiVersion": user.get("apiVersion", "v1"),
+                    "kind": user.get("kind", "Pod"),
+                    "name": user["metadata"]["name"] if not is_others else owner,
                     "uid": owner,
                     "controller": True,
                 }
@@ -110,7 +164,7 @@ class Devices:
             devices["constraints"] = [constraint]
         status: Plain = {}
         if draw.chance(0.9 if is_placed else 0.15):
-            status = self._allocated(requests[0]["name"], pod, is_placed)
+            status = self._allocated(requests[0]["name"], user, is_placed)
         self.objects.append(
             {
                 "apiVersion": API,
@@ -157,12 +211,12 @@ class Devices:
             wish["capacity"] = {"requests": {"memory": draw.pick("1Gi", "3Gi", "10Gi")}}
         return wish
 
-    def _allocated(self, request: str, pod: Plain, is_placed: bool) -> Plain:
+    def _allocated(self, request: str, user: Plain, is_placed: bool) -> Plain:
         draw = self._draw
         free = [device for device in self._published if device not in self._taken]
         if not free:
             return {}
-        mine = [d for d in free if d[1].endswith(str(pod["spec"].get("nodeName")))]
+        mine = [d for d in free if d[1].endswith(str(user["spec"].get("nodeName")))]
         device = draw.pick(*(mine or free))
         self._taken.add(device)
         driver, pool, name = device
@@ -180,10 +234,11 @@ class Devices:
             }
         status: Plain = {"allocation": allocation}
         if is_placed or draw.chance(0.3):
-            users = [pod["metadata"]] if draw.chance(0.9) else [{"name": "other", "uid": "other"}]
-            status["reservedFor"] = [
-                {"resource": "pods", "name": user["name"], "uid": user["uid"]} for user in users
-            ]
+            found = user["metadata"] if draw.chance(0.9) else {"name": "other", "uid": "other"}
+            reference: Plain = {"resource": "pods", "name": found["name"], "uid": found["uid"]}
+            if user.get("kind") == "PodGroup":
+                reference |= {"apiGroup": "scheduling.k8s.io", "resource": "podgroups"}
+            status["reservedFor"] = [reference]
         return status
 
     # --- rules --------------------------------------------------------------------------------

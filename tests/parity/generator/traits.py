@@ -124,18 +124,23 @@ THEMES: Final[Mapping[str, Traits]] = {
     },
 }
 
-#: Themes of what is off by default, each with the feature gate that has it on. They have traits
+#: Themes of what is off by default, each with the feature gates that have it on. They have traits
 #: that others have not, so that these stay as they are.
-GATED: Final[Mapping[str, tuple[str, Traits]]] = {
+GATED: Final[Mapping[str, tuple[frozenset[str], Traits]]] = {
     "lists": (
-        "DRAListTypeAttributes",
+        frozenset({"DRAListTypeAttributes"}),
         # How many of the attributes are lists.
         {"devices": 0.95, "lists": 0.6, "device_rules": 0.0, "resources": 0.02, "taints": 0.03},
     ),
     "groups": (
-        "DRADeviceCompatibilityGroups",
+        frozenset({"DRADeviceCompatibilityGroups"}),
         # How many devices that draw on counters have compatibility groups.
         {"devices": 0.95, "counters": 0.95, "compatibility": 0.8, "resources": 0.02},
+    ),
+    "groupclaims": (
+        frozenset({"DRAWorkloadResourceClaims", "GenericWorkload"}),
+        # How many of the pods with claims are in a PodGroup, whose claims they name.
+        {"devices": 0.95, "group_claims": 0.7, "priority": 0.0, "resources": 0.02},
     ),
 }
 
@@ -180,7 +185,7 @@ def traits_of(theme: str, without: frozenset[str] = frozenset()) -> Traits:
 
 def gates_of(theme: str) -> frozenset[str]:
     """The feature gates that are on where *theme* is answered."""
-    return frozenset({GATED[theme][0]} if theme in GATED else ())
+    return GATED[theme][0] if theme in GATED else frozenset()
 
 
 def themes(without: frozenset[str] = frozenset(), minor: int = 0) -> list[str]:
