@@ -5,7 +5,7 @@ Owns which informers report to the kernel, and in which order handlers see a pod
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -16,12 +16,12 @@ from engine.core.kernel.kernel import Kernel
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.io.binding.other_binders import OtherBinders
-from engine.io.event_handlers import ObjectReporter, SampledHandler
+from engine.io.event_handlers import ObjectReporter, QueueReporter, SampledHandler
 from engine.io.facts.assembly import FactSources
 from engine.io.facts.board import FactBoard
 from engine.io.facts.learned import LearnedStore
 from engine.io.facts.live_facts import LiveFacts
-from engine.io.informers import PolicyInformers, make_informers
+from engine.io.informers import OTHER_OBJECTS, PolicyInformers, make_informers
 from engine.io.kube import resources
 from engine.io.kube.resources import Resource
 from engine.io.watching.informer import Handler, Handlers
@@ -29,6 +29,10 @@ from engine.io.watching.readable import Readability
 from engine.policy.bundle import Bundle
 
 log = structlog.get_logger(component="app")
+
+
+# Of others the kernel knows no records: those are queues for some policy.
+_RECORDED: Final = {resources.NODES, resources.PODS, *(one for one, _ in OTHER_OBJECTS)}
 
 
 class Watching:
@@ -133,7 +137,11 @@ class Watching:
         return is_ours and self._leadership.leading.is_set()
 
     def _handler_of(self, resource: Resource) -> Handler[Any]:
-        handler = ObjectReporter(resource.plural, self._report)
+        handler: Handler[Any] = (
+            ObjectReporter(resource.plural, self._report)
+            if resource in _RECORDED
+            else QueueReporter(str(resource), self._report)
+        )
         seconds = self._env.metrics.event_handling_seconds
         return SampledHandler(handler, resource.kind, seconds, self._env.clock)
 

@@ -3,12 +3,12 @@
 Owns the translation, and its timing. What a change means is `kernel.cluster`'s.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from prometheus_client import Histogram
 
-from engine.core.kernel.events import ObjectChanged
+from engine.core.kernel.events import ObjectChanged, QueueObjectChanged
 from engine.core.model.event_kinds import ASSIGNED_POD, UNSCHEDULED_POD
 from engine.core.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
 from engine.io.watching.informer import Handler
@@ -40,6 +40,37 @@ class ObjectReporter:
     def on_delete(self, obj: Any) -> None:
         """An object is gone."""
         self._report(ObjectChanged(self._plural, obj, None))
+
+
+class QueueReporter:
+    """Reports the changes of objects that are queues for some policy.
+
+    Args:
+        kind: What they are, such as `queues.scheduling.volcano.sh`.
+        report: Takes the events.
+    """
+
+    def __init__(self, kind: str, report: Callable[[QueueObjectChanged], None]) -> None:
+        self._kind = kind
+        self._report = report
+
+    def on_add(self, obj: Mapping[str, Any]) -> None:
+        """An object appeared."""
+        self._report(QueueObjectChanged(self._kind, _key_of(obj), obj))
+
+    def on_update(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        """An object changed: reported if that is not its status alone."""
+        if new != old:
+            self.on_add(new)
+
+    def on_delete(self, obj: Mapping[str, Any]) -> None:
+        """An object is gone."""
+        self._report(QueueObjectChanged(self._kind, _key_of(obj), None))
+
+
+def _key_of(obj: Mapping[str, Any]) -> str:
+    meta = obj["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
 class SampledHandler:

@@ -24,11 +24,12 @@ from engine.core.model.pod_group import PodGroup
 from engine.core.model.shared_parts import SharedParts, shared_claims, shared_pods, shared_volumes
 from engine.io.kube import resources
 from engine.io.kube.client import ApiClient
-from engine.io.kube.resources import Resource
+from engine.io.kube.resources import Resource, resource_of
 from engine.io.watching.informer import Decoding, Handler, Informer
 from engine.io.watching.readable import why_unread
 from engine.io.watching.reflector import WatchOptions
 from engine.lib.background import cancelled
+from engine.lib.deep_json import decoded_deeply
 from engine.policy.bundle import Bundle
 from engine.policy.view_events import ANYTHING
 
@@ -130,13 +131,21 @@ def make_informers(
 
 
 def resources_read(bundle: Bundle) -> list[Resource]:
-    """Those of `READ_BY_POLICIES` that the policies of *bundle* read."""
+    """What only the policies of *bundle* read: some of `READ_BY_POLICIES`, and queues."""
     kinds = bundle.kinds_read
-    return [one for one in READ_BY_POLICIES if one.kind in kinds or ANYTHING in kinds]
+    read = [one for one in READ_BY_POLICIES if one.kind in kinds or ANYTHING in kinds]
+    return [*read, *queue_sources(bundle)]
+
+
+def queue_sources(bundle: Bundle) -> list[Resource]:
+    """The resources of which objects are queues of *bundle*'s tree."""
+    if bundle.queue_tree is None:
+        return []
+    return [resource_of(one.api_version, one.kind) for one in bundle.queue_tree.objects]
 
 
 class PolicyInformers:
-    """The informers of `READ_BY_POLICIES`: each runs while policies that matter read its resource.
+    """The informers of what only some policies read: each runs while one that matters reads it.
 
     `stopped --follow, read--> running --follow, not read any more--> stopped`. What is stopped
     reports all its objects as deleted.
@@ -167,8 +176,8 @@ class PolicyInformers:
 
     def follow(self) -> None:
         """Run what is read now, and nothing else. Raises what ended an informer."""
-        read = {resource for bundle in self._bundles() for resource in resources_read(bundle)}
-        for resource in READ_BY_POLICIES:
+        read = {r: None for bundle in self._bundles() for r in resources_read(bundle)}
+        for resource in [*self._running, *(r for r in read if r not in self._running)]:
             is_running = resource in self._running
             if is_running and self._running[resource][1].done():
                 self._running[resource][1].result()
@@ -197,11 +206,10 @@ class PolicyInformers:
         await cancelled([task for _, task in self._running.values()])
 
     def _start(self, resource: Resource) -> None:
-        decode = decoder_of(dict(OTHER_OBJECTS)[resource])
         informer = Informer(
             self._client,
             resource,
-            Decoding(lambda raw: _without_texts(decode(raw)), _unread),
+            _decoding_of(resource),
             [self._others(resource)],
             on_synced=self._on_synced,
             options=_OPTIONAL,
@@ -216,6 +224,29 @@ class PolicyInformers:
         handler = self._others(resource)
         for obj in list(informer.values()):
             handler.on_delete(obj)
+
+
+def _decoding_of(resource: Resource) -> Decoding[Any]:
+    record = dict(OTHER_OBJECTS).get(resource)
+    if record is None:
+        return Decoding(decode_queue_object)
+    decode = decoder_of(record)
+    return Decoding(lambda raw: _without_texts(decode(raw)), _unread)
+
+
+def decode_queue_object(raw: bytes) -> Any:
+    """An object that is a queue for some policy, as the plain data that the policy is given.
+
+    Without `status`, and without what changes whenever it is written: that makes no other queue.
+    """
+    found = decoded_deeply(msgspec.json.decode, raw)
+    kept = {name: part for name, part in found.items() if name != "status"}
+    meta = found["metadata"]
+    kept["metadata"] = {name: part for name, part in meta.items() if name not in _WRITTEN}
+    return kept
+
+
+_WRITTEN: Final = frozenset({"generation", "managedFields", "resourceVersion"})
 
 
 def _without_texts(obj: Any) -> Any:

@@ -120,3 +120,19 @@ POD_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", T
 OLDER_VERSIONS: Mapping[Resource, tuple[Resource, ...]] = {
     POD_GROUPS: tuple(replace(POD_GROUPS, version=version) for version in ("v1alpha3", "v1alpha2"))
 }
+
+
+def resource_of(api_version: str, kind: str) -> Resource:
+    """The resource of a kind that is known by its name alone, to list all of its objects.
+
+    Its plural is guessed as Kubernetes' own tools do (`meta.UnsafeGuessKindToResource`).
+    """
+    group, _, version = api_version.rpartition("/")
+    name = kind.lower()
+    if name.endswith("s"):
+        plural = f"{name}es"
+    elif name.endswith("y"):
+        plural = f"{name[:-1]}ies"
+    else:
+        plural = f"{name}s"
+    return Resource(group, version, plural, kind, namespaced=True)

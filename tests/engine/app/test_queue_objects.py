@@ -1,0 +1,158 @@
+"""Queues that objects of other schedulers stand for, on a real API server without controllers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from devkit.cluster import make_node, make_pod
+from devkit.demo.stage import CONFIG_MAP, NAMESPACE
+from engine.app import App
+from tests.controlplane import ControlPlane
+from tests.engine.app.test_story import MAPS, app_for
+from tests.live import LiveCluster
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow("starts the real control plane")
+
+_GROUP: Final = "scheduling.volcano.sh"
+_QUEUES: Final = f"/apis/{_GROUP}/v1beta1/queues"
+_CRD: Final = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"queues.{_GROUP}"},
+    "spec": {
+        "group": _GROUP,
+        "names": {
+            "plural": "queues",
+            "singular": "queue",
+            "kind": "Queue",
+            "listKind": "QueueList",
+        },
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+_POLICY: Final = '''"""Divides by weight among the queues of Volcano.
+
+Hooks: queues, queue_of, shares.
+"""
+
+load("@std/amounts.star", "entry")
+
+tree = queue_attributes(weight = 1)
+
+def queues(object):
+    spec = object["spec"]
+    return queue(
+        object["metadata"]["name"], parent = spec.get("parent", ""), weight = spec.get("weight", 1)
+    )
+
+def queue_of(pod):
+    return pod.labels.get("queue")
+
+def shares(parent, children):
+    share = {q.name: {} for q in children}
+    for r, total in parent.share.items():
+        entries = [entry(q.name, most = q.requested.get(r, 0), weight = q.weight) for q in children]
+        for name, amount in divide(total, entries).items():
+            share[name][r] = amount
+    return share
+'''
+_TREE: Final = {
+    "apiVersion": "starsched.dev/v1",
+    "kind": "QueueTree",
+    "policy": "volcano",
+    "objects": [{"apiVersion": f"{_GROUP}/v1beta1", "kind": "Queue"}],
+}
+
+
+@pytest.fixture
+async def cluster(own_control_plane: ControlPlane) -> AsyncIterator[LiveCluster]:
+    """One node of 4 cores, and policies with a tree of Volcano's queues, which are not served."""
+    async with own_control_plane.client() as client:
+        live = LiveCluster(client)
+        await live.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await live.create({"apiVersion": "v1", "kind": "Node", **make_node("n", cpu="4")})
+        files = {"volcano.star": _POLICY, "tree.yaml": yaml.safe_dump(_TREE)}
+        await live.request("POST", MAPS, {"metadata": {"name": CONFIG_MAP}, "data": files})
+        yield live
+
+
+def _cpu_shares(app: App) -> dict[str, int]:
+    states = app.kernel.shares.states()
+    return {s.queue.path: (s.standing.share or {}).get("cpu", 0) for s in states if s.queue.path}
+
+
+async def _put(cluster: LiveCluster, name: str, **spec: Any) -> None:
+    made = {"apiVersion": f"{_GROUP}/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+    await cluster.request("POST", _QUEUES, {**made, "spec": spec})
+
+
+async def _served(cluster: LiveCluster) -> None:
+    """Wait until the definition is."""
+
+    async def is_served() -> bool:
+        try:
+            await cluster.request("GET", _QUEUES)
+        except Exception:
+            return False
+        return True
+
+    await eventually(is_served, seconds=30, what="the queues to be served")
+
+
+async def test_queues_are_followed_as_they_come_change_and_go(cluster: LiveCluster) -> None:
+    """Also where the API server does not have the kind yet: then there are none, and no error."""
+    app = app_for(cluster.client)
+    running = asyncio.create_task(app.run())
+
+    async def until(what: str, holds: Callable[[], bool]) -> None:
+        await eventually(holds, seconds=60, what=what)
+
+    try:
+        await until("the scheduler to lead", app.leadership.leading.is_set)
+        assert app.kernel.shares.tree.queues.keys() == {""}
+        await cluster.request(
+            "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _CRD
+        )
+        await _served(cluster)
+        await _put(cluster, "research", weight=3)
+        await _put(cluster, "vision", parent="research")
+        await _put(cluster, "web", weight=1)
+        for number in range(6):
+            for queue in ("vision", "web"):
+                pod = make_pod(f"{queue}-{number}", cpu="1", labels={"queue": queue})
+                await cluster.create(pod)
+        want = {"research": 3000, "research/vision": 3000, "web": 1000}
+        await until("shares by weight", lambda: _cpu_shares(app) == want)
+        change = {"spec": {"weight": 3}}
+        await cluster.request("PATCH", f"{_QUEUES}/web", change)
+        want = {"research": 2000, "research/vision": 2000, "web": 2000}
+        await until("shares by the new weight", lambda: _cpu_shares(app) == want)
+        await cluster.request("DELETE", f"{_QUEUES}/web")
+        await until("the queue to go", lambda: "web" not in app.kernel.shares.tree.queues)
+        assert app.kernel.shares.problems() == []
+        app.kernel.check_invariants()
+        sums = {s.queue.path: s.sums.of("requested") for s in app.kernel.shares.states()}
+        assert sums["research"]["pods"] == 6
+        await cluster.request("PATCH", f"{MAPS}/{CONFIG_MAP}", {"data": {"tree.yaml": None}})
+        await until("the tree to go", lambda: not app.kernel.shares.is_on)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
