@@ -4,6 +4,7 @@ Owns the pieces. Any choice of hooks gives two files that pass `check --strict` 
 are, because working code is the easier starting point.
 """
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,7 +24,7 @@ class _Piece:
     test: str
     helpers: tuple[str, ...]
     loads: str = ""
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
 
 _PIECES: Final[dict[str, _Piece]] = {
@@ -289,7 +290,40 @@ _PIECES: Final[dict[str, _Piece]] = {
         "    asserts.equal(shares(root, [a, b]), want)\n",
         ("make_queue",),
         loads="shares",
-        needs="entry",
+        needs=("entry",),
+    ),
+    "turn_key": _Piece(
+        "The queue that has the least of what it needs most goes next.",
+        "of queues: allocated",
+        "",
+        "def turn_key(queue, head, total):\n"
+        "    return dominant(plus(queue.allocated, head.resources), total)\n",
+        "def test_the_queue_that_has_less_goes_first():\n"
+        '    head, total = make_request({{"cpu": 1000}}), {{"cpu": 10000}}\n'
+        '    key = turn_key(make_queue("a", allocated = {{"cpu": 2000}}), head, total)\n'
+        "    asserts.equal((key.n, key.d), (3000, 10000))\n",
+        ("make_queue", "make_request"),
+        loads="turn_key",
+        needs=("dominant", "plus"),
+    ),
+    "admit": _Piece(
+        "Holds the requests of a queue that would have more than its share.",
+        "of queues: allocated, share",
+        "",
+        "def admit(request, path):\n"
+        "    own = path[0]\n"
+        "    short = over(plus(own.allocated, request.resources), own.share)\n"
+        "    if short:\n"
+        '        return hold("queue has its share", at = own.path, short = short)\n'
+        "    return None\n",
+        "def test_what_is_beyond_the_share_waits():\n"
+        '    own = make_queue("a", allocated = {{"cpu": 2000}}, share = {{"cpu": 2500}})\n'
+        '    asserts.equal(admit(make_request({{"cpu": 500}}), [own]), None)\n'
+        '    held = admit(make_request({{"cpu": 1000}}), [own])\n'
+        '    asserts.equal((held.at, held.short), ("a", ["cpu", 500]))\n',
+        ("make_queue", "make_request"),
+        loads="admit",
+        needs=("over", "plus"),
     ),
 }
 
@@ -336,7 +370,9 @@ def new_policy(name: str, hooks: Collection[str]) -> tuple[str, str]:
     about = "".join(f"\n  {line}" for line in reads)
     constants = [piece.constant.format(**words) for piece in pieces.values() if piece.constant]
     parts = [f'"""{head}\n\nHooks: {", ".join(pieces)}. Reads:{about}\n"""\n']
-    parts += [f'load("{_AMOUNTS}", "{one.needs}")\n' for one in pieces.values() if one.needs]
+    needs = sorted({name for piece in pieces.values() for name in piece.needs})
+    if needs:
+        parts.append(f"load({', '.join(map(json.dumps, (_AMOUNTS, *needs)))})\n")
     if constants:
         parts.append("\n".join(constants) + "\n")
     parts += [piece.text.format(**words) for piece in pieces.values()]

@@ -1,13 +1,13 @@
 """The hooks that govern a tree of queues: they see queues, and no pods or nodes but to name theirs.
 
-Owns their entries, and the fields that every queue has in them.
+Owns their entries, and the fields that every queue and every request has in them.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from engine.language.hook import Hook, HookParameter
-from engine.language.verdicts import NOTHING, PATH, QUEUES, VECTORS, made
+from engine.language.verdicts import NOTHING, PATH, QUEUES, TURN_KEY, VECTORS, made
 
 #: What a hook sees of a queue, whatever tree it is in; the attributes of the tree come with them.
 QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -33,6 +33,28 @@ QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
         "dict[str, int]",
         "what `shares` gave it; of the root, what all nodes offer that are not cordoned",
     ),
+    "above": (
+        "list",
+        "the queues above it, the nearest first, the root last; those have no `above`",
+    ),
+}
+
+#: What hooks see of a request, which is a pod, or a group of pods that start together.
+REQUEST_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
+    "resources": ("dict[str, int]", "what its pods request together; `pods` is how many"),
+    "least": (
+        "dict[str, int]",
+        "of that, what as many pods of a group request as start together; of a pod, all",
+    ),
+    "pods": ("int", "how many pods it has"),
+    "priority": ("int", "its priority"),
+    "preemptible": ("bool", "False if `member(...)` said that it is not given back"),
+    "created_at": ("int", "when it was made, of a group its oldest pod; seconds since the epoch"),
+    "group": ("str", 'the name of the group; "" for a pod by itself'),
+    "queues": (
+        "list",
+        "of `head` alone: the queues from its leaf up to the one that is asked about",
+    ),
 }
 
 PARAMETERS: Final[Mapping[str, HookParameter]] = {
@@ -40,6 +62,10 @@ PARAMETERS: Final[Mapping[str, HookParameter]] = {
     "queue": HookParameter("any", "a queue of the tree: its sums, and its attributes by name"),
     "parent": HookParameter("any", "a queue that has others under it"),
     "children": HookParameter("any", "the queues right under it, in order of their names"),
+    "head": HookParameter("any", "the request that goes first in the queue"),
+    "total": HookParameter("any", "what all nodes offer that are not cordoned, as a vector"),
+    "request": HookParameter("any", "the request that would be tried next"),
+    "path": HookParameter("any", "the queues that it is in, its leaf first, the root last"),
 }
 
 _VECTOR: Final = "vector (amounts by resource)"
@@ -80,5 +106,33 @@ ENTRIES: Final = (
         counted_as="QueueTree",
         called="per queue with others under it, from the root down, at most once in `refresh`",
         returns=f"dict of a {_VECTOR} by the name of the child: what each may have",
+    ),
+    Hook(
+        name="turn_key",
+        parameters=("queue", "head", "total"),
+        required=1,
+        forms=(TURN_KEY,),
+        counted_as="QueueTree",
+        called="per queue that has a request to try, when something changes that it reads of them",
+        returns="int, string, `ratio(...)`, or tuple or list of those: among the queues under the "
+        "same one, the smallest goes next",
+    ),
+    Hook(
+        name="admit",
+        parameters=("request", "path"),
+        required=2,
+        forms=(
+            NOTHING,
+            made(
+                "hold",
+                '["hold", v.reason, v.token, v.at, v.short, v.whole_queue]',
+                tuple[str, str, str, str, tuple[str, int] | None, bool],
+            ),
+        ),
+        hints={"string": "hold({v}) has it wait"},
+        lint_hints={"": '`hold("why")` has it wait, None lets it be tried'},
+        counted_as="QueueTree",
+        called="per request that is next in its queue, before it is tried",
+        returns="`None`: is tried; or `hold(...)`: waits",
     ),
 )

@@ -162,6 +162,35 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         doc="The pod is in this queue; one that is not *preemptible* is never given back.",
     ),
     Builtin(
+        name="ratio",
+        parameters=(
+            Parameter("n", kinds("int"), "an int"),
+            Parameter("d", kinds("int"), "an int of at least 0", low=0),
+        ),
+        result="verdict",
+        makes="ratio",
+        doc="*n* over *d*, exactly; over 0 it is infinite, but 0 over 0 is 0.",
+    ),
+    Builtin(
+        name="hold",
+        parameters=(
+            Parameter("reason", kinds("str"), "a text that is not empty", is_filled=True),
+            _TOKEN,
+            Parameter("at", kinds("str"), "the path of a queue", '""'),
+            Parameter(
+                "short",
+                kinds("struct none"),
+                "what over(...) of @std/amounts.star gives, or None",
+                "None",
+            ),
+            Parameter("whole_queue", kinds("bool"), "True or False", "False"),
+        ),
+        result="verdict",
+        makes="hold",
+        doc="The request waits: until as much is free as it is *short* of, in the queue *at* (the "
+        "root if it is empty); *whole_queue*: those behind it in its queue wait, too.",
+    ),
+    Builtin(
         name="queue_attributes",
         parameters=(Parameter("defaults", is_rest=True),),
         is_translated=False,
@@ -298,6 +327,36 @@ def member(queue, preemptible = True):
         verdict = "member",
         queue = _filled(queue, "queue", "member"),
         preemptible = preemptible,
+    )
+
+def ratio(n, d):
+    if type(n) != "int" or type(d) != "int" or d < 0:
+        fail("ratio() wants two ints, the second at least 0, got %s and %s" % (repr(n), repr(d)))
+    return struct(verdict = "ratio", n = n, d = d)
+
+# No sum is larger.
+_LARGEST = 1 << 62
+
+def _short(short):
+    if short == None:
+        return None
+    resource, by = getattr(short, "resource", None), getattr(short, "by", None)
+    if type(resource) != "string" or type(by) != "int" or by < 1:
+        fail("hold() wants `short` as over(...) gives it, or None, got " + repr(short))
+    return [resource, min(by, _LARGEST)]
+
+def hold(reason, token = "", at = "", short = None, whole_queue = False):
+    if type(at) != "string":
+        fail("hold() wants the path of a queue as `at`, got " + repr(at))
+    if type(whole_queue) != "bool":
+        fail("hold() wants True or False for whole_queue, got " + repr(whole_queue))
+    return struct(
+        verdict = "hold",
+        reason = _filled(reason, "reason", "hold"),
+        token = _token(token, "hold"),
+        at = at,
+        short = _short(short),
+        whole_queue = whole_queue,
     )
 
 def queue_attributes(**defaults):

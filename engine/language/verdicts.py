@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, TypeAlias, Union
 
 import msgspec
 
+from engine.core.sharing.ratios import RATIO_BITS
 from engine.language.table import builtins
 
 INT64: Final = -(1 << 63), (1 << 63) - 1
@@ -44,6 +45,7 @@ class Form:
         sent: What leaves the sandbox for a value of one of *kinds*, of a translated hook. Raises
             `NoVerdictError`.
         bounds: For an int, the lowest and the highest.
+        has_parts: It is a value of *kinds*, or a tuple or list of such.
     """
 
     said: tuple[str, ...]
@@ -52,6 +54,7 @@ class Form:
     starlark: tuple[str, ...]
     sent: Callable[[Any], Any]
     bounds: tuple[int, int] | None = None
+    has_parts: bool = False
 
 
 _TYPES: Final[dict[str, type]] = {
@@ -182,6 +185,34 @@ KEY: Final = Form(
         "    return list(parts)",
     ),
     _key,
+    has_parts=True,
+)
+
+_RATIO_WANTED: Final = f"ratios of ints of at most {RATIO_BITS} bits"
+# Not a tuple of two: beside an int with bounds msgspec 0.23 takes its length for one of these.
+_Ratio: TypeAlias = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
+
+TURN_KEY: Final = Form(
+    ("an int", "a string", "a ratio", "a tuple of those"),
+    KEY.kinds | {"ratio()"},
+    list[str | _Int64 | _Ratio],
+    (
+        'parts = v if type(v) == "tuple" or type(v) == "list" else [v]',
+        "if parts and not [p for p in parts if not _is_part(p)]:",
+        "    sent = []",
+        "    for part in parts:",
+        '        if type(part) == "int" and (part < _LOW or part > _HIGH):',
+        f"            {_wrong('ints that fit in 64 bits', 'range', value='part')}",
+        '        if type(part) == "int" or type(part) == "string":',
+        "            sent.append(part)",
+        "            continue",
+        "        if part.d >= _WIDE or part.n >= _WIDE or part.n <= -_WIDE:",
+        f"            {_wrong(_RATIO_WANTED, 'range', value='part')}",
+        "        sent.append([part.n, part.d])",
+        "    return sent",
+    ),
+    _refused,
+    has_parts=True,
 )
 
 
@@ -342,11 +373,15 @@ def shared_text() -> str:
     made_by = [f'    "{one.makes}": "{one.call}",' for one in builtins().values() if one.makes]
     verdicts = "\n".join(["_VERDICTS = {", *made_by, "}"])
     wanted = f"_COUNTERS_WANTED = {json.dumps(COUNTERS_WANTED)}"
-    return f"{verdicts}\n{wanted}\n{_SHARED}"
+    return f"{verdicts}\n{wanted}\n_WIDE = 1 << {RATIO_BITS}\n{_SHARED}"
 
 
 _SHARED: Final = """
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+
+def _is_part(v):
+    kind = type(v)
+    return kind == "int" or kind == "string" or getattr(v, "verdict", None) == "ratio"
 
 def _show(v):
     if type(v) == "struct" and getattr(v, "verdict", None) in _VERDICTS:

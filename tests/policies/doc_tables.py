@@ -17,7 +17,7 @@ from engine.language.numbers import CONSTANTS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.language.table import builtins
-from engine.language.tree_hooks import QUEUE_FIELDS
+from engine.language.tree_hooks import QUEUE_FIELDS, REQUEST_FIELDS
 from engine.policy.analysis import analyse
 from engine.policy.bundle import Policy, build_bundle
 from engine.policy.shipped import KUBERNETES, PACKS, shipped_files
@@ -55,7 +55,8 @@ def tables() -> dict[str, str]:
         "clock": _clock(),
         "behaviors": _behaviors(),
         "gates": _gates(),
-        "queue_fields": _queue_fields(),
+        "queue_fields": _fields("queue", QUEUE_FIELDS),
+        "request_fields": _fields("request", REQUEST_FIELDS),
     }
 
 
@@ -132,7 +133,8 @@ def _parameters(hook: Hook) -> str:
 # Where the documents say what a parameter of this type, or of this name, has.
 _SEEN = {
     **dict.fromkeys(("queue", "parent"), "[queue](../queues.md#what-a-hook-sees-of-a-queue)"),
-    "children": "[queues](../queues.md#what-a-hook-sees-of-a-queue)",
+    **dict.fromkeys(("children", "path"), "[queues](../queues.md#what-a-hook-sees-of-a-queue)"),
+    **dict.fromkeys(("head", "request"), "[request](../queues.md#what-a-hook-sees-of-a-request)"),
     **{f"view:{view}": f"[{view}](../views.md#{view})" for view in VIEWS},
     "view:group?": "[group](../views.md#group)",
     "list[view:node]": "[nodes](../views.md#node)",
@@ -146,9 +148,9 @@ def _view(view: str) -> str:
     return _table(["field", "type", "what it is"], rows)
 
 
-def _queue_fields() -> str:
-    rows = [[f"`{name}`", f"`{type_text}`", doc] for name, (type_text, doc) in QUEUE_FIELDS.items()]
-    return _table(["field of a queue", "type", "what it is"], rows)
+def _fields(of: str, fields: Mapping[str, tuple[str, str]]) -> str:
+    rows = [[f"`{name}`", f"`{type_text}`", doc] for name, (type_text, doc) in fields.items()]
+    return _table([f"field of a {of}", "type", "what it is"], rows)
 
 
 def _records() -> str:

@@ -1,6 +1,7 @@
 """`@std/amounts.star` and `divide` as policies call them, beside slow definitions in Python."""
 
 import json
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -26,7 +27,10 @@ def queue_key(pod):
         entries = [entry(**one) for one in given["entries"]]
         return json.encode(divide(given["total"], entries, given["rounding"], given["past"]))
     calls = {{{", ".join(f'"{name}": {name}' for name in _NAMES)}}}
-    return json.encode(calls[name](*given))
+    if name in ("less", "larger"):
+        given = [ratio(*one) for one in given]
+    found = calls[name](*given)
+    return json.encode([found.n, found.d] if getattr(found, "verdict", "") == "ratio" else found)
 """
 
 
@@ -46,7 +50,7 @@ def call() -> Callable[..., Any]:
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 9))
-RATIOS = st.tuples(st.integers(0, 6), st.integers(0, 6))
+RATIOS = st.tuples(st.integers(-6, 6), st.integers(0, 6))
 Amounts = dict[str, int]
 
 
@@ -74,7 +78,7 @@ def test_vectors(call: Any, first: Amounts, second: Amounts, of: Amounts | None)
 
 def _exact(ratio: tuple[int, int]) -> Fraction | float:
     if ratio[1] == 0:
-        return float("inf") if ratio[0] else Fraction(0)
+        return math.copysign(math.inf, ratio[0]) if ratio[0] else Fraction(0)
     return Fraction(*ratio)
 
 
@@ -153,7 +157,7 @@ def queue_key(pod):
     total, weight = (1 << 70) + 1, 1 << 65
     parts = divide(total, [entry("a", weight = weight), entry("b", weight = weight)])
     same = parts == {"a": (1 << 69) + 1, "b": 1 << 69}
-    return [int(same), int(less((total - 1, total), (total, total)))]
+    return [int(same), int(less(ratio(total - 1, total), ratio(total, total)))]
 """
     files = {**shipped_files(), "mine.star": text}
     evaluator = InProcessEvaluator(Program(files, (Instance("mine", "mine.star"),)))

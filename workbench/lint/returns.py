@@ -20,7 +20,7 @@ from engine.language.syntax import (
     walk,
 )
 from engine.language.table import builtins
-from engine.language.verdicts import KEY, wanted
+from engine.language.verdicts import wanted
 from workbench.lint.finding import Finding, PolicySource
 
 _KINDS: Final[dict[type, str]] = {bool: "bool", int: "int", float: "float", str: "str"}
@@ -93,6 +93,7 @@ def _idle_tests(source: PolicySource) -> Iterator[Finding]:
 # What tests load to make things; these fail for nothing that the policy does.
 _BUILDERS: Final = frozenset(
     {"asserts", "cluster", "make_fact", "make_group", "make_node", "make_pod"}
+    | {"make_queue", "make_request"}
     | {"load_data", "load_manifests"}
 )
 
@@ -216,8 +217,9 @@ _REFUSABLE: Final = frozenset(
 
 def _taken(hook: Hook) -> frozenset[str]:
     """The kinds that *hook* may return; of a key those of its parts."""
-    if KEY in hook.forms:
-        return KEY.kinds
+    keys = [form.kinds for form in hook.forms if form.has_parts]
+    if keys:
+        return keys[0]
     return frozenset().union(*(form.kinds for form in hook.forms))
 
 
@@ -238,7 +240,7 @@ def _kind_of(source: PolicySource, hook: Hook, node: ast.expr | None) -> str:
 
 def _values(hook: Hook, node: ast.expr | None) -> Iterator[ast.expr | None]:
     """What *hook* may return at `return node`; of a key the parts."""
-    is_key = KEY in hook.forms
+    is_key = any(form.has_parts for form in hook.forms)
     for value in _alternatives(node, into=False):
         if is_key and hook.may_return_none and _kind(value) == "none":
             continue  # as a whole; no part of a key is None

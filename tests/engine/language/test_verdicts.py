@@ -21,6 +21,9 @@ _VALUES = (
     *('reject("no", token = "Own")', 'unresolvable("a", "QuotaReached")', 'reject("a", "b")'),
     *('wait(5, token = "Own")', "wait(5, token = 1)", 'unresolvable("a", token = "Throttled")'),
     *("wait(5)", 'gang("g", 2)', "count_pods(None, [])", "struct(a = 1)"),
+    *("ratio(1, 2)", "(ratio(-1, 0), 3)", "ratio(1 << 126, 1)", "ratio(1 << 127, 1)"),
+    *('hold("no")', 'hold("no", "Own", at = "a/b", whole_queue = True)'),
+    'hold("no", short = struct(resource = "cpu", by = 3))',
 )
 _NAMES = {hook.name: hook.name for hook in ENTRIES} | {"among_": "among_x"}
 

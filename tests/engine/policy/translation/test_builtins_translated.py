@@ -68,7 +68,7 @@ CALLS: Final = {
 }
 # What hooks return that are asked once for a pod, which are never translated.
 _ONCE_PER_POD: Final = {
-    *("skip", "only_nodes", "state", "wait", "gang", "queue", "alias", "member"),
+    *("skip", "only_nodes", "state", "wait", "gang", "queue", "alias", "member", "ratio", "hold"),
     *(name for name, one in builtins().items() if one.result in ("counter", "selector")),
 }
 _NODES: Final = [
