@@ -187,7 +187,10 @@ class App:
         """
         if self._dumping is None or self._dumping.done():
             nodes, *_, pods = self.watching.informers
-            writing = dump(self.cache, self.kernel.queue, list(nodes.values()), list(pods.values()))
+            kernel = self.kernel
+            writing = dump(
+                self.cache, kernel.queue, kernel.shares, list(nodes.values()), list(pods.values())
+            )
             self._dumping = asyncio.ensure_future(writing)
 
     async def run(self) -> None:

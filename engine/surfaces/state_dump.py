@@ -1,4 +1,4 @@
-"""Dumps the cache and the queue to the log on SIGUSR2, as kube-scheduler's debugger does.
+"""Dumps the cache, the queue and shares to the log on SIGUSR2, as kube-scheduler's debugger does.
 
 Owns the comparison of the cache with what the watches report, and the lines of the dump. Read-only;
 it yields to decisions between lines.
@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from engine.core.caching.cache import Cache
+from engine.core.kernel.queue_shares import QueueShares
 from engine.core.model.node import Node
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
@@ -56,9 +57,13 @@ def mismatches(
 
 
 async def dump(
-    cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]
+    cache: Cache,
+    queue: SchedulingQueue,
+    shares: QueueShares,
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
 ) -> None:
-    """Log what differs, every node with its pods, and every pod of the queue."""
+    """Log what differs, every node with its pods, every pod of the queue, every queue of a tree."""
     for kind, names in mismatches(cache, nodes, pods).items():
         log.warning(
             "Cache mismatch",
@@ -66,7 +71,8 @@ async def dump(
             missed=_shortened(names["missed"]),
             redundant=_shortened(names["redundant"]),
         )
-    for number, (message, words) in enumerate(chain(_of_nodes(cache), _of_queue(queue))):
+    lines = chain(_of_nodes(cache), _of_queue(queue), _of_shares(shares))
+    for number, (message, words) in enumerate(lines):
         log.info(message, **words)
         if number % _LINES_PER_TURN == 0:
             await asyncio.sleep(0)
@@ -93,6 +99,31 @@ def _of_queue(queue: SchedulingQueue) -> Iterator[tuple[str, Mapping[str, Any]]]
     for key in sorted(queue.keys()):
         if described := queue.describe(key):  # it may have gone meanwhile
             yield "Dump of scheduling queue", described
+
+
+def _of_shares(shares: QueueShares) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not shares.is_on:
+        return
+    problems = _shortened(shares.problems())
+    yield "Dump of QueueTree", {"policy": shares.policy, "problems": problems}
+    for path in list(shares.tree.queues):
+        try:
+            state = shares.state(path)
+        except KeyError:
+            continue  # the tree was made again meanwhile
+        yield (
+            "Dump of queue in QueueTree",
+            {
+                "queue": path,
+                "attributes": dict(state.queue.attributes),
+                **{name: state.sums.of(name) for name in state.sums.vectors},
+                "pods": state.sums.pod_count,
+                "passed_up": state.standing.up,
+                "share": state.standing.share,
+                "starved_seconds": state.starved,
+                "borrowed_seconds": state.borrowed,
+            },
+        )
 
 
 def _shortened(names: list[str]) -> list[str]:

@@ -139,9 +139,13 @@ class QueueShares:
         """How each queue stands, each before those under it."""
         return [self.state(path) for path in self.tree.queues]
 
-    def state(self, path: str) -> QueueState:
-        """How the queue of *path* stands. Raises KeyError if there is none."""
-        now, standing = self._time.monotonic(), self._shares[path]
+    def state(self, path: str, now: float | None = None) -> QueueState:
+        """How the queue of *path* stands. Raises KeyError if there is none.
+
+        *now* (monotonic seconds) is by default when the last event or decision was.
+        """
+        now = self._time.monotonic() if now is None else now
+        standing = self._shares[path]
         starved, borrowed = standing.starving.until(now), standing.borrowing.until(now)
         return QueueState(self.tree.queues[path], self._sums[path], standing, starved, borrowed)
 

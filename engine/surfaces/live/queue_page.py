@@ -5,12 +5,11 @@ are made in steps: a queue of 30,000 pods takes a tenth of a second, and decisio
 """
 
 import hashlib
-import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,9 +25,7 @@ from engine.policy.pod_views import spec_text
 from engine.surfaces.live.answers import Leader, PlaceCounts, QueuePage, QueueRow
 from engine.surfaces.live.moments import Moments, at_text
 from engine.surfaces.live.rules import Rules
-from engine.surfaces.live.slices import Steps
-
-Item = TypeVar("Item")
+from engine.surfaces.live.slices import CHUNK, Steps, chunks_of, first_of
 
 #: Rows of a page, at most and by default.
 MOST_ROWS: Final = 1_000
@@ -42,7 +39,6 @@ PLACES: Final = {
 }
 _NAMES: Final = 10
 _PODS_PER_STEP: Final = 128
-_CHUNK: Final = 2_048
 #: Labels that differ between the pods of one workload, and mean nothing else.
 _OF_ONE_POD: Final = frozenset(
     (
@@ -170,18 +166,14 @@ class QueueRows:
                 self._add(rows, one, place)
         self._forget(waiting)
         # 2. Those of the page, in order.
-        chunks = []
-        for chunk in _chunks(list(rows.items())):
-            chunks.append(sorted((row.order, key) for key, row in chunk))
-            yield
         ends_at = wanted.offset + wanted.limit
-        merged = heapq.merge(*chunks)
-        shown = {key: rows[key] for _, key in islice(merged, wanted.offset, ends_at)}
+        first = yield from first_of(list(rows.items()), _order, wanted.offset, ends_at)
+        shown = dict(first)
         yield
         # 3. Their places among all active pods.
         orders = []
         if any(row.first is not None for row in shown.values()):
-            for part in _chunks(active):
+            for part in chunks_of(active):
                 orders.append(sorted(queued.order for queued in part))
                 yield
         moments, rules = Moments(self._clock), self._rules()
@@ -260,7 +252,7 @@ class QueueRows:
 
     def _forget(self, waiting: Sequence[QueuedPod]) -> None:
         """Forget the classes of pods that do not wait any more, once they are many."""
-        if len(self._classes) > 2 * len(waiting) + _CHUNK:
+        if len(self._classes) > 2 * len(waiting) + CHUNK:
             uids = {queued.uid for queued in waiting}
             self._classes = {uid: one for uid, one in self._classes.items() if uid in uids}
 
@@ -307,11 +299,12 @@ class QueueRows:
         )
 
 
+def _order(item: tuple[_Key, _Row]) -> tuple[Any, ...]:
+    key, row = item
+    return row.order, key
+
+
 def _id(key: _Key) -> str:
     """The same for the same kind of pods."""
     place, token, alike = key
     return hashlib.blake2b(f"{place}/{token}/".encode() + alike, digest_size=9).hexdigest()
-
-
-def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    return (items[at : at + _CHUNK] for at in range(0, len(items), _CHUNK))

@@ -15,11 +15,13 @@ Answer = Callable[[Request], Awaitable[tuple[int, Any]]]
 QUEUE: Final = "/queue"
 EXPLAIN: Final = "/explain/{namespace}/{pod}"
 NODES: Final = "/nodes"
+SHARES: Final = "/queues"
+SHARE: Final = "/queues/{path:.+}"
 POLICIES: Final = "/policies"
 ROLLOUT: Final = "/rollout"
 
 #: The addresses whose answers leave out what the caller may not see.
-FILTERED: Final = frozenset({QUEUE, EXPLAIN, NODES, ROLLOUT})
+FILTERED: Final = frozenset({QUEUE, EXPLAIN, NODES, SHARES, SHARE, ROLLOUT})
 
 
 def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
@@ -33,6 +35,8 @@ def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
         QUEUE: lambda request: live.queue(request.caller, request.query),
         EXPLAIN: explain,
         NODES: lambda request: live.nodes(request.caller, request.query),
+        SHARES: lambda request: live.shares(request.caller, request.query),
+        SHARE: lambda request: live.share(request.caller, request.query, request.part("path")),
         POLICIES: lambda request: live.policies(request.caller, request.query),
         ROLLOUT: lambda request: live.rollout(request.caller, request.query),
     }

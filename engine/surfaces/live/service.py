@@ -17,7 +17,7 @@ from engine.lib.clock import Clock
 from engine.policy.errors import PolicyErrors
 from engine.rollout.control import RolloutControl
 from engine.rollout.rollout import Rollout
-from engine.surfaces.live import nodes_page, queue_page
+from engine.surfaces.live import nodes_page, queue_page, shares_page
 from engine.surfaces.live.answers import Leader, PodAnswer, Refusal, Victim
 from engine.surfaces.live.decision_record import DecisionRecord
 from engine.surfaces.live.explainer import Busy, Explainer, LimitReached
@@ -28,6 +28,8 @@ from engine.surfaces.live.policies_page import PoliciesAnswers
 from engine.surfaces.live.queue_page import QueueFilter, QueueRows
 from engine.surfaces.live.rollout_page import EditSource, namespaces_of, rollout_page
 from engine.surfaces.live.rules import Rules
+from engine.surfaces.live.shares_page import ShareFilter, share_answer
+from engine.surfaces.live.shares_page import shares_page as make_shares_page
 from engine.surfaces.live.slices import in_slices
 
 log = structlog.get_logger(component="live")
@@ -141,6 +143,14 @@ class LiveAnswers:
         """`/nodes`."""
         return await self._answered(lambda: self._nodes(viewer, query))
 
+    async def shares(self, viewer: Viewer, query: Query) -> Answered:
+        """`/queues`."""
+        return await self._answered(lambda: self._shares(viewer, query), leaders_only=True)
+
+    async def share(self, viewer: Viewer, query: Query, path: str) -> Answered:
+        """`/queues/PATH`."""
+        return await self._answered(lambda: self._share(viewer, query, path), leaders_only=True)
+
     async def policies(self, _viewer: Viewer, query: Query) -> Answered:
         """`/policies`, with the texts of the revisions `texts`, by commas."""
         wanted = {one for one in query.get("texts", "").split(",") if one}
@@ -210,11 +220,58 @@ class LiveAnswers:
         )
         return OK, await in_slices(steps, self._clock)
 
-    async def _readable(self, viewer: Viewer) -> Collection[str] | None:
-        """The namespaces whose pods may be shown; None: all."""
+    async def _readable(
+        self, viewer: Viewer, namespaces: Callable[[], Iterable[str]] | None = None
+    ) -> Collection[str] | None:
+        """Those of *namespaces*, by default of the pods that wait, to be shown; None: all."""
         if viewer.is_local or await viewer.may_read(""):
             return None
-        return await viewer.readable(self._rows.namespaces())
+        return await viewer.readable((namespaces or self._rows.namespaces)())
+
+    # --- the queues of the tree --------------------------------------------------------------
+
+    async def _shares(self, viewer: Viewer, query: Query) -> Answered:
+        shares = self._kernel.shares
+        wanted = ShareFilter(
+            queue=query.get("queue", ""),
+            resource=query.get("resource", ""),
+            state=_one_of(query, "state", shares_page.STATES),
+            readable=await self._readable(viewer, shares.failed_namespaces),
+            limit=_number(query, "limit", shares_page.ROWS, 1, shares_page.MOST_ROWS),
+            offset=_number(query, "continue", 0, 0),
+        )
+        steps = make_shares_page(
+            shares, wanted, revision=self.revision, leader=self._leader(), clock=self._clock
+        )
+        return OK, await in_slices(steps, self._clock)
+
+    async def _share(self, viewer: Viewer, query: Query, path: str) -> Answered:
+        shares = self._kernel.shares
+        if not shares.is_on:
+            hint = shares_page.HOW_TO_HAVE_ONE
+            return UNKNOWN, Refusal(error=shares_page.NO_TREE, hint=hint)
+        found = shares.tree.find(path)
+        if found is None:
+            return UNKNOWN, Refusal(
+                error=f"no queue `{path[:80]}` is known here",
+                hint="`/queues` lists them, and what keeps others out of the tree",
+            )
+        steps = share_answer(
+            shares,
+            found.path,
+            revision=self.revision,
+            leader=self._leader(),
+            clock=self._clock,
+            readable=await self._readable(
+                viewer, lambda: {pod.namespace for pod, _ in shares.pods_of(found.path)}
+            ),
+            limit=_number(query, "limit", shares_page.PODS, 1, shares_page.MOST_PODS),
+            offset=_number(query, "continue", 0, 0),
+        )
+        try:
+            return OK, await in_slices(steps, self._clock)
+        except KeyError:  # the tree was made again meanwhile
+            return UNKNOWN, Refusal(error=f"no queue `{path[:80]}` is known any more")
 
     # --- one pod -----------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from aiohttp import hdrs
+from aiohttp import hdrs, web
 
-from engine.io.endpoints.routes import Request, Route, index_route
+from engine.io.endpoints.routes import Handler, Request, Route, index_route, json_answer
 from engine.surfaces.live.activity import Activity, ActivityPage
 from engine.surfaces.live.answers import Leader
 from engine.surfaces.live.nodes_page import MOST_ROWS
@@ -17,6 +17,8 @@ from engine.surfaces.live.routes import (
     POLICIES,
     QUEUE,
     ROLLOUT,
+    SHARE,
+    SHARES,
     Answer,
     answers_by_path,
 )
@@ -58,7 +60,21 @@ def page_routes(
         (ACTIVITY, screens.ACTIVITY, recent),
     )
     filtered = FILTERED | {NODE}
+
+    def as_json(answer: Answer) -> Handler:
+        async def handle(request: Request) -> web.StreamResponse:
+            status, record = await answer(request)
+            return json_answer(record, status)
+
+        return handle
+
     routes = [
+        *(
+            Route(path, as_json(answers[path]), filters_by_namespace=True)
+            for path in (SHARES, SHARE)
+        )
+    ]
+    routes += [
         Route(path, handlers.screen(screen, answer), filters_by_namespace=path in filtered)
         for path, screen, answer in table
     ]

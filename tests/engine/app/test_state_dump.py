@@ -6,6 +6,7 @@ from engine.core.caching.cache import Cache
 from engine.core.queueing.events import NODE_ADD
 from engine.surfaces.state_dump import dump, mismatches
 from tests.builders import make_node, make_pod
+from tests.engine.core.kernel.small_world import World
 from tests.engine.core.queueing.test_scheduling_queue import Bench
 
 
@@ -35,7 +36,7 @@ async def test_the_dump_says_of_each_pod_in_the_queue_why_it_is_tried() -> None:
     bench.reject(make_pod("web"))
     bench.queue.move(NODE_ADD, None, make_node("node-3", cpu="64"))
     with capture_logs() as lines:
-        await dump(Cache(), bench.queue, [], [])
+        await dump(Cache(), bench.queue, World().kernel.shares, [], [])
     (line,) = [line for line in lines if line["event"] == "Dump of scheduling queue"]
     assert (line["pod"], line["queue"]) == ("default/web", "backoff")
     assert line["tried_because"] == "NodeAdd node-3 (NodeResourcesFit)"

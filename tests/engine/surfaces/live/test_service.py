@@ -24,7 +24,9 @@ from engine.surfaces.live.answers import (
     Score,
 )
 from engine.surfaces.live.queue_page import QueueFilter
+from engine.surfaces.live.share_answers import ShareAnswer, SharesPage
 from tests.engine.app.harness import config_map, edit, namespace, scheduler
+from tests.engine.core.kernel.queue_world import FAIR, tree_files
 from tests.live import node, pod
 from tests.waiting import eventually
 
@@ -660,3 +662,65 @@ async def test_the_roll_out_is_told_without_the_pods_of_others(
         app.leadership.leading.clear()
         status, _refusal = await app.surfaces.live.rollout(ALL, {})
         assert status == 503
+
+
+TEAMS = {"research": {"weight": 3}, "research/vision": {}, "web": {}}
+# The value of a label has no slashes.
+BY_LABEL = FAIR.replace('.get("queue")', '.get("queue", "").replace(".", "/")')
+
+
+async def test_the_queues_of_a_tree_and_their_pods(cluster: DevCluster) -> None:
+    cluster.create(node("n", cpu="4"), config_map(tree_files(BY_LABEL, queues=TEAMS)))
+    async with scheduler(cluster, from_config_map=True, local_port=0) as app:
+        for number in range(4):
+            cluster.create(pod(f"w{number}", cpu="1", labels={"queue": "web"}))
+        await eventually(lambda: app.cache.pod_count == 4)
+        cluster.create(pod("v", cpu="3", labels={"queue": "research.vision"}))
+
+        async def shares(viewer: Any = ALL, **query: str) -> SharesPage:
+            status, page = await app.surfaces.live.shares(viewer, query)
+            assert (status, type(page)) == (200, SharesPage)
+            assert isinstance(page, SharesPage)
+            return page
+
+        async def has_a_pair() -> bool:
+            return bool((await shares()).pairs)
+
+        await eventually(has_a_pair)
+        page = await shares()
+        (pair,) = page.pairs
+        assert (pair.starved, pair.borrowing, pair.amount) == ("research", "web", 3000)
+        assert (page.policy, page.starved, page.borrowing) == ("fair", 2, 1)
+        assert [row.path for row in (await shares(state="borrowing")).rows] == ["web"]
+        status, refusal = await app.surfaces.live.shares(ALL, {"state": "calm"})
+        assert (status, type(refusal)) == (400, Refusal)
+        # Pods only of namespaces that may be listed; sums are of all.
+        for viewer, count in ((ALL, 4), (OfOneNamespace("default"), 4), (OfOneNamespace("x"), 0)):
+            status, answer = await app.surfaces.live.share(viewer, {}, "web")
+            assert status == 200
+            assert isinstance(answer, ShareAnswer)
+            assert (len(answer.pods), answer.hidden_pods) == (count, 4 - count)
+            assert answer.queue.resources["cpu"].allocated == 4000
+        # Paths have slashes; what is no queue is said.
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/queues"
+        async with aiohttp.ClientSession() as http:
+            async with http.get(f"{url}/research/vision") as response:
+                found = await response.json()
+                assert (response.status, found["queue"]["path"]) == (200, "research/vision")
+                assert [one["pod"] for one in found["pods"]] == ["default/v"]
+            async with http.get(f"{url}/research/smell") as response:
+                found = await response.json()
+                assert response.status == 404
+                assert found["error"] == "no queue `research/smell` is known here"
+
+
+async def test_without_a_tree_of_queues_it_is_said_how_to_have_one(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        status, page = await app.surfaces.live.shares(ALL, {})
+        assert status == 200
+        assert isinstance(page, SharesPage)
+        assert "kind: QueueTree" in page.next_step
+        status, refusal = await app.surfaces.live.share(ALL, {}, "web")
+        assert status == 404
+        assert isinstance(refusal, Refusal)
+        assert "docs/queues.md" in refusal.hint
