@@ -165,12 +165,16 @@ class PodGroups:
         for key in before.keys() - now.keys():
             self._leave(pod.uid, key)
         for key, terms in now.items():
-            self._recount(key)
+            counted = self._counted.get(key) if self._is_one_more(key, terms, pod) else None
+            if counted is None:
+                self._recount(key)
             if key not in self._members:
                 self._members[key] = {}
                 self._named.setdefault((key.namespace, key.name), {})[key] = None
             known = self._members[key].get(pod.uid)
             self._members[key][pod.uid] = pod
+            if counted is not None:
+                self._count_one_more(key, counted, pod)
             if pod.node_name:
                 self._open_gate(pod.uid, key)
             if known is None or before[key] != terms or _differ(known, pod):
@@ -219,6 +223,27 @@ class PodGroups:
             del self._keys[uid]
         self._recount(key)
         self._change(key, is_membership=True)
+
+    def _is_one_more(self, key: GroupKey, terms: GroupTerms, pod: Pod) -> bool:
+        """True if a group that *pod* joins stays as it is, but for the number of its pods.
+
+        So a group of thousands whose pods come one by one is not counted again for each.
+        """
+        members, wanted = self._members.get(key), self._wanted.get(key)
+        if not members or wanted is None or pod.uid in members:
+            return False
+        return (
+            terms == self._keys[next(iter(members))][key]
+            and pod.priority <= wanted.priority
+            and pod.created_at >= wanted.created_at
+        )
+
+    def _count_one_more(self, key: GroupKey, counted: tuple[int, PodGroupState], pod: Pod) -> None:
+        generation, state = counted
+        counts_as = self._counts_as(pod.uid, pod)
+        if counts_as:
+            more = {counts_as: getattr(state, counts_as) + 1}
+            self._counted[key] = generation, replace(state, **more)
 
     def _recount(self, key: GroupKey) -> None:
         self._counted.pop(key, None)

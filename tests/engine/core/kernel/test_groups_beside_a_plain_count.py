@@ -305,3 +305,18 @@ def test_groups_are_what_their_pods_and_objects_say_now(seed: int) -> None:
         name for name, value in vars(history.groups).items() if isinstance(value, dict) and value
     }
     assert kept == {"_grouping"}, "something is kept of groups that are gone"
+
+
+def test_a_group_is_as_old_as_its_oldest_pod_whenever_that_comes() -> None:
+    groups, seen = PodGroups(Cache()), list[float]()
+    scheduler = Scheduler(_bundle(), InProcessEvaluator(_bundle().program))
+    groups.use(scheduler, list)
+    for name, hour in (("a", 5), ("b", 6), ("c", 4), ("d", 5)):
+        pod = make_pod(
+            name, labels={"team": "g"}, scheduler_name="one", created=f"2026-01-01T0{hour}:00:00Z"
+        )
+        groups.put(pod)
+        (key,) = groups.keys_of(pod.uid)
+        seen.append(groups.state(key).created_at)
+    assert [moment - seen[0] for moment in seen] == [0, 0, -3600, -3600]
+    assert groups.state(key).pending == 4
