@@ -137,12 +137,14 @@ ENTRIES: Final[tuple[Builtin, ...]] = (
         parameters=(
             _NAME,
             Parameter("parent", kinds("str"), "the name of a queue", '""'),
+            Parameter("is_implied", kinds("bool"), "True or False", "False"),
             Parameter("attributes", is_rest=True),
         ),
         result="verdict",
         makes="queue",
         doc="A queue of this name under *parent* (the root if it is empty), with the attributes "
-        "that `queue_attributes` declares.",
+        "that `queue_attributes` declares. One that *is_implied* gives way to any other of its "
+        "name.",
     ),
     Builtin(
         name="alias",
@@ -307,11 +309,18 @@ def _filled(text, name, function):
         fail("%s() wants a %s that is a non-empty string, got %s" % (function, name, repr(text)))
     return text
 
-def queue(name, parent = "", **attributes):
+def queue(name, parent = "", is_implied = False, **attributes):
     if type(parent) != "string":
         fail("queue() wants a parent that is a string, got " + repr(parent))
-    name = _filled(name, "name", "queue")
-    return struct(verdict = "queue", name = name, parent = parent, attributes = attributes)
+    if type(is_implied) != "bool":
+        fail("queue() wants True or False for is_implied, got " + repr(is_implied))
+    return struct(
+        verdict = "queue",
+        name = _filled(name, "name", "queue"),
+        parent = parent,
+        is_implied = is_implied,
+        attributes = attributes,
+    )
 
 def alias(name, of):
     return struct(

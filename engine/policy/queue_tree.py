@@ -57,10 +57,13 @@ class QueueTreePolicy:
     unknown: str = HOLD
     refresh: float = 0.1
 
-    def with_defaults(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def with_defaults(
+        self, given: Mapping[str, Any], *, is_written: bool = True
+    ) -> tuple[dict[str, Any], list[str]]:
         """The attributes that a queue has of those *given* as plain data, and what is wrong.
 
-        An attribute that is wrong is as if it were not given.
+        An attribute that is wrong is as if it were not given. Unless people have written it down,
+        where `cpu: 2` is two cores, an int is an amount in the language's units, as hooks give it.
         """
         found, problems = dict(self.attributes), []
         for name, value in given.items():
@@ -69,7 +72,7 @@ class QueueTreePolicy:
                 problems.append(f"has no attribute `{name}`: {hint}")
                 continue
             try:
-                found[name] = _checked(name, value, self.attributes[name])
+                found[name] = _checked(name, value, self.attributes[name], is_written)
             except ValueError as error:
                 problems.append(f"{name}: {error}")
         return found, problems
@@ -163,12 +166,12 @@ def _known(attributes: Iterable[str]) -> str:
     return f"want one of {listed_}" if listed_ else "its policy declares none"
 
 
-def _checked(name: str, value: Any, default: Any) -> Any:
+def _checked(name: str, value: Any, default: Any, is_written: bool = True) -> Any:
     """*value* as the attribute *name* with this *default* has it. Raises ValueError."""
     if default is UNKNOWN:
         return value
     if isinstance(default, dict) or (default is None and isinstance(value, dict)):
-        return _amounts(value)
+        return _amounts(value, is_written)
     if isinstance(default, bool):
         return _of_type(value, bool, "true or false")
     if isinstance(default, int):
@@ -191,7 +194,7 @@ def _of_type(value: Any, kind: type, want: str) -> Any:
     return value
 
 
-def _amounts(value: Any) -> dict[str, int]:
+def _amounts(value: Any, is_written: bool) -> dict[str, int]:
     if not isinstance(value, dict):
         raise ValueError(f"want amounts by resource, got {value!r}")
     found: dict[str, int] = {}
@@ -199,7 +202,8 @@ def _amounts(value: Any) -> dict[str, int]:
         if isinstance(given, bool) or not isinstance(given, str | int | float):
             raise ValueError(f"{resource}: want a quantity, got {given!r}")
         try:
-            amount = resource_amount(resource, given)
+            is_amount = isinstance(given, int) and not is_written
+            amount = int(given) if is_amount else resource_amount(resource, given)
         except QuantityError as error:
             raise ValueError(f"{resource}: {error}") from None
         if not 0 <= amount <= LARGEST:

@@ -98,10 +98,10 @@ class QueueSources:
         for (kind, key), found in sorted(self._added.items()):
             for one in found:
                 if one[0] == "queue":
-                    _, name, parent, values = one
+                    _, name, parent, values, is_implied = one
                     source = f"{kind} {key}"
-                    attributes = self._attributes(hooks, values, source)
-                    yield GivenQueue(name, parent, attributes, source)
+                    attributes = self._attributes(hooks, values, source, is_written=False)
+                    yield GivenQueue(name, parent, attributes, source, is_implied=is_implied)
 
     def _of_namespaces(self, hooks: TreeHooks) -> Iterable[GivenQueue]:
         source = hooks.tree.namespaces
@@ -123,9 +123,9 @@ class QueueSources:
             yield GivenQueue(path, "", self._attributes(hooks, values, place), place, is_path=True)
 
     def _attributes(
-        self, hooks: TreeHooks, values: Mapping[str, Any], source: str
+        self, hooks: TreeHooks, values: Mapping[str, Any], source: str, *, is_written: bool = True
     ) -> Mapping[str, Any]:
-        found, wrong = hooks.tree.with_defaults(values)
+        found, wrong = hooks.tree.with_defaults(values, is_written=is_written)
         self._note(f"attributes of {source}", f"{source}: {'; '.join(wrong)}" if wrong else "")
         return found
 

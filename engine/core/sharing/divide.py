@@ -9,7 +9,8 @@ Where the three differ, in a round that has 10 for three equal ones:
 
     largest_remainder   4, 3, 3: what rounding down left goes, one each, to the largest remainders
     nearest             3, 3, 3: each is rounded for itself, so that too little or too much is given
-    whole               4, 3, 3, but only the last round gives what rounding down left
+    whole               4, 3, 3: as the first, but what rounding down left waits for the last round,
+                        after which no other follows
 
 Source of the roundings: Koordinator after May 2026 (largest_remainder) and up to 1.8.0 (nearest),
 KAI of August 2026 (whole).
@@ -17,6 +18,7 @@ KAI of August 2026 (whole).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 Rounding: TypeAlias = Literal["largest_remainder", "nearest", "whole"]
@@ -66,7 +68,9 @@ def divide(
     ranks = sorted({one.rank for one in entries}, reverse=True)
     for rank in ranks:
         of_rank = sorted((one for one in entries if one.rank == rank), key=lambda one: one.name)
-        if left > 0:
+        if left > 0 and rounding == "whole":
+            left = _whole(left, of_rank, given, wants, past)
+        elif left > 0:
             left = _among(left, of_rank, given, wants, rounding, past)
     return given
 
@@ -87,17 +91,43 @@ def _among(
             return left
         parts = _parts(left, weights, rounding)
         if not any(parts):
-            if rounding != "whole":
-                break
-            # There is less than one for each: from here on remainders decide.
-            rounding = "largest_remainder"
-            continue
+            break
         back = left - sum(parts) if rounding != "nearest" else 0
         for one, part in zip(open_, parts, strict=True):
             taken = min(part, wants[one.name] - given[one.name])
             given[one.name] += taken
             back += part - taken
         left = back
+    return left
+
+
+def _whole(
+    left: int, entries: Sequence[Entry], given: dict[str, int], wants: dict[str, int], past: int
+) -> int:
+    """As `_among`, but rounds follow only while one has all that it wants, and remainders last."""
+    rests: dict[str, Fraction] = {}  # of those whose part was cut, in the last round that cut it
+    while left > 0:
+        open_ = [one for one in entries if given[one.name] < wants[one.name]]
+        weights = _weights(open_, past)
+        total, to_give, gives_back = sum(weights), left, False
+        if total <= 0:
+            break
+        for one, weight in zip(open_, weights, strict=True):
+            part, rest = divmod(to_give * weight, total)
+            wanted = wants[one.name] - given[one.name]
+            if wanted <= part:
+                rests.pop(one.name, None)
+                gives_back = gives_back or wanted < part or rest > 0
+                part = wanted
+            elif rest:
+                rests[one.name] = Fraction(rest, total)
+            given[one.name] += part
+            left -= part
+        if not gives_back:
+            break
+    for name in sorted(rests, key=lambda name: (-rests[name], name))[:left]:
+        given[name] += 1
+        left -= 1
     return left
 
 

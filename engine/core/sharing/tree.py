@@ -29,6 +29,7 @@ class GivenQueue:
         attributes: What a policy reads of it, by name.
         source: Where it was given, for people: `tree.yaml:7`, `Queue research`.
         is_path: Its name is its whole path; queues on the way are made if they were not given.
+        is_implied: It is there because another names it, and gives way to one that is given.
     """
 
     name: str
@@ -36,6 +37,7 @@ class GivenQueue:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     is_path: bool = False
+    is_implied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,9 @@ class _Builder:
     def __init__(self, given: Iterable[GivenQueue]) -> None:
         self._problems: list[TreeProblem] = []
         self._by_name: dict[str, GivenQueue] = {}
-        for one in given:
+        for one in sorted(given, key=lambda one: one.is_implied):
+            if one.is_implied and one.name in self._by_name:
+                continue
             problem = self._own_problem(one)
             if problem:
                 self._report(one, problem)

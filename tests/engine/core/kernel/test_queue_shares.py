@@ -180,6 +180,15 @@ def test_an_object_that_the_policy_cannot_read_keeps_its_last_queue() -> None:
     assert world.kernel.shares.tree.queues["vision"].attributes["weight"] == 1
 
 
+def test_an_amount_that_a_hook_computed_is_taken_as_it_is() -> None:
+    """`quantity("500m", "cpu")` is 500, which is no quantity of 500 cores."""
+    world = QueueWorld(objects=[{"apiVersion": "example.com/v1", "kind": "Queue"}])
+    world.put_queue("vision", {"has": {"limit": {"cpu": 500, "memory": "1Ki", "gpu": "2"}}})
+    world.settle()
+    limit = world.kernel.shares.tree.queues["vision"].attributes["limit"]
+    assert limit == {"cpu": 500, "memory": 1024, "gpu": 2}
+
+
 def _broken(name: str) -> QueueObjectChanged:
     return QueueObjectChanged("Queue", name, {"metadata": {"name": name}})
 

@@ -110,3 +110,15 @@ def test_any_parents_give_a_tree_in_any_order(parents: dict[str, str], random: o
     random.shuffle(queues)  # type: ignore[attr-defined]  # a Random
     again = build_tree(queues)
     assert list(again.queues) == list(tree.queues)
+
+
+def test_a_queue_that_is_implied_gives_way_to_one_that_is_given() -> None:
+    """Kueue's ClusterQueues name cohorts of which there need be no object."""
+    implied = [GivenQueue("all", "", {"weight": 1}, f"ClusterQueue {n}", False, True) for n in "ab"]
+    queues = [*implied, *_named(a="all", b="all")]
+    tree = build_tree(queues)
+    assert list(tree.queues) == ["", "all", "all/a", "all/b"]
+    assert tree.problems == ()
+    tree = build_tree([*queues, *_named(all="org", org="")])
+    assert list(tree.queues) == ["", "org", "org/all", "org/all/a", "org/all/b"]
+    assert tree.problems == ()
