@@ -54,8 +54,9 @@ def render_page(
 
 def _title(screen: Screen, answer: Any) -> str:
     """What the browser's tab is named: the object, if the screen is about one."""
-    node = getattr(answer, "node", "")
-    return getattr(answer, "pod", "") or getattr(node, "name", "") or screen.title
+    node, queue = getattr(answer, "node", ""), getattr(answer, "queue", "")
+    names = (getattr(answer, "pod", ""), getattr(node, "name", ""), getattr(queue, "path", ""))
+    return next(filter(None, names), screen.title)
 
 
 def render_content(screen: Screen, answer: Any, asked: Mapping[str, str]) -> str:

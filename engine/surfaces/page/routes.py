@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 
-from engine.io.endpoints.routes import Handler, Request, Route, index_route, json_answer
+from engine.io.endpoints.routes import Request, Route, index_route
 from engine.surfaces.live.activity import Activity, ActivityPage
 from engine.surfaces.live.answers import Leader
 from engine.surfaces.live.nodes_page import MOST_ROWS
@@ -30,6 +30,8 @@ from engine.surfaces.page.screens import Screen
 
 ACTIVITY: Final = "/activity"
 NODE: Final = "/nodes/{node}"
+# Each has several bars: more are too much for a browser that gets them every few seconds.
+_QUEUES_ON_A_SCREEN: Final = "200"
 
 
 def page_routes(
@@ -44,6 +46,11 @@ def page_routes(
         query = {"limit": str(MOST_ROWS), **request.query} if is_map else request.query
         return await live.nodes(request.caller, query)
 
+    async def shares(request: Request) -> tuple[int, Any]:
+        is_screen = form_of(request.http.headers.get(hdrs.ACCEPT, "")) != "json"
+        query = {"limit": _QUEUES_ON_A_SCREEN, **request.query} if is_screen else request.query
+        return await live.shares(request.caller, query)
+
     async def one_node(request: Request) -> tuple[int, Any]:
         return await node_answer(live, request.caller, request.part("node"))
 
@@ -57,25 +64,18 @@ def page_routes(
         (ROLLOUT, screens.ROLLOUT, answers[ROLLOUT]),
         (NODES, screens.NODES, nodes),
         (NODE, screens.NODE, one_node),
+        (SHARES, screens.SHARES, shares),
+        (SHARE, screens.SHARE, answers[SHARE]),
         (ACTIVITY, screens.ACTIVITY, recent),
     )
     filtered = FILTERED | {NODE}
-
-    def as_json(answer: Answer) -> Handler:
-        async def handle(request: Request) -> web.StreamResponse:
-            status, record = await answer(request)
-            return json_answer(record, status)
-
-        return handle
-
     routes = [
-        *(
-            Route(path, as_json(answers[path]), filters_by_namespace=True)
-            for path in (SHARES, SHARE)
+        Route(
+            path,
+            handlers.screen(screen, answer),
+            filters_by_namespace=path in filtered,
+            is_listed=path != SHARE,
         )
-    ]
-    routes += [
-        Route(path, handlers.screen(screen, answer), filters_by_namespace=path in filtered)
         for path, screen, answer in table
     ]
     return [*routes, static_route()]

@@ -9,6 +9,7 @@ from engine.surfaces.page.nodes_view import node_view, nodes_view
 from engine.surfaces.page.policies_view import policies_view
 from engine.surfaces.page.queue_view import pod_view, queue_view
 from engine.surfaces.page.rollout_view import rollout_view
+from engine.surfaces.page.shares_view import share_view, shares_view
 
 MakeView = Callable[[Any, Mapping[str, str]], Any]
 
@@ -58,6 +59,10 @@ NODES: Final = Screen(
 NODE: Final = Screen(
     "node", "Node", lambda answer, _asked: node_view(answer), section="nodes", seconds=15.0
 )
+SHARES: Final = Screen("shares", "Shares", shares_view, "/queues", "shares", 5.0)
+SHARE: Final = Screen(
+    "share", "Share", lambda answer, _asked: share_view(answer), section="shares", seconds=5.0
+)
 ACTIVITY: Final = Screen(
     "activity",
     "Activity",
@@ -71,4 +76,4 @@ ACTIVITY: Final = Screen(
 REFUSAL: Final = Screen("refusal", "No answer", lambda _answer, _asked: None)
 
 #: In the order of the navigation.
-NAVIGATION: Final = (QUEUE, POLICIES, ROLLOUT, NODES, ACTIVITY)
+NAVIGATION: Final = (QUEUE, POLICIES, ROLLOUT, NODES, SHARES, ACTIVITY)

@@ -31,11 +31,11 @@ _WORDS: Final = {
 #: Which of the page's four tones a word of status has: good, busy, idle or bad.
 _TONES: Final = {
     "good": "open placed bound fits in_force accepted active in_permit permit in_flight binding "
-    "passed tested tried checked offered loaded pass promoted newly_placed",
+    "allocated passed tested tried checked offered loaded pass promoted newly_placed",
     "busy": "on_probation backoff waiting probation would_evict evicting unchanged inconclusive "
-    "paused running moved other_victims",
+    "paused running moved other_victims borrowing claimed leaving",
     "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help "
-    "fail aborted newly_pending",
+    "fail aborted newly_pending starved",
 }
 _TONE_OF: Final = {word: tone for tone, words in _TONES.items() for word in words.split()}
 

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from engine.comparing.difference import Difference
 from engine.explaining.remedies import Remedy
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
@@ -36,6 +38,15 @@ from engine.surfaces.live.answers import (
     Stage,
     Victim,
     WhyNot,
+)
+from engine.surfaces.live.share_answers import (
+    PodCounts,
+    PodInQueue,
+    ResourceStanding,
+    ShareAnswer,
+    SharePair,
+    ShareRow,
+    SharesPage,
 )
 
 AT: Final = "2026-11-25T19:30:00+00:00"
@@ -369,6 +380,112 @@ def one_node() -> NodeAnswer:
         ),
         classes_left_out=3,
     )
+
+
+def standing(allocated: int, waiting: int = 0, share: int | None = None) -> ResourceStanding:
+    """One resource of a queue."""
+    return ResourceStanding(
+        allocated=allocated,
+        waiting=waiting,
+        requested=allocated + waiting,
+        share=share,
+        borrowed=max(0, allocated - share) if share is not None else 0,
+        lacks=max(0, min(share - allocated, waiting)) if share is not None else 0,
+    )
+
+
+def share(path: str, cpu: ResourceStanding, **fields: Any) -> ShareRow:
+    """A queue that has cpu, four times as much memory, and pods of one core."""
+    memory = standing(
+        cpu.allocated * GIB // 250,
+        cpu.waiting * GIB // 250,
+        None if cpu.share is None else cpu.share * GIB // 250,
+    )
+    if not path:
+        memory = msgspec.structs.replace(memory, lacks=0)  # it has no others to borrow from
+    known: dict[str, Any] = {
+        "path": path,
+        "level": len(path.split("/")) if path else 0,
+        "source": "tree.yaml:7",
+        "attributes": {"weight": 3, "limit": {"cpu": 64_000}},
+        "pods": PodCounts(waiting=cpu.waiting // 1000, allocated=cpu.allocated // 1000),
+        "resources": {"cpu": cpu, "memory": memory, "pods": standing(cpu.requested // 1000)},
+        "dominant_share": cpu.allocated * 1000 // 96_000,
+        "dominant_resource": "cpu",
+        "is_starved": cpu.lacks > 0,
+        "is_borrowing": cpu.borrowed > 0,
+        "starved_seconds": 1900.0 if cpu.lacks else 0.0,
+        "borrowed_seconds": 2400.0 if cpu.borrowed else 0.0,
+    }
+    return ShareRow(**(known | fields))
+
+
+def shares(*rows: ShareRow, **fields: Any) -> SharesPage:
+    """A tree in which research/vision lacks what web borrows; or *rows*."""
+    root = ResourceStanding(allocated=90_000, waiting=46_000, requested=136_000, share=96_000)
+    made = rows or (
+        share("", root, source="", attributes={}, is_leaf=False),
+        share("research", standing(34_000, 38_000, 60_000), is_leaf=False),
+        share("research/speech", standing(20_000, 0, 20_000)),
+        share("research/vision", standing(14_000, 38_000, 40_000)),
+        share("web", standing(56_000, 8_000, 36_000)),
+    )
+    pair = SharePair(
+        resource="cpu",
+        starved="research",
+        borrowing="web",
+        amount=20_000,
+        lacks=26_000,
+        borrowed=20_000,
+    )
+    known: dict[str, Any] = {
+        "revision": REVISION,
+        "at": AT,
+        "leader": LEADER,
+        "policy": "by_weight",
+        "headline": "Of 4 queues, 2 starve and 1 borrows.",
+        "problems": ("Queue sound: queue `sound` is under `audio`, which is not there",),
+        "queues": len(made) - 1,
+        "starved": 2,
+        "borrowing": 1,
+        "outside": 12,
+        "resources": ("cpu", "memory", "pods"),
+        "pairs": (pair,),
+        "total": len(made),
+        "rows": made,
+    }
+    return SharesPage(**(known | fields))
+
+
+def one_share(**fields: Any) -> ShareAnswer:
+    """The answer about the queue that borrows."""
+    known: dict[str, Any] = {
+        "revision": REVISION,
+        "at": AT,
+        "leader": LEADER,
+        "policy": "by_weight",
+        "queue": share("web", standing(56_000, 8_000, 36_000)),
+        "pairs": shares().pairs,
+        "pods": (
+            PodInQueue(
+                pod="shop/checkout-1",
+                phase="waiting",
+                requests={"cpu": 8000, "memory": 32 * GIB},
+                since="2026-11-25T19:17:20+00:00",
+            ),
+            PodInQueue(
+                pod="shop/api-3",
+                phase="allocated",
+                node="node-2",
+                requests={"cpu": 2000},
+                is_preemptible=False,
+                since="2026-11-25T10:02:00+00:00",
+            ),
+        ),
+        "total_pods": 2,
+        "hidden_pods": 3,
+    }
+    return ShareAnswer(**(known | fields))
 
 
 def activity(count: int = 120) -> ActivityPage:

@@ -17,6 +17,8 @@ from engine.surfaces.page.screens import (
     POLICIES,
     QUEUE,
     ROLLOUT,
+    SHARE,
+    SHARES,
     WHY,
     Screen,
 )
@@ -30,6 +32,8 @@ _SCREENS: Final[Mapping[str, Screen]] = {
     "/rollout": ROLLOUT,
     "/nodes": NODES,
     "/nodes/{node}": NODE,
+    "/queues": SHARES,
+    "/queues/{path:.+}": SHARE,
     "/activity": ACTIVITY,
 }
 
@@ -42,6 +46,8 @@ def _answers() -> dict[str, Any]:
         "/rollout": answers.rollout(),
         "/nodes": answers.nodes(),
         "/nodes/{node}": answers.one_node(),
+        "/queues": answers.shares(),
+        "/queues/{path:.+}": answers.one_share(),
         "/activity": answers.activity(),
     }
 

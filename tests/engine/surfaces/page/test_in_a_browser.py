@@ -26,6 +26,7 @@ from engine.surfaces.live.answers import (
     RolloutStage,
     Stage,
 )
+from engine.surfaces.live.share_answers import PodInQueue, SharesPage
 from engine.surfaces.page.streams import Streams
 from tests.browser import visiting
 from tests.engine.surfaces.page import answers
@@ -41,6 +42,8 @@ SCREENS: Final = {
     "/rollout": "prefer_disk.star:12",
     "/nodes": "maintenance=yes:NoSchedule",
     "/nodes/node-0007": "node(s) had untolerated taint(s)",
+    "/queues": "is under `audio`, which is not there",
+    "/queues/web": "3 pods of namespaces whose pods are not yours to see are left out",
     "/activity": "InsufficientResources",
 }
 WHY: Final = "/explain/{namespace}/{pod}"
@@ -188,6 +191,64 @@ async def test_a_roll_out_goes_through_its_stages_while_one_looks(
         assert visit.complaints == []
 
 
+async def test_shares_are_followed_while_one_looks(browser: Browser, site: Site) -> None:
+    async with visiting(browser) as visit:
+        page = visit.page
+        await page.goto(site.url + "/queues")
+        rows = page.locator("#tree tbody tr")
+        await expect(rows).to_have_count(5)
+        vision = page.locator("#tree tbody tr", has_text="vision")
+        await expect(vision).to_contain_text("starved")
+        await expect(vision).to_contain_text("lacks 26")
+        # What is used within the share, what is borrowed, what waits, and where the share ends.
+        bar = page.locator("#tree tbody tr", has_text="web").locator(".bar").first
+        await expect(bar).to_have_attribute(
+            "aria-label", "56 used of a share of 36, 20 borrowed, 8 waiting"
+        )
+        for part, x, width in (
+            ("fill", None, "50.0"), ("over", "50.0", "27.78"), ("wait", "77.78", "11.11"),
+            ("line", "49.5", "1"),
+        ):  # fmt: skip
+            await expect(bar.locator(f".{part}")).to_have_attribute("width", width)
+            if x is not None:
+                await expect(bar.locator(f".{part}")).to_have_attribute("x", x)
+        await page.evaluate("document.querySelector('#tree tbody tr:last-child').kept = true")
+        calm = (row for row in answers.shares().rows if row.path != "research/speech")
+        site.answers["/queues"] = answers.shares(*calm, headline="No queue starves.", pairs=())
+        await expect(page.locator(".headline")).to_have_text("No queue starves.")
+        await expect(rows).to_have_count(4)
+        await expect(page.locator("#pairs")).to_have_count(0)
+        assert await page.evaluate("document.querySelector('#tree tbody tr:last-child').kept")
+        await vision.get_by_role("link").click()
+        assert page.url.endswith("/queues/research/vision")
+        await expect(page.locator("h1")).to_have_text("web")
+        assert visit.complaints == []
+
+
+async def test_the_tree_is_filtered_without_javascript(browser: Browser, site: Site) -> None:
+    async with visiting(browser, java_script_enabled=False) as visit:
+        page = visit.page
+        await page.goto(site.url + "/queues")
+        await page.get_by_label("queue", exact=True).fill("vision")
+        await page.get_by_label("state").fill("starved")
+        await page.get_by_role("button", name="Filter").click()
+        assert page.url.endswith("/queues?queue=vision&resource=&state=starved")
+        # Of a part of a tree, whole paths.
+        await expect(page.get_by_role("link", name="research/vision")).to_be_visible()
+        await page.get_by_role("link", name="Clear").click()
+        assert page.url.endswith("/queues")
+
+
+@pytest.mark.parametrize("path", ["/queues", "/queues/web"])
+async def test_a_narrow_screen_scrolls_tables_alone(
+    browser: Browser, site: Site, path: str
+) -> None:
+    async with visiting(browser, viewport={"width": 420, "height": 800}) as visit:
+        await visit.page.goto(site.url + path)
+        width = await visit.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 420
+
+
 async def test_charts_are_drawn_and_go_on(browser: Browser, site: Site) -> None:
     drawn = "[...document.querySelectorAll('.chart canvas')].map((c) => c.toDataURL())"
     site.answers["/activity"] = answers.activity(60)
@@ -268,8 +329,37 @@ def _evil_answers() -> dict[str, Any]:
         "/rollout": _evil_rollout(),
         "/nodes": msgspec.structs.replace(nodes, rows=(node,)),
         "/nodes/{node}": one_node,
+        "/queues": _evil_shares(),
+        "/queues/{path:.+}": answers.one_share(
+            queue=_evil_shares().rows[0],
+            pairs=_evil_shares().pairs,
+            pods=(PodInQueue(pod=f"shop/{EVIL}", phase=EVIL, node=EVIL, requests={EVIL: 1}),),
+        ),
         "/activity": msgspec.structs.replace(activity, samples=(sample,)),
     }
+
+
+def _evil_shares() -> SharesPage:
+    row = answers.share(
+        f"web/{EVIL}",
+        answers.standing(1, 1, 1),
+        source=EVIL,
+        attributes={EVIL: EVIL},
+        resources={EVIL: answers.standing(2, 3, 1)},
+        dominant_resource=EVIL,
+    )
+    pair = msgspec.structs.replace(
+        answers.shares().pairs[0], starved=EVIL, borrowing=EVIL, resource=EVIL
+    )
+    return answers.shares(
+        row,
+        policy=EVIL,
+        headline=EVIL,
+        next_step=EVIL,
+        problems=(EVIL,),
+        resources=(EVIL,),
+        pairs=(pair,),
+    )
 
 
 def _evil_rollout() -> RolloutPage:

@@ -18,6 +18,7 @@ from engine.io.leader_election import LeaseSettings
 from engine.surfaces.live.answers import NodeAnswer, PodAnswer
 from tests.browser import visiting
 from tests.engine.app.harness import config_map, edit, namespace, node_of, scheduler
+from tests.engine.core.kernel.queue_world import tree_files
 from tests.waiting import eventually
 
 #: The loop that the browser runs in.
@@ -210,6 +211,34 @@ async def test_an_edit_goes_through_its_stages_while_one_looks(
         await expect(latest.locator(".steps li.done")).to_contain_text(["offered", "shadow"])
         await expect(latest.locator(".steps")).to_contain_text("probation")
         assert rollout.complaints == policies.complaints == []
+
+
+async def test_a_queue_gets_its_share_while_one_looks(
+    browser: Browser, cluster: DevCluster
+) -> None:
+    cluster.create(make_node("n", cpu="4"))
+    async with (
+        _page_of(cluster, tree_files(queues={"research": {"weight": 3}, "web": {}})) as (_, url),
+        visiting(browser) as visit,
+    ):
+        main = visit.page.locator("main")
+        for number in range(4):
+            cluster.create(make_pod(f"w{number}", cpu="1", labels={"queue": "web"}))
+        await eventually(lambda: node_of(cluster, "w3"))
+        await visit.page.goto(url + "/queues")
+        await expect(main.locator("#pairs")).to_have_count(0)
+        cluster.create(make_pod("r", cpu="2", labels={"queue": "research"}))
+        await expect(main.locator("#pairs tbody")).to_contain_text("researchwebcpu2")
+        await expect(main.locator(".headline")).to_have_text(
+            "Of 2 queues, 1 starves and 1 borrows."
+        )
+        cluster.delete("pods", "w0", grace=0)
+        cluster.delete("pods", "w1", grace=0)
+        await expect(main.locator(".headline")).to_have_text("No queue starves; 0 borrow.")
+        await visit.page.get_by_role("link", name="research").click()
+        await expect(main.locator("#pods")).to_contain_text("default/r")
+        await expect(main.locator("#pods")).to_contain_text("allocated")
+        assert visit.complaints == []
 
 
 async def test_text_of_a_policy_stays_text(browser: Browser, cluster: DevCluster) -> None:
