@@ -22,6 +22,7 @@ from workbench.cli.explain_exit import exit_code
 from workbench.cli.explain_text import print_answer
 from workbench.cli.leader_access import answer_of, leader_options
 from workbench.cli.rollout_command import rollout_command
+from workbench.cli.shares_command import shares_command
 from workbench.cli.standard_output import GuardedGroup
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -149,6 +150,7 @@ def report(arguments: tuple[str, ...]) -> None:
 _rollout = copy.copy(rollout_command)
 _rollout.commands = {**rollout_command.commands, "report": report}
 main.add_command(_rollout)
+main.add_command(shares_command)
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:

@@ -73,6 +73,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "rollout_command",
         "Show how far an edit has come; pause, promote or abort it.",
     ),
+    "shares": (
+        "workbench.cli.shares_command",
+        "shares_command",
+        "Show what queues have, borrow and lack of their shares.",
+    ),
     "simulate": (
         "workbench.cli.simulate_command",
         "simulate_command",

@@ -1,0 +1,141 @@
+"""What the queues of a tree have, for people: a sentence, pairs, and a line a resource."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+
+from engine.lib.printable import counted
+from engine.surfaces.cli.console import escape, escape_lines, make_console, say
+from engine.surfaces.live.share_answers import (
+    PodInQueue,
+    ResourceStanding,
+    ShareAnswer,
+    SharePair,
+    SharesPage,
+)
+from engine.surfaces.page.shares_view import QueueView, share_view, shares_view
+from engine.surfaces.page.words import age, amount, value
+from workbench.cli.table import numbers, print_table
+
+_INDENT = "  "
+_NO_SHARE = "-"
+
+
+def print_shares(page: SharesPage, resource: str = "") -> None:
+    """Print *page*, which is of *resource* alone if one is named; in colours on a terminal only."""
+    console = make_console()
+    view = shares_view(page, {"resource": resource})
+    say(console, f"[bold]{escape(page.headline)}[/bold]")
+    if page.next_step:
+        say(console, f"  next: {escape(page.next_step)}")
+    for problem in page.problems:
+        say(console, f"  [red]problem:[/red] {escape_lines(problem)}")
+    if page.problems_left_out:
+        say(console, f"  {page.problems_left_out:,} more problems")
+    _pairs(console, page.pairs, page.pairs_left_out)
+    # Of a part of the tree, whole paths.
+    is_tree = len(page.rows) == page.queues + 1
+    _queues(console, view.rows, is_tree=is_tree)
+    if len(page.rows) < page.total:
+        say(console, f"  {len(page.rows):,} of {page.total:,} queues; --limit prints more")
+    if view.not_shown:
+        names = ", ".join(map(escape, view.not_shown))
+        say(console, f"  without a line: {names}; --resource shows one")
+    if page.outside:
+        say(console, f"  in no queue: {counted(page.outside, 'pod')}")
+
+
+def print_share(answer: ShareAnswer) -> None:
+    """Print one queue with its pods."""
+    console = make_console()
+    queue, view = answer.queue, share_view(answer)
+    say(console, f"[bold]{escape(queue.path or 'root')}[/bold]")
+    for text, seconds in (("starved", queue.starved_seconds), ("borrowed", queue.borrowed_seconds)):
+        if seconds:
+            say(console, f"  {text} for {age(seconds)} in all")
+    attributes = ", ".join(f"{name}={value(of)}" for name, of in queue.attributes.items())
+    source = f" ({queue.source})" if queue.source else ""
+    if attributes or source:
+        say(console, f"  {escape(attributes + source)}")
+    console.print()
+    rows = [(escape(one.resource), *_cells(one.resource, one.standing)) for one in view.cells]
+    print_table(
+        console, ("Resource", *_NUMBERS, ""), [(f"{_INDENT}{row[0]}", *row[1:]) for row in rows]
+    )
+    _pairs(console, answer.pairs, answer.pairs_left_out)
+    _queues(console, view.children, is_tree=False)
+    if answer.children_left_out:
+        say(console, f"  {answer.children_left_out:,} more queues")
+    _pods(console, answer.pods, view.requested)
+    if len(answer.pods) < answer.total_pods:
+        say(console, f"  {len(answer.pods):,} of {counted(answer.total_pods, 'pod')}")
+    if answer.hidden_pods:
+        text = counted(answer.hidden_pods, "pod")
+        say(console, f"  {text} left out: of namespaces whose pods are not yours to see")
+
+
+_NUMBERS = numbers("Used", "Share", "Waiting")
+
+
+def _cells(resource: str, one: ResourceStanding) -> tuple[str, str, str, str]:
+    """What is used, the share, what waits, and what is to be said of it."""
+    said = ""
+    if one.lacks:
+        said = f"[red]lacks {amount(one.lacks, resource)}[/red]"
+    elif one.borrowed:
+        said = f"[yellow]borrows {amount(one.borrowed, resource)}[/yellow]"
+    share = _NO_SHARE if one.share is None else amount(one.share, resource)
+    waiting = amount(one.waiting, resource) if one.waiting else ""
+    return amount(one.allocated, resource), share, waiting, said
+
+
+def _queues(console: Console, views: Iterable[QueueView], *, is_tree: bool) -> None:
+    rows = [row for view in views for row in _rows(view, is_tree=is_tree)]
+    if rows:
+        console.print()
+        print_table(console, ("Queue", "Resource", *_NUMBERS, ""), rows)
+
+
+def _rows(view: QueueView, *, is_tree: bool) -> Iterator[tuple[str, ...]]:
+    """The lines of a queue: one for each resource, its name on the first."""
+    row = view.row
+    indent = _INDENT * (row.level + 1 if is_tree else 1)
+    name = indent + escape((view.name if is_tree else row.path) or "root")
+    for cell in filter(None, view.cells):
+        yield name, escape(cell.resource), *_cells(cell.resource, cell.standing)
+        name = ""
+    if name:
+        yield name, "", "", "", "", ""
+
+
+def _pairs(console: Console, pairs: Iterable[SharePair], left_out: int) -> None:
+    rows = [
+        (
+            f"{_INDENT}{escape(one.starved)}",
+            escape(one.borrowing),
+            escape(one.resource),
+            amount(one.amount, one.resource),
+        )
+        for one in pairs
+    ]
+    if rows:
+        console.print()
+        print_table(console, ("Lacks", "what borrows", "of", *numbers("Amount")), rows)
+    if left_out:
+        say(console, f"  {left_out:,} smaller pairs")
+
+
+def _pods(console: Console, pods: Iterable[PodInQueue], resources: Iterable[str]) -> None:
+    resources = tuple(resources)
+    rows = [
+        (
+            f"{_INDENT}{escape(pod.pod)}",
+            pod.phase,
+            escape(pod.node),
+            *(amount(pod.requests[one], one) if one in pod.requests else "" for one in resources),
+        )
+        for pod in pods
+    ]
+    if rows:
+        console.print()
+        print_table(console, ("Pod", "Phase", "Node", *numbers(*map(escape, resources))), rows)
