@@ -142,6 +142,7 @@ class Carrying:
             to_do.ReportGroupReleased: outcomes.group_released,
             to_do.ReportPodGroup: reporting.group_status.report,
             to_do.ReportGate: self._report_gate,
+            to_do.ReportHeld: self._report_held,
             to_do.ReportThrottled: self._report_throttled,
             to_do.ReportDeleting: outcomes.deleting,
             to_do.ReportNomination: outcomes.nominated,
@@ -168,6 +169,16 @@ class Carrying:
         if self._leadership.leading.is_set():  # a standby leaves it to the leader
             reason = queued.gate_reason
             self._reporting.outcomes.gated(msgspec.structs.replace(instruction, reason=reason))
+
+    def _report_held(self, instruction: to_do.ReportHeld) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(GATE_REPORT_DELAY, self._report_lasting_hold, instruction)
+
+    def _report_lasting_hold(self, instruction: to_do.ReportHeld) -> None:
+        """Report that its queue holds the pod, if it still does."""
+        is_held = self._kernel.turns.hold_of(instruction.pod.uid) is not None
+        if is_held and self._leadership.leading.is_set():
+            self._reporting.outcomes.held(instruction)
 
     def _report_throttled(self, instruction: to_do.ReportThrottled) -> None:
         if self._leadership.leading.is_set():

@@ -16,6 +16,7 @@ from engine.core.caching.snapshot import Snapshot
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Taint
 from engine.core.model.pod import Pod
+from engine.core.model.quantity import amount_text
 from engine.core.model.selectors import matches_node_selector_term
 from engine.core.queueing.hints.nodes import tolerates
 from engine.core.queueing.nominator import Nominator
@@ -31,7 +32,6 @@ _FIT: Final = "NodeResourcesFit"
 _CHECKED_BY_KUBELETS: Final = frozenset({_FIT, "NodePorts", "NodeName", "NodeAffinity", "PodSpec"})
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"
-_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -394,33 +394,6 @@ def taint_text(taint: Taint) -> str:
     """`key=value:NoSchedule`, as kubectl writes it."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
-
-
-def amount_text(resource: str, amount: int, *, is_least: bool = False) -> str:
-    """`500m cpu`, `1.5Gi memory`, `2 nvidia.com/gpu`: an amount as people write it.
-
-    One that *is_least* is never rounded to less.
-    """
-    if resource == "cpu":
-        return f"{amount // 1000} cpu" if amount % 1000 == 0 else f"{amount}m cpu"
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        return f"{bytes_text(amount, is_least=is_least)} {resource}"
-    return f"{amount} {resource}"
-
-
-def bytes_text(amount: int, *, is_least: bool = False) -> str:
-    """`1.5Gi`: bytes with the largest unit that leaves at least 1; see `amount_text`."""
-    value, unit, size = float(amount), "", 1
-    for larger in _BINARY:
-        if value < 1024:
-            break
-        value, unit, size = value / 1024, larger, size * 1024
-    places = 0 if value >= 100 else 1 if value >= 10 else 2
-    # In whole decimal fractions of the unit: floats would round inexactly.
-    parts = -(-amount * 10**places // size) if is_least else round(value * 10**places)
-    whole, rest = divmod(parts, 10**places)
-    digits = f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".") if places else str(whole)
-    return f"{digits}{unit}"
 
 
 def _named(names: list[str]) -> str:

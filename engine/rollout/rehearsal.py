@@ -15,6 +15,7 @@ from engine.core.framework.profile import Profile
 from engine.core.model.pod import Pod
 from engine.core.scheduling.extenders import NodeVictims
 from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.core.scheduling.tree_trial import failures_in_tree
 from engine.core.scheduling.trial_groups import TrialGroups
 from engine.lib.stopping import never
 from engine.policy.evaluator import PolicyFailure
@@ -104,6 +105,9 @@ def rehearse(
             note(_permit_failures(scheduler, groups, pod, snapshot))
             victims = _victims(snapshot, [*pods, pod])
             note(scheduler.preemption_failures(profile, victims, snapshot))
+        if scheduler.tree is not None:
+            some = pods or [undemanding_pod(profile.scheduler_name) for profile in profiles]
+            note(failures_in_tree(scheduler.tree, some, snapshot))
     finally:
         scheduler.hooks.groups = None
     return list(found.values())

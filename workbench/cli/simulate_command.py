@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 import msgspec
 
+from engine.core.model.quantity import amount_text
 from engine.explaining.event_words import in_words
-from engine.explaining.remedies import amount_text
 from engine.lib.printable import counted, printable
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator

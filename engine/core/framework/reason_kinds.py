@@ -207,6 +207,28 @@ _ENTRIES: Final = (
         HELD,
     ),
     _runtime(
+        "HeldByQueue",
+        "the policy that governs the queues does not let the pod's queue start it",
+        False,
+        "see the policy's reason in the message, and `starsched shares`",
+        HELD,
+    ),
+    _runtime(
+        "QueueMissing",
+        "the pod names a queue that is not in the tree",
+        False,
+        "create the queue, correct its name in the pod, or say in the QueueTree's `unknown` where "
+        "such pods go",
+        MISSING,
+    ),
+    _runtime(
+        "QueueNotALeaf",
+        "the pod names a queue that has others under it",
+        False,
+        "name one of the queues under it",
+        MISSING,
+    ),
+    _runtime(
         "GatedByPolicy",
         "a policy does not let the pod into the queue",
         False,

@@ -117,6 +117,20 @@ class ReportGate(msgspec.Struct, frozen=True):
     has_failed: bool
 
 
+class ReportHeld(msgspec.Struct, frozen=True):
+    """A pod is the next one in its queue, and the queue may not start it now.
+
+    `has_failed`: because its policy gave no answer. Those behind it are not reported.
+    """
+
+    pod: Pod
+    policy: str
+    reason: str
+    token: str
+    revision: str
+    has_failed: bool
+
+
 class ReportThrottled(msgspec.Struct, frozen=True):
     """A pod is not tried for now because its policies, or those of others like it, waste time."""
 
@@ -228,6 +242,7 @@ Instruction: TypeAlias = (
     | ReportGroupReleased
     | ReportPodGroup
     | ReportGate
+    | ReportHeld
     | ReportThrottled
     | ReportDeleting
     | ReportNomination

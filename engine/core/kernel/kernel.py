@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.core.caching.cache import AlreadyAssumed, Cache
 from engine.core.framework.behaviors import behaviors_of
-from engine.core.framework.reasons import failure
+from engine.core.framework.reasons import failure, gate
 from engine.core.kernel import events
 from engine.core.kernel.attempts import Attempts
 from engine.core.kernel.cluster import ClusterChanges
@@ -25,6 +25,7 @@ from engine.core.kernel.instructions import (
     Instruction,
     ReportBound,
     ReportFault,
+    ReportHeld,
     ReportHookFailure,
     ReportNomination,
     RunAction,
@@ -37,6 +38,7 @@ from engine.core.kernel.queue_hooks import QueueHooks
 from engine.core.kernel.queue_shares import QueueShares
 from engine.core.kernel.scheduler_selector import SchedulerSelector
 from engine.core.kernel.shared import Shared
+from engine.core.kernel.turn_queue import TurnQueue
 from engine.core.model.pod import Pod
 from engine.core.queueing.events import (
     ASSIGNED_POD_DELETE,
@@ -81,7 +83,8 @@ class Kernel:
         time: The time of the event that is handled.
         schedulers: Whose policies decide a pod.
         decisions: How one pod is decided about.
-        queue, groups, permits, preemptions, throttle, cluster, shares: The parts, for reading.
+        queue, groups, permits, preemptions, throttle, cluster, shares, turns: The parts, for
+            reading.
     """
 
     def __init__(
@@ -110,12 +113,16 @@ class Kernel:
         self.schedulers = SchedulerSelector(self.groups)
         self.entities = QueuedEntityCounts(self.groups)
         self._hooks = QueueHooks(shared, self.schedulers, self.throttle)
+        self.turns = TurnQueue(
+            self.time, shares=lambda: self.shares, groups=self.groups, on_hold=self._held
+        )
         self.queue = SchedulingQueue(
             self.time,
             key_of=self._hooks.key_of,
             pre_enqueue=self._gate_of,
             on_incoming=self.entities.entered,
             retries=retries,
+            active=self.turns,
         )
         # 2. The parts for pods with a node that is not bound yet.
         self.attempts = Attempts(cache, self.queue, self._out)
@@ -203,8 +210,8 @@ class Kernel:
             moments.append(now + wait)
         if (expiry := self.permits.next_expiry()) is not None:
             moments.append(expiry)
-        if (refresh := self.shares.wakes_at()) is not None:
-            moments.append(refresh)
+        of_queues = (self.shares.wakes_at(), self.turns.wakes_at())
+        moments += [at for at in of_queues if at is not None]
         if self.throttle:
             moments.append(now + _RETRY_SECONDS)
         # Never at once: a shell whose moment is in the past would spin.
@@ -418,6 +425,15 @@ class Kernel:
         held = self.preemptions.gate(pod.uid, self.queue.nominator.node_of(pod.uid))
         own = self._hooks.gate_of(pod) if held is None else held
         return self.groups.gate_of(pod, own)
+
+    def _held(self, queued: QueuedPod, text: str, token: str, *, has_failed: bool) -> None:
+        """The queue of a pod may not start it now."""
+        scheduler = self.schedulers.of(queued.pod)
+        policy = self.shares.policy
+        if queued.message != text:
+            self.queue.explain_wait(queued, gate(policy, token), text)
+            revision = scheduler.bundle.revision
+            self._out.append(ReportHeld(queued.pod, policy, text, token, revision, has_failed))
 
     def _decider_of(self, pod: Pod) -> str:
         """Whose policies waste time if it is over *pod*."""

@@ -9,7 +9,7 @@ shares are computed once in `refresh`, for the queues alone whose sums or attrib
 Nothing decides by shares yet.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,16 +29,14 @@ from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.core.scheduling.tree_hooks import TreeHooks
+from engine.core.scheduling.tree_hooks import QueueView, TreeHooks
 from engine.core.scheduling.tree_shares import Standing, TreeShares
-from engine.core.sharing.amounts import Amounts, add
+from engine.core.sharing.amounts import Amounts, add, offered
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
 from engine.core.sharing.tree import ROOT, Queue, QueueTree, build_tree
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.queue_tree_config import COUNT, HOLD
 
-# How many pods fit on a node is no amount that is divided among queues.
-_NOT_DIVIDED: Final = frozenset({"pods"})
 # Shares take a tenth of the time at most, however often they are to be refreshed.
 _PART_OF_TIME: Final = 10
 
@@ -91,6 +89,8 @@ class QueueShares:
         self._shares = TreeShares()
         self._next = 0.0
         self._failed: dict[str, str] = {}  # why pods are in no queue, by namespace
+        #: Grows when pods may be in other queues than before, for another reason than their own.
+        self.places_version = 0
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -132,8 +132,9 @@ class QueueShares:
             for namespace, text in self._failed.items()
             if readable is None or namespace in readable
         }
-        kept = (self._sources.problems, of_pods, self._shares.problems)
-        return [*of_tree, *(text for found in kept for _, text in sorted(found.items()))]
+        kept = (self._sources.problems, of_pods)
+        texts = [text for found in kept for _, text in sorted(found.items())]
+        return [*of_tree, *texts, *self._shares.problems]
 
     def states(self) -> list[QueueState]:
         """How each queue stands, each before those under it."""
@@ -179,8 +180,70 @@ class QueueShares:
         total: dict[str, int] = {}
         for info in self._cache.infos():
             if info.node is not None:
-                add(total, _offered(info.node), 1)
+                add(total, offered(info.node), 1)
         assert total == self._total, "what all nodes offer is not the sum of the nodes"
+
+    # --- for the order of the queue ----------------------------------------------------------
+
+    @property
+    def hooks(self) -> TreeHooks | None:
+        """The policy that governs the queues; None if there is no tree."""
+        return self._hooks
+
+    def place_of(self, pod: Pod) -> tuple[str | None, str, bool]:
+        """The queue of a pod that waits: its path, the name that it gave, if it is preemptible.
+
+        The path is None if it is in no queue, or if there is none of its name; the name is "" then,
+        or not.
+        """
+        named = self._name_of(pod)
+        if named is None:
+            return None, "", True
+        return self._path_of(named[0]), *named
+
+    def catch_up(self) -> None:
+        """Have what is passed up follow the sums, and the shares if it is time."""
+        if self._hooks is not None:
+            if self._sources.is_stale:
+                self._rebuild()
+            self._shares.pass_up(self._hooks, self._sums)
+            self.refresh()
+
+    @property
+    def has_moved(self) -> bool:
+        """True if `moved` or `changed` would name a queue."""
+        return self._sums.has_moved or bool(self._shares.changed)
+
+    def note_failure(self, hook: str, path: str, failure: PolicyFailure | None) -> None:
+        """Keep that *hook* failed for the queue of *path*, or that it does not any more."""
+        self._shares.note_failure(hook, path, failure)
+
+    @property
+    def moved(self) -> set[str]:
+        """The queues whose sums have changed since this was asked last."""
+        return self._sums.take_moved()
+
+    @property
+    def changed(self) -> dict[str, set[str]]:
+        """The queues whose share or `up` has changed since this was asked last.
+
+        Each with the resources of which its share has grown.
+        """
+        changed, self._shares.changed = self._shares.changed, {}
+        return changed
+
+    def path_views(self, path: str) -> list[QueueView]:
+        """The queue of *path* and those above it, the root last, as hooks see them."""
+        above = self.tree.above(path)
+        return [self._shares.view(queue.path, self._sums) for queue in above]
+
+    def allocated(self, path: str, resource: str) -> int:
+        """How much of *resource* the queue of *path* has."""
+        return self._sums[path].vectors["allocated"].get(resource, 0)
+
+    def freed(self, path: str) -> Mapping[str, int]:
+        """What became free in the queue of *path* and below it, added up over time."""
+        return self._sums.freed.get(path, {})
 
     # --- what changes ------------------------------------------------------------------------
 
@@ -193,13 +256,14 @@ class QueueShares:
         self._sources.begin()
         for kept in (self._keys, self._named, self._touched, self._failed):
             kept.clear()
+        self.places_version += 1
         if self._hooks is None:
             self._nodes.clear()
             self._total.clear()
             return
         for info in self._cache.infos():
             if info.node is not None:
-                self._count_node(info.node.name, _offered(info.node))
+                self._count_node(info.node.name, offered(info.node))
         for pod in self._cluster.known_pods():
             self._touch(pod)
         self._next = self._time.monotonic()
@@ -228,7 +292,7 @@ class QueueShares:
     def _take_node(self, old: Node | None, new: Node | None) -> None:
         for node, is_there in ((old, False), (new, True)):
             if node is not None:
-                self._count_node(node.name, _offered(node) if is_there else None)
+                self._count_node(node.name, offered(node) if is_there else None)
 
     def _count_node(self, name: str, offered: Amounts | None) -> None:
         """Count what the node *name* offers from now on; None: it is gone."""
@@ -346,6 +410,7 @@ class QueueShares:
             tree.aliases,
             tree.paths,
         ):
+            self.places_version += 1
             for uid in list(self._keys):
                 self._settle(uid)
 
@@ -362,10 +427,3 @@ class QueueShares:
         self._shares.compute(self._hooks, self._sums, self._total, started)
         now = self._time.monotonic()
         self._next = now + max(self._hooks.tree.refresh, _PART_OF_TIME * (now - started))
-
-
-def _offered(node: Node) -> Amounts:
-    """What the node adds to what is divided: nothing while it is cordoned."""
-    if node.unschedulable:
-        return {}
-    return {r: amount for r, amount in node.allocatable.items() if r not in _NOT_DIVIDED}

@@ -26,6 +26,7 @@ _DECIMAL: Final = {
     "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18
 }  # fmt: skip
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_UNITS: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
@@ -144,3 +145,33 @@ def canonical_text(nanos: int, written: Format) -> str:
     if written == "DecimalExponent":
         return f"{digits}e{exponent}" if exponent else str(digits)
     return f"{digits}{_DECIMAL_SUFFIX[exponent]}"
+
+
+# --- as people write them ------------------------------------------------------------------
+
+
+def amount_text(resource: str, amount: int, *, is_least: bool = False) -> str:
+    """`500m cpu`, `1.5Gi memory`, `2 nvidia.com/gpu`: an amount as people write it.
+
+    One that *is_least* is never rounded to less.
+    """
+    if resource == "cpu":
+        return f"{amount // 1000} cpu" if amount % 1000 == 0 else f"{amount}m cpu"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        return f"{bytes_text(amount, is_least=is_least)} {resource}"
+    return f"{amount} {resource}"
+
+
+def bytes_text(amount: int, *, is_least: bool = False) -> str:
+    """`1.5Gi`: bytes with the largest unit that leaves at least 1; see `amount_text`."""
+    value, unit, size = float(amount), "", 1
+    for larger in _UNITS:
+        if value < 1024:
+            break
+        value, unit, size = value / 1024, larger, size * 1024
+    places = 0 if value >= 100 else 1 if value >= 10 else 2
+    # In whole decimal fractions of the unit: floats would round inexactly.
+    parts = -(-amount * 10**places // size) if is_least else round(value * 10**places)
+    whole, rest = divmod(parts, 10**places)
+    digits = f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".") if places else str(whole)
+    return f"{digits}{unit}"

@@ -27,8 +27,18 @@ class ActiveQueue:
         self._heap.remove(queued.uid)
 
     def pop(self) -> QueuedPod | None:
-        """The first pod, removed; None when empty."""
+        """The first pod, removed; None if none may be tried."""
         return self._heap.pop()
+
+    @property
+    def may_pop(self) -> bool:
+        """True if `pop` may give a pod."""
+        return bool(self._heap)
+
+    @property
+    def goes_by_turns(self) -> bool:
+        """True if pods have to wait for their turn, so that none is tried early."""
+        return False
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the heap is broken."""

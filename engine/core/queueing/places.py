@@ -53,6 +53,7 @@ class PodStore:
         pre_enqueue: The gate that keeps a pod out of the active queue, or None.
         on_incoming: Called for each pod that enters a queue, with its uid, the queue and the
             trigger's label.
+        active: Holds the pods that can be tried now.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class PodStore:
         *,
         pre_enqueue: Callable[[Pod], Gate | None],
         on_incoming: Callable[[str, str, str], None],
+        active: ActiveQueue | None = None,
     ) -> None:
-        self.active = ActiveQueue()
+        self.active = active if active is not None else ActiveQueue()
         self.backoff = backoff
         #: The gated pods too.
         self.unschedulable = UnschedulablePods()
@@ -179,6 +181,13 @@ class PodStore:
             label = trigger.label or (cause.event if cause is not None else "")
             self._on_incoming(queued.uid, place.label, label)
         return place
+
+    def relabel(self, queued: QueuedPod, reason: Reason, message: str) -> None:
+        """Note another reason why a pod waits where it is."""
+        queued.rejection, queued.message = reason, message
+        if (tally := queued.tally) is not None:
+            tally[0] -= 1
+            self._count(queued)
 
     def _count(self, queued: QueuedPod) -> None:
         """Count a pod that has come to where it waits, under its reason."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from engine.core.framework.reasons import BACKING_OFF, Reason
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
+from engine.core.queueing.active_queue import ActiveQueue
 from engine.core.queueing.backoff_queue import BackoffQueue
 from engine.core.queueing.events import (
     ASSIGNED_POD_DELETE,
@@ -79,6 +80,7 @@ class SchedulingQueue:
         hints: Which events are worth a retry; may be replaced through `rekey`.
         on_incoming: Called for each pod that enters a queue, with its uid, the queue and the
             trigger's label.
+        active: Orders the pods that can be tried now; None: by their sort keys.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class SchedulingQueue:
         retries: RetryTimes = RetryTimes(),  # it is frozen
         hints: Hints | None = None,
         on_incoming: Callable[[str, str, str], None] = _uncounted,
+        active: ActiveQueue | None = None,
     ) -> None:
         self.nominator = Nominator(self._on_nomination_lost)
         self._clock = clock
@@ -108,6 +111,7 @@ class SchedulingQueue:
             ),
             pre_enqueue=pre_enqueue,
             on_incoming=on_incoming,
+            active=active,
         )
 
     # --- what the watch reports --------------------------------------------------------------
@@ -228,7 +232,9 @@ class SchedulingQueue:
                 return None
         else:
             # In this order: a pod in backoff never goes before one that is active.
-            queued = self._places.active.pop() or self._places.backoff.pop_early()
+            queued = self._places.active.pop()
+            if queued is None and not self._places.active.goes_by_turns:
+                queued = self._places.backoff.pop_early()
             if queued is None:
                 return None
         if queued.place is Place.BACKOFF:
@@ -585,6 +591,10 @@ class SchedulingQueue:
             cause = Cause(ASSIGNED_POD_DELETE.label, queued.pod.key, NOMINATED)
             self._places.move(queued, Trigger.EVENT, cause)
 
+    def explain_wait(self, queued: QueuedPod, reason: Reason, message: str) -> None:
+        """Note why a pod waits that is ready to be tried, and whose turn has not come."""
+        self._places.relabel(queued, reason, message)
+
     # --- reading -----------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -601,7 +611,8 @@ class SchedulingQueue:
     @property
     def has_poppable(self) -> bool:
         """True if `pop` would give a pod."""
-        return len(self._places.active) > 0 or self._places.backoff.early_count > 0
+        active = self._places.active
+        return active.may_pop or (not active.goes_by_turns and self._places.backoff.early_count > 0)
 
     def keys(self) -> list[str]:
         """The names of all pods in the queue, including those whose attempt is under way."""

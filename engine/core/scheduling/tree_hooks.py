@@ -4,6 +4,7 @@ Owns what a hook is given of a queue: the fields that its text mentions, and no 
 of one kind are asked together, in one round trip. What becomes of the answers is the kernel's.
 """
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,7 @@ from engine.core.framework.profile import EnabledPolicy
 from engine.core.model.pod import Pod
 from engine.core.scheduling.pod_classifier import PodClassifier
 from engine.core.sharing.amounts import Amounts
+from engine.core.sharing.ratios import TurnKey, turn_sort_key
 from engine.core.sharing.sums import NONPREEMPTIBLE, VECTORS, Sums
 from engine.core.sharing.tree import ROOT, Queue
 from engine.language.tree_hooks import QUEUE_FIELDS
@@ -49,6 +51,37 @@ class QueueView:
     share: Amounts
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pod asks for, or a group of pods that start together; see `REQUEST_FIELDS`."""
+
+    resources: Amounts
+    least: Amounts
+    pods: int
+    priority: int
+    preemptible: bool
+    created_at: int
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a request may not be tried.
+
+    Attributes:
+        reason, token: For people; the token may be empty.
+        at: The path of the queue that has too little of something; "" is the root.
+        short: Of which resource, and by how much; None: the policy does not say.
+        whole_queue: Those behind it in its queue wait, too.
+    """
+
+    reason: str
+    token: str = ""
+    at: str = ROOT
+    short: tuple[str, int] | None = None
+    whole_queue: bool = False
+
+
 class TreeHooks:
     """The hooks of the policy that governs a bundle's tree of queues.
 
@@ -75,6 +108,9 @@ class TreeHooks:
         self._classifier = classifier
         self._enabled = EnabledPolicy(tree.policy, tree.instance)
         self._fields = [name for name in QUEUE_FIELDS if name in tree.mentioned]
+        self._request_fields = [
+            one.name for one in dataclasses.fields(Request) if one.name in tree.mentioned
+        ]
         self._vectors = [name for name in _VECTOR_NAMES if name in tree.mentioned]
 
     def has(self, hook: str) -> bool:
@@ -92,10 +128,14 @@ class TreeHooks:
         """What each of *objects*, plain data, adds to the tree: see the form of the verdict."""
         return self._asked("queues", [b'{"object":' + _encode(one) + b"}" for one in objects])
 
-    def passes_up(self, queues: Sequence[QueueView]) -> list[Vectors | PolicyFailure]:
-        """What each of *queues* passes up, by name."""
-        found = self._asked("passes_up", [b'{"queue":' + self._shown(one) + b"}" for one in queues])
+    def passes_up(self, questions: Sequence[bytes]) -> list[Vectors | PolicyFailure]:
+        """The answers to *questions*, by name: see `passes_up_question`."""
+        found = self._asked("passes_up", questions)
         return [one if isinstance(one, PolicyFailure) else dict(one) for one in found]
+
+    def passes_up_question(self, queue: QueueView) -> bytes:
+        """What `passes_up` is given; equal texts have equal answers."""
+        return b'{"queue":' + self._shown(queue) + b"}"
 
     def shares(self, questions: Sequence[bytes]) -> list[Vectors | PolicyFailure]:
         """The answers to *questions*, by the children's names: see `shares_question`."""
@@ -113,13 +153,73 @@ class TreeHooks:
             parts.append(b'"children":[' + shown + b"]")
         return b"{" + b",".join(parts) + b"}"
 
+    # --- order and quota ---------------------------------------------------------------------
+
+    @property
+    def decides(self) -> bool:
+        """True if queues have an order of their own, or a request may be held."""
+        return self.has("turn_key") or self.has("admit")
+
+    @property
+    def reads_head(self) -> bool:
+        """True if the turn of a queue may depend on the request that is next in it."""
+        return "head" in self.tree.hooks.get("turn_key", ())
+
+    def turn_question(
+        self, path: Sequence[QueueView], head: Request | None, below: Sequence[QueueView]
+    ) -> bytes:
+        """What `turn_key` is given; equal texts have equal answers.
+
+        Args:
+            path: The queue and those above it, the root last.
+            head: The request that is next in the queue, if that is read.
+            below: The queues of that request, from its leaf up to the queue.
+        """
+        params = self.tree.hooks["turn_key"]
+        parts = [b'"queue":' + self._shown(path[0], path[1:])]
+        if head is not None and "head" in params:
+            parts.append(b'"head":' + self._request(head, below))
+        if "total" in params:
+            parts.append(b'"total":' + _encode(path[-1].share))
+        return b"{" + b",".join(parts) + b"}"
+
+    def turn_keys(self, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
+        """The answers to *questions*."""
+        found = self._asked("turn_key", questions)
+        return [one if isinstance(one, PolicyFailure) else turn_sort_key(one) for one in found]
+
+    def admit(self, request: Request, path: Sequence[QueueView]) -> Hold | PolicyFailure | None:
+        """What keeps *request* from being tried; *path* are its queues, the leaf first."""
+        parts = []
+        params = self.tree.hooks["admit"]
+        if "request" in params:
+            parts.append(b'"request":' + self._request(request))
+        if "path" in params:
+            shown = (self._shown(one, path[place + 1 :]) for place, one in enumerate(path))
+            parts.append(b'"path":[' + b",".join(shown) + b"]")
+        question = b"{" + b",".join(parts) + b"}"
+        answer = self._memo.single(self.tree.instance, "admit", b"null", question)
+        if answer is None or isinstance(answer, PolicyFailure):
+            return answer
+        _, reason, token, at, short, whole_queue = answer
+        return Hold(reason, token, at, None if short is None else tuple(short), whole_queue)
+
+    def _request(self, request: Request, queues: Sequence[QueueView] | None = None) -> bytes:
+        shown: dict[str, Any] = {name: getattr(request, name) for name in self._request_fields}
+        if queues is not None and "queues" in self.tree.mentioned:
+            shown["queues"] = [msgspec.Raw(self._shown(one)) for one in queues]
+        return _encode({"$struct": shown})
+
     def _asked(self, hook: str, questions: Sequence[bytes]) -> list[Any]:
         # Past the memo: whoever asks knows that something has changed.
         calls = [Call(self.tree.instance, hook, b"null", None, one) for one in questions]
         return [answers[0] for answers in self._memo.evaluate(calls)] if calls else []
 
-    def _shown(self, view: QueueView) -> bytes:
-        """A queue as hooks see it: a struct of those of its fields that are mentioned."""
+    def _shown(self, view: QueueView, above: Sequence[QueueView] = ()) -> bytes:
+        """A queue as hooks see it: a struct of those of its fields that are mentioned.
+
+        *above* are the queues above it, which see none themselves.
+        """
         queue, sums = view.queue, view.sums
         shown: dict[str, Any] = {
             name: queue.attributes.get(name, default)
@@ -139,6 +239,8 @@ class TreeHooks:
             shown["up"] = view.up
         if "share" in self._fields:
             shown["share"] = view.share
+        if above and "above" in self._fields:
+            shown["above"] = [msgspec.Raw(self._shown(one)) for one in above]
         return _encode({"$struct": shown})
 
 

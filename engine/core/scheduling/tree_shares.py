@@ -15,6 +15,9 @@ from engine.core.sharing.sums import QueueSums
 from engine.core.sharing.tree import ROOT, Queue, QueueTree
 from engine.policy.evaluator import PolicyFailure
 
+#: In place of a resource in what has changed of a queue.
+ATTRIBUTES: Final = "*"
+
 # So many queues are named in a problem.
 _MOST_NAMED: Final = 3
 
@@ -48,6 +51,7 @@ class Standing:
         passed: What it passed up itself.
         share: What it may have; None: no policy says.
         asked: The question that gave the shares of the queues below it.
+        asked_up: The question that gave `passed`.
         starving: It has less than its share of something that its pods wait for.
         borrowing: It has more than its share of something.
     """
@@ -56,6 +60,7 @@ class Standing:
     passed: Vectors = field(default_factory=dict)
     share: Amounts | None = None
     asked: bytes = b""
+    asked_up: bytes = b""
     starving: Span = field(default_factory=Span)
     borrowing: Span = field(default_factory=Span)
 
@@ -64,12 +69,19 @@ class TreeShares:
     """What is passed up and shared in one tree.
 
     Attributes:
-        problems: What is wrong with answers of the policy, by what it is about.
+        wrong: What is wrong with answers of the policy, by what it is about.
+        failures: Hooks that gave none, by hook and queue.
     """
 
     def __init__(self) -> None:
-        self.problems: dict[str, str] = {}
+        self.wrong: dict[str, str] = {}
+        self.failures: dict[tuple[str, str], PolicyFailure] = {}
+        #: The queues whose share, attributes, or what is passed up to them, has changed since it
+        #: was taken; each with the resources of which its share has grown, and `ATTRIBUTES`.
+        self.changed: dict[str, set[str]] = {}
         self._standing: dict[str, Standing] = {}
+        # Of which nothing was passed up since they changed; and for which no shares were computed.
+        self._unpassed: set[str] = set()
         self._dirty: set[str] = set()
 
     def __getitem__(self, path: str) -> Standing:
@@ -79,17 +91,18 @@ class TreeShares:
     @property
     def is_dirty(self) -> bool:
         """True if something has changed since it was computed, sums aside."""
-        return bool(self._dirty)
+        return bool(self._dirty or self._unpassed)
 
     def mark(self, path: str) -> None:
         """Something about this queue has changed that its sums do not show."""
-        self._dirty.add(path)
+        self._unpassed.add(path)
 
     def clear(self) -> None:
         """Forget everything."""
-        self.problems.clear()
-        self._standing.clear()
-        self._dirty.clear()
+        self.wrong.clear()
+        self.failures.clear()
+        for kept in (self.changed, self._standing, self._unpassed, self._dirty):
+            kept.clear()
 
     def use(self, before: QueueTree, tree: QueueTree) -> None:
         """Follow *tree*, which takes the place of *before*."""
@@ -97,19 +110,38 @@ class TreeShares:
         for path, queue in tree.queues.items():
             self._standing[path] = kept.get(path) or Standing()
             if path not in kept or before.queues[path].attributes != queue.attributes:
-                self._dirty.add(path)
+                self._unpassed.add(path)
+                self.changed.setdefault(path, set()).add(ATTRIBUTES)
         for path, queue in tree.queues.items():
             if path in before.queues and queue.children != before.queues[path].children:
                 self._pass_up_again(queue)
 
-    def compute(self, hooks: TreeHooks, sums: QueueSums, total: Amounts, now: float) -> None:
-        """Ask what may have changed; *total* is what is divided at the root."""
-        dirty, self._dirty = (self._dirty | sums.take_changed()) & self._standing.keys(), set()
+    def pass_up(self, hooks: TreeHooks, sums: QueueSums) -> None:
+        """Ask what is passed up by queues that have changed; shares stay as they are."""
+        dirty = (self._unpassed | sums.take_changed()) & self._standing.keys()
+        self._unpassed = set()
         self._pass_up(hooks, sums, dirty)
-        self._standing[ROOT].share = dict(total)
+        self._dirty |= dirty
+
+    def compute(self, hooks: TreeHooks, sums: QueueSums, total: Amounts, now: float) -> None:
+        """Ask for all that may have changed; *total* is what is divided at the root."""
+        self.pass_up(hooks, sums)
+        dirty, self._dirty = self._dirty & self._standing.keys(), set()
+        self._set_share(ROOT, total)
         self._share(hooks, sums, dirty)
         for path in dirty:
             self._judge(path, sums, now)
+
+    def _set_share(self, path: str, share: Amounts) -> bool:
+        """Give the queue its share; True if that is another one than before."""
+        standing = self._standing[path]
+        before = standing.share
+        if before == share:
+            return False
+        standing.share = dict(share)
+        grown = self.changed.setdefault(path, set())
+        grown |= {r for r, amount in share.items() if before is None or amount > before.get(r, 0)}
+        return True
 
     def _pass_up_again(self, queue: Queue) -> None:
         """Sum up what the queues below *queue* have passed, which are others than before."""
@@ -118,21 +150,25 @@ class TreeShares:
             for name, vector in self._standing[child].passed.items():
                 add(up.setdefault(name, {}), vector, 1)
         self._standing[queue.path].up = up
-        self._dirty.add(queue.path)
+        self._unpassed.add(queue.path)
 
     def _pass_up(self, hooks: TreeHooks, sums: QueueSums, dirty: set[str]) -> None:
         """Ask what *dirty* queues pass up, from the leaves; those that it changes join them."""
         if not hooks.has("passes_up"):
             return
         for level in range(max(map(_depth, dirty), default=0), 0, -1):
-            paths = sorted(path for path in dirty if _depth(path) == level)
-            answers = hooks.passes_up([self._view(path, sums) for path in paths])
-            for path, answer in zip(paths, answers, strict=True):
+            asked = {
+                path: hooks.passes_up_question(self.view(path, sums))
+                for path in sorted(path for path in dirty if _depth(path) == level)
+            }
+            fresh = {p: q for p, q in asked.items() if q != self._standing[p].asked_up}
+            for path, answer in zip(fresh, hooks.passes_up(list(fresh.values())), strict=True):
                 if isinstance(answer, PolicyFailure):
                     self._failed("passes_up", path, answer)
                     continue
-                self._note(f"passes_up {path}", "")
+                self.note_failure("passes_up", path, None)
                 standing = self._standing[path]
+                standing.asked_up = fresh[path]
                 if answer == standing.passed:
                     continue
                 parent = sums.tree.queues[path].parent
@@ -143,6 +179,7 @@ class TreeShares:
                         add(up.setdefault(name, {}), vector, sign)
                 standing.passed = answer
                 dirty.add(parent)
+                self.changed.setdefault(parent, set())
 
     def _share(self, hooks: TreeHooks, sums: QueueSums, dirty: set[str]) -> None:
         """Ask for the shares of queues under those of which something has changed."""
@@ -163,6 +200,7 @@ class TreeShares:
                 if isinstance(answer, PolicyFailure):
                     self._failed("shares", path, answer)
                     continue
+                self.note_failure("shares", path, None)
                 self._standing[path].asked = fresh[path]
                 self._give(queues[path], answer, dirty, parents)
 
@@ -178,22 +216,35 @@ class TreeShares:
             f"shares {parent.path}", f"shares() of {of} {' and '.join(wrong)}" if wrong else ""
         )
         for name, path in children.items():
-            standing, share = self._standing[path], answer.get(name, {})
-            if standing.share != share:
-                standing.share = share
+            if self._set_share(path, answer.get(name, {})):
                 dirty.add(path)
                 parents.add(path)
 
     def _question(self, hooks: TreeHooks, sums: QueueSums, path: str) -> bytes:
-        children = [self._view(child, sums) for child in sums.tree.queues[path].children]
-        return hooks.shares_question(self._view(path, sums), children)
+        children = [self.view(child, sums) for child in sums.tree.queues[path].children]
+        return hooks.shares_question(self.view(path, sums), children)
+
+    def note_failure(self, hook: str, path: str, failure: PolicyFailure | None) -> None:
+        """Keep that *hook* failed for the queue of *path*; None: it does not any more."""
+        if failure is None:
+            self.failures.pop((hook, path), None)
+        else:
+            self.failures[hook, path] = failure
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, for people."""
+        failed = sorted(self.failures.items(), key=lambda one: one[0])
+        texts = [f"queue `{path or 'root'}`: {failure}" for (_, path), failure in failed]
+        return [*texts, *(text for _, text in sorted(self.wrong.items()))]
 
     def _failed(self, hook: str, path: str, failure: PolicyFailure) -> None:
-        self.problems[f"{hook} {path}"] = f"queue `{path or 'root'}`: {failure}"
+        self.note_failure(hook, path, failure)
         if failure.is_transient:
-            self._dirty.add(path)
+            self._unpassed.add(path)
 
-    def _view(self, path: str, sums: QueueSums) -> QueueView:
+    def view(self, path: str, sums: QueueSums) -> QueueView:
+        """The queue of *path* as hooks see it."""
         standing = self._standing[path]
         return QueueView(sums.tree.queues[path], sums[path], standing.up, standing.share or {})
 
@@ -215,9 +266,9 @@ class TreeShares:
     def _note(self, name: str, problem: str) -> None:
         """Keep *problem*, or forget the one of this *name*."""
         if problem:
-            self.problems[name] = problem
+            self.wrong[name] = problem
         else:
-            self.problems.pop(name, None)
+            self.wrong.pop(name, None)
 
 
 def _depth(path: str) -> int:

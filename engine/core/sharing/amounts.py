@@ -5,7 +5,7 @@ The units are those of the language: millicores, bytes, pieces. Policies reckon 
 """
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 Amounts: TypeAlias = Mapping[str, int]
 """An amount of each resource that is named."""
@@ -22,3 +22,22 @@ def add(total: dict[str, int], amounts: Amounts, sign: int) -> None:
             total[resource] = found
         else:
             total.pop(resource, None)
+
+
+class _Node(Protocol):
+    @property
+    def unschedulable(self) -> bool: ...
+
+    @property
+    def allocatable(self) -> Amounts: ...
+
+
+# How many pods fit on a node is no amount that is divided among queues.
+_NOT_DIVIDED: Final = frozenset({"pods"})
+
+
+def offered(node: _Node) -> Amounts:
+    """What a node adds to what is divided: nothing while it is cordoned."""
+    if node.unschedulable:
+        return {}
+    return {r: amount for r, amount in node.allocatable.items() if r not in _NOT_DIVIDED}

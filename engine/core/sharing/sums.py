@@ -99,6 +99,9 @@ class QueueSums:
         self._sums: dict[str, Sums] = {path: Sums() for path in tree.queues}
         #: The queues whose sums have changed since `take_changed`.
         self.changed: set[str] = set(self._sums)
+        self._moved: set[str] = set()
+        #: What became free in each queue, added up over time, and in the queues below it.
+        self.freed: dict[str, dict[str, int]] = {}
 
     @property
     def tree(self) -> QueueTree:
@@ -127,8 +130,14 @@ class QueueSums:
         Costs one addition for each level, vector and resource.
         """
         before = self._pods.pop(uid, None)
+        if before == contribution:
+            if contribution is not None:
+                self._pods[uid] = contribution
+            return
         if before is not None:
             self._add(before, -1)
+            if before.phase in VECTORS["allocated"]:
+                self._free(before, contribution)
         if contribution is not None:
             self._pods[uid] = contribution
             self._add(contribution, 1)
@@ -138,12 +147,23 @@ class QueueSums:
         changed, self.changed = self.changed, set()
         return changed
 
+    @property
+    def has_moved(self) -> bool:
+        """True if `take_moved` would name a queue."""
+        return bool(self._moved)
+
+    def take_moved(self) -> set[str]:
+        """As `take_changed`, for another reader."""
+        moved, self._moved = self._moved, set()
+        return moved
+
     def use(self, tree: QueueTree) -> None:
         """Sum up by *tree* from now on: the same pods, in its queues."""
         before, self._tree = self._tree, tree
         if before.queues.keys() == tree.queues.keys():
             return  # only attributes differ
         self.changed = set(tree.queues)
+        self.freed.clear()
         self._sums = {path: Sums() for path in tree.queues}
         for one in self._pods.values():
             self._add(one, 1)
@@ -165,6 +185,19 @@ class QueueSums:
                     total = sum(part.get(resource, 0) for part in parts)
                     assert amount == total, f"{path or 'root'}: {name} of {resource}"
 
+    def _free(self, before: Contribution, after: Contribution | None) -> None:
+        """Count what *before* held and *after* does not as free."""
+        if before.queue not in self._sums:
+            return
+        kept = _holds(after, before.queue)
+        at: str | None = before.queue
+        while at is not None:
+            freed = self.freed.setdefault(at, {})
+            for resource, amount in itertools.chain(before.amounts.items(), _ONE_POD):
+                if amount > (left := kept.get(resource, 0)):
+                    freed[resource] = freed.get(resource, 0) + amount - left
+            at = self._tree.queues[at].parent
+
     def _add(self, one: Contribution, sign: int) -> None:
         if one.queue not in self._sums:
             return
@@ -172,7 +205,14 @@ class QueueSums:
         while at is not None:
             _count(self._sums[at], one, sign)
             self.changed.add(at)
+            self._moved.add(at)
             at = self._tree.queues[at].parent
+
+
+def _holds(one: Contribution | None, queue: str) -> Mapping[str, int]:
+    """What the pod holds in *queue*, or in one below it: its own, and no queue above that."""
+    is_there = one is not None and one.phase in VECTORS["allocated"] and one.queue == queue
+    return dict(itertools.chain(one.amounts.items(), _ONE_POD)) if one and is_there else {}
 
 
 def _count(sums: Sums, one: Contribution, sign: int) -> None:

@@ -17,6 +17,7 @@ from engine.core.kernel.instructions import (
     ReportFailure,
     ReportGate,
     ReportGroupReleased,
+    ReportHeld,
     ReportNomination,
     ReportThrottled,
     ReportWaiting,
@@ -206,6 +207,13 @@ class AttemptOutcomes:
             return  # the API server reports its own gates
         pod = report.pod
         message = f"gated by policy `{report.policy}`: {report.reason}"
+        self._record(pod, message, profile=pod.scheduler_name, revision=report.revision)
+        self._status.report(pod, reason=SCHEDULING_GATED, message=message)
+
+    def held(self, report: ReportHeld) -> None:
+        """Report that its queue may not start a pod now; repeats are one event."""
+        pod = report.pod
+        message = f"held by policy `{report.policy}`: {report.reason}"
         self._record(pod, message, profile=pod.scheduler_name, revision=report.revision)
         self._status.report(pod, reason=SCHEDULING_GATED, message=message)
 

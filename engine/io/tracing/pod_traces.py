@@ -188,6 +188,7 @@ class Tracing:
             to_do.ReportFault: self._fault,
             to_do.RunAction: self._under_way,
             to_do.ReportGate: self._under_way,
+            to_do.ReportHeld: self._under_way,
             to_do.ReportThrottled: self._under_way,
             to_do.ReportDeleting: self._under_way,
             to_do.ReportNomination: self._under_way,

@@ -16,6 +16,12 @@ from tests.builders import make_node, make_pod
 from workbench.scaffold import new_policy
 
 EVERYTHING, _ = new_policy("mine", HOOKS.keys() - {"score_all"})
+TREE = """
+apiVersion: starsched.dev/v1
+kind: QueueTree
+policy: mine
+queues: {web: {}, research/vision: {}}
+"""
 
 
 class Listening:
@@ -39,6 +45,8 @@ def rehearsed(
     text: str, cache: Cache, *pods: Pod, config: str = "", **words: Any
 ) -> tuple[list[PolicyFailure], set[str]]:
     files = {"mine.star": text}
+    if "def shares(" in text:
+        files["tree.yaml"] = TREE
     bundle = build_bundle(files | ({"config.yaml": config} if config else {}))
     evaluator = Listening(bundle.program)
     scheduler = Scheduler(bundle, evaluator)
@@ -66,10 +74,23 @@ def small(*placed: Pod) -> Cache:
 def test_every_hook_is_asked(placed: tuple[Pod, ...]) -> None:
     failures, asked = rehearsed(EVERYTHING, small(*placed))
     assert failures == []
-    assert HOOKS.keys() - asked == {"score_all"}, "a policy has this in place of `score`"
+    # A policy has the first in place of `score`, and is asked the second of objects alone.
+    assert HOOKS.keys() - asked == {"score_all", "queues"}
     failures, asked = rehearsed("def score_all(pod, nodes):\n    return [1] * len(nodes)", small())
     assert failures == []
     assert asked == {"score_all"}
+
+
+def test_a_tree_whose_shares_fail_for_the_pods_of_the_cluster_is_refused() -> None:
+    text = (
+        'def queue_of(pod):\n    return "web"\n'
+        "def shares(parent, children):\n"
+        "    return {q.name: {'cpu': 1 // (4000 - q.allocated.get('cpu', 0))} for q in children}\n"
+    )
+    assert rehearsed(text, small())[0] == []
+    ((failure),) = rehearsed(text, small(make_pod("old", cpu=4, node="a")))[0]
+    assert (failure.hook, failure.line) == ("shares", 4)
+    assert "division by zero" in failure.message
 
 
 def test_no_other_pod_is_asked_about_once_it_is_given_up() -> None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from engine.core.caching.cache import Cache
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
+from engine.core.model.quantity import amount_text, bytes_text
 from engine.core.queueing.hints import INTERESTS, Hints
 from engine.core.queueing.nominator import Nominator
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.explaining.remedies import amount_text, bytes_text, shortfall
+from engine.explaining.remedies import shortfall
 from engine.explaining.verdict_table import VerdictTable, ask_each
 from engine.files.cluster_file import Cluster
 from engine.files.world import World
