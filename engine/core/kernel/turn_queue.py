@@ -357,10 +357,15 @@ class TurnQueue(ActiveQueue):
         by_level: dict[int, set[str]] = {}
         for path in stale:
             by_level.setdefault(_level(path), set()).add(path)
+        hooks = self._hooks
+        if not hooks.reads_head:
+            # No key goes by another one, so that one round trip has all of them.
+            self._ask_keys(dict.fromkeys(path for path in stale if path != ROOT))
         for level in range(max(by_level, default=0), 0, -1):
             paths = by_level.get(level, set())
             heads = {path: head for path in paths if (head := self._head(path)) is not None}
-            self._ask_keys(heads)
+            if hooks.reads_head:
+                self._ask_keys(heads)
             for path in paths:
                 parent = _parent(path, tree.queues)
                 heap = self._heaps.setdefault(parent, KeyedHeap())
@@ -381,8 +386,11 @@ class TurnQueue(ActiveQueue):
         found = heap.peek() if heap is not None else None
         return None if found is None else self._head(found)
 
-    def _ask_keys(self, heads: dict[str, _Lane]) -> None:
-        """Ask for the keys of these queues, where something has changed that they may go by."""
+    def _ask_keys(self, heads: Mapping[str, _Lane | None]) -> None:
+        """Ask for the keys of these queues, where something has changed that they may go by.
+
+        Of each the lane that is next, if keys may go by that.
+        """
         hooks, tree = self._hooks, self._shares.tree
         if not hooks.has("turn_key"):
             return
@@ -392,7 +400,7 @@ class TurnQueue(ActiveQueue):
                 continue  # of a queue that is not there nothing is asked
             views = self._shares.path_views(path)
             request, below = None, list[QueueView]()
-            if hooks.reads_head:
+            if lane is not None:
                 request = self._request(lane)
                 below = self._shares.path_views(lane.queue)[: _level(lane.queue) - _level(path) + 1]
             question = hooks.turn_question(views, request, below)
