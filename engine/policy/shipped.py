@@ -37,6 +37,20 @@ PACKS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
+#: Policies that govern the queues of a tree: a QueueTree names them, no profile does.
+QUEUE_PACKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "fairness": (
+        "capacity",
+        "capacity_scheduling",
+        "drf",
+        "elastic_quota",
+        "kai_fair",
+        "kueue_fair",
+        "proportion",
+        "yunikorn_fair",
+    ),
+}
+
 _ROOT: Final = Path(engine.__file__).parents[1] / "policies"
 _COOKBOOK: Final = "cookbook"
 # Policies for users to start from; nothing may load from them.
@@ -83,7 +97,9 @@ def recipes() -> Mapping[str, Recipe]:
 def pack_modules() -> dict[str, str]:
     """The file of every policy of a pack, by the policy's name."""
     return {
-        name: f"@{pack}/{snake_case(name)}.star" for pack, names in PACKS.items() for name in names
+        name: f"@{pack}/{snake_case(name)}.star"
+        for pack, names in (*PACKS.items(), *QUEUE_PACKS.items())
+        for name in names
     }
 
 

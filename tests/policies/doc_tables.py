@@ -20,7 +20,7 @@ from engine.language.table import builtins
 from engine.language.tree_hooks import QUEUE_FIELDS, REQUEST_FIELDS
 from engine.policy.analysis import analyse
 from engine.policy.bundle import Policy, build_bundle
-from engine.policy.shipped import KUBERNETES, PACKS, shipped_files
+from engine.policy.shipped import KUBERNETES, PACKS, QUEUE_PACKS, shipped_files
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -276,7 +276,7 @@ def _shipped() -> str:
 
 def _packs() -> str:
     rows = []
-    for pack in PACKS:
+    for pack in sorted((*PACKS, *QUEUE_PACKS)):
         title, _, _ = (DOCS / "packs" / f"{pack}.md").read_text(encoding="utf-8").partition("\n")
         rows.append([f"[{pack}](packs/{pack}.md)", title.removeprefix(f"# {pack}: ")])
     return _table(["pack", "policies"], rows)

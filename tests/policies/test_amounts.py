@@ -15,7 +15,11 @@ from engine.core.sharing.divide import Entry, divide
 from engine.policy.evaluator import Call, InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.shipped import shipped_files
 
-_NAMES = ("plus", "minus", "at_most", "at_least", "over", "less", "larger", "dominant", "entry")
+_NAMES = (
+    "sum_of",
+    *("quantities", "plus", "minus", "at_most", "at_least", "over"),
+    *("less", "larger", "dominant", "entry"),
+)
 _LOADED = ", ".join(f'"{name}"' for name in _NAMES)
 # A hook that calls the function that a label names with what another has, and gives JSON.
 _POLICY = f"""
@@ -74,6 +78,14 @@ def test_vectors(call: Any, first: Amounts, second: Amounts, of: Amounts | None)
         r: max(first.get(r, second.get(r, 0)), second.get(r, 0)) for r in names
     }
     assert call("over", [first, second, of]) == _over(first, second, of)
+    every = {r: second.get(r, 1) for r in first}
+    assert call("over", [first, second, of, 1]) == _over(first, every, of)
+
+
+def test_quantities_are_read_as_objects_write_them(call: Any) -> None:
+    given = {"cpu": "500m", "memory": "1Ki", "gpu": 2}
+    assert call("quantities", [given]) == {"cpu": 500, "memory": 1024, "gpu": 2}
+    assert call("quantities", [None]) == {}
 
 
 def _exact(ratio: tuple[int, int]) -> Fraction | float:

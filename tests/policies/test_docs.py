@@ -8,7 +8,7 @@ from engine.language import prelude
 from engine.language.starlark import LIBRARIES
 from engine.policy.bundle import build_bundle
 from engine.policy.sandbox.protocol import Limits
-from engine.policy.shipped import PACKS, shipped_files
+from engine.policy.shipped import PACKS, QUEUE_PACKS, shipped_files
 from tests.policies.doc_tables import DOCS, DOCUMENTS, hook_pages, rendered, tables
 
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in DOCUMENTS}
@@ -36,15 +36,16 @@ def test_every_built_in_is_documented(name: str) -> None:
     assert any(f"`{name}{after}" in section for after in "`(.")
 
 
-@pytest.mark.parametrize("pack", PACKS)
+@pytest.mark.parametrize("pack", [*PACKS, *QUEUE_PACKS])
 def test_every_pack_is_documented(pack: str) -> None:
     """Its page names each policy and argument."""
     page = (DOCS / "packs" / f"{pack}.md").read_text(encoding="utf-8")
     policies = build_bundle({}, None).policies
-    assert not [name for name in PACKS[pack] if f"`{name}`" not in page]
+    names = {**PACKS, **QUEUE_PACKS}[pack]
+    assert not [name for name in names if f"`{name}`" not in page]
     assert not [
         (name, argument)
-        for name in PACKS[pack]
+        for name in names
         for argument in policies[name].defaults
         if f"`{argument}`" not in page
     ]

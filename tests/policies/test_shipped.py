@@ -4,19 +4,20 @@ import ast
 from pathlib import Path
 
 import pytest
+import yaml
 
 from engine.core.caching.cache import Cache
 from engine.files.policy_files import read_policy_files
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
 from engine.policy.projections import Projector
-from engine.policy.shipped import PACKS, pack_modules, shipped_files
+from engine.policy.shipped import PACKS, QUEUE_PACKS, pack_modules, shipped_files
 from engine.testing.fixtures import DirectoryFiles
 from engine.testing.runner import describe, discover, run_tests
 from tests.builders import make_pod
 
 POLICIES = Path(__file__).parents[2] / "policies"
-FOLDERS = ("kubernetes", "examples", "cookbook", *PACKS)
+FOLDERS = ("kubernetes", "examples", "cookbook", *PACKS, *QUEUE_PACKS)
 FILES = sorted(path for path in POLICIES.glob("*/*.star") if path.parent.name in FOLDERS)
 SHIPPED = [path for path in FILES if not path.name.endswith("_test.star")]
 
@@ -30,7 +31,7 @@ def test_every_file_of_a_pack_is_a_policy_with_a_name() -> None:
     found = {
         path
         for path in shipped_files()
-        if path.partition("/")[0][1:] in PACKS and not path.endswith("_test.star")
+        if path.partition("/")[0][1:] in (*PACKS, *QUEUE_PACKS) and not path.endswith("_test.star")
     }
     assert found == set(pack_modules().values())
 
@@ -39,7 +40,7 @@ def test_packs_take_part_only_where_a_profile_names_them() -> None:
     (profile,) = build_bundle({}).profiles
     used = {e.policy for enabled in profile.points.values() for e in enabled}
     assert used.isdisjoint(pack_modules())
-    for name in pack_modules():
+    for name in (name for names in PACKS.values() for name in names):
         text = f"""
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -49,6 +50,20 @@ profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}, queueSort: 
             text = text.replace("queueSort: {}", "queueSort: {disabled: [{name: PrioritySort}]}")
         (profile,) = build_bundle({"profile.yaml": text}).profiles
         assert name in {e.policy for enabled in profile.points.values() for e in enabled}
+
+
+@pytest.mark.parametrize("name", [name for names in QUEUE_PACKS.values() for name in names])
+def test_a_policy_of_queues_governs_a_tree_that_names_it(name: str) -> None:
+    tree = {
+        "apiVersion": "starsched.dev/v1",
+        "kind": "QueueTree",
+        "policy": name,
+        "queues": {"research": {}, "research/vision": {}},
+    }
+    bundle = build_bundle({"tree.yaml": yaml.safe_dump(tree)})
+    assert bundle.queue_tree is not None
+    assert {"queue_of"} < set(bundle.queue_tree.hooks)
+    assert not bundle.warnings
 
 
 @pytest.mark.budget(6, "all tests of a folder of policies")
