@@ -301,6 +301,85 @@ OVERVIEW: Final = Dashboard(
                 ),
             ),
         ),
+        (
+            "Queues and shares",
+            (
+                Panel(
+                    "Part of the cluster",
+                    (
+                        (
+                            "topk(15, max by (queue) (starsched_queue_dominant_share"
+                            '{@, queue!~".*/.*"})) / 1000',
+                            "{{queue}}",
+                        ),
+                    ),
+                    "percentunit",
+                    "Queues of the first level: the largest part that each has of a resource. This "
+                    "row is empty without a QueueTree.",
+                ),
+                Panel(
+                    "Used of the share",
+                    (
+                        (
+                            "topk(15, max by (queue, resource) (starsched_queue_allocated"
+                            '{@, queue!="/"}'
+                            " / (starsched_queue_share{@} > 0)))",
+                            "{{queue}} {{resource}}",
+                        ),
+                    ),
+                    "percentunit",
+                    "Beyond 100%, it is borrowed.",
+                ),
+                Panel(
+                    "Waits, of the share",
+                    (
+                        (
+                            "topk(15, max by (queue, resource) ((starsched_queue_requested"
+                            '{@, queue!="/"} - starsched_queue_allocated{@})'
+                            " / (starsched_queue_share{@} > 0)))",
+                            "{{queue}} {{resource}}",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "Starved",
+                    (
+                        (
+                            "topk(15, sum by (queue) "
+                            "(rate(starsched_queue_starved_seconds_total{@}[#])))",
+                            "{{queue}}",
+                        ),
+                    ),
+                    "percentunit",
+                    "The part of the time in which a queue had less than its share of something "
+                    "that its pods wait for.",
+                ),
+                Panel(
+                    "Borrowing",
+                    (
+                        (
+                            "topk(15, sum by (queue) "
+                            "(rate(starsched_queue_borrowed_seconds_total{@}[#])))",
+                            "{{queue}}",
+                        ),
+                    ),
+                    "percentunit",
+                    "The part of the time in which a queue had more than its share of something.",
+                ),
+                Panel(
+                    "Leaving, and problems of the tree",
+                    (
+                        (
+                            'max by (resource) (starsched_queue_leaving{@, queue="/"}'
+                            ' / starsched_queue_share{@, queue="/"})',
+                            "{{resource}} leaving, of all",
+                        ),
+                        ("max(starsched_queue_tree_problems{@})", "problems"),
+                    ),
+                ),
+            ),
+        ),
     ),
 )
 

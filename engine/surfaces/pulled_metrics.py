@@ -3,15 +3,20 @@
 The numbers are the parts'; names, texts and labels are in the table of `telemetry.metrics`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.comparing.difference import KINDS
 from engine.core.caching.cache import Cache
 from engine.core.caching.objects import ObjectStore
 from engine.core.kernel.entities import COMPOSITE_GROUP, QueuedEntityCounts
+from engine.core.kernel.queue_shares import QueueShares, QueueState
 from engine.core.model.pod import Pod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
+from engine.core.sharing.amounts import LARGEST, add
+from engine.core.sharing.sums import VECTORS
+from engine.core.sharing.tree import ROOT
 from engine.io.binding.binding_cycle import BindingCycle
 from engine.io.binding.deferred_writer import DeferredWriter
 from engine.io.binding.preemptor import Preemptor
@@ -83,6 +88,129 @@ def show_oldest(metrics: Metrics, ages: Callable[[], Mapping[tuple[str, str, str
     metrics.oldest_waiting_pod_age_seconds.read = lambda: dict(
         sorted(ages().items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
     )
+
+
+# Of a tree, which may have 20,000 queues: those of the first levels, and so many.
+_DEEPEST_QUEUE: Final = 2
+_MOST_QUEUES: Final = 1_000
+_ROOT_LABEL: Final = "/"  # no name of a queue has a slash
+_OTHER_QUEUES: Final = "other"
+# All metrics of a scrape are made of one reading.
+_READING_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class _QueueReading:
+    """What is exported of a queue, or of several together."""
+
+    sums: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in VECTORS})
+    share: dict[str, int] = field(default_factory=dict)
+    starved: float = 0.0
+    borrowed: float = 0.0
+
+    def add(self, state: QueueState) -> None:
+        for name, total in self.sums.items():
+            if amounts := state.sums.vectors[name]:  # most queues of a large tree are idle
+                add(total, amounts, 1)
+        for resource, amount in (state.standing.share or {}).items():
+            self.share[resource] = self.share.get(resource, 0) + amount
+        self.starved += state.starved
+        self.borrowed += state.borrowed
+
+
+class _QueueReadings:
+    """Reads the queues of a tree once for all metrics of a scrape.
+
+    Only resources that nodes offer are exported: pods may ask for anything.
+    """
+
+    def __init__(self, shares: QueueShares, clock: Clock, is_leading: Callable[[], bool]) -> None:
+        self._shares, self._clock, self._is_leading = shares, clock, is_leading
+        self._readings: dict[str, _QueueReading] = {}
+        self._until = 0.0
+        self._offered: Mapping[str, int] = {}
+
+    def sums(self, name: str) -> dict[tuple[str, str], float]:
+        """The sum *name* by queue and resource; 0 is exported, too, to be compared with shares."""
+        return {
+            (queue, resource): min(one.sums[name].get(resource, 0), LARGEST)
+            for queue, one in self._read().items()
+            for resource in self._offered
+        }
+
+    def shares(self) -> dict[tuple[str, str], float]:
+        """Shares by queue and resource."""
+        return {
+            (queue, resource): amount
+            for queue, one in self._read().items()
+            for resource, amount in one.share.items()
+            if resource in self._offered
+        }
+
+    def dominant(self) -> dict[str, float]:
+        """The largest part of what nodes offer, by queue."""
+        return {
+            queue: max(
+                (
+                    1_000 * one.sums["allocated"].get(resource, 0) // offered
+                    for resource, offered in self._offered.items()
+                ),
+                default=0,
+            )
+            for queue, one in self._read().items()
+        }
+
+    def seconds(self, name: str) -> dict[str, float]:
+        """For how long each was *name*; the root has no others to borrow from."""
+        return {
+            queue: getattr(one, name) for queue, one in self._read().items() if queue != _ROOT_LABEL
+        }
+
+    def _read(self) -> Mapping[str, _QueueReading]:
+        if not self._is_leading() or not self._shares.is_on:
+            return {}
+        now = self._clock.monotonic()
+        if now >= self._until:
+            self._until = now + _READING_SECONDS
+            self._offered = self._shares.state(ROOT).standing.share or {}
+            self._readings = {}
+            for label, path in self._labelled():
+                one = self._readings.setdefault(label, _QueueReading())
+                one.add(self._shares.state(path, now))
+        return self._readings
+
+    def _labelled(self) -> Iterator[tuple[str, str]]:
+        """The queues that are read, with their labels."""
+        levels: list[list[str]] = [[] for _ in range(_DEEPEST_QUEUE)]
+        for path in self._shares.tree.queues:
+            level = path.count("/")
+            if path != ROOT and level < _DEEPEST_QUEUE:
+                levels[level].append(path)
+        yield _ROOT_LABEL, ROOT
+        known = [path for of_level in levels for path in of_level]
+        others = set(known[_MOST_QUEUES:])
+        for path in known:
+            if path not in others:
+                yield path, path
+            elif path.rpartition("/")[0] not in others:
+                # Of those below it, it has the sums already.
+                yield _OTHER_QUEUES, path
+
+
+def show_shares(
+    metrics: Metrics, shares: QueueShares, clock: Clock, is_leading: Callable[[], bool]
+) -> None:
+    """Export what the queues of the tree in force have, and what they may have."""
+    readings = _QueueReadings(shares, clock, is_leading)
+    metrics.queue_allocated.read = lambda: readings.sums("allocated")
+    metrics.queue_requested.read = lambda: readings.sums("requested")
+    metrics.queue_claimed.read = lambda: readings.sums("claimed")
+    metrics.queue_leaving.read = lambda: readings.sums("leaving")
+    metrics.queue_share.read = readings.shares
+    metrics.queue_dominant_share.read = readings.dominant
+    metrics.queue_starved_seconds.read = lambda: readings.seconds("starved")
+    metrics.queue_borrowed_seconds.read = lambda: readings.seconds("borrowed")
+    metrics.queue_tree_problems.read = lambda: len(shares.problems())
 
 
 def show_rejections(metrics: Metrics, monotonic: Callable[[], float]) -> None:

@@ -335,6 +335,44 @@ class Metrics:
         "Seconds since the creation of the oldest pod that waits, by its dominant reason and the "
         "policy that it comes from; of the leader alone.",
     )
+    queue_allocated = pulled(
+        "starsched_queue_allocated{queue,resource}",
+        "What the pods on nodes of a queue of the QueueTree request, with those below it; `/` is "
+        "the root, `other` what queues beyond the first 1,000 have together. Of the leader alone, "
+        "as of all metrics of queues.",
+    )
+    queue_requested = pulled(
+        "starsched_queue_requested{queue,resource}",
+        "What all pods of a queue request, with those that wait.",
+    )
+    queue_claimed = pulled(
+        "starsched_queue_claimed{queue,resource}",
+        "What pods of a queue request for which others are evicted.",
+    )
+    queue_leaving = pulled(
+        "starsched_queue_leaving{queue,resource}",
+        "What pods of a queue request that are being deleted or evicted.",
+    )
+    queue_share = pulled(
+        "starsched_queue_share{queue,resource}",
+        "What a queue may have, of a resource that is shared; of `/`, what the nodes offer.",
+    )
+    queue_dominant_share = pulled(
+        "starsched_queue_dominant_share{queue}",
+        "The largest part that a queue has of what the nodes offer of a resource, in thousandths.",
+    )
+    queue_starved_seconds = pulled_counter(
+        "starsched_queue_starved_seconds_total{queue}",
+        "Seconds for which a queue had less than its share of something that its pods wait for.",
+    )
+    queue_borrowed_seconds = pulled_counter(
+        "starsched_queue_borrowed_seconds_total{queue}",
+        "Seconds for which a queue had more than its share of something.",
+    )
+    queue_tree_problems = pulled(
+        "starsched_queue_tree_problems",
+        "What is wrong with the QueueTree, its sources and what its policy answers.",
+    )
     rejected = pulled_counter(
         "starsched_rejections_total{reason}",
         "Attempts that did not end in a binding, by the token of the dominant reason; `Other` are "

@@ -40,6 +40,7 @@ def test_labels_of_alerts_say_what_they_are_about(monitored: World) -> None:
         "StarschedPodsThrottled": {"profile": "slow"},
         "StarschedPodsWithoutProfile": {"scheduler_name": "former"},
         "StarschedWatchFailing": {"resource": "nodes"},
+        "StarschedQueueStarved": {"queue": "hungry", "resource": "cpu"},
         "StarschedFactsStale": {"source": f"file:{monitored.folder / 'facts.json'}"},
     }
     for name, labels in wanted.items():

@@ -77,6 +77,23 @@ def filter(pod, node):
             x = x * x
     return None
 '''
+#: A tree in which one queue may have next to nothing.
+TREE: Final[Mapping[str, Any]] = {
+    "apiVersion": "starsched.dev/v1",
+    "kind": "QueueTree",
+    "policy": "by_name",
+    "queues": {"greedy": {}, "hungry": {}},
+    "namespaces": {"label": "example.com/queue"},
+}
+BY_NAME: Final = '''"""Gives the half of the cluster to every queue but one."""
+
+def queue_of(pod):
+    return pod.labels.get("queue")
+
+def shares(parent, children):
+    half = parent.share.get("cpu", 0) // 2
+    return {q.name: {"cpu": 1 if q.name == "greedy" else half} for q in children}
+'''
 #: Cores are shared with other tests: no edit is to fail for the time that it takes.
 RUNTIME: Final[Mapping[str, Any]] = {
     "apiVersion": "starsched.dev/v1",
@@ -206,6 +223,8 @@ class World:
             "runtime.yaml": yaml.safe_dump(runtime),
             "mine.star": POLICY.format(node=node, comment=comment) + broken,
             "slow.star": SLOW,
+            "tree.yaml": yaml.safe_dump(dict(TREE)),
+            "by_name.star": BY_NAME,
         }
         edit(self.cluster, texts)
 
@@ -355,6 +374,14 @@ async def troubles(world: World, app: App) -> None:
     world.pods("huge", 2, cpu="64")
     world.clock.behind = 0.0
     await world.until_firing("StarschedPodsWaitingTooLong")
+    # A queue waits for what another has, and one is too far down.
+    cluster.create(make_pod("greedy", cpu="10m", labels={"queue": "greedy"}))
+    cluster.create(make_pod("hungry", cpu="64", labels={"queue": "hungry"}))
+    deep = {"example.com/queue": "a.b.c.d.e.f.g.h.i"}
+    cluster.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "deep", "labels": deep}}
+    )
+    await world.until_firing("StarschedQueueStarved", "StarschedQueueTreeProblem")
     # Pods whose profile an edit takes away.
     world.pods("left", 2, cpu="64", scheduler_name="former")
     await world.until_shown('scheduler_unschedulable_pods{profile="former"} > 0')
