@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.queue_shares import QueueShares
+from engine.core.kernel.turn_standing import Level, Standing
 from engine.core.model.pod import Pod
 from engine.core.model.quantity import amount_text
 from engine.core.queueing.active_queue import ActiveQueue
@@ -571,6 +572,50 @@ class TurnQueue(ActiveQueue):
             for lane in leaf.lanes.values():
                 if lane.held is not None:
                     yield path, lane.held, len(lane.pods)
+
+    def standing_of(self, uid: str) -> Standing | None:
+        """Where a pod stands among those of its queue, and that among others; None: in no queue.
+
+        As of when a pod was popped last. Looks at every pod of the queue.
+        """
+        lane = self._lane_of.get(uid)
+        if lane is None:
+            return None
+        lanes, own = self._leaves[lane.queue].lanes.values(), lane.pods.get(uid)
+        assert own is not None, "a pod is in the lane that it says"
+        orders = [queued.order for one in lanes for queued in one.pods]
+        # A queue that waits as a whole waits for the first of those that are held for the same.
+        alike = [one for one in lanes if lane.held is not None and one.held is lane.held]
+        reported = min(alike or [lane], key=lambda one: one.head.order)
+        is_there = lane.queue in self._shares.tree.queues
+        path = self._shares.path_views(lane.queue) if is_there else []
+        return Standing(
+            queue=lane.queue.removeprefix(_nowhere("")),
+            is_there=is_there,
+            place=1 + sum(order < own.order for order in orders),
+            pods=len(orders),
+            head=reported.head.pod,
+            hold=lane.held,
+            has_failed=reported.failure is not None,
+            request=self._request(lane),
+            path=tuple(path),
+            levels=tuple(self._level(view.queue) for view in path[:-1]),
+        )
+
+    def _level(self, queue: Queue) -> Level:
+        """Where *queue* stands among those under the same one."""
+        heap = self._heaps.get(queue.parent or ROOT, KeyedHeap[str, str]())
+        order = {path: self._order_of(path) for path in heap}
+        first = heap.peek() or ""
+        place = None
+        if queue.path in order:
+            place = 1 + sum(other < order[queue.path] for other in order.values())
+        key, first_key = self._keys.get(queue.path, ()), self._keys.get(first, ())
+        return Level(queue.path, place, len(order), key, first, first_key)
+
+    def _order_of(self, path: str) -> tuple[Any, ...]:
+        lane = self._head(path)
+        return self._keys.get(path, ()), () if lane is None else lane.head.order
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if a pod is lost, or one that may be tried is not in its turn."""

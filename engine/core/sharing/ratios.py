@@ -4,6 +4,7 @@ Owns their order. Ratios come from policies as numerator and denominator; no flo
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 #: Numerators and denominators are below 2 to the power of this.
@@ -34,3 +35,19 @@ def _part(part: int | str | Sequence[int]) -> tuple[int, int | str]:
     if d == 0 and n != 0:
         return (1, 0) if n > 0 else (-1, 0)
     return 0, (n << _SCALE_BITS) // (d or 1)
+
+
+def turn_key_text(key: TurnKey) -> str:
+    """What *key* was made of, for people: `0.375`, or `1, "b"`; numbers to six digits."""
+    return ", ".join(_part_text(*part) for part in key)
+
+
+def _part_text(rank: int, value: int | str) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if rank:
+        return "infinite" if rank > 0 else "-infinite"
+    number = Fraction(value, 1 << _SCALE_BITS)
+    if number.denominator == 1:
+        return str(number.numerator)
+    return f"{float(number):.6g}"

@@ -8,6 +8,7 @@ import pytest
 
 from engine.core.framework.reason_kinds import REASONS
 from engine.core.kernel.instructions import ReportDecision, ReportFault, ReportHeld
+from engine.core.sharing.ratios import turn_key_text
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import FAIR, QueueWorld, tree_files
 from tests.engine.core.kernel.random_life import FILES, RandomLife
@@ -269,6 +270,66 @@ def test_nothing_is_lost_whatever_happens(first: int) -> None:
         life.live(80)
         life.end_what_is_under_way()
         assert [one for one in life.done if isinstance(one, ReportFault)] == [], seed
+
+
+def test_where_a_pod_stands_is_known_at_each_level() -> None:
+    world = _world(queues={"a": {"limit": {"cpu": 2}}, "a/x": {}, "b": {"weight": 2}}, cpu=2)
+    for number in range(4):
+        world.add(_pod(f"x{number}", "a/x"))
+        world.add(_pod(f"b{number}", "b", cpu=2))
+    _tried(world)
+    # `x0`, which went first, and `b0` fill the node or fail; `x2` waits for the limit of `a`.
+    standing = world.kernel.turns.standing_of(world.known["x3"].uid)
+    assert standing is not None
+    assert (standing.queue, standing.is_there, standing.place, standing.pods) == ("a/x", True, 2, 2)
+    assert standing.head.name == "x2", "it was asked about for those that are like it"
+    assert standing.hold is not None
+    assert (standing.hold.at, standing.hold.short) == ("a", ("cpu", 1000))
+    assert standing.request.resources == {"cpu": 1000, "pods": 1}
+    assert [view.queue.path for view in standing.path] == ["a/x", "a", ""]
+    assert [(one.path, one.place, one.rivals) for one in standing.levels] == [
+        ("a/x", None, 0),
+        ("a", None, 0),
+    ]
+    assert world.kernel.turns.standing_of("nowhere") is None
+
+
+def test_the_keys_that_were_compared_are_known() -> None:
+    world = _world(queues={"a": {}, "b": {"weight": 2}})
+    world.add(_pod("running", "a", node="n"))
+    for queue in "ab":
+        world.add(_pod(f"{queue}0", queue))
+        world.add(_pod(f"{queue}1", queue))
+    assert world.kernel.turns.standing_of(world.known["a0"].uid) is not None
+    world.turns(1)  # `b0`
+    standing = world.kernel.turns.standing_of(world.known["a1"].uid)
+    assert standing is not None
+    (level,) = standing.levels
+    assert (standing.hold, standing.place, level.place, level.rivals) == (None, 2, 2, 2)
+    texts = turn_key_text(level.key), level.first, turn_key_text(level.first_key)
+    assert texts == ("0.01", "b", "0"), "as it was when `b0` was popped"
+
+
+def test_of_a_queue_that_waits_as_a_whole_the_first_is_named() -> None:
+    whole = DRF.replace("short = short)", "short = short, whole_queue = True)")
+    world = _world(whole, queues={"a": {"limit": {"cpu": 1}}})
+    world.add(_pod("big", "a", cpu=2))
+    world.add(_pod("small", "a"))
+    assert _tried(world) == []
+    standing = world.kernel.turns.standing_of(world.known["small"].uid)
+    assert standing is not None
+    assert (standing.head.name, standing.place, standing.pods) == ("big", 2, 2)
+
+
+def test_of_a_queue_that_is_not_there_the_name_is_known() -> None:
+    world = _world(queues={"a": {}})
+    world.add(_pod("p", "nowhere"))
+    _tried(world)
+    standing = world.kernel.turns.standing_of(world.known["p"].uid)
+    assert standing is not None
+    assert (standing.queue, standing.is_there, standing.levels) == ("nowhere", False, ())
+    assert standing.hold is not None
+    assert standing.hold.token == "QueueMissing"
 
 
 @pytest.mark.parametrize("seed", range(30))

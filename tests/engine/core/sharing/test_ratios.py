@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.core.sharing.ratios import RATIO_BITS, turn_sort_key
+from engine.core.sharing.ratios import RATIO_BITS, turn_key_text, turn_sort_key
 
 _MOST = (1 << RATIO_BITS) - 1
 _INTS = st.integers(-3, 3) | st.integers(-_MOST, _MOST)
@@ -44,3 +44,10 @@ def test_keys_are_in_the_order_of_fractions(first: list[Any], second: list[Any])
 def test_no_part_is_a_float(keys: list[list[Any]]) -> None:
     for key in map(turn_sort_key, keys):
         assert all(type(value) in (int, str) for part in key for value in part)
+
+
+def test_keys_are_shown_as_what_they_were_made_of() -> None:
+    parts: list[Any] = [3, -2, [3, 8], [1, 3], [5, 0], [-5, 0], [0, 0], "b"]
+    shown = '3, -2, 0.375, 0.333333, infinite, -infinite, 0, "b"'
+    assert turn_key_text(turn_sort_key(parts)) == shown
+    assert turn_key_text(()) == ""

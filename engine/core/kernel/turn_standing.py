@@ -1,0 +1,59 @@
+"""Where a pod stands in the order of the queues of a tree, for readers.
+
+Owns records only; what they say is the turn queue's.
+"""
+
+from dataclasses import dataclass
+
+from engine.core.model.pod import Pod
+from engine.core.scheduling.tree_hooks import Hold, QueueView, Request
+from engine.core.sharing.ratios import TurnKey
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Where a queue stands among those under the same one.
+
+    Attributes:
+        path: The queue.
+        place: 1 goes next; None: none of its requests may be tried.
+        rivals: How many of them have a request that may be tried, with it.
+        key: What its policy gave as its turn; empty if it gives none.
+        first, first_key: The one that goes next, and its key; "" if none may.
+    """
+
+    path: str
+    place: int | None
+    rivals: int
+    key: TurnKey
+    first: str
+    first_key: TurnKey
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a pod stands.
+
+    Attributes:
+        queue: The path of its queue, or the name of one that is not there.
+        is_there: There is such a queue.
+        place: 1 is the first of the pods of the queue.
+        pods: How many pods of the queue are ready to be tried.
+        head: The pod that was asked about for it: itself, or one before it that is like it.
+        hold: Why it may not be tried; None: it may, once it is its turn.
+        has_failed: The policy could not say.
+        request: What is asked about when it is its turn.
+        path: Its queue and those above it, the root last; they change with the queues.
+        levels: Those of them that are under others, its own first.
+    """
+
+    queue: str
+    is_there: bool
+    place: int
+    pods: int
+    head: Pod
+    hold: Hold | None
+    has_failed: bool
+    request: Request
+    path: tuple[QueueView, ...]
+    levels: tuple[Level, ...]
