@@ -22,7 +22,7 @@ FILTERS: Final = ("namespace", "profile", "reason", "policy", "place")
 
 @dataclass(frozen=True)
 class Tab:
-    """A place, how many pods are there, and the address of its rows."""
+    """A place or state, how many pods or queues are there, and the address of their rows."""
 
     place: str
     count: int

@@ -15,7 +15,9 @@ from engine.surfaces.live.share_answers import (
     ShareRow,
     SharesPage,
 )
+from engine.surfaces.live.shares_page import BORROWING, STARVED
 from engine.surfaces.page.nodes_view import in_order
+from engine.surfaces.page.queue_view import Tab
 from engine.surfaces.page.words import amount, query
 
 #: What the tree can be filtered by; `continue` is where a page begins.
@@ -72,12 +74,14 @@ class SharesView:
     """The whole screen.
 
     Attributes:
+        tabs: The states; the first is all queues.
         filters: By name; empty where there is none.
         resources: The columns.
         not_shown: Resources without a column.
         next: The address of the next page; empty on the last.
     """
 
+    tabs: tuple[Tab, ...]
     filters: Mapping[str, str]
     resources: tuple[str, ...]
     not_shown: tuple[str, ...]
@@ -113,7 +117,9 @@ def shares_view(page: SharesPage, asked: Mapping[str, str]) -> SharesView:
     """What the template shows for *page*, which was *asked* for."""
     filters = {name: asked.get(name, "") for name in FILTERS}
     columns, others = _columns(page.rows, page.resources, filters["resource"])
+    tabs = {"": page.queues, STARVED: page.starved, BORROWING: page.borrowing}
     return SharesView(
+        tuple(Tab(state, n, query(filters | {"state": state})) for state, n in tabs.items()),
         filters,
         columns,
         others,

@@ -70,6 +70,15 @@ def test_what_a_bar_says() -> None:
     assert bars["b"].label == "0.5 used"
 
 
+def test_tabs_have_the_states_and_keep_the_other_filters() -> None:
+    view = shares_view(answers.shares(), {"queue": "a"})
+    assert [(tab.place, tab.count, tab.address) for tab in view.tabs] == [
+        ("", 4, "?queue=a"),
+        ("starved", 2, "?queue=a&state=starved"),
+        ("borrowing", 1, "?queue=a&state=borrowing"),
+    ]
+
+
 def test_filters_go_on_to_the_next_page() -> None:
     view = shares_view(answers.shares(next="200"), {"queue": "a&b", "continue": "100"})
     assert view.next == "?queue=a%26b&continue=200"
