@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ import yaml
 from devkit.cluster import DevCluster, make_node, make_pod
 from engine.app import App
 from engine.io.endpoints.server import SecureSettings
-from tests.engine.app.harness import events, scheduler
+from tests.engine.app.harness import config_map, events, namespace, scheduler
 from tests.engine.io.endpoints.harness import unverified
 from tests.waiting import eventually
 
@@ -35,7 +36,24 @@ async def cluster() -> AsyncIterator[DevCluster]:
 def paths_of(app: App) -> list[str]:
     """Every path that is served, about the pod and the namespace of the other team."""
     words = {"namespace": "green", "pod": SECRET, "node": "node-1", "digest": "0", "name": "x"}
-    return sorted({route.path.format(**words) for route in app.surfaces.endpoints.routes} - OPEN)
+    words["path"] = "shared"
+    # `{path:.+}` is a part with slashes.
+    paths = (re.sub(r":[^}]+", "", route.path) for route in app.surfaces.endpoints.routes)
+    return sorted({path.format(**words) for path in paths} - OPEN)
+
+
+#: Pods of all teams are in one queue; about one of them the policy fails.
+QUEUES: Final = '''"""One queue for all."""
+
+def queue_of(pod):
+    return pod.labels["queue"]
+'''
+TREE: Final = """\
+apiVersion: starsched.dev/v1
+kind: QueueTree
+policy: one
+queues: {shared: {}}
+"""
 
 
 class Caller:
@@ -65,13 +83,18 @@ async def scanned(cluster: DevCluster) -> AsyncIterator[tuple[App, aiohttp.Clien
     """A scheduler with a pod of each team that fits nowhere, and a session."""
     for team in ("red", "green"):
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+    in_queue = {"queue": "shared"}
     cluster.create(
+        namespace(),
+        config_map({"one.star": QUEUES, "tree.yaml": TREE}),
         make_node("node-1", cpu="1"),
-        make_pod(SECRET, namespace="green", cpu="2"),
-        make_pod("of-the-red-team", namespace="red", cpu="2"),
+        make_pod(SECRET, namespace="green", cpu="2", labels=in_queue),
+        make_pod(f"{SECRET}-too", namespace="green", cpu="2"),
+        make_pod("of-the-red-team", namespace="red", cpu="2", labels=in_queue),
     )
-    async with scheduler(cluster, secure=SecureSettings("127.0.0.1")) as app:
-        await eventually(lambda: len(events(cluster, "FailedScheduling")) >= 2)
+    secure = SecureSettings("127.0.0.1")
+    async with scheduler(cluster, secure=secure, from_config_map=True) as app:
+        await eventually(lambda: len(events(cluster, "FailedScheduling")) >= 3)
         connector = aiohttp.TCPConnector(ssl=unverified())
         async with aiohttp.ClientSession(connector=connector) as session:
             yield app, session
@@ -118,7 +141,9 @@ async def test_nothing_of_a_namespace_is_shown_that_a_caller_may_not_read(
                 else:
                     assert SECRET not in text, (path, form)
                     shown += "of-the-red-team" in text
-        assert shown >= 2
+        assert shown >= 3
+        for path in ("/queues", "/queues/shared"):
+            assert SECRET in (await everything.get(path, "application/json"))[1]
         for form in ("application/json", "text/html"):
             assert SECRET in (await everything.get("/queue", form))[1]
             assert "Insufficient cpu" in (await everything.get(about, form))[1]
