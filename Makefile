@@ -124,8 +124,8 @@ openapi: controlplane ## write the types of the API as kube-apiserver publishes 
 	$(BIN)/python devkit/tools/openapi_document.py
 
 # Of each minor version whose plugins can be asked; MINOR=1.38 names one, which needs no control plane.
-oracle: $(if $(MINOR),setup,controlplane) ## build the programs that answer with kube-scheduler's own plugins (cached too)
-	$(BIN)/python devkit/tools/go_programs.py oracle$(if $(MINOR),-$(MINOR))
+oracle: $(if $(MINOR),setup,controlplane) ## build the programs that answer with kube-scheduler's own plugins, and with the originals of fair sharing (cached too)
+	$(BIN)/python devkit/tools/go_programs.py oracle$(if $(MINOR),-$(MINOR), fairness)
 
 chromium: setup ## install the browser that tests of the page drive (cached too)
 	$(BIN)/python devkit/tools/chromium/build.py

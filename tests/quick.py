@@ -15,7 +15,16 @@ import pytest
 
 BUDGET_SECONDS: Final = 2.0
 _BUILT_PROGRAMS: Final = frozenset(
-    {"browser", "control_plane", "own_control_plane", "kustomize", "helm", "image", "oracle"}
+    {
+        "browser",
+        "control_plane",
+        "own_control_plane",
+        "kustomize",
+        "helm",
+        "image",
+        "oracle",
+        "original",
+    }
 )
 _USED: Final = pytest.StashKey[float]()
 

@@ -1,7 +1,8 @@
 """Builds the Go programs that tests run in addition to the control plane.
 
 The sources of each are Go modules pinned by `go.mod` and `go.sum` in a folder of its own, those of
-the oracle by those of the control plane's minor version; the binary goes to
+the oracle by those of the control plane's minor version, those of the oracles of fair sharing by
+one folder for each original; the binary goes to
 `${XDG_CACHE_HOME:-~/.cache}/starsched/<program>/<hash>/`, outside the checkout. Go is found, or
 installed, the way the control plane's build does it.
 
@@ -68,6 +69,17 @@ def _oracle(minor: str) -> GoProgram:
     )
 
 
+#: What shares fairly, and can be asked how: the build tags of `tests/fairness/oracle`.
+ORIGINALS: Final = ("kueue", "koordinator", "yunikorn", "capacity")
+
+
+def _fairness(original: str) -> GoProgram:
+    """A program that answers with the code of one of `ORIGINALS`."""
+    folder = ROOT / "tests" / "fairness" / "oracle"
+    takes = "half a minute" if original == "yunikorn" else "two to four minutes"
+    return GoProgram(folder, tags=original, takes=takes, modules=folder / "modules" / original)
+
+
 PROGRAMS: Final = {
     # Reads the workflow files of `.github`, which nothing here runs.
     "actionlint": GoProgram(
@@ -105,6 +117,7 @@ PROGRAMS: Final = {
     ),
     "oracle": _oracle(CONTROL_PLANE.NEWEST),
     **{f"oracle-{minor}": _oracle(minor) for minor in CONTROL_PLANE.ORACLES},
+    **{f"fairness-{original}": _fairness(original) for original in ORIGINALS},
 }
 
 
@@ -135,7 +148,8 @@ def binary(name: str) -> Path:
 def _digest(program: GoProgram) -> str:
     modules = program.modules or program.folder
     digest = hashlib.sha256(program.tags.encode())
-    for path in (modules / "go.mod", modules / "go.sum", *sorted(program.folder.glob("*.go"))):
+    sources = [*sorted(program.folder.glob("*.go")), *sorted(program.folder.glob("*.s"))]
+    for path in (modules / "go.mod", modules / "go.sum", *sources):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -143,5 +157,5 @@ def _digest(program: GoProgram) -> str:
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or PROGRAMS:
         for each in PROGRAMS:
-            if each == wanted or each.startswith(f"{wanted}-1."):  # `oracle`: of every minor
+            if each == wanted or each.startswith(f"{wanted}-"):  # `oracle`: of every minor
                 print(binary(each))

@@ -1,15 +1,9 @@
 """The oracle as a child process: scenarios in, the same scenarios with answers out."""
 
-import json
-import subprocess
-import threading
-from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Any
+from collections.abc import Iterable
 
+from tests.json_lines import JsonLines
 from tests.scripts import go_program
-
-Plain = dict[str, Any]
 
 
 def oracle_of(minor: str | None) -> str:
@@ -17,7 +11,7 @@ def oracle_of(minor: str | None) -> str:
     return "oracle" if minor is None else f"oracle-{minor}"
 
 
-class Oracle:
+class Oracle(JsonLines):
     """kube-scheduler's own plugins, started once and asked often.
 
     A scenario comes back with `answers`, or with `error` if it could not be answered; with
@@ -30,51 +24,4 @@ class Oracle:
 
     def __init__(self, gates: Iterable[str] = (), minor: str | None = None) -> None:
         said = ",".join(f"{gate}=true" for gate in gates)
-        self._process = subprocess.Popen(
-            [go_program(oracle_of(minor)), "-validate", f"-gates={said}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def __enter__(self) -> "Oracle":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
-
-    def ask(self, scenarios: Iterable[Plain]) -> Iterator[Plain]:
-        """The answered scenarios, in order, each as soon as it is known."""
-        lines = [json.dumps(scenario, separators=(",", ":")) + "\n" for scenario in scenarios]
-        # Beside reading: with both pipes full, neither side would go on.
-        writer = threading.Thread(target=self._write, args=("".join(lines).encode(),))
-        writer.start()
-        try:
-            for _ in lines:
-                yield json.loads(self._read())
-        finally:
-            writer.join()
-
-    def _write(self, text: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(text)
-        self._process.stdin.flush()
-
-    def _read(self) -> bytes:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the oracle ended with {self._process.wait()}")
-        return line
+        super().__init__([go_program(oracle_of(minor)), "-validate", f"-gates={said}"])

@@ -1,0 +1,1 @@
+"""The originals of fair sharing as programs that answer cases; see `main.go`."""
