@@ -49,6 +49,7 @@ _RUNS: Final[dict[str, list[list[str]]]] = {
         ["default/web", "--snapshot", _BAD],
     ],
     "rollout": [["status", "--kubeconfig", _BAD]],
+    "shares": [["--kubeconfig", _BAD], [HOSTILE_NAME, "--kubeconfig", _BAD]],
     "simulate": [
         ["c.yaml", "--policies", "p"],
         ["c.yaml", "--policies", "p", "--output", "json"],
