@@ -7,6 +7,8 @@ import pytest
 from engine.core.manifests.kinds import KINDS, Kind
 from tests.contract.harness import Api, names, pod
 
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
 
 async def five(api: Api) -> None:
     for index in range(5):
@@ -266,12 +268,25 @@ async def test_every_kind_has_its_fields_for_selectors(served: Api) -> None:
     assert got == want
 
 
+async def slice_of_a_pool(api: Api) -> str:
+    """A ResourceSlice of x.io with the name that its pool and its node have; returns the name."""
+    name = api.unique("pool")
+    spec = {
+        "driver": "x.io",
+        "nodeName": name,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d"}],
+    }
+    await api.make(SLICES, {"metadata": {"name": name}, "spec": spec})
+    return name
+
+
 async def test_field_selectors_read_what_they_are_called_after(api: Api) -> None:
     await api.make_pod("p", spec={"nodeName": "node-1"})
     sent = {"status": {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}, {"ip": "fd00::1"}]}}
     await api.patch(api.pods("p", "status"), sent)
     template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
-    jobs, slices = api.path("jobs", group="batch/v1"), "/apis/resource.k8s.io/v1/resourceslices"
+    jobs = api.path("jobs", group="batch/v1")
     await api.make(jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
     events = api.path("events", group="events.k8s.io/v1")
     event = {
@@ -285,14 +300,7 @@ async def test_field_selectors_read_what_they_are_called_after(api: Api) -> None
         "regarding": {"kind": "Pod", "name": "p", "namespace": api.namespace},
     }
     await api.make(events, event)
-    pool = api.unique("pool")
-    spec = {
-        "driver": "x.io",
-        "nodeName": "n",
-        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "d"}],
-    }
-    await api.make(slices, {"metadata": {"name": pool}, "spec": spec})
+    pool = await slice_of_a_pool(api)
     wanted = [
         (api.pods(), "spec.host=node-1", ["p"]),
         (api.pods(), "status.podIP=10.1.2.3", ["p"]),
@@ -303,11 +311,20 @@ async def test_field_selectors_read_what_they_are_called_after(api: Api) -> None
         (jobs, "status.successful!=0", []),
         (events, "regarding.name=p,reportingController=c", ["e"]),
         (api.path("events"), "involvedObject.name=p,reportingComponent=c,source=c", ["e"]),
-        (slices, f"spec.pool.name={pool}", [pool]),
-        (slices, f"spec.pool.name={pool},spec.driver=y.io", []),
+        (SLICES, f"spec.nodeName={pool},spec.driver=x.io", [pool]),
+        (SLICES, f"spec.nodeName={pool},spec.driver=y.io", []),
     ]
     got = [names(await api.get(path, fieldSelector=asked)) for path, asked, _ in wanted]
     assert got == [found for _, _, found in wanted]
+
+
+@pytest.mark.kubernetes("1.37")  # older minors refuse the field
+async def test_slices_are_selected_by_their_pool(api: Api) -> None:
+    pool = await slice_of_a_pool(api)
+    answer = await api.get(SLICES, fieldSelector=f"spec.pool.name={pool}")
+    assert names(answer) == [pool]
+    answer = await api.get(SLICES, fieldSelector=f"spec.pool.name={pool},spec.driver=y.io")
+    assert names(answer) == []
 
 
 async def test_a_collection_can_be_deleted_by_selector(api: Api) -> None:
