@@ -1,0 +1,200 @@
+"""The objects of other schedulers as the API server has them, read by the kernel."""
+
+from typing import Any, Final
+
+import yaml
+
+from engine.core.kernel.events import QueueObjectChanged
+from tests.builders import make_node, make_pod
+from tests.engine.core.kernel.queue_world import QueueWorld
+from tests.engine.core.kernel.small_world import World
+from tests.profiles import only
+
+_VOLCANO: Final = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: root, generation: 1}
+spec: {reclaimable: false, weight: 1}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: a}
+spec: {parent: root, weight: 3, reclaimable: true}
+status: {state: Open}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: b}
+spec: {parent: root, weight: 1, deserved: {cpu: "2"}}
+"""
+_KUEUE: Final = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: a}
+spec:
+  cohortName: all
+  namespaceSelector: {}
+  queueingStrategy: BestEffortFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: "3", lendingLimit: "1"}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: b}
+spec:
+  cohort: all
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 5}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: mine, namespace: team}
+spec: {clusterQueue: a}
+"""
+_KAI: Final = """
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: org}
+spec:
+  resources:
+    cpu: {quota: -1, limit: -1, overQuotaWeight: 1}
+    memory: {quota: -1, limit: -1, overQuotaWeight: 1}
+    gpu: {quota: -1, limit: -1, overQuotaWeight: 1}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: a}
+spec:
+  parentQueue: org
+  resources:
+    cpu: {quota: 1000, limit: -1, overQuotaWeight: 3}
+    memory: {quota: 0, limit: -1, overQuotaWeight: 1}
+    gpu: {quota: 0, limit: 0, overQuotaWeight: 0}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: b}
+spec:
+  parentQueue: org
+  resources:
+    cpu: {quota: 1000, limit: -1, overQuotaWeight: 1}
+    memory: {quota: 0, limit: -1, overQuotaWeight: 1}
+    gpu: {quota: 0, limit: 0, overQuotaWeight: 0}
+"""
+_KOORDINATOR: Final = """
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: koordinator-default-quota, namespace: koordinator-system}
+spec: {max: {cpu: "9223372036854775"}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata:
+  name: a
+  namespace: kube-system
+  labels:
+    quota.scheduling.koordinator.sh/parent: koordinator-root-quota
+    quota.scheduling.koordinator.sh/is-parent: "false"
+  annotations:
+    quota.scheduling.koordinator.sh/shared-weight: '{"cpu": "3"}'
+    quota.scheduling.koordinator.sh/namespaces: '["team"]'
+spec: {min: {cpu: "1"}, max: {cpu: "8"}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: b, namespace: kube-system}
+spec: {min: {cpu: 1}, max: {cpu: 1}}
+"""
+_CAPACITY_SCHEDULING: Final = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: quota, namespace: team}
+spec: {min: {cpu: 500m}, max: {cpu: 2}}
+"""
+
+
+class _ObjectWorld(QueueWorld):
+    """A world with the queues that manifests stand for, governed by a shipped policy."""
+
+    def __init__(self, policy: str, manifests: str) -> None:
+        self._objects = list(yaml.safe_load_all(manifests))
+        kinds = sorted({(one["apiVersion"], one["kind"]) for one in self._objects})
+        document = {
+            "apiVersion": "starsched.dev/v1",
+            "kind": "QueueTree",
+            "policy": policy,
+            "objects": [{"apiVersion": version, "kind": kind} for version, kind in kinds],
+            "unknown": "count",
+            "shares": {"refresh": "0s"},
+        }
+        files = {"config.yaml": only("NodeResourcesFit"), "tree.yaml": yaml.safe_dump(document)}
+        World.__init__(self, files)
+        self.add_node(make_node("n", cpu=8, memory="64Gi"))
+        for one in self._objects:
+            metadata = one["metadata"]
+            key = f"{metadata.get('namespace', '')}/{metadata['name']}".lstrip("/")
+            self.report(QueueObjectChanged(one["kind"], key, one))
+        self.settle()
+        assert self.kernel.shares.problems() == []
+
+    def add_many(self, count: int, **how: Any) -> None:
+        """Add pods of one core that wait."""
+        for _ in range(count):
+            self._made = getattr(self, "_made", 0) + 1
+            gate = ["example.com/wait"]
+            self.add(make_pod(f"p{self._made}", cpu=1, gates=gate, **how))
+
+    def cpu(self) -> dict[str, int]:
+        """The cpu that each queue but the root may have."""
+        return {path: (share or {}).get("cpu", 0) for path, share in self.shares().items() if path}
+
+
+def test_queues_of_volcano() -> None:
+    name = "scheduling.volcano.sh/queue-name"
+    for policy in ("proportion", "capacity"):
+        world = _ObjectWorld(policy, _VOLCANO)
+        assert list(world.kernel.shares.tree.queues) == ["", "a", "b"]
+        for queue in "ab":
+            world.add_many(9, annotations={name: queue})
+        if policy == "proportion":
+            assert world.cpu() == {"a": 6000, "b": 2000}
+        else:
+            attributes = world.kernel.shares.tree.queues["b"].attributes
+            assert attributes["deserved"] == {"cpu": 2000}
+
+
+def test_cohorts_of_kueue() -> None:
+    world = _ObjectWorld("kueue_fair", _KUEUE)
+    assert list(world.kernel.shares.tree.queues) == ["", "all", "all/a", "all/b"]
+    world.add_many(1, namespace="team", labels={"kueue.x-k8s.io/queue-name": "mine"})
+    assert world.sums("all/a", "waiting") == {"cpu": 1000}
+    world.settle()
+    (cohort,) = [one for one in world.kernel.shares.states() if one.queue.path == "all"]
+    assert cohort.standing.up["quota"] == {"cpu": 6000}
+
+
+def test_queues_of_kai() -> None:
+    world = _ObjectWorld("kai_fair", _KAI)
+    for queue in "ab":
+        world.add_many(9, labels={"kai.scheduler/queue": queue})
+    assert world.cpu() == {"org": 8000, "org/a": 5500, "org/b": 2500}
+
+
+def test_quotas_of_koordinator() -> None:
+    world = _ObjectWorld("elastic_quota", _KOORDINATOR)
+    world.add_many(9, namespace="team")
+    world.add_many(9, labels={"quota.scheduling.koordinator.sh/name": "b"})
+    world.add_many(1, namespace="elsewhere")
+    assert world.cpu() == {"a": 7000, "b": 1000}
+    assert world.sums("", "waiting") == {"cpu": 19000}
+
+
+def test_quotas_of_capacity_scheduling() -> None:
+    world = _ObjectWorld("capacity_scheduling", _CAPACITY_SCHEDULING)
+    world.add_many(1, namespace="team")
+    world.settle()
+    assert world.sums("team", "waiting") == {"cpu": 1000}
+    (root,) = [one for one in world.kernel.shares.states() if one.queue.path == ""]
+    assert root.standing.up["min"] == {"cpu": 500}
