@@ -325,6 +325,34 @@ _PIECES: Final[dict[str, _Piece]] = {
         loads="admit",
         needs=("over", "plus"),
     ),
+    "reclaim": _Piece(
+        "Has queues give back what they have beyond their share.",
+        "of queues: allocated, share",
+        "",
+        "def reclaim(taker, victim):\n"
+        "    gives = victim.queue\n"
+        "    return 0 if over(gives.allocated, gives.share) else None\n",
+        "def test_only_what_is_beyond_the_share_is_given_back():\n"
+        '    full = make_queue("a", allocated = {{"cpu": 2000}}, share = {{"cpu": 2000}})\n'
+        '    over_full = make_queue("b", allocated = {{"cpu": 3000}}, share = {{"cpu": 2000}})\n'
+        "    asserts.equal(reclaim(None, struct(queue = full)), None)\n"
+        "    asserts.equal(reclaim(None, struct(queue = over_full)), 0)\n",
+        ("make_queue",),
+        loads="reclaim",
+        needs=("over",),
+    ),
+    "giver_key": _Piece(
+        "Has the queue that has most give first.",
+        "of queues: allocated",
+        "",
+        'def giver_key(queue):\n    return -queue.allocated.get("cpu", 0)\n',
+        "def test_the_queue_that_has_most_gives_first():\n"
+        '    more = make_queue("a", allocated = {{"cpu": 2000}})\n'
+        '    less = make_queue("b", allocated = {{"cpu": 1000}})\n'
+        "    asserts.true(giver_key(more) < giver_key(less))\n",
+        ("make_queue",),
+        loads="giver_key",
+    ),
 }
 
 #: The hooks that a new policy can start with: all, in the order in which they are called.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine.language.hook import Hook, HookParameter
-from engine.language.verdicts import NOTHING, PATH, QUEUES, TURN_KEY, VECTORS, made
+from engine.language.verdicts import NOTHING, PATH, QUEUES, TURN_KEY, VECTORS, int_in, made
 
 #: What a hook sees of a queue, whatever tree it is in; the attributes of the tree come with them.
 QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -57,6 +57,25 @@ REQUEST_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 
+#: What the hook `reclaim` sees of who takes, and of who gives.
+TAKER_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
+    "request": ("request", "what would be started"),
+    "queue": ("queue", "its leaf"),
+    "branch": ("queue", "the queue on its side right below the one that both are under"),
+    "queues": ("list[queue]", "those from the leaf up to the branch"),
+    "path": ("list[queue]", "those from the leaf up to the root"),
+}
+VICTIM_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
+    "resources": ("dict[str, int]", "what it requests; `pods` is how many pods go together"),
+    "priority": ("int", "its priority; of a group the highest"),
+    "preemptible": ("bool", "False if `member(...)` said that it is not given back"),
+    "running_seconds": ("int", "for how long it has run that the scheduler knows of"),
+    "queue": ("queue", "its leaf"),
+    "branch": ("queue", "the queue on its side right below the one that both are under"),
+    "queues": ("list[queue]", "those from the leaf up to the branch"),
+    "above": ("list[queue]", "those above its leaf, up to the root"),
+}
+
 PARAMETERS: Final[Mapping[str, HookParameter]] = {
     "object": HookParameter("any", "an object that the QueueTree names, as structs"),
     "queue": HookParameter("any", "a queue of the tree: its sums, and its attributes by name"),
@@ -66,6 +85,8 @@ PARAMETERS: Final[Mapping[str, HookParameter]] = {
     "total": HookParameter("any", "what all nodes offer that are not cordoned, as a vector"),
     "request": HookParameter("any", "the request that would be tried next"),
     "path": HookParameter("any", "the queues that it is in, its leaf first, the root last"),
+    "taker": HookParameter("any", "the request that has no room, with its queues"),
+    "victim": HookParameter("any", "a pod on a node, or a group that goes as one, with its queues"),
 }
 
 _VECTOR: Final = "vector (amounts by resource)"
@@ -134,5 +155,26 @@ ENTRIES: Final = (
         counted_as="QueueTree",
         called="per request that is next in its queue, before it is tried",
         returns="`None`: is tried; or `hold(...)`: waits",
+    ),
+    Hook(
+        name="reclaim",
+        parameters=("taker", "victim", "total"),
+        required=2,
+        forms=(NOTHING, int_in(0, 9, "a stage (an int in 0..9)")),
+        none_means="it is not to be taken",
+        counted_as="QueueTree",
+        called="when a request has no room, per kind of pod that others have on nodes, and again "
+        "after each that would go",
+        returns="`None`: is not to be taken; 0..9: may be, those of a lower stage first",
+    ),
+    Hook(
+        name="giver_key",
+        parameters=("queue", "taker", "total"),
+        required=1,
+        forms=(TURN_KEY,),
+        counted_as="QueueTree",
+        called="per queue that has something to give, and again after each pod that would go",
+        returns="int, string, `ratio(...)`, or tuple or list of those: among the queues under the "
+        "same one, the smallest gives next",
     ),
 )

@@ -25,6 +25,7 @@ from engine.policy.queue_tree_config import (
     NamespaceSource,
     ObjectSource,
     QueueTreeConfig,
+    ReclaimLimits,
 )
 
 #: The one attribute that may be below 0, as it may everywhere in Kubernetes.
@@ -44,6 +45,7 @@ class QueueTreePolicy:
         given: The queues that are written out.
         objects, namespaces, unknown: As in the document.
         refresh: Seconds between two computations of shares, at least.
+        limits: The runtime's own, of evictions.
     """
 
     policy: str
@@ -56,6 +58,7 @@ class QueueTreePolicy:
     namespaces: NamespaceSource | None = None
     unknown: str = HOLD
     refresh: float = 0.1
+    limits: ReclaimLimits = field(default_factory=ReclaimLimits)
 
     def with_defaults(
         self, given: Mapping[str, Any], *, is_written: bool = True
@@ -126,6 +129,7 @@ def resolve_queue_tree(
         namespaces=config.namespaces,
         unknown=config.unknown,
         refresh=config.shares.refresh.total_seconds(),
+        limits=config.limits,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from engine.policy.documents import Field, Object, checked, entry, listed, record
+from engine.policy.documents import Field, Object, checked, entry, integer, listed, record
 
 HOLD: Final = "hold"
 COUNT: Final = "count"
@@ -50,6 +50,23 @@ class _Shares:
 
 
 @dataclass(frozen=True, slots=True)
+class ReclaimLimits:
+    """What no policy may exceed when pods are evicted for a queue.
+
+    Attributes:
+        victims_per_minute: For each queue that takes; one request may take more if it is the first.
+        min_runtime: Seconds for which a pod is not taken after it started, nor anything from a
+            queue that got it from the taker.
+    """
+
+    victims_per_minute: int = entry(integer(1), 60)
+    min_runtime: float = entry(
+        lambda found: None if (time := _NOT_NEGATIVE(found)) is None else time.total_seconds(),
+        300.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class QueueTreeConfig:
     """A decoded document; its queues are read once its policy is known.
 
@@ -61,6 +78,7 @@ class QueueTreeConfig:
         unknown: What becomes of pods of a queue that is not there: `hold`, `count` (in the root),
             or the path of the queue that they are in.
         shares: How often shares are computed at most.
+        limits: The runtime's own, of evictions.
         place: The document.
     """
 
@@ -72,6 +90,7 @@ class QueueTreeConfig:
     namespaces: NamespaceSource | None = entry(record(NamespaceSource), None)
     unknown: str = entry(Field.text, HOLD)
     shares: _Shares = entry(record(_Shares), factory=_Shares)
+    limits: ReclaimLimits = entry(record(ReclaimLimits), factory=ReclaimLimits)
 
 
 def check_queue_tree(made: QueueTreeConfig, members: Object) -> None:

@@ -332,6 +332,18 @@ class GroupAttempts:
         is_known = queued.uid in self._queue and not queued.pod.is_terminating
         return is_known and self._cache.is_assumed(queued.uid)
 
+    def reclaim(self, key: GroupKey, scheduler: Scheduler) -> dict[str, str] | None:
+        """Have pods of other queues evicted for a group that its queue holds.
+
+        Returns by uid where its pods go then; None: nobody has to give.
+        """
+        uids = self._groups.pending_in(key)
+        members = [queued for uid in uids if (queued := self._queue.get(uid)) is not None]
+        if not members:
+            return None
+        trial = functools.partial(self._try, key, members, scheduler)
+        return self._post_filters.reclaim(key, members, scheduler, trial)
+
     # --- the end -----------------------------------------------------------------------------
 
     def _undo(self, attempt: _Attempt) -> None:

@@ -8,8 +8,8 @@ plugins of the profile's `podGroupPostFilter` are asked, and what their answers 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 from engine.core.framework.status import Status
 from engine.core.kernel.group_reprieve import Reprieve, Unit
@@ -35,6 +35,7 @@ PREFIX: Final = "pod group preemption: "
 _ONGOING: Final = "ongoing preemption on nominated nodes"
 _NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 _FOUND: Final = "found a placement for podgroup, preempting {} victims"
+_RECLAIMED: Final = "other queues give back what they have beyond their own"
 _RELEASED: Final = "deallocation and deletion of ResourceClaims completed"
 #: A status of kube-scheduler, in metrics.
 UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
@@ -144,7 +145,7 @@ class GroupPreemption:
         held = scheduler.missing_for_preemption(pods[0], self._cache.snapshot())
         if held is not None:
             return Outcome(held.message, is_final=True, held=held)
-        self._evict(key, pods, victims, scheduler)
+        self.evict(key, pods, victims, scheduler)
         nodes = {placement.pod.uid: placement.node for placement in placements}
         return Outcome(_FOUND.format(sum(len(unit.pods) for unit in victims)), nodes)
 
@@ -192,9 +193,10 @@ class GroupPreemption:
         units = [unit for unit in units if not any(pod.uid in never for pod in unit.pods)]
         return sorted(units, key=lambda unit: unit.order)
 
-    def _evict(
+    def evict(
         self, key: GroupKey, pods: Sequence[Pod], victims: Sequence[Unit], scheduler: Scheduler
     ) -> None:
+        """Have *victims* evicted for the group, whose pods that wait are *pods*."""
         all_victims = tuple(pod for unit in victims for pod in unit.pods)
         going = tuple(pod for pod in all_victims if not pod.is_terminating)
         self._metrics.workload_preemption_victims.observe(len(all_victims))
@@ -217,17 +219,34 @@ class GroupPreemption:
         )
 
 
+class GroupReclaims(Protocol):
+    """Says which pods other queues have to give back for a group."""
+
+    def for_group(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
+    ) -> tuple[tuple[Pod, ...], dict[str, str]] | None:
+        """The pods to evict, and by uid where the group's pods go then; None: nobody has to."""
+        ...
+
+
 class GroupPostFilters:
     """Asks what can be done for groups.
 
     Args:
         preemption: Has other pods evicted.
+        reclaims: Says which pods other queues have to give back.
     """
 
-    def __init__(self, shared: Shared, preemption: GroupPreemption) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        preemption: GroupPreemption,
+        reclaims: Callable[[], GroupReclaims | None] = lambda: None,
+    ) -> None:
         self._cache, self._metrics = shared.cache, shared.metrics
         self._time, self._out = shared.time, shared.out
         self._preemption = preemption
+        self._reclaims = reclaims
 
     def run(
         self,
@@ -266,9 +285,30 @@ class GroupPostFilters:
             outcome = self._preemption.run(key, members, scheduler, trial)
             if outcome.is_final:
                 # As in kube-scheduler: it drops what earlier ones said.
-                return outcome
+                messages = [outcome.message]
+                if outcome.nodes is not None:
+                    return outcome
+                break
             messages.append(outcome.message)
-        return Outcome(", ".join(messages))
+        else:
+            outcome = Outcome("")
+        nodes = self.reclaim(key, members, scheduler, trial)
+        if nodes is not None:
+            return Outcome(_RECLAIMED, nodes)
+        return replace(outcome, message=", ".join(messages))
+
+    def reclaim(
+        self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
+    ) -> dict[str, str] | None:
+        """Have pods of other queues evicted for the group; where its pods are nominated then."""
+        reclaims = self._reclaims()
+        found = reclaims and reclaims.for_group(key, members, scheduler, trial)
+        if not found:
+            return None
+        victims, nodes = found
+        units = [Unit((pod,), pod.priority) for pod in victims]
+        self._preemption.evict(key, [queued.pod for queued in members], units, scheduler)
+        return nodes
 
     def _release(self, name: str, members: Sequence[QueuedPod], states: States) -> bool:
         """Have the plugin *name* do for each pod what it would do for it alone; True if it does."""

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from engine.core.caching.cache import AlreadyAssumed, Cache
 from engine.core.framework.behaviors import behaviors_of
 from engine.core.framework.reasons import failure, gate
@@ -36,10 +38,12 @@ from engine.core.kernel.pod_groups import PodGroups
 from engine.core.kernel.preemptions import Preemptions
 from engine.core.kernel.queue_hooks import QueueHooks
 from engine.core.kernel.queue_shares import QueueShares
+from engine.core.kernel.reclaims import Reclaims
 from engine.core.kernel.scheduler_selector import SchedulerSelector
 from engine.core.kernel.shared import Shared
 from engine.core.kernel.turn_queue import TurnQueue
 from engine.core.model.pod import Pod
+from engine.core.model.pod_group import NEVER
 from engine.core.queueing.events import (
     ASSIGNED_POD_DELETE,
     CLOCK_STEPS,
@@ -83,8 +87,8 @@ class Kernel:
         time: The time of the event that is handled.
         schedulers: Whose policies decide a pod.
         decisions: How one pod is decided about.
-        queue, groups, permits, preemptions, throttle, cluster, shares, turns: The parts, for
-            reading.
+        queue, groups, permits, preemptions, throttle, cluster, shares, turns, reclaims: The parts,
+            for reading.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Kernel:
         self.time = KernelTime(stopwatch)
         self._metrics = metrics
         self._is_leading = False
+        self._to_reclaim: list[tuple[QueuedPod, str]] = []  # held for what others may have
         shared = Shared(cache, metrics, self.time)
         self._out = shared.out
         # 1. The parts for pods without a node. Some of what they ask is made below: none is asked
@@ -139,6 +144,14 @@ class Kernel:
         # 3. The part that applies what the API server reports.
         self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
         self.shares = QueueShares(shared, self.cluster, self.queue.nominator)
+        self.reclaims = Reclaims(
+            shared,
+            shares=self.shares,
+            groups=self.groups,
+            nominator=self.queue.nominator,
+            preemptions=self.preemptions,
+            request_of=self.turns.request,
+        )
         self._handlers = self._handlers_by_event()
 
     def _for_groups(self, shared: Shared) -> GroupAttempts:
@@ -157,7 +170,7 @@ class Kernel:
             attempts=self.attempts,
             permits=self.permits,
             decisions=self.decisions,
-            post_filters=GroupPostFilters(shared, preemption),
+            post_filters=GroupPostFilters(shared, preemption, lambda: self.reclaims),
         )
 
     def _handlers_by_event(self) -> Mapping[type[Any], Callable[[Any], None]]:
@@ -210,7 +223,7 @@ class Kernel:
             moments.append(now + wait)
         if (expiry := self.permits.next_expiry()) is not None:
             moments.append(expiry)
-        of_queues = (self.shares.wakes_at(), self.turns.wakes_at())
+        of_queues = (self.shares.wakes_at(), self.turns.wakes_at(), self.reclaims.again_at())
         moments += [at for at in of_queues if at is not None]
         if self.throttle:
             moments.append(now + _RETRY_SECONDS)
@@ -335,6 +348,7 @@ class Kernel:
         self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
         self.queue.activate(waited)
         self.shares.use(scheduler)
+        self.reclaims.clear()
 
     def _change_canary(self, event: events.CanaryChanged) -> None:
         schedulers, in_force = self.schedulers, self.schedulers.in_force
@@ -369,6 +383,7 @@ class Kernel:
         self.throttle.retry(self._try_again)
         self.permits.pass_time()
         self.shares.refresh()
+        self._look_again()
         if not self._is_leading:
             self.groups.take_changes()  # the first turn begins with how they are then
 
@@ -434,6 +449,9 @@ class Kernel:
             self.queue.explain_wait(queued, gate(policy, token), text)
             revision = scheduler.bundle.revision
             self._out.append(ReportHeld(queued.pod, policy, text, token, revision, has_failed))
+        held = self.turns.hold_of(queued.uid)
+        if held is not None and held[1].short is not None and self.reclaims.is_on:
+            self._to_reclaim.append((queued, held[0]))
 
     def _decider_of(self, pod: Pod) -> str:
         """Whose policies waste time if it is over *pod*."""
@@ -468,6 +486,8 @@ class Kernel:
         # 1. Take the pod that goes first, of groups as they are by now.
         self.permits.follow_groups()
         queued = self.queue.pop()
+        while self._to_reclaim:
+            self._reclaim_for_held(*self._to_reclaim.pop())
         if queued is None:
             return self.take_instructions()
         scheduler = self.schedulers.of(queued.pod)
@@ -503,11 +523,56 @@ class Kernel:
     def _nowhere(self, queued: QueuedPod, decision: Decision, started_at: float) -> None:
         """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
         pod = queued.pod
+        if decision.eviction is None and not decision.is_error and self.reclaims.is_on:
+            decision = self._with_reclaim(queued, decision)
         if decision.eviction is not None:
             self._start_preemption(pod, decision.eviction, decision.revision)
         for action in decision.actions:
             self._out.append(RunAction(action, pod))
         self._fail(queued, _rejection(decision), decision.revision, started_at)
+
+    def _with_reclaim(self, queued: QueuedPod, decision: Decision) -> Decision:
+        """The decision with the pods that other queues have to give back for *queued*, if any."""
+        queue = self.shares.place_of(queued.pod)[0]
+        if queue is None or queued.pod.manifest.spec.preemption_policy == NEVER:
+            return decision
+        found = self.reclaims.for_pod(queued, queue, self.schedulers.of(queued.pod))
+        if found is None:
+            self.reclaims.look_again(queued)
+            return decision
+        return msgspec.structs.replace(decision, eviction=found[0], nominated_node=found[1])
+
+    def _reclaim_for_held(self, queued: QueuedPod, queue: str) -> None:
+        """Have pods evicted for one whose queue has no room, if others have too much."""
+        pod, group = queued.pod, self.groups.tried_in(queued.uid)
+        scheduler = self.schedulers.of(pod)
+        nodes: dict[str, str] | None = None
+        if pod.manifest.spec.preemption_policy == NEVER:
+            return
+        if group is not None:
+            nodes = self.group_attempts.reclaim(group, scheduler)
+        elif (found := self.reclaims.for_pod(queued, queue, scheduler)) is not None:
+            preemption, node = found
+            nodes = {pod.uid: node}
+            self._start_preemption(pod, preemption, scheduler.bundle.revision)
+        if nodes is None:
+            self.reclaims.look_again(queued)
+            return
+        for uid, node in nodes.items():
+            waiting = self.queue.get(uid)
+            if waiting is not None:
+                self.queue.nominator.nominate(waiting.pod, node)
+                self._out.append(ReportNomination(waiting.pod, node))
+            self.queue.recheck(uid, Trigger.PREEMPTION_STARTED)
+
+    def _look_again(self) -> None:
+        """Try pods again for which nobody had to give back."""
+        for queued in self.reclaims.take_again():
+            held = self.turns.hold_of(queued.uid)
+            if held is not None:
+                self._reclaim_for_held(queued, held[0])
+            else:
+                self.queue.recheck(queued.uid, Trigger.RECLAIM_RETRIED)
 
     def _place(self, queued: QueuedPod, decision: Decision, node: str, started_at: float) -> None:
         """Hold the node, so that the next decision sees the pod there; bind it once approved."""

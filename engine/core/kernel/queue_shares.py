@@ -6,11 +6,11 @@ shares are computed once in `refresh`, for the queues alone whose sums or attrib
 
     sources --queues--> tree --queue_of of each pod--> sums --passes_up--> up --shares--> shares
 
-Nothing decides by shares yet.
+What is decided by them is `turn_queue`'s and `reclaims`'.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.core.kernel.cluster import ClusterChanges
@@ -28,8 +28,9 @@ from engine.core.model.event_kinds import KINDS
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
+from engine.core.scheduling.reclaim import Reclaim
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.core.scheduling.tree_hooks import QueueView, TreeHooks
+from engine.core.scheduling.tree_hooks import QueueView, Request, TreeHooks
 from engine.core.scheduling.tree_shares import Standing, TreeShares
 from engine.core.sharing.amounts import Amounts, add, offered
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
@@ -78,6 +79,7 @@ class QueueShares:
         self._sources = QueueSources(shared.cache)
         # Of each pod its key, the name that it gave of its queue, and if it is to be looked at.
         self._keys: dict[str, str] = {}
+        self._allocated_at: dict[str, float] = {}
         self._named: dict[str, tuple[str, bool]] = {}
         self._touched: dict[str, None] = {}
         self._nominated: dict[str, None] = {}
@@ -232,14 +234,48 @@ class QueueShares:
         changed, self._shares.changed = self._shares.changed, {}
         return changed
 
-    def path_views(self, path: str) -> list[QueueView]:
-        """The queue of *path* and those above it, the root last, as hooks see them."""
-        above = self.tree.above(path)
-        return [self._shares.view(queue.path, self._sums) for queue in above]
+    def path_views(self, path: str, own: Iterable[str] = ()) -> list[QueueView]:
+        """The queue of *path* and those above it, the root last, as hooks see them.
 
-    def allocated(self, path: str, resource: str) -> int:
-        """How much of *resource* the queue of *path* has."""
-        return self._sums[path].vectors["allocated"].get(resource, 0)
+        What is claimed counts as allocated, but for what the pods of *own* claim: nobody else may
+        have it.
+        """
+        mine: dict[str, int] = {}
+        for uid in own:
+            found = self._sums.contribution(uid)
+            if found is not None and found.phase is PodPhase.CLAIMED:
+                add(mine, {**found.amounts, "pods": 1}, 1)
+        views = []
+        for queue in self.tree.above(path):
+            view = self._shares.view(queue.path, self._sums)
+            claimed = dict(view.sums.vectors["claimed"])
+            add(claimed, mine, -1)
+            views.append(replace(view, claimed=claimed) if claimed else view)
+        return views
+
+    def claims(self, uid: str) -> bool:
+        """True if other pods were evicted for the one of *uid*, which waits."""
+        return self._nominator.node_of(uid) is not None
+
+    def contributions(self) -> Iterator[tuple[str, Contribution]]:
+        """What each pod of a queue adds, by uid."""
+        return self._sums.contributions()
+
+    def allocated_at(self, uid: str) -> float:
+        """When the pod was first seen on a node (monotonic seconds)."""
+        return self._allocated_at.get(uid, self._time.monotonic())
+
+    def plan(self, request: Request, queue: str) -> Reclaim:
+        """What plans who gives back for a request of *queue*."""
+        assert self._hooks is not None, "asked only of a tree"
+        return Reclaim(
+            self._hooks, self._sums, self._shares, self._total, request=request, leaf=queue
+        )
+
+    def taken(self, path: str, resource: str) -> int:
+        """How much of *resource* the queue of *path* has, or claims."""
+        vectors = self._sums[path].vectors
+        return vectors["allocated"].get(resource, 0) + vectors["claimed"].get(resource, 0)
 
     def freed(self, path: str) -> Mapping[str, int]:
         """What became free in the queue of *path* and below it, added up over time."""
@@ -328,10 +364,18 @@ class QueueShares:
         self._touched[pod.uid] = None
 
     def _settle(self, uid: str) -> None:
-        self._sums.put(uid, self._contribution(uid))
-        if self._pod(uid) is None:
-            self._keys.pop(uid, None)
+        added = self._contribution(uid)
+        self._sums.put(uid, added)
+        if added is None or added.phase not in (PodPhase.ALLOCATED, PodPhase.LEAVING):
+            self._allocated_at.pop(uid, None)
+        else:
+            self._allocated_at.setdefault(uid, self._time.monotonic())
+        pod = self._pod(uid)
+        if pod is None:
+            key = self._keys.pop(uid, "")
             self._named.pop(uid, None)
+            if self._failed.get(key.partition("/")[0], "").startswith(f"{key} "):
+                del self._failed[key.partition("/")[0]]
 
     # --- pods --------------------------------------------------------------------------------
 

@@ -270,6 +270,8 @@ class TurnQueue(ActiveQueue):
             return path, (group,), group
         pod, mentioned = queued.pod, self._hooks.tree.mentioned
         key = (
+            # What it claims is its own, so that it may start where others of its kind may not.
+            self._shares.claims(queued.uid),
             tuple(sorted(pod.requests.items())),
             preemptible,
             pod.priority if "priority" in mentioned else 0,
@@ -283,27 +285,32 @@ class TurnQueue(ActiveQueue):
         assert hooks is not None, "there is a tree"
         return hooks
 
+    def _pods_of(self, lane: _Lane) -> list[Pod]:
+        """The next pod of the lane, or those of its group that wait."""
+        if lane.group is None:
+            return [lane.head.pod]
+        members = {pod.uid: pod for pod in self._groups.members_of(lane.group)}
+        waiting = [uid for uid in self._groups.pending_in(lane.group) if uid in members]
+        return [members[uid] for uid in waiting] or [lane.head.pod]
+
     def _request(self, lane: _Lane) -> Request:
-        """What the next pod of the lane asks for, or its whole group."""
-        pods = [lane.head.pod]
-        least = 1
-        name = ""
-        if lane.group is not None:
-            members = {pod.uid: pod for pod in self._groups.members_of(lane.group)}
-            waiting = [uid for uid in self._groups.pending_in(lane.group) if uid in self._lane_of]
-            pods = [members[uid] for uid in waiting] or pods
-            state = self._groups.state(lane.group)
-            least = min(max(state.min_count - state.placed - state.waiting, 0), len(pods))
-            name = lane.group.name
-        preemptible = all(self._shares.place_of(pod)[2] for pod in pods)
+        return self.request(self._pods_of(lane), lane.group)
+
+    def request(self, pods: Sequence[Pod], group: GroupKey | None = None) -> Request:
+        """What *pods* ask for together: one, or those of *group* that wait."""
+        together = least = _together(pods)
+        if group is not None:
+            state = self._groups.state(group)
+            count = min(max(state.min_count - state.placed - state.waiting, 0), len(pods))
+            least = _together(pods[:count])
         return Request(
-            resources=_together(pods),
-            least=_together(pods[:least]) if lane.group is not None else _together(pods),
+            resources=together,
+            least=least,
             pods=len(pods),
             priority=max(pod.priority for pod in pods),
-            preemptible=preemptible,
+            preemptible=all(self._shares.place_of(pod)[2] for pod in pods),
             created_at=int(min(pod.created_at for pod in pods)),
-            group=name,
+            group="" if group is None else group.name,
         )
 
     def _follow_places(self) -> None:
@@ -330,6 +337,8 @@ class TurnQueue(ActiveQueue):
             self._stale.add(path)
         if self._watched:
             self._ripe |= {watch for watch in self._watched if watch[0] in moved}
+            if self._ripe and self._retry_at is None:
+                self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
             for path, grown in changed.items():
                 for watch in [one for one in self._watched if one[0] == path]:
                     if not watch[1] or watch[1] in grown:
@@ -433,7 +442,8 @@ class TurnQueue(ActiveQueue):
         hooks = self._hooks
         if not hooks.has("admit"):
             return True
-        request, path = self._request(lane), self._shares.path_views(lane.queue)
+        own = [pod.uid for pod in self._pods_of(lane)]
+        request, path = self._request(lane), self._shares.path_views(lane.queue, own)
         answer = hooks.admit(request, path)
         if answer is None:
             self.started += was_woken
@@ -471,7 +481,7 @@ class TurnQueue(ActiveQueue):
         if watch is not None:
             at, resource = watch
             by = hold.short[1] if hold.short is not None else 1
-            lane.falls_to = self._shares.allocated(at, resource or _PODS) - by
+            lane.falls_to = self._shares.taken(at, resource or _PODS) - by
             lane.freed_to = self._shares.freed(at).get(resource or _PODS, 0) + by
             self._watched.setdefault(watch, {})[lane.queue, *lane.key] = lane
         now = self._clock.monotonic()
@@ -528,7 +538,7 @@ class TurnQueue(ActiveQueue):
             if watch in self._awake and lanes:
                 continue  # it has not been asked about yet
             at, resource = watch
-            level = self._shares.allocated(at, resource or _PODS)
+            level = self._shares.taken(at, resource or _PODS)
             able = [one for one in (lanes or {}).values() if level <= one.falls_to]
             if not able:
                 self._ripe.discard(watch)

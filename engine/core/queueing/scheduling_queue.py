@@ -631,6 +631,10 @@ class SchedulingQueue:
         """Every pod that waits, in no particular order; not to be changed."""
         return self._places.waiting()
 
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod of *uid*, wherever it is; not to be changed."""
+        return self._places.get(uid)
+
     def named(self, key: str) -> QueuedPod | None:
         """The pod `namespace/name`, wherever it is; not to be changed."""
         return self._places.named(key)

@@ -89,6 +89,7 @@ class Trigger(_Member):
     PREEMPTION_DONE = "preemption done", "PreemptionDone"
     PREEMPTION_FAILED = "preemption failed", "PreemptionFailed"
     NOMINATION_CLEARED = "nomination cleared by preemption", "NominationCleared"
+    RECLAIM_RETRIED = "other queues may have something to give by now", "ReclaimRetried"
 
 
 # Where a pod goes that may be tried again: `GATED` applies if its gate is closed, `BACKOFF` if its
@@ -122,6 +123,7 @@ def _rows(p: type[Place], t: type[Trigger]) -> tuple[_Row, ...]:
         ((p.UNSCHEDULABLE, p.GATED),     (t.GROUP_CHANGED,),                   _RETRY),
         ((p.UNSCHEDULABLE, p.GATED),     (t.PREEMPTION_FAILED,),               _RETRY),
         ((p.UNSCHEDULABLE, p.GATED),     (t.NOMINATION_CLEARED,),              _RETRY),
+        ((p.UNSCHEDULABLE,),             (t.RECLAIM_RETRIED,),                 _RETRY),
         ((p.GATED,),                     (t.GROUP_PLACED, t.PREEMPTION_DONE),  _RETRY),
         ((p.GATED,),                     (t.GATE_RETRIED, t.THROTTLE_ENDED),   _RETRY),
         ((p.GATED,),                     (t.UPDATED,),                         _RETRY),

@@ -6,7 +6,7 @@ of one kind are asked together, in one round trip. What becomes of the answers i
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -15,7 +15,7 @@ from engine.core.caching.snapshot import Snapshot
 from engine.core.framework.profile import EnabledPolicy
 from engine.core.model.pod import Pod
 from engine.core.scheduling.pod_classifier import PodClassifier
-from engine.core.sharing.amounts import Amounts
+from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.ratios import TurnKey, turn_sort_key
 from engine.core.sharing.sums import NONPREEMPTIBLE, VECTORS, Sums
 from engine.core.sharing.tree import ROOT, Queue
@@ -43,12 +43,14 @@ class QueueView:
         sums: Of its pods.
         up: What the queues right below it pass up, by name.
         share: What it may have.
+        claimed: What counts as allocated though it is not yet: others are evicted for it.
     """
 
     queue: Queue
     sums: Sums
     up: Vectors
     share: Amounts
+    claimed: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,16 @@ class Request:
     preemptible: bool
     created_at: int
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Giver:
+    """What hooks see of a pod on a node, or of a group that goes as one; see `VICTIM_FIELDS`."""
+
+    resources: tuple[tuple[str, int], ...]
+    priority: int
+    preemptible: bool
+    running_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,74 @@ class TreeHooks:
         _, reason, token, at, short, whole_queue = answer
         return Hold(reason, token, at, None if short is None else tuple(short), whole_queue)
 
+    # --- reclaim -----------------------------------------------------------------------------
+
+    def taker_text(self, request: Request, path: Sequence[QueueView], *, branch: int) -> bytes:
+        """Who takes, as `reclaim` sees it: *path* are its queues, the first *branch* its own side.
+
+        A queue is written once where the policy reads it in several ways.
+        """
+        return self._side({"request": msgspec.Raw(self._request(request))}, path, branch)
+
+    def victim_text(self, giver: Giver, path: Sequence[QueueView], *, branch: int) -> bytes:
+        """Who gives, as `reclaim` sees it; see `taker_text`."""
+        shown: dict[str, Any] = {
+            name: getattr(giver, name)
+            for name in ("priority", "preemptible", "running_seconds")
+            if name in self.tree.mentioned
+        }
+        shown["resources"] = dict(giver.resources)
+        return self._side(shown, path, branch)
+
+    def _side(self, shown: dict[str, Any], path: Sequence[QueueView], branch: int) -> bytes:
+        wanted = self.tree.mentioned
+        texts: dict[int, msgspec.Raw] = {}
+
+        def text(place: int) -> msgspec.Raw:
+            if place not in texts:
+                texts[place] = msgspec.Raw(self._shown(path[place], path[place + 1 :]))
+            return texts[place]
+
+        shown["queue"] = text(0)
+        if "branch" in wanted:
+            shown["branch"] = text(branch - 1)
+        if "queues" in wanted:
+            shown["queues"] = [text(place) for place in range(branch)]
+        if "path" in wanted:
+            shown["path"] = [text(place) for place in range(len(path))]
+        if "above" in wanted:
+            shown["above"] = [text(place) for place in range(1, len(path))]
+        return _encode({"$struct": shown})
+
+    def reclaim_question(self, taker: bytes, victim: bytes, total: Amounts) -> bytes:
+        """What `reclaim` is given; equal texts have equal answers."""
+        parts = [b'"taker":' + taker, b'"victim":' + victim]
+        if "total" in self.tree.hooks["reclaim"]:
+            parts.append(b'"total":' + _encode(total))
+        return b"{" + b",".join(parts) + b"}"
+
+    def stages(self, questions: Sequence[bytes]) -> list[int | PolicyFailure | None]:
+        """The answers to *questions*: the stage at which a victim may be taken, or None."""
+        instance = self.tree.instance
+        return self._memo.singles([(instance, "reclaim", b"null", one) for one in questions])
+
+    def giver_keys(
+        self, queues: Sequence[Sequence[QueueView]], taker: bytes, total: Amounts
+    ) -> list[TurnKey | PolicyFailure]:
+        """Of each of *queues*, given with those above it, its place among those that give."""
+        params = self.tree.hooks["giver_key"]
+        questions = []
+        for path in queues:
+            parts = [b'"queue":' + self._shown(path[0], path[1:])]
+            if "taker" in params:
+                parts.append(b'"taker":' + taker)
+            if "total" in params:
+                parts.append(b'"total":' + _encode(total))
+            question = b"{" + b",".join(parts) + b"}"
+            questions.append((self.tree.instance, "giver_key", b"null", question))
+        found = self._memo.singles(questions)
+        return [one if isinstance(one, PolicyFailure) else turn_sort_key(one) for one in found]
+
     def _request(self, request: Request, queues: Sequence[QueueView] | None = None) -> bytes:
         shown: dict[str, Any] = {name: getattr(request, name) for name in self._request_fields}
         if queues is not None and "queues" in self.tree.mentioned:
@@ -233,6 +313,8 @@ class TreeHooks:
                 shown[name] = _OF_QUEUE[name](queue)
         for name in self._vectors:
             shown[name] = sums.of(name)
+        if view.claimed and "allocated" in shown:
+            add(shown["allocated"], view.claimed, 1)
         if "pods" in self._fields:
             shown["pods"] = sums.pod_count
         if "up" in self._fields:

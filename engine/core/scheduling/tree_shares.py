@@ -5,7 +5,9 @@ the root to the leaves, all queues of one level in one round trip. A question th
 before is not asked. When it is time to ask is the kernel's.
 """
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -83,6 +85,8 @@ class TreeShares:
         # Of which nothing was passed up since they changed; and for which no shares were computed.
         self._unpassed: set[str] = set()
         self._dirty: set[str] = set()
+        # How queues stood before a trial; None: there is none.
+        self._before: dict[str, tuple[dict[str, dict[str, int]], Vectors, bytes]] | None = None
 
     def __getitem__(self, path: str) -> Standing:
         """How the queue of *path* stands."""
@@ -132,6 +136,29 @@ class TreeShares:
         for path in dirty:
             self._judge(path, sums, now)
 
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Inside, what is passed up may be asked of other sums; in the end all is as it was."""
+        kept = (self._unpassed, self._dirty, self.changed, self.failures, self.wrong)
+        self._unpassed, self._dirty, self.changed = set(), set(), {}
+        self.failures, self.wrong = dict(self.failures), dict(self.wrong)
+        self._before = {}
+        try:
+            yield
+        finally:
+            for path, (up, passed, asked_up) in self._before.items():
+                standing = self._standing[path]
+                standing.up, standing.passed, standing.asked_up = up, passed, asked_up
+            self._before = None
+            self._unpassed, self._dirty, self.changed, self.failures, self.wrong = kept
+
+    def _keep(self, path: str) -> None:
+        """Remember how the queue stood, in a trial."""
+        if self._before is not None and path not in self._before:
+            standing = self._standing[path]
+            up = {name: dict(vector) for name, vector in standing.up.items()}
+            self._before[path] = (up, standing.passed, standing.asked_up)
+
     def _set_share(self, path: str, share: Amounts) -> bool:
         """Give the queue its share; True if that is another one than before."""
         standing = self._standing[path]
@@ -167,12 +194,14 @@ class TreeShares:
                     self._failed("passes_up", path, answer)
                     continue
                 self.note_failure("passes_up", path, None)
+                self._keep(path)
                 standing = self._standing[path]
                 standing.asked_up = fresh[path]
                 if answer == standing.passed:
                     continue
                 parent = sums.tree.queues[path].parent
                 assert parent is not None, "the root passes nothing up"
+                self._keep(parent)
                 up = self._standing[parent].up
                 for sign, vectors in ((-1, standing.passed), (1, answer)):
                     for name, vector in vectors.items():

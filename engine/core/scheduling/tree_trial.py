@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
-from engine.core.scheduling.tree_hooks import Request, TreeHooks
+from engine.core.scheduling.tree_hooks import Giver, Request, TreeHooks
 from engine.core.scheduling.tree_shares import TreeShares
 from engine.core.sharing.amounts import add, offered
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
@@ -47,6 +47,14 @@ def failures_in_tree(
             yield from _failures(hooks.turn_keys([question]))
         if hooks.has("admit") and queue.is_leaf:
             yield from _failures([hooks.admit(request, views)])
+        if hooks.has("reclaim"):
+            giver = Giver(tuple(sorted(request.resources.items())), 0, request.preemptible, 0)
+            taker = hooks.taker_text(request, views, branch=1)
+            victim = hooks.victim_text(giver, views, branch=1)
+            yield from _failures(hooks.stages([hooks.reclaim_question(taker, victim, total)]))
+        if hooks.has("giver_key"):
+            taker = hooks.taker_text(request, views, branch=1)
+            yield from _failures(hooks.giver_keys([views], taker, total))
 
 
 def _summed(

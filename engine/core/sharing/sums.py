@@ -12,6 +12,7 @@ computed twice from what it is now.
 placed. `claimed` is of waiting ones, `leaving` and `nonpreemptible` of allocated ones.
 """
 
+import contextlib
 import enum
 import itertools
 from collections.abc import Iterator, Mapping
@@ -100,6 +101,7 @@ class QueueSums:
         #: The queues whose sums have changed since `take_changed`.
         self.changed: set[str] = set(self._sums)
         self._moved: set[str] = set()
+        self._gone: dict[str, Contribution] = {}
         #: What became free in each queue, added up over time, and in the queues below it.
         self.freed: dict[str, dict[str, int]] = {}
 
@@ -120,6 +122,10 @@ class QueueSums:
         """What the pod of *uid* adds; None if it is in no queue."""
         return self._pods.get(uid)
 
+    def contributions(self) -> Iterator[tuple[str, Contribution]]:
+        """What each pod adds, by uid."""
+        return iter(self._pods.items())
+
     def pods_of(self, path: str) -> Iterator[tuple[str, Contribution]]:
         """The pods of the queue of *path* itself, by uid; not of those below it."""
         return ((uid, one) for uid, one in self._pods.items() if one.queue == path)
@@ -129,11 +135,10 @@ class QueueSums:
 
         Costs one addition for each level, vector and resource.
         """
-        before = self._pods.pop(uid, None)
+        before = self._pods.get(uid)
         if before == contribution:
-            if contribution is not None:
-                self._pods[uid] = contribution
             return
+        self._pods.pop(uid, None)
         if before is not None:
             self._add(before, -1)
             if before.phase in VECTORS["allocated"]:
@@ -156,6 +161,34 @@ class QueueSums:
         """As `take_changed`, for another reader."""
         moved, self._moved = self._moved, set()
         return moved
+
+    # --- what would be -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Inside, pods may be supposed to add something else; in the end all is as it was."""
+        changed, moved = set(self.changed), set(self._moved)
+        freed = {path: dict(amounts) for path, amounts in self.freed.items()}
+        self._gone = {}
+        try:
+            yield
+        finally:
+            for uid in list(self._gone):
+                self.give_back(uid)
+            self.changed, self._moved, self.freed = changed, moved, freed
+
+    def suppose(self, uid: str, contribution: Contribution | None) -> None:
+        """Have the pod of *uid* add this, or nothing, in a trial."""
+        found = self._gone.get(uid) or self._pods.get(uid)
+        if found is not None:
+            self._gone[uid] = found
+            self.put(uid, contribution)
+
+    def give_back(self, uid: str) -> None:
+        """Have the pod of *uid* add what it does again."""
+        found = self._gone.pop(uid, None)
+        if found is not None:
+            self.put(uid, found)
 
     def use(self, tree: QueueTree) -> None:
         """Sum up by *tree* from now on: the same pods, in its queues."""

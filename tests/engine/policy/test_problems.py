@@ -248,6 +248,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
         "namespaces": {"label": "queue", "annotations": "queue/"},
         "unknown": "hold",
         "shares": {"refresh": "100ms"},
+        "limits": {"victimsPerMinute": 60, "minRuntime": "5m"},
     },
     "facts": {
         **_RUNTIME_HEAD,

@@ -1,0 +1,273 @@
+"""Chooses who gives back for a request that has no room: the fewest that the policy lets go.
+
+Owns the order and the sparing. Victims are taken one after the other, the queue that gives next
+first, each with the sums as those before it have left them; until the request may start and has
+nodes. Then those are spared that are not needed, the most important first, and each of the others
+has to be one that may still be taken with all the others gone: a rule that takes one for what
+another gave already would have queues take from each other in turn. Whether there are nodes is the
+caller's to say.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from engine.core.scheduling.tree_hooks import Giver, QueueView, Request, TreeHooks
+from engine.core.scheduling.tree_shares import TreeShares
+from engine.core.sharing.amounts import Amounts
+from engine.core.sharing.ratios import TurnKey
+from engine.core.sharing.sums import PodPhase, QueueSums
+from engine.core.sharing.tree import ROOT
+from engine.policy.evaluator import PolicyFailure
+
+# Victims of one request. It gives up beyond them: that would be a storm.
+_MOST_VICTIMS: Final = 256
+# Queues that are asked about in one round trip.
+_CHUNK: Final = 16
+
+Fits = Callable[[Sequence["Candidate"]], bool]
+"""If the request has nodes once these are gone; asked with one more or one less each time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A pod on a node that may have to go, or a group that goes as one.
+
+    Attributes:
+        uids: Of its pods.
+        queue: The path of its queue.
+        giver: What hooks see of it.
+        order: Within its queue, those with the smallest go first.
+    """
+
+    uids: tuple[str, ...]
+    queue: str
+    giver: Giver
+    order: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class Plan:
+    """Who gives back.
+
+    Attributes:
+        victims: In the order in which they were taken; empty: nobody can.
+        stages: Of each the stage at which it may be taken.
+        failure: A hook failed.
+    """
+
+    victims: list[Candidate] = field(default_factory=list)
+    stages: list[int] = field(default_factory=list)
+    failure: PolicyFailure | None = None
+
+
+class Reclaim:
+    """Plans for one request.
+
+    Args:
+        hooks: The policy that governs the tree.
+        sums, shares: Of the tree as it is; as they were when a plan is made.
+        total: What is divided at the root.
+        request, leaf: What has no room, and the path of its queue.
+    """
+
+    def __init__(
+        self,
+        hooks: TreeHooks,
+        sums: QueueSums,
+        shares: TreeShares,
+        total: Amounts,
+        *,
+        request: Request,
+        leaf: str,
+    ) -> None:
+        self._hooks, self._sums, self._shares = hooks, sums, shares
+        self._total = total
+        self._request, self._leaf = request, leaf
+        self._path = [queue.path for queue in sums.tree.above(leaf)]
+        self._left: dict[str, list[Candidate]] = {}
+        self._keys: dict[str, TurnKey] = {}
+        self._failure: PolicyFailure | None = None
+        self._most = 0  # the highest stage that was named
+
+    def plan(
+        self,
+        candidates: Iterable[Candidate],
+        fits: Fits,
+        going: Iterable[str] = (),
+        coming: Iterable[str] = (),
+    ) -> Plan:
+        """The victims among *candidates*; none if they would not do, or if none are needed.
+
+        *going* are the uids of pods that are on their way out, and *coming* those for which they
+        are: what they claim is theirs.
+        """
+        for one in sorted(candidates, key=lambda one: one.order):
+            self._left.setdefault(one.queue, []).append(one)
+        with self._sums.trial(), self._shares.trial():
+            for uid in going:
+                self._sums.suppose(uid, None)
+            for uid in coming:
+                found = self._sums.contribution(uid)
+                if found is not None:
+                    self._sums.suppose(uid, replace(found, phase=PodPhase.ALLOCATED))
+            self._shares.pass_up(self._hooks, self._sums)
+            plan = self._taken(fits)
+            if plan.victims:
+                self._spare(plan, fits)
+        plan.failure = self._failure
+        return plan
+
+    def _taken(self, fits: Fits) -> Plan:
+        plan, stage, look_at = Plan(), 0, 0
+        while True:
+            # Looking for nodes takes longer than anything else: it is tried after one, two, four.
+            if len(plan.victims) >= look_at and self._may_start():
+                if fits(plan.victims):
+                    return plan
+                look_at = max(1, 2 * len(plan.victims))
+            found = self._next(stage)
+            if found is None and self._failure is None and stage < self._most:
+                stage += 1
+                continue
+            if found is None or len(plan.victims) >= _MOST_VICTIMS:
+                # What is there may do, if it was not looked at last.
+                if len(plan.victims) < look_at and self._may_start() and fits(plan.victims):
+                    return plan
+                return Plan()
+            candidate, at = found
+            self._left[candidate.queue].remove(candidate)
+            self._go(candidate)
+            plan.victims.append(candidate)
+            plan.stages.append(at)
+
+    def _spare(self, plan: Plan, fits: Fits) -> None:
+        """Keep those that are not needed, or may not be taken with the others gone."""
+        by_importance = sorted(
+            range(len(plan.victims)), key=lambda place: plan.victims[place].order, reverse=True
+        )
+        going = dict(zip(plan.victims, plan.stages, strict=True))
+        for place in by_importance:
+            one = plan.victims[place]
+            stage = going.pop(one)
+            self._come_back(one)
+            rest = list(going)
+            if not (self._may_start() and fits(rest) and self._all_legal(rest)):
+                self._go(one)
+                going[one] = stage
+        going = {one: going[one] for one in plan.victims if one in going}
+        if not self._all_legal(list(going)):
+            going = {}
+        plan.victims, plan.stages = list(going), list(going.values())
+
+    def _all_legal(self, victims: Sequence[Candidate]) -> bool:
+        """True if each may be taken with all the others gone."""
+        for one in victims:
+            self._come_back(one)
+            (answer,) = self._asked([one])
+            self._go(one)
+            if answer is None:
+                return False
+        return True
+
+    # --- questions ---------------------------------------------------------------------------
+
+    def _may_start(self) -> bool:
+        if not self._hooks.has("admit"):
+            return True
+        answer = self._hooks.admit(self._request, self._views(self._path))
+        if isinstance(answer, PolicyFailure):
+            self._failure = answer
+        return answer is None
+
+    def _next(self, stage: int) -> tuple[Candidate, int] | None:
+        """The one that gives next, of those that may be taken at *stage* at most."""
+        for queues in self._in_order():
+            heads = [one for queue in queues for one in self._kinds(queue)]
+            for one, answer in zip(heads, self._asked(heads), strict=True):
+                if answer is not None and answer <= stage:
+                    return one, answer
+                self._most = max(self._most, answer or 0)
+        return None
+
+    def _kinds(self, queue: str) -> Iterator[Candidate]:
+        """Of each kind of candidates of a queue the first: the others are the same to hooks."""
+        seen = set[Giver]()
+        for one in self._left[queue]:
+            if one.giver not in seen:
+                seen.add(one.giver)
+                yield one
+
+    def _in_order(self) -> Iterator[Sequence[str]]:
+        """The queues that have candidates, those that give next first, a few at a time."""
+        queues = [queue for queue, left in self._left.items() if left]
+        self._ask_keys(queues)
+        queues.sort(key=lambda queue: (self._order(queue), self._left[queue][0].order, queue))
+        for first in range(0, len(queues), _CHUNK):
+            yield queues[first : first + _CHUNK]
+
+    def _order(self, queue: str) -> tuple[TurnKey, ...]:
+        return tuple(self._keys.get(path, ()) for path in reversed(_line(queue)))
+
+    def _ask_keys(self, queues: Sequence[str]) -> None:
+        if not self._hooks.has("giver_key"):
+            return
+        paths = sorted({path for queue in queues for path in _line(queue)})
+        views = [self._views([one.path for one in self._sums.tree.above(path)]) for path in paths]
+        taker = self._taker(ROOT)
+        found = self._hooks.giver_keys(views, taker, self._total)
+        for path, key in zip(paths, found, strict=True):
+            if isinstance(key, PolicyFailure):
+                self._failure = key
+            else:
+                self._keys[path] = key
+
+    def _asked(self, candidates: Sequence[Candidate]) -> list[int | None]:
+        """The stage of each, or None where it may not be taken."""
+        questions = []
+        for one in candidates:
+            common = self._common(one.queue)
+            line = [queue.path for queue in self._sums.tree.above(one.queue)]
+            below = line.index(common)
+            victim = self._hooks.victim_text(
+                one.giver, self._views(line), branch=below or len(line)
+            )
+            questions.append(self._hooks.reclaim_question(self._taker(common), victim, self._total))
+        found = []
+        for answer in self._hooks.stages(questions):
+            if isinstance(answer, PolicyFailure):
+                self._failure = answer
+            found.append(None if isinstance(answer, PolicyFailure) else answer)
+        return found
+
+    def _taker(self, common: str) -> bytes:
+        below = self._path.index(common)
+        return self._hooks.taker_text(
+            self._request, self._views(self._path), branch=below or len(self._path)
+        )
+
+    def _common(self, queue: str) -> str:
+        """The lowest queue that both are under; of two pods of one queue that queue itself."""
+        there = set(self._path)
+        return next(one.path for one in self._sums.tree.above(queue) if one.path in there)
+
+    def _views(self, paths: Sequence[str]) -> list[QueueView]:
+        return [self._shares.view(path, self._sums) for path in paths]
+
+    # --- what would be -----------------------------------------------------------------------
+
+    def _go(self, candidate: Candidate) -> None:
+        for uid in candidate.uids:
+            self._sums.suppose(uid, None)
+        self._shares.pass_up(self._hooks, self._sums)
+
+    def _come_back(self, candidate: Candidate) -> None:
+        for uid in candidate.uids:
+            self._sums.give_back(uid)
+        self._shares.pass_up(self._hooks, self._sums)
+
+
+def _line(queue: str) -> list[str]:
+    """The queue and those above it, the root aside."""
+    parts = queue.split("/")
+    return ["/".join(parts[: n + 1]) for n in reversed(range(len(parts)))]
