@@ -156,3 +156,76 @@ async def test_queues_are_followed_as_they_come_change_and_go(cluster: LiveClust
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+_GIVING_BACK: Final = (
+    _POLICY.replace(
+        "Hooks: queues, queue_of, shares.", "Hooks: queues, queue_of, shares, admit, reclaim."
+    ).replace('"entry")', '"entry", "over", "plus")')
+    + """
+def admit(request, path):
+    short = over(plus(path[0].allocated, request.resources), path[0].share, of = {"cpu": 1})
+    return hold("has its share", at = path[0].path, short = short) if short else None
+
+def reclaim(taker, victim):
+    return 0 if over(victim.queue.allocated, victim.queue.share) else None
+"""
+)
+
+
+async def test_queues_give_back_and_a_leader_that_is_killed_meanwhile_changes_nothing(
+    cluster: LiveCluster,
+) -> None:
+    """One team has the node to itself, another comes: half of it goes back, and no pod more."""
+    tree = {**_TREE, "limits": {"minRuntime": "0s"}}
+    data = {"volcano.star": _GIVING_BACK, "tree.yaml": yaml.safe_dump(tree)}
+    await cluster.request("PATCH", f"{MAPS}/{CONFIG_MAP}", {"data": data})
+    await cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _CRD)
+    await _served(cluster)
+    await _put(cluster, "research")
+    await _put(cluster, "web")
+    for number in range(4):
+        await cluster.create(make_pod(f"web-{number}", cpu="1", labels={"queue": "web"}))
+
+    async def on_node(prefix: str) -> int:
+        pods = await cluster.items("Pod")
+        there = [pod for pod in pods if pod["spec"].get("nodeName")]
+        alive = [pod for pod in there if "deletionTimestamp" not in pod["metadata"]]
+        return sum(pod["metadata"]["name"].startswith(prefix) for pod in alive)
+
+    async def are(web: int, research: int) -> bool:
+        await _stop_terminating(cluster)
+        return (await on_node("web"), await on_node("research")) == (web, research)
+
+    first = app_for(cluster.client)
+    running = asyncio.create_task(first.run())
+    try:
+        await eventually(lambda: are(4, 0), seconds=60, what="one team to have all")
+        for number in range(4):
+            name = f"research-{number}"
+            await cluster.create(make_pod(name, cpu="1", labels={"queue": "research"}))
+        await eventually(
+            lambda: bool(first.kernel.reclaims.latest), seconds=60, what="a reclaim to begin"
+        )
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    second = app_for(cluster.client)
+    running = asyncio.create_task(second.run())
+    try:
+        await eventually(lambda: are(2, 2), seconds=90, what="each to have half")
+        await asyncio.sleep(5)
+        assert await are(2, 2), "nobody takes more"
+        assert second.kernel.reclaims.reversals == 0
+        second.kernel.check_invariants()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def _stop_terminating(cluster: LiveCluster) -> None:
+    """Play the kubelets: pods that are being deleted end."""
+    for pod in await cluster.items("Pod"):
+        if "deletionTimestamp" in pod["metadata"]:
+            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+            await cluster.request("DELETE", path, {"gracePeriodSeconds": 0})
