@@ -6,7 +6,7 @@ line of the hook. A reason is a constant or is put together from one, so the tex
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from engine.language.syntax import parse, with_loaded
@@ -17,8 +17,13 @@ _SHORTEST: Final = 6
 _PLACEHOLDER: Final = re.compile(r"%[sdr]|\{\w*\}")
 
 
-def reason_source(bundle: Bundle, policy: str, reason: str) -> str:
-    """`file:line` of what *policy* says *reason* with; "" for a part of the runtime."""
+def reason_source(
+    bundle: Bundle, policy: str, reason: str, hooks: Sequence[str] = ("filter", "pre_filter")
+) -> str:
+    """`file:line` of what *policy* says *reason* with, in one of *hooks*.
+
+    "" for a part of the runtime.
+    """
     found = bundle.policies.get(policy)
     if found is None:
         return ""
@@ -28,7 +33,7 @@ def reason_source(bundle: Bundle, policy: str, reason: str) -> str:
             weight = _weight(literal, reason)
             if weight > best[0]:
                 best = (weight, f"{module}:{line}")
-    return best[1] or hook_source(bundle, found, "filter", "pre_filter")
+    return best[1] or hook_source(bundle, found, *hooks)
 
 
 def hook_source(bundle: Bundle, policy: Policy, *hooks: str) -> str:

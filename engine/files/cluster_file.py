@@ -175,6 +175,7 @@ class Cluster:
         missing: What a snapshot could not read, and why.
         facts: The documents of sources of facts, each with the name of its source.
         skipped: Objects of kinds that no decision reads, by kind.
+        others: The same, themselves: a tree of queues may be made of some.
         repeated: Nodes and pods that were given more than once, as `Pod web/a`.
     """
 
@@ -191,6 +192,7 @@ class Cluster:
     missing: dict[str, str] = field(default_factory=dict)
     facts: list[FactsDocument] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    others: list[dict[str, Any]] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
 
     @property
@@ -211,6 +213,7 @@ class Cluster:
                 self.objects.append(manifest)
             case _ if kind not in _FOR_ADMISSION:
                 self.skipped[kind or "(no kind)"] += 1
+                self.others.append(manifest)
 
     def admitted(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """*manifest* as the API server of this cluster would store it.

@@ -339,6 +339,7 @@ def _explain(
             asked=options["nodes"],
             pending=pending,
             unknown_facts=shown.unknown,
+            queue_objects=cluster.others,
         )
         clock = filter(None, [shown.clock_note(bundle)])
         return msgspec.structs.replace(answer, notes=(*answer.notes, *clock))

@@ -3,7 +3,8 @@
 Owns what only a running scheduler would know otherwise: the nominations and groups of pending pods.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.model.pod import Pod
@@ -16,6 +17,8 @@ from engine.policy.evaluator import Evaluator
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.explanation import Subject, explain
 from engine.surfaces.live.rules import Rules
+from engine.surfaces.live.turn import Turn, with_holders
+from workbench.queues.still_kernel import standing_on_a_copy, still_kernel
 
 
 def explain_on_a_copy(
@@ -28,6 +31,7 @@ def explain_on_a_copy(
     asked: Sequence[str] = (),
     pending: Sequence[Pod] = (),
     unknown_facts: Sequence[str] = (),
+    queue_objects: Sequence[Mapping[str, Any]] = (),
 ) -> PodAnswer:
     """Explain the decision about *pod* in *world*, which must not contain it.
 
@@ -40,6 +44,7 @@ def explain_on_a_copy(
         asked: Nodes to report on one by one.
         pending: Pending pods: they count in their groups, and nominated ones on their nodes.
         unknown_facts: Configured sources of facts that cannot be read here.
+        queue_objects: Manifests among which those are that the tree of queues reads.
 
     Raises `KeyError` if no profile has the pod's `schedulerName`.
     """
@@ -50,8 +55,16 @@ def explain_on_a_copy(
     snapshot = world.snapshot
     scheduler = Scheduler(bundle, evaluator, has_extenders=False)
     placed = (one for info in snapshot.infos if info is not None for one in info.pods.values())
-    others = (one for one in pending if one.uid != pod.uid)
+    others = [one for one in pending if one.uid != pod.uid]
     PodGroups(world.cache).use(scheduler, lambda: (*placed, *others, pod))
+    turn = None
+    if scheduler.tree is not None:
+        waiting = sorted((*(one for one in others if not one.node_name), pod), key=_arrival)
+        kernel = still_kernel(bundle, evaluator, world.cache, waiting, queue_objects)
+        standing = standing_on_a_copy(kernel, pod.uid)
+        if standing is not None:
+            turn = with_holders(Turn(scheduler.tree.tree.policy, standing.queue, standing),
+                                kernel.shares)  # fmt: skip
     subject = Subject(
         scheduler=scheduler,
         rules=Rules(bundle, Hints.of(bundle, world.cache)),
@@ -59,8 +72,14 @@ def explain_on_a_copy(
         snapshot=snapshot,
         nominator=nominator,
         gate=scheduler.hooks.pre_enqueue(pod, snapshot),
+        turn=turn,
         placed_on=placed_on,
         asked=asked,
         unknown_facts=unknown_facts,
     )
     return explain(subject)
+
+
+def _arrival(pod: Pod) -> str:
+    """First come, first served; one that was never stored comes last."""
+    return pod.manifest.metadata.creation_timestamp or "~"

@@ -9,6 +9,7 @@ from rich.console import Console
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
 from engine.surfaces.live.answers import NodeGroup, NodeVerdicts, PodAnswer
 from workbench.cli.table import Column, numbers, print_table
+from workbench.cli.turn_text import print_turn
 
 _EXAMPLES = 3
 
@@ -23,6 +24,8 @@ def print_answer(result: PodAnswer, top: int) -> None:
             say(console, textwrap.indent(escape_lines(line), "  "))
     for line in result.words:
         say(console, f"    [dim]{escape(line)}[/dim]")
+    if result.turn is not None:
+        print_turn(console, result.turn)
     _verdicts(console, result)
     if result.ranking:
         _ranking(console, result, top)
@@ -40,6 +43,7 @@ def _headline(result: PodAnswer) -> str:
         "bound": f"[bold green]is on[/bold green] [bold]{node}[/bold]",
         "unschedulable": "[bold red]fits nowhere[/bold red]",
         "gated": "[bold yellow]is gated[/bold yellow]",
+        "held": "[bold yellow]is held by its queue[/bold yellow]",
         "waiting": "[bold yellow]waits[/bold yellow]",
         "failed": "[bold red]cannot be decided: a policy failed[/bold red]",
     }[result.outcome]

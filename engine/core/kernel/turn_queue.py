@@ -19,9 +19,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.queue_shares import QueueShares
-from engine.core.kernel.turn_standing import Level, Standing
+from engine.core.kernel.turn_standing import Level, Standing, hold_text
 from engine.core.model.pod import Pod
-from engine.core.model.quantity import amount_text
 from engine.core.queueing.active_queue import ActiveQueue
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.scheduling.tree_hooks import Hold, QueueView, Request, TreeHooks
@@ -469,7 +468,7 @@ class TurnQueue(ActiveQueue):
         has_failed = lane.failure is not None
         if has_failed:
             self._failed[lane.queue, *lane.key] = lane
-        text = hold.reason if has_failed else _text(lane.queue, hold)
+        text = hold_text(_named(lane.queue), hold, has_failed=has_failed)
         self._on_hold(lane.head, text, hold.token or HELD, has_failed=has_failed)
 
     def _stand_still(self, lane: _Lane, hold: Hold) -> None:
@@ -598,15 +597,19 @@ class TurnQueue(ActiveQueue):
         alike = [one for one in lanes if lane.held is not None and one.held is lane.held]
         reported = min(alike or [lane], key=lambda one: one.head.order)
         is_there = lane.queue in self._shares.tree.queues
-        path = self._shares.path_views(lane.queue) if is_there else []
+        name, hold, has_failed = _named(lane.queue), lane.held, reported.failure is not None
+        asking = [pod.uid for pod in self._pods_of(lane)]
+        path = self._shares.path_views(lane.queue, asking) if is_there else []
         return Standing(
-            queue=lane.queue.removeprefix(_nowhere("")),
+            pod=own.pod,
+            queue=name,
             is_there=is_there,
             place=1 + sum(order < own.order for order in orders),
             pods=len(orders),
             head=reported.head.pod,
-            hold=lane.held,
-            has_failed=reported.failure is not None,
+            hold=hold,
+            text="" if hold is None else hold_text(name, hold, has_failed=has_failed),
+            has_failed=has_failed,
             request=self._request(lane),
             path=tuple(path),
             levels=tuple(self._level(view.queue) for view in path[:-1]),
@@ -658,6 +661,11 @@ def _nowhere(name: str) -> str:
     return f"?{name}"
 
 
+def _named(path: str) -> str:
+    """What people call the queue of *path*, which may not be there."""
+    return path.removeprefix(_nowhere(""))
+
+
 def _level(path: str) -> int:
     return path.count("/") + 1 if path else 0
 
@@ -673,13 +681,3 @@ def _together(pods: Sequence[Pod]) -> Amounts:
     for pod in pods:
         add(total, pod.requests, 1)
     return total | {_PODS: len(pods)}
-
-
-def _text(queue: str, hold: Hold) -> str:
-    """Why a request is held, for people."""
-    text = f"queue `{queue.removeprefix(_nowhere(''))}`: {hold.reason}"
-    if hold.short is None:
-        return text
-    resource, by = hold.short
-    where = f"`{hold.at}`" if hold.at else "the root"
-    return f"{text} (short of {amount_text(resource, by)} at {where})"

@@ -6,6 +6,7 @@ Owns records only; what they say is the turn queue's.
 from dataclasses import dataclass
 
 from engine.core.model.pod import Pod
+from engine.core.model.quantity import amount_text
 from engine.core.scheduling.tree_hooks import Hold, QueueView, Request
 from engine.core.sharing.ratios import TurnKey
 
@@ -35,25 +36,41 @@ class Standing:
     """Where a pod stands.
 
     Attributes:
+        pod: The pod.
         queue: The path of its queue, or the name of one that is not there.
-        is_there: There is such a queue.
+        is_there: There is such a queue, and pods may be in it.
         place: 1 is the first of the pods of the queue.
         pods: How many pods of the queue are ready to be tried.
         head: The pod that was asked about for it: itself, or one before it that is like it.
         hold: Why it may not be tried; None: it may, once it is its turn.
+        text: The same for people, as it is reported; "" without `hold`.
         has_failed: The policy could not say.
         request: What is asked about when it is its turn.
         path: Its queue and those above it, the root last; they change with the queues.
         levels: Those of them that are under others, its own first.
     """
 
+    pod: Pod
     queue: str
     is_there: bool
     place: int
     pods: int
     head: Pod
     hold: Hold | None
+    text: str
     has_failed: bool
     request: Request
     path: tuple[QueueView, ...]
     levels: tuple[Level, ...]
+
+
+def hold_text(queue: str, hold: Hold, *, has_failed: bool = False) -> str:
+    """Why a request of *queue* is held, for people."""
+    if has_failed:
+        return hold.reason
+    text = f"queue `{queue}`: {hold.reason}"
+    if hold.short is None:
+        return text
+    resource, by = hold.short
+    where = f"`{hold.at}`" if hold.at else "the root"
+    return f"{text} (short of {amount_text(resource, by)} at {where})"

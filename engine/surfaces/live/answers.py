@@ -12,9 +12,11 @@ import msgspec
 from engine.explaining.remedies import Remedy
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.status import Verdict as StageVerdict
+from engine.surfaces.live.turn_answers import TurnAnswer
 
-Outcome = Literal["placed", "unschedulable", "gated", "waiting", "failed", "bound"]
+Outcome = Literal["placed", "unschedulable", "gated", "held", "waiting", "failed", "bound"]
 """`placed`: it has a node, or would get one now; `bound`: the API server reports it on a node;
+`held`: its queue does not let it be tried;
 `waiting`: it has not been decided yet, or waits in permit or for its group; the others say why it
 has none."""
 
@@ -256,6 +258,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
         words: Explanations of less obvious phrases of the message.
         why: Why this node was chosen.
         queue: Its row, if it waits.
+        turn: Where it stands in the tree of queues; null if it is in none.
         moves: What moved it through the queue, the latest at the end.
         nodes, feasible: How many nodes there are, and how many of them fit.
         policies: Those that can reject, in the profile's order.
@@ -290,6 +293,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     queue: QueueRow | None = None
+    turn: TurnAnswer | None = None
     moves: tuple[str, ...] = ()
     nodes: int = 0
     feasible: int = 0

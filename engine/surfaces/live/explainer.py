@@ -31,6 +31,7 @@ from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.explanation import Subject, explain
 from engine.surfaces.live.rules import Rules
+from engine.surfaces.live.turn import Turn
 
 log = structlog.get_logger(component="live")
 
@@ -68,6 +69,7 @@ class Question:
     pod: Pod
     node: str = ""
     gate: Gate | None = None
+    turn: Turn | None = None
     asked: Sequence[str] = ()
 
 
@@ -205,6 +207,7 @@ def _explain(
                 snapshot=snapshot,
                 nominator=mirror.nominator,
                 gate=question.gate,
+                turn=question.turn,
                 placed_on=question.node,
                 asked=known,
                 check=check,

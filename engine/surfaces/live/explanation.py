@@ -7,9 +7,12 @@ a cluster alike. Evaluates only the hooks that a decision evaluates. Printing it
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework import reasons
 from engine.core.framework.profile import Profile
+from engine.core.kernel.turn_standing import Standing
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
@@ -18,6 +21,7 @@ from engine.core.scheduling.decision import Decision
 from engine.core.scheduling.placement import THROTTLED_REASON, WAITING_REASON
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.explaining.event_words import in_words
+from engine.explaining.queue_remedies import queue_remedies
 from engine.explaining.remedies import Remedy, is_offered, remedies, shape_text
 from engine.explaining.verdict_table import VerdictTable, ask_each
 from engine.policy.bundle import Bundle
@@ -26,6 +30,7 @@ from engine.surfaces.live.node_groups import policy_answers
 from engine.surfaces.live.preemption_answer import preemption_answer
 from engine.surfaces.live.ranking import Ranking, ties_of, why_chosen
 from engine.surfaces.live.rules import Rules
+from engine.surfaces.live.turn import Turn, held_headline, turn_answer
 
 
 def _never() -> None:
@@ -43,6 +48,7 @@ class Subject:
         snapshot: The cluster, without the pod.
         nominator: The nominations of other pods, and of this one.
         gate: What keeps the pod from being tried, if anything.
+        turn: Where it stands in the tree of queues; None if it is in none.
         placed_on: Its current node, for the report.
         asked: Nodes to report on one by one; they must exist.
         unknown_facts: Configured sources of facts that cannot be read here.
@@ -55,6 +61,7 @@ class Subject:
     snapshot: Snapshot
     nominator: Nominator
     gate: Gate | None = None
+    turn: Turn | None = None
     placed_on: str = ""
     asked: Sequence[str] = ()
     unknown_facts: Sequence[str] = ()
@@ -78,16 +85,21 @@ def explain(subject: Subject) -> PodAnswer:
     decision = explanation.decision
     table = ask_each(scheduler, pod, snapshot, subject.nominator, subject.check)
     # 2. What became of it.
-    outcome, message = _outcome(decision, subject.gate)
+    held = _standing_held(subject)
+    outcome, message = _outcome(decision, subject.gate, held)
     is_placed = outcome == "placed"
     ranking = Ranking(explanation)
     ties = ties_of(ranking, profile)
-    cause = _cause(decision, subject.gate)
+    cause = _cause(decision, subject)
     failures = [str(f) for f in (*decision.failures, *decision.ignored)]
     failures += [text for f in table.failures if (text := str(f)) not in failures]
     # 3. What would help.
     helps: tuple[Remedy, ...] = ()
-    if decision.node is None:
+    if held is not None:
+        # Nodes are not what it waits for: what would help there is said once it may be tried.
+        if scheduler.tree is not None:
+            helps = tuple(queue_remedies(scheduler.tree, held, len(explanation.totals)))
+    elif decision.node is None:
         kept_by = decision.diagnosis.kept_by
         helps = tuple(remedies(pod, snapshot, table, subject.nominator, kept_by))
     subject.check()
@@ -98,10 +110,10 @@ def explain(subject: Subject) -> PodAnswer:
         if shape and not is_offered(pod, snapshot):
             next_step = f"lower the pod's requests, or add a node that offers {shape}"
     preemption = None
-    if not is_placed:
+    if not is_placed and held is None:
         preemption = preemption_answer(scheduler, pod, snapshot, subject.nominator, decision)
     node = decision.node if is_placed and decision.node is not None else ""
-    return PodAnswer(
+    answer = PodAnswer(
         pod=pod.key,
         uid=pod.uid,
         profile=pod.scheduler_name,
@@ -110,12 +122,15 @@ def explain(subject: Subject) -> PodAnswer:
         node=node,
         placed_on=subject.placed_on,
         reason="" if cause is None else cause.token,
-        headline=_headline(pod, outcome, node, len(explanation.totals), snapshot, cause),
+        headline=held_headline(pod.key, held)
+        if held is not None and outcome == "held"
+        else _headline(pod, outcome, node, len(explanation.totals), snapshot, cause),
         node_helps=cause is not None and cause.node_helps,
         node_shape=shape,
         next_step=next_step,
         message=message,
         words=in_words(message),
+        turn=None if subject.turn is None else turn_answer(subject.turn, subject.rules),
         why=why_chosen(pod, ranking, decision.node, ties) if decision.node is not None else (),
         nodes=snapshot.node_count,
         feasible=len(explanation.totals),
@@ -125,9 +140,16 @@ def explain(subject: Subject) -> PodAnswer:
         ranking=tuple(ranking.rows),
         ties=ties,
         asked=tuple(_asked(name, table, ranking) for name in subject.asked),
-        notes=_notes(bundle, profile, pod, subject.unknown_facts),
+        notes=(
+            *_notes(bundle, profile, pod, subject.unknown_facts),
+            *([_once_let(len(explanation.totals), snapshot.node_count)] if held else ()),
+        ),
         failures=tuple(failures),
     )
+    if held is None or not explanation.totals:
+        return answer
+    # No node is at fault, and which of them is best shows when the pod is tried.
+    return msgspec.structs.replace(answer, why=(), policies=(), ranking=(), ties=())
 
 
 def _as_decided(pod: Pod, info: NodeInfo | None) -> Pod:
@@ -140,8 +162,23 @@ def _as_decided(pod: Pod, info: NodeInfo | None) -> Pod:
     return pod.without_labels_of(info.node.labels)
 
 
-def _outcome(decision: Decision, gate: Gate | None) -> tuple[Outcome, str]:
+def _standing_held(subject: Subject) -> Standing | None:
+    """Where the pod is held; None: it is not, or something else keeps it from being tried."""
+    turn = subject.turn
+    return turn.standing if turn is not None and turn.is_held and subject.gate is None else None
+
+
+def _once_let(feasible: int, nodes: int) -> str:
+    """What nodes would say of a pod that is held."""
+    if feasible:
+        return f"once it may be tried, it fits on {feasible} of {nodes} nodes as they are now"
+    return f"besides, it fits on none of {nodes} nodes as they are now"
+
+
+def _outcome(decision: Decision, gate: Gate | None, held: Standing | None) -> tuple[Outcome, str]:
     """What becomes of the pod, and the message of its event."""
+    if held is not None:
+        return "failed" if held.has_failed else "held", held.text
     if decision.is_policy_failure:
         return "failed", decision.message()
     if gate is not None:
@@ -151,8 +188,11 @@ def _outcome(decision: Decision, gate: Gate | None) -> tuple[Outcome, str]:
     return "unschedulable", decision.message()
 
 
-def _cause(decision: Decision, gate: Gate | None) -> reasons.Reason | None:
+def _cause(decision: Decision, subject: Subject) -> reasons.Reason | None:
     """The dominant cause of a pod's not having a node; None if it gets one."""
+    gate = subject.gate
+    if _standing_held(subject) is not None and subject.turn is not None:
+        return subject.turn.reason
     if decision.failures:
         return decision.reason
     if gate is not None:

@@ -23,6 +23,7 @@ from engine.surfaces.live.explainer import Question
 from engine.surfaces.live.moments import Moments, at_text
 from engine.surfaces.live.queue_page import PERMIT, QueueRows
 from engine.surfaces.live.ranking import MadeRanking
+from engine.surfaces.live.turn import Turn, turn_headline, turn_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class KnownPod:
         is_bound: The API server reports it there.
         queued: Its entry of the queue, if it has one.
         row: Its row, if it waits.
+        turn: Where it stands in the tree of queues; None if it is in none.
         moves: What moved it through the queue.
         decided: The last decision about it, if it is known.
         canary: The revision on its way that decides it; "" if the policies in force do.
@@ -45,6 +47,7 @@ class KnownPod:
     is_bound: bool = False
     queued: QueuedPod | None = None
     row: QueueRow | None = None
+    turn: Turn | None = None
     moves: tuple[str, ...] = ()
     decided: DecidedPod | None = None
     is_evicting: bool = False
@@ -56,7 +59,7 @@ class KnownPod:
         if queued is not None and queued.gated_by is not None:
             gate = Gate(queued.gated_by, queued.gate_reason, queued.gate_token)
         pod = self.pod.unplaced() if self.pod.node_name else self.pod
-        return Question(pod=pod, node=self.node, gate=gate, asked=asked)
+        return Question(pod=pod, node=self.node, gate=gate, turn=self.turn, asked=asked)
 
 
 def known_pod(
@@ -79,6 +82,7 @@ def known_pod(
         is_bound=counted is not None and not kernel.cache.is_assumed(pod.uid),
         queued=queued,
         row=rows.row_of(key),
+        turn=turn_of(kernel.turns, kernel.shares, pod.uid),
         moves=() if queued is None else tuple(move.text(monotonic) for move in queued.moves),
         decided=record.of(pod.uid),
         is_evicting=pod.uid in kernel.preemptions,
@@ -204,12 +208,16 @@ def _of_waiting(
     known: KnownPod, row: QueueRow, queued: QueuedPod, explained: PodAnswer
 ) -> dict[str, Any]:
     """What differs for a pod that waits: why, as it was decided."""
+    standing = None if known.turn is None else known.turn.standing
+    if standing is not None and standing.hold is not None and queued.place is Place.ACTIVE:
+        return {"source": "queue", "node": ""}
     if not queued.attempts and queued.place is not Place.GATED:
+        turn = "" if standing is None else turn_headline(known.pod.key, standing)
         return {
             "outcome": "waiting",
             "reason": row.reason,
             **_advice(row, explained),
-            "headline": f"{known.pod.key} was not tried yet; now, {_would(explained)}",
+            "headline": f"{turn or f'{known.pod.key} was not tried yet'}; now, {_would(explained)}",
             "node": "",
         }
     kind = reasons.kind_of(row.reason)

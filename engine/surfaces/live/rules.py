@@ -63,13 +63,18 @@ class Rules:
         self._sources: dict[tuple[str, str], str] = {}
         self._events: dict[str, tuple[str, ...]] = {}
 
-    def source(self, policy: str, reason: str) -> str:
-        """`file:line` of what *policy* says *reason* with; "" for a part of the runtime."""
+    def source(self, policy: str, reason: str, *hooks: str) -> str:
+        """`file:line` of what *policy* says *reason* with; "" for a part of the runtime.
+
+        In one of *hooks*, by default those that reject nodes.
+        """
         found = self._sources.get((policy, reason))
         if found is None:
             if len(self._sources) >= _MOST_SOURCES:
                 self._sources.clear()
-            found = self._sources[policy, reason] = reason_source(self.bundle, policy, reason)
+            in_hooks = {"hooks": hooks} if hooks else {}
+            found = reason_source(self.bundle, policy, reason, **in_hooks)
+            self._sources[policy, reason] = found
         return found
 
     def waits_for(self, policy: str) -> tuple[str, ...]:

@@ -341,12 +341,19 @@ class LiveAnswers:
                 for one in preemption.victims
             )
             preemption = replace(preemption, victims=victims)
+        turn = answer.turn
+        if turn is not None and turn.behind:
+            space = turn.behind.partition("/")[0]
+            if not await viewer.readable([space]):
+                headline = answer.headline.replace(turn.behind, _HIDDEN)
+                answer = replace(answer, headline=headline)
+                turn = replace(turn, behind=_HIDDEN)
         # What policies read of a node may name its pods.
         policies = tuple(
             replace(policy, groups=tuple(replace(group, read={}) for group in policy.groups))
             for policy in answer.policies
         )
-        return replace(answer, preemption=preemption, policies=policies)
+        return replace(answer, preemption=preemption, policies=policies, turn=turn)
 
     # --- policies ----------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ _TONES: Final = {
     "good": "open placed bound fits in_force accepted active in_permit permit in_flight binding "
     "allocated passed tested tried checked offered loaded pass promoted newly_placed",
     "busy": "on_probation backoff waiting probation would_evict evicting unchanged inconclusive "
-    "paused running moved other_victims borrowing claimed leaving",
+    "held paused running moved other_victims borrowing claimed leaving",
     "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help "
     "fail aborted newly_pending starved",
 }

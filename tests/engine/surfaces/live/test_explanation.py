@@ -23,6 +23,8 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.rules import Rules
+from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.profiles import default_bundle, default_evaluator
 from tests.searching import examples
 from workbench.cli.explain_on_a_copy import explain_on_a_copy
@@ -567,3 +569,137 @@ def test_every_event_that_a_plugin_waits_for_has_words() -> None:
     said = [words for policy in INTERESTS for words in rules.waits_for(policy)]
     assert {"Node added", "taints of a Node changed", "placed pod deleted"} <= set(said)
     assert not [words for words in said if re.search("Update|Add$|Delete$", words)]
+
+
+# --- the turn in a tree of queues -----------------------------------------------------------
+
+TREE = {"a": {"limit": {"cpu": 3}}, "a/x": {"limit": {"cpu": 2}}, "a/y": {}, "b": {}}
+
+
+# The value of a label has no slashes.
+BY_LABEL = DRF.replace('.get("queue")', '.get("queue", "").replace(".", "/")')
+
+
+def of_queue(name: str, queue: str, cpu: str = "1", node: str = "") -> dict[str, Any]:
+    made = pod(name, cpu)
+    if node:
+        made["spec"]["nodeName"] = node
+    made["metadata"] |= {
+        "labels": {"queue": queue.replace("/", ".")},
+        "namespace": "default",
+        "uid": name,
+    }
+    return made
+
+
+def explained_in_turn(
+    wanted: dict[str, Any],
+    *others: dict[str, Any],
+    policy: str = BY_LABEL,
+    queues: dict[str, Any] = TREE,
+) -> PodAnswer:
+    bundle = build_bundle(tree_files(policy, queues=queues))
+    cluster = Cluster(pods=list(others))
+    pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
+    nodes = [node("n", cpu=16)]
+    return explained(nodes, wanted, list(others), bundle, pending=pending)
+
+
+def test_a_pod_that_its_queue_holds_is_not_explained_by_nodes() -> None:
+    running = [of_queue(f"x{n}", "a/x", node="n") for n in range(2)]
+    got = explained_in_turn(of_queue("p", "a/x"), *running)
+    assert (got.outcome, got.reason, got.node, got.node_helps) == (
+        "held",
+        "QuotaReached",
+        "",
+        False,
+    )
+    text = "queue `a/x`: is at its limit (short of 1 cpu at `a/x`)"
+    assert (got.headline, got.message) == (f"default/p is held: {text}", text)
+    assert (got.policies, got.ranking, got.preemption, got.why) == ((), (), None, ())
+    assert got.notes == ("once it may be tried, it fits on 1 of 1 nodes as they are now",)
+    turn = got.turn
+    assert turn is not None
+    assert (turn.policy, turn.queue, turn.place, turn.pods, turn.behind) == (
+        "fair",
+        "a/x",
+        1,
+        1,
+        "",
+    )
+    assert turn.hold is not None
+    assert (turn.hold.at, turn.hold.resource, turn.hold.short, turn.hold.has) == (
+        *("a/x", "cpu"),
+        *(1000, 2000),
+    )
+    file, _, line = turn.hold.source.partition(":")
+    assert (file, BY_LABEL.splitlines()[int(line) - 1].strip()[:12]) == (
+        "fair.star",
+        "return hold(",
+    )
+
+
+def test_what_would_let_it_start_is_what_the_policy_says() -> None:
+    """One limit is not enough where the queue above is full, too."""
+    running = [of_queue(f"x{n}", "a/x", node="n") for n in range(2)]
+    running.append(of_queue("y", "a/y", node="n"))
+    got = explained_in_turn(of_queue("p", "a/x"), *running)
+    first, second = got.remedies
+    lines = tree_files(BY_LABEL, queues=TREE)["tree.yaml"].split("\n")
+    at = {name.strip(" :"): 2 + number for number, name in enumerate(lines)}
+    assert first.text == (
+        f"raise `limit` of queue `a/x` to 3 cpu (tree.yaml:{at['a/x']}) and "
+        f"raise `limit` of queue `a` to 4 cpu (tree.yaml:{at['a']})"
+    )
+    assert second.text == "1 cpu less in use by queue `a/x`"
+    assert (first.nodes, second.nodes) == (1, 1)
+    raised = TREE | {"a": {"limit": {"cpu": 4}}, "a/x": {"limit": {"cpu": 3}}}
+    assert explained_in_turn(of_queue("p", "a/x"), *running, queues=raised).outcome == "placed"
+
+
+def test_who_has_what_the_pod_lacks_is_named() -> None:
+    running = [of_queue(f"y{n}", "a/y", node="n") for n in range(3)]
+    got = explained_in_turn(of_queue("p", "a/x"), *running)
+    assert got.turn is not None
+    assert got.turn.hold is not None
+    assert (got.turn.hold.at, got.turn.hold.has) == ("a", 3000)
+    assert [(one.queue, one.allocated) for one in got.turn.hold.holders] == [("a/y", 3000)]
+
+
+def test_a_policy_that_cannot_say_is_at_fault_and_no_node() -> None:
+    failing = BY_LABEL.replace(
+        "    for q in path:\n        short", "    fail('no')\n    for q in path:\n        short"
+    )
+    got = explained_in_turn(of_queue("p", "a/x"), policy=failing)
+    assert got.outcome == "failed"
+    assert "no" in got.message
+    assert got.turn is not None
+    assert got.turn.hold is not None
+    assert (got.turn.hold.has_failed, got.turn.hold.source, got.remedies) == (True, "", ())
+
+
+def test_a_queue_that_is_not_there_is_said() -> None:
+    got = explained_in_turn(of_queue("p", "nowhere"))
+    assert (got.outcome, got.reason) == ("held", "QueueMissing")
+    assert got.turn is not None
+    assert (got.turn.queue, got.turn.is_there, got.turn.levels) == ("nowhere", False, ())
+
+
+def test_a_pod_behind_others_that_may_start_says_at_which_place() -> None:
+    waiting = [of_queue(f"x{n}", "a/x") for n in range(2)]
+    for number, one in enumerate(waiting):
+        one["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
+    got = explained_in_turn(of_queue("p", "a/x"), *waiting)
+    assert got.outcome == "placed"
+    assert got.turn is not None
+    assert (got.turn.place, got.turn.pods, got.turn.hold) == (3, 3, None)
+    assert [(one.queue, one.place, one.rivals) for one in got.turn.levels] == [
+        ("a/x", 1, 1),
+        ("a", 1, 1),
+    ]
+
+
+def test_a_pod_in_no_queue_has_no_turn() -> None:
+    bundle = build_bundle(tree_files(BY_LABEL, queues=TREE))
+    assert explained([node("n")], pod("p"), bundle=bundle).turn is None
+    assert explained([node("n")], pod("p")).turn is None

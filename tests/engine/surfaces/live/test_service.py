@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from devkit.cluster import DevCluster
 from engine.app import App
@@ -27,8 +28,10 @@ from engine.surfaces.live.queue_page import QueueFilter
 from engine.surfaces.live.share_answers import ShareAnswer, SharesPage
 from tests.engine.app.harness import config_map, edit, namespace, scheduler
 from tests.engine.core.kernel.queue_world import FAIR, tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.live import node, pod
 from tests.waiting import eventually
+from workbench.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("no_sandboxes")
 
@@ -712,6 +715,66 @@ async def test_the_queues_of_a_tree_and_their_pods(cluster: DevCluster) -> None:
                 found = await response.json()
                 assert response.status == 404
                 assert found["error"] == "no queue `research/smell` is known here"
+
+
+HOLDS = DRF.replace('.get("queue")', '.get("queue", "").replace(".", "/")')
+
+
+async def test_a_pod_is_explained_by_what_its_queue_holds_it_for(cluster: DevCluster) -> None:
+    limits = {"a": {"limit": {"cpu": 2}}, "a/x": {}, "a/y": {}, "b": {}}
+    cluster.create(node("n", cpu="8"), config_map(tree_files(HOLDS, queues=limits)))
+    async with scheduler(cluster, from_config_map=True, local_port=0) as app:
+        for number in range(2):
+            cluster.create(pod(f"y{number}", cpu="1", labels={"queue": "a.y"}))
+        await eventually(lambda: app.cache.pod_count == 2)
+        for name in ("x0", "x1", "x2"):
+            cluster.create(pod(name, cpu="1", labels={"queue": "a.x"}))
+            await eventually(lambda: bool(_uid(app, name)))  # noqa: B023  # it is awaited here
+        await eventually(lambda: app.kernel.turns.hold_of(_uid(app, "x2")) is not None)
+        first, third = await explain(app, "x0"), await explain(app, "x2")
+        text = "queue `a/x`: is at its limit (short of 1 cpu at `a`)"
+        assert (first.outcome, first.reason, first.source) == ("held", "QuotaReached", "queue")
+        assert first.headline == f"default/x0 is held: {text}"
+        assert third.headline == f"default/x2 is held behind default/x0: {text}"
+        assert (first.node, first.node_helps, first.preemption) == ("", False, None)
+        assert third.reason == "QuotaReached"
+        assert third.turn is not None
+        assert (third.turn.place, third.turn.pods, third.turn.behind) == (3, 3, "default/x0")
+        assert third.turn.hold is not None
+        (holder,) = third.turn.hold.holders
+        assert (holder.queue, holder.allocated) == ("a/y", 2000)
+        raised, freed = third.remedies
+        assert raised.text.startswith("raise `limit` of queue `a` to 3 cpu (tree.yaml:")
+        assert freed.text == "1 cpu less in use by queue `a`"
+        # What is printed, and the page.
+        shown = await asyncio.to_thread(_printed, app, "default/x2")
+        assert shown[0].startswith("default/x2 is held by its queue; 1 of 1 nodes are feasible")
+        assert "in queue `a/x` of `fair`: number 3 of 3, held behind default/x0" in shown
+        assert "queue `a` has 2 cpu, and is short of 1 cpu" in shown
+        assert "a/x - 0 - -" in shown
+        assert "a/y 2 cpu - -" in shown
+        url = f"http://127.0.0.1:{app.surfaces.endpoints.local_port}/explain/default/x2"
+        async with (
+            aiohttp.ClientSession(headers={"Accept": "text/html"}) as http,
+            http.get(url) as response,
+        ):
+            page = await response.text()
+        assert 'id="turn"' in page
+        assert 'href="/queues/a/y"' in page
+        # It is held no more once there is room.
+        cluster.delete("pods", "y0", grace=0)
+        await eventually(lambda: app.cache.uid_of("default/x0") is not None)
+        after = await explain(app, "x0")
+        assert after.outcome in ("bound", "placed")
+        assert after.turn is not None
+        assert (after.turn.queue, after.turn.place) == ("a/x", None)
+
+
+def _printed(app: App, key: str) -> list[str]:
+    server = f"--server=http://127.0.0.1:{app.surfaces.endpoints.local_port}"
+    result = CliRunner().invoke(main, ["explain", key, server])
+    assert result.exit_code == 3, result.output
+    return [" ".join(line.split()) for line in result.output.splitlines()]
 
 
 async def test_without_a_tree_of_queues_it_is_said_how_to_have_one(cluster: DevCluster) -> None:
