@@ -5,6 +5,7 @@ from typing import Any, Final
 import yaml
 
 from engine.core.kernel.events import QueueObjectChanged
+from engine.core.kernel.instructions import ReportHeld
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import QueueWorld
 from tests.engine.core.kernel.small_world import World
@@ -52,6 +53,13 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: mine, namespace: team}
 spec: {clusterQueue: a}
+"""
+_SECOND_LOCAL_QUEUE: Final = """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: theirs, namespace: team}
+spec: {clusterQueue: b}
 """
 _KAI: Final = """
 apiVersion: scheduling.run.ai/v2
@@ -120,6 +128,7 @@ class _ObjectWorld(QueueWorld):
 
     def __init__(self, policy: str, manifests: str) -> None:
         self._objects = list(yaml.safe_load_all(manifests))
+        self._made = 0
         kinds = sorted({(one["apiVersion"], one["kind"]) for one in self._objects})
         document = {
             "apiVersion": "starsched.dev/v1",
@@ -139,12 +148,23 @@ class _ObjectWorld(QueueWorld):
         self.settle()
         assert self.kernel.shares.problems() == []
 
-    def add_many(self, count: int, **how: Any) -> None:
-        """Add pods of one core that wait."""
+    def add_many(self, count: int, *, is_gated: bool = True, **how: Any) -> None:
+        """Add pods of one core, which wait for a gate unless they are not to."""
+        gates = ["example.com/wait"] if is_gated else []
         for _ in range(count):
-            self._made = getattr(self, "_made", 0) + 1
-            gate = ["example.com/wait"]
-            self.add(make_pod(f"p{self._made}", cpu=1, gates=gate, **how))
+            self._made += 1
+            self.add(make_pod(f"p{self._made}", cpu=1, gates=gates, **how))
+
+    def started(self, path: str) -> int:
+        """How many pods of this queue have a node, once nothing moves any more."""
+        self.turns(200)
+        return self.sums(path).get("cpu", 0) // 1000
+
+    def held(self) -> set[str]:
+        """Why pods were held for a quota."""
+        found = [one for one in self.done if isinstance(one, ReportHeld)]
+        assert {one.token for one in found} == {"QuotaReached"}
+        return {one.reason for one in found}
 
     def cpu(self) -> dict[str, int]:
         """The cpu that each queue but the root may have."""
@@ -198,3 +218,52 @@ def test_quotas_of_capacity_scheduling() -> None:
     assert world.sums("team", "waiting") == {"cpu": 1000}
     (root,) = [one for one in world.kernel.shares.states() if one.queue.path == ""]
     assert root.standing.up["min"] == {"cpu": 500}
+
+
+def test_volcano_starts_what_a_queue_deserves() -> None:
+    world = _ObjectWorld("proportion", _VOLCANO)
+    for queue in "ab":
+        annotations = {"scheduling.volcano.sh/queue-name": queue}
+        world.add_many(9, is_gated=False, annotations=annotations)
+    assert (world.started("a"), world.started("b")) == (6, 2)
+    assert world.held() == {
+        f"queue `{queue}`: has its share (short of 1 cpu at `{queue}`)" for queue in "ab"
+    }
+
+
+def test_kueue_starts_what_the_cohort_has() -> None:
+    """The queue `a` keeps two of its three cores to itself, and lends one."""
+    world = _ObjectWorld("kueue_fair", _KUEUE + _SECOND_LOCAL_QUEUE)
+    label = {"kueue.x-k8s.io/queue-name": "theirs"}
+    world.add_many(9, is_gated=False, namespace="team", labels=label)
+    assert world.started("all/b") == 6
+    reason = "no quota is left, and none to borrow (short of 1 cpu at `all`)"
+    assert world.held() == {f"queue `all/b`: {reason}"}
+    label = {"kueue.x-k8s.io/queue-name": "mine"}
+    world.add_many(9, is_gated=False, namespace="team", labels=label)
+    assert (world.started("all/a"), world.started("all/b")) == (2, 6)
+
+
+def test_koordinator_starts_what_the_runtime_allows() -> None:
+    world = _ObjectWorld("elastic_quota", _KOORDINATOR)
+    world.add_many(9, is_gated=False, namespace="team")
+    world.add_many(9, is_gated=False, labels={"quota.scheduling.koordinator.sh/name": "b"})
+    assert (world.started("a"), world.started("b")) == (7, 1)
+    reason = "the runtime is used (short of 1 cpu at `"
+    assert world.held() == {f"queue `{quota}`: {reason}{quota}`)" for quota in "ab"}
+
+
+def test_capacity_scheduling_starts_no_more_than_the_sum_of_mins() -> None:
+    world = _ObjectWorld("capacity_scheduling", _CAPACITY_SCHEDULING)
+    world.add_many(2, is_gated=False, namespace="team")
+    assert world.started("team") == 0
+    reason = "the sum of all mins is used (short of 500m cpu at the root)"
+    assert world.held() == {f"queue `team`: {reason}"}
+
+
+def test_kai_starts_who_has_the_smaller_part_of_its_share_first() -> None:
+    """Shares of 5.5 and 2.5 cores: a sixth is 1.09 of the one, a third 1.2 of the other."""
+    world = _ObjectWorld("kai_fair", _KAI)
+    for queue in "ab":
+        world.add_many(9, is_gated=False, labels={"kai.scheduler/queue": queue})
+    assert (world.started("org/a"), world.started("org/b")) == (6, 2)

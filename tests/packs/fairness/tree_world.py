@@ -10,11 +10,11 @@ import msgspec
 import yaml
 
 from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.core.scheduling.tree_hooks import Hold, QueueView, Request
 from engine.core.scheduling.tree_shares import TreeShares
 from engine.core.sharing.amounts import Amounts
-from engine.core.sharing.ratios import TurnKey, turn_sort_key
-from engine.core.sharing.sums import VECTORS, Contribution, PodPhase, QueueSums
-from engine.core.sharing.tree import ROOT, Alias, GivenQueue, QueueTree, build_tree
+from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
+from engine.core.sharing.tree import ROOT, GivenQueue, QueueTree, build_tree
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
 
@@ -67,21 +67,6 @@ class TreeWorld:
         """The queues."""
         return self.sums.tree
 
-    def read(self, *objects: Mapping[str, Any]) -> None:
-        """Have the queues that these *objects* of the API stand for."""
-        given, aliases = [], []
-        for answer in self.hooks.queues(objects):
-            assert not isinstance(answer, PolicyFailure), answer
-            for one in answer:
-                if one[0] == "alias":
-                    aliases.append(Alias(one[1], one[2]))
-                    continue
-                values, wrong = self.hooks.tree.with_defaults(one[3], is_written=False)
-                assert not wrong
-                given.append(GivenQueue(one[1], one[2], values, is_implied=one[4]))
-        self._use(build_tree(given, aliases))
-        assert not self.tree.problems
-
     def _use(self, tree: QueueTree) -> None:
         before = self.sums.tree
         self.sums.use(tree)
@@ -116,80 +101,51 @@ class TreeWorld:
     def key(self, path: str, leaf: str = "", *, priority: int = 0, **asked: int) -> list[Any]:
         """What `turn_key` gives for the queue of *path*, of which a pod of *leaf* is next."""
         self.compute()
-        names = [queue.path for queue in self.tree.above(path)]
-        below = [queue.path for queue in self.tree.above(leaf or path)]
-        head = self._request(asked, priority=priority)
-        head["$struct"]["queues"] = [self._view(one) for one in below[: below.index(path) + 1]]
-        queue = self._view(path)
-        queue["$struct"]["above"] = [self._view(one) for one in names[1:]]
-        given = {"queue": queue, "head": head, "total": self.total}
-        params = self.hooks.tree.hooks["turn_key"]
-        found = self._ask("turn_key", {name: given[name] for name in params})
+        above = self._views(path)
+        below = self._views(leaf or path)
+        head = _request(asked, priority=priority)
+        below = below[: len(below) - len(above) + 1]
+        found = self._ask("turn_key", self.hooks.turn_question(above, head, below))
         assert isinstance(found, list)
         return found
-
-    def sort_key(self, path: str, leaf: str = "", **asked: int) -> TurnKey:
-        """The same, to compare."""
-        return turn_sort_key(self.key(path, leaf, **asked))
 
     def admit(
         self, leaf: str, *, preemptible: bool = True, **asked: int
     ) -> tuple[str, tuple[str, int] | None] | None:
         """What `admit` says to a pod: None, or at which queue it lacks what, if it says so."""
         self.compute()
-        names = [queue.path for queue in self.tree.above(leaf)]
-        path = [self._view(one) for one in names]
-        for place, view in enumerate(path):
-            if names[place + 1 :]:
-                view["$struct"]["above"] = [self._view(one) for one in names[place + 1 :]]
-        request = self._request(asked, preemptible=preemptible)
-        found = self._ask("admit", {"request": request, "path": path})
+        found = self.hooks.admit(_request(asked, preemptible=preemptible), self._views(leaf))
         if found is None:
             return None
-        kind, _reason, token, at, short, _whole = found
-        assert (kind, token) == ("hold", "QuotaReached")
-        assert at in self.tree.queues
-        return at, None if short is None else tuple(short)
+        assert isinstance(found, Hold), found
+        assert found.token == "QuotaReached"
+        assert found.at in self.tree.queues
+        return found.at, found.short
 
     def ask_shares(self, fields: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
         """The shares below the root if its children had these further *fields*, by path."""
         self.compute()
-        children = [self._view(path) for path in self.tree.queues[ROOT].children]
-        for child in children:
+        children = [self.standing.view(c, self.sums) for c in self.tree.queues[ROOT].children]
+        question = self.hooks.shares_question(self._views(ROOT)[0], children)
+        given = msgspec.json.decode(question)
+        for child in given["children"]:
             child["$struct"].update(fields.get(child["$struct"]["name"], {}))
-        return dict(self._ask("shares", {"parent": self._view(ROOT), "children": children}))
+        return dict(self._ask("shares", msgspec.json.encode(given)))
 
-    def _view(self, path: str) -> dict[str, Any]:
-        queue, sums, standing = self.tree.queues[path], self.sums[path], self.standing[path]
-        return {
-            "$struct": {
-                **self.hooks.tree.attributes,
-                **queue.attributes,
-                "name": queue.name,
-                "path": path,
-                "is_leaf": queue.is_leaf,
-                "is_root": path == ROOT,
-                **{name: sums.of(name) for name in (*VECTORS, "nonpreemptible")},
-                "pods": sums.pod_count,
-                "up": standing.up,
-                "share": standing.share or {},
-            }
-        }
+    def _views(self, path: str) -> list[QueueView]:
+        """The queue and those above it."""
+        return [self.standing.view(one.path, self.sums) for one in self.tree.above(path)]
 
-    def _request(
-        self, asked: Mapping[str, int], *, priority: int = 0, preemptible: bool = True
-    ) -> dict[str, Any]:
-        resources = {**_named(asked), "pods": 1}
-        fields = {"resources": resources, "least": resources, "pods": 1, "priority": priority}
-        return {
-            "$struct": {**fields, "preemptible": preemptible, "created_at": 0, "group": ""},
-        }
-
-    def _ask(self, hook: str, given: Mapping[str, Any]) -> Any:
-        call = Call(self.hooks.tree.instance, hook, b"null", None, msgspec.json.encode(given))
+    def _ask(self, hook: str, question: bytes) -> Any:
+        call = Call(self.hooks.tree.instance, hook, b"null", None, question)
         ((answer,),) = self.evaluator.evaluate([call])
         assert not isinstance(answer, PolicyFailure), answer
         return answer
+
+
+def _request(asked: Mapping[str, int], *, priority: int = 0, preemptible: bool = True) -> Request:
+    resources = {**_named(asked), "pods": 1}
+    return Request(resources, resources, 1, priority, preemptible, 0, "")
 
 
 def _named(amounts: Mapping[str, int]) -> dict[str, int]:
