@@ -81,6 +81,19 @@ class QueueTreePolicy:
         return found, problems
 
 
+def policy_alone(
+    policy: PolicyFile, attributes: Mapping[str, Any], files: Files
+) -> QueueTreePolicy:
+    """The policy as the first instance of a program, for a tree without queues of its own."""
+    return QueueTreePolicy(
+        policy.name, 0, _hooks(policy), attributes, _mentioned(files, policy.module)
+    )
+
+
+def _hooks(policy: PolicyFile) -> dict[str, tuple[str, ...]]:
+    return {h.name: policy.parameters[h.name] for h in tree_hooks.ENTRIES if h.name in policy.hooks}
+
+
 def resolve_queue_tree(
     config: QueueTreeConfig,
     policies: Mapping[str, PolicyFile],
@@ -99,9 +112,7 @@ def resolve_queue_tree(
             hint = did_you_mean(config.policy, policies)
             place.wrong(f"policy: no policy `{config.policy}`", hint)
         return None
-    hooks = {
-        h.name: policy.parameters[h.name] for h in tree_hooks.ENTRIES if h.name in policy.hooks
-    }
+    hooks = _hooks(policy)
     if not hooks:
         wanted = ", ".join(f"`{hook.name}`" for hook in tree_hooks.ENTRIES)
         place.wrong(f"policy: `{config.policy}` governs no queues: it has none of {wanted}")

@@ -19,15 +19,17 @@ from engine.core.kernel.pod_groups import PodGroups
 from engine.core.model.pod import Pod
 from engine.core.model.pod_group import PodGroupState
 from engine.core.scheduling.pod_hooks import GroupSource
+from engine.core.scheduling.reclaim_circles import SmallPod, victims_for
 from engine.core.scheduling.scheduling_cycle import Scheduler
+from engine.core.sharing.tree import GivenQueue, build_tree
 from engine.files.world import World, pod_of
-from engine.policy.arguments import read_arguments
+from engine.policy.arguments import ATTRIBUTES, declaration, read_arguments
 from engine.policy.bundle import Bundle, Policy
 from engine.policy.documents import read_documents
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.file_names import TEST_SUFFIX
-from engine.policy.queue_tree import QueueTreePolicy
+from engine.policy.queue_tree import policy_alone
 from engine.policy.sandbox.modules import Natives
 from engine.testing.full_decision import FullDecision, decide
 from engine.testing.properties import order_matters, unknown_labels_matter, worse_with_more_capacity
@@ -64,6 +66,7 @@ class Answers:
             "permit": self._permit,
             "group": self._group,
             "queue": self._queue,
+            "reclaim": self._reclaim,
         }
         self._whole: Scheduler | None = None
         self._alone: dict[tuple[str, bytes, str], Scheduler] = {}
@@ -159,6 +162,31 @@ class Answers:
         (found,) = _sound([scheduler.tree.queue_of(pod, world.snapshot)])
         return {"queue": None if found is None else list(found)}
 
+    def _reclaim(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        policy = self._policy()
+        if "reclaim" not in policy.hooks:
+            raise ValueError(f"policy `{policy.name}` has no hook `reclaim`")
+        hooks = self._scheduler_of(policy, request["args"] or {}, "default-scheduler").tree
+        assert hooks is not None, "made with one"
+        given = []
+        for path, values in request["queues"].items():
+            attributes, wrong = hooks.tree.with_defaults(values)
+            if wrong:
+                raise ValueError(f"queue `{path}` {'; '.join(wrong)}")
+            given.append(GivenQueue(path, "", attributes, is_path=True))
+        tree = build_tree(given)
+        if tree.problems:
+            raise ValueError(f"queue `{tree.problems[0].queue}` {tree.problems[0].message}")
+        pods = [SmallPod(one["name"], one["queue"], one["amounts"]) for one in request["placed"]]
+        taker = request["taker"]
+        taking = SmallPod(taker["name"], taker["queue"], taker["amounts"])
+        for pod in (*pods, taking):
+            if pod.queue not in tree.queues:
+                raise ValueError(f"pod `{pod.name}`: there is no queue `{pod.queue}`")
+        placed = {pod.name: pod for pod in pods}
+        victims = victims_for(hooks, tree, request["total"], placed, taking)
+        return {"victims": [one.name for one in victims]}
+
     def _world(self, request: Mapping[str, Any]) -> World:
         """The cluster of *request*; an empty one if it has none."""
         cluster = request["cluster"] or {}
@@ -220,7 +248,8 @@ class Answers:
             given, types = _arguments(policy, args)
             instance = Instance(policy.name, policy.module, given, types)
             program = Program(self._bundle.files, (instance,), self._bundle.program.limits)
-            tree = QueueTreePolicy(policy.name, 0, dict(policy.parameters))
+            declared = declaration(self._bundle.files[policy.module], ATTRIBUTES).defaults
+            tree = policy_alone(policy, declared, self._bundle.files)
             bundle = replace(self._bundle, profiles=(profile,), program=program, queue_tree=tree)
             found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program, self._natives))
         return found

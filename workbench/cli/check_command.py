@@ -55,6 +55,11 @@ _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
     is_flag=True,
     help="Print the ClusterRole of a scheduler with these policies, and no more than it uses.",
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Search for two queues that could take from each other in turn, and print a test of it.",
+)
 @click.option("--strict", is_flag=True, help="Treat warnings as problems: exit with code 1.")
 @click.option("--fix", is_flag=True, help="Remove unused loads first.")
 @click.option(
@@ -78,6 +83,7 @@ def check_command(
     reads: bool,
     cost: bool,
     rbac: bool,
+    deep: bool,
     strict: bool,
     fix: bool,
     never_rejects_everything: bool,
@@ -95,6 +101,10 @@ def check_command(
     that policies keep off every node is a problem, with the policy, its line and the pod as YAML.
     If the built-in policies alone leave it no node, that is a warning.
 
+    With --deep the policy that governs a QueueTree is asked about random small clusters, of its own
+    queues and of made-up ones: if a pod that was evicted for a queue could take back from that
+    queue at once, that is a warning, with a test that shows it.
+
     Exit codes: 0 nothing is wrong, 1 there are problems, 2 the command cannot run.
 
     \b
@@ -105,6 +115,7 @@ def check_command(
       starsched check my_policy.star --reads
       starsched check policies/ --rbac | kubectl apply -f -
       starsched check policies/ --strict --cost
+      starsched check policies/ --deep
       starsched check policies/ --never-rejects-everything --on cluster.json.gz
     """
     if never_rejects_everything != bool(inputs):
@@ -133,6 +144,13 @@ def check_command(
             rejected = rejected_by(bundle, population, inputs)
             report.rejected += rejected
             report.problems += (as_problem(one, files) for one in rejected)
+        if deep and bundle is not None:
+            from workbench.cli.circle_check import circle_in
+
+            circle = circle_in(bundle, files)
+            if circle is not None:
+                report.problems.append(circle[0])
+                report.tests.append(circle[1])
     # 3. Print the problems, and set the exit code.
     problems = list(dict.fromkeys(report.problems))
     errors = sum(strict or problem.severity == "error" for problem in problems)
@@ -140,6 +158,8 @@ def check_command(
         answer = _as_json(report, problems, reads=reads, costs=cost)
         if population is not None:
             answer["rejected"] = [msgspec.to_builtins(one) for one in report.rejected]
+        if deep:
+            answer["tests"] = report.tests
         if rbac:
             answer["rbac"] = _cluster_role(bundles)
         print_json(answer)
@@ -156,6 +176,8 @@ def check_command(
             terminal.echo(problem_line(problem, report.lints.get(problem)))
         for one in report.rejected:
             click.echo(as_document(one), nl=False)
+        for text in report.tests:
+            click.echo(f"\n{text}")
         terminal.echo(_summary(report, errors, len(problems) - errors))
     raise SystemExit(1 if errors else 0)
 
@@ -170,6 +192,7 @@ class CheckReport:
         hooks: What hooks read, with `--reads`.
         costs: What hooks loop over, with `--cost`.
         rejected: Pods that no node accepts, with `--never-rejects-everything`.
+        tests: Tests that show what was found, with `--deep`.
         policies, documents: How many files of each kind were checked.
     """
 
@@ -178,6 +201,7 @@ class CheckReport:
     hooks: "list[HookReuse]" = field(default_factory=list)
     costs: list[HookCost] = field(default_factory=list)
     rejected: "list[RejectedPods]" = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
     policies: int = 0
     documents: int = 0
 
