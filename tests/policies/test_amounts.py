@@ -78,6 +78,7 @@ def test_vectors(call: Any, first: Amounts, second: Amounts, of: Amounts | None)
         r: max(first.get(r, second.get(r, 0)), second.get(r, 0)) for r in names
     }
     assert call("over", [first, second, of]) == _over(first, second, of)
+    assert call("sum_of", [list(first.values())]) == sum(first.values())
     every = {r: second.get(r, 1) for r in first}
     assert call("over", [first, second, of, 1]) == _over(first, every, of)
 

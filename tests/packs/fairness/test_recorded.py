@@ -98,7 +98,7 @@ def test_mins_above_the_total_are_scaled_unless_that_is_off() -> None:
 
 
 def test_a_weight_of_zero_beside_others_is_zero() -> None:
-    """Run with the whole scheduler: two such quotas leave 80 of 100 GPUs to nobody."""
+    """Run with the whole scheduler: two such quotas leave 80 of 100 GPUs unused."""
     quota = {
         "min": {"nvidia.com/gpu": 10},
         "max": {"cpu": 100, "nvidia.com/gpu": 100},
