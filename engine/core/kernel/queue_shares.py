@@ -9,6 +9,7 @@ shares are computed once in `refresh`, for the queues alone whose sums or attrib
 What is decided by them is `turn_queue`'s and `reclaims`'.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -35,11 +36,17 @@ from engine.core.scheduling.tree_shares import Standing, TreeShares
 from engine.core.sharing.amounts import Amounts, add, offered
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
 from engine.core.sharing.tree import ROOT, Queue, QueueTree, build_tree
+from engine.lib.printable import counted
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.queue_tree_config import COUNT, HOLD
 
 # Shares take a tenth of the time at most, however often they are to be refreshed.
 _PART_OF_TIME: Final = 10
+
+# Queues that are not there of which problems are listed, pods that one names, and letters of it.
+_MOST_MISSING: Final = 20
+_MOST_NAMED: Final = 3
+_LONGEST_NAME: Final = 80
 
 _NO_TREE: Final = build_tree(())
 
@@ -52,7 +59,7 @@ class QueueState:
         queue: The queue with its attributes.
         sums: Of its pods and those below it.
         standing: What is passed up to it, and its share.
-        starved: Seconds for which it had less than its share of something that its pods wait for.
+        starved: Seconds for which it lacked something that its pods wait for.
         borrowed: Seconds for which it had more than its share of something.
     """
 
@@ -91,6 +98,9 @@ class QueueShares:
         self._shares = TreeShares()
         self._next = 0.0
         self._failed: dict[str, str] = {}  # why pods are in no queue, by namespace
+        # Pods that name a queue which is not there, by that name; and the name, by uid.
+        self._astray: dict[str, dict[str, None]] = {}
+        self._strays_to: dict[str, str] = {}
         #: Grows when pods may be in other queues than before, for another reason than their own.
         self.places_version = 0
 
@@ -136,7 +146,23 @@ class QueueShares:
         }
         kept = (self._sources.problems, of_pods)
         texts = [text for found in kept for _, text in sorted(found.items())]
-        return [*of_tree, *texts, *self._shares.problems]
+        return [*of_tree, *texts, *self._missing(readable), *self._shares.problems]
+
+    def _missing(self, readable: Collection[str] | None) -> Iterator[str]:
+        """Which queues pods name that are not there, those that most do first."""
+        names = sorted(self._astray, key=lambda name: (-len(self._astray[name]), name))
+        for name in names[:_MOST_MISSING]:
+            uids = self._astray[name]
+            shown = [
+                self._keys[uid]
+                for uid in itertools.islice(uids, _MOST_NAMED)
+                if readable is None or self._keys[uid].partition("/")[0] in readable
+            ]
+            say = f": {', '.join(shown)}" if shown else ""
+            are = f"{counted(len(uids), 'pod')} {'names' if len(uids) == 1 else 'name'} it"
+            yield f"queue `{name[:_LONGEST_NAME]}` is not there, and {are}{say}"
+        if len(names) > _MOST_MISSING:
+            yield f"{len(names) - _MOST_MISSING:,} more queues that pods name are not there"
 
     def states(self) -> list[QueueState]:
         """How each queue stands, each before those under it."""
@@ -162,9 +188,13 @@ class QueueShares:
         found = ((self._pod(uid), added) for uid, added in self._sums.pods_of(path))
         return [(pod, added) for pod, added in found if pod is not None]
 
-    def failed_namespaces(self) -> set[str]:
-        """The namespaces of pods of which the policy failed to say in which queue they are."""
-        return set(self._failed)
+    def problem_namespaces(self) -> set[str]:
+        """The namespaces of pods that `problems` names."""
+        found = set(self._failed)
+        for uids in self._astray.values():
+            for uid in itertools.islice(uids, _MOST_NAMED):
+                found.add(self._keys[uid].partition("/")[0])
+        return found
 
     def wakes_at(self) -> float | None:
         """When shares are to be computed next (monotonic seconds); None: they need not be."""
@@ -292,6 +322,8 @@ class QueueShares:
         self._sources.begin()
         for kept in (self._keys, self._named, self._touched, self._failed):
             kept.clear()
+        self._astray.clear()
+        self._strays_to.clear()
         self.places_version += 1
         if self._hooks is None:
             self._nodes.clear()
@@ -371,11 +403,27 @@ class QueueShares:
         else:
             self._allocated_at.setdefault(uid, self._time.monotonic())
         pod = self._pod(uid)
+        if added is None or uid in self._strays_to:
+            self._follow_stray(uid, pod if added is None else None)
         if pod is None:
             key = self._keys.pop(uid, "")
             self._named.pop(uid, None)
             if self._failed.get(key.partition("/")[0], "").startswith(f"{key} "):
                 del self._failed[key.partition("/")[0]]
+
+    def _follow_stray(self, uid: str, pod: Pod | None) -> None:
+        """Note the queue that *pod*, which counts in none, names; None: it counts, or is gone."""
+        before = self._strays_to.pop(uid, None)
+        if before is not None:
+            del self._astray[before][uid]
+            if not self._astray[before]:
+                del self._astray[before]
+        if pod is None or pod.is_terminating:
+            return
+        named = self._named.get(uid)
+        if named is not None and self._path_of(named[0]) is None:
+            self._strays_to[uid] = named[0]
+            self._astray.setdefault(named[0], {})[uid] = None
 
     # --- pods --------------------------------------------------------------------------------
 

@@ -54,7 +54,9 @@ class Standing:
         share: What it may have; None: no policy says.
         asked: The question that gave the shares of the queues below it.
         asked_up: The question that gave `passed`.
-        starving: It has less than its share of something that its pods wait for.
+        lacks: The resources of which it has so much less than its share that the smallest pod which
+            waits for it would fit into that.
+        starving: It lacks something.
         borrowing: It has more than its share of something.
     """
 
@@ -63,6 +65,7 @@ class Standing:
     share: Amounts | None = None
     asked: bytes = b""
     asked_up: bytes = b""
+    lacks: frozenset[str] = frozenset()
     starving: Span = field(default_factory=Span)
     borrowing: Span = field(default_factory=Span)
 
@@ -278,15 +281,21 @@ class TreeShares:
         return QueueView(sums.tree.queues[path], sums[path], standing.up, standing.share or {})
 
     def _judge(self, path: str, sums: QueueSums, now: float) -> None:
-        """Follow if the queue has less than its share, or more, from now on."""
+        """Follow if the queue has less than its share, or more, from now on.
+
+        Not of the root, which has no others that could give or take.
+        """
         standing = self._standing[path]
-        if standing.share is None:
+        if standing.share is None or path == ROOT:
             return
         has = sums[path].vectors["allocated"]
-        waits = sums[path].vectors["waiting"]
-        standing.starving.follow(
-            any(amount > has.get(r, 0) and r in waits for r, amount in standing.share.items()), now
+        # Whole pods seldom use a share to its end: what is too little for any is not waited for.
+        standing.lacks = frozenset(
+            r
+            for r, amount in standing.share.items()
+            if amount > has.get(r, 0) and sums.waits_for_at_most(path, r, amount - has.get(r, 0))
         )
+        standing.starving.follow(bool(standing.lacks), now)
         standing.borrowing.follow(
             any(amount > standing.share[r] for r, amount in has.items() if r in standing.share),
             now,

@@ -17,7 +17,7 @@ import enum
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.core.sharing.amounts import LARGEST, Amounts
 from engine.core.sharing.tree import QueueTree
@@ -59,6 +59,9 @@ VECTORS: Final[Mapping[str, frozenset[PodPhase]]] = {
 }
 # How many pods there are is an amount as any other: quotas may limit it.
 _ONE_POD: Final = (("pods", 1),)
+
+# What pods request that are alike in that.
+_Kind: TypeAlias = tuple[tuple[str, int], ...]
 
 #: As `allocated`, of pods that are not preemptible.
 NONPREEMPTIBLE: Final = "nonpreemptible"
@@ -104,6 +107,8 @@ class QueueSums:
         self._gone: dict[str, Contribution] = {}
         #: What became free in each queue, added up over time, and in the queues below it.
         self.freed: dict[str, dict[str, int]] = {}
+        # How many pods of each queue itself wait, by what one of them requests.
+        self._waiting: dict[str, dict[_Kind, int]] = {}
 
     @property
     def tree(self) -> QueueTree:
@@ -162,6 +167,19 @@ class QueueSums:
         moved, self._moved = self._moved, set()
         return moved
 
+    def waits_for_at_most(self, path: str, resource: str, amount: int) -> bool:
+        """True if a pod waits in the queue, or below it, that wants *resource*, and no more of it.
+
+        Costs a look at each kind of pods that wait there, until there is one.
+        """
+        if resource not in self._sums[path].vectors["waiting"]:
+            return False
+        kinds = self._waiting.get(path, ())
+        if any(name == resource and 0 < one <= amount for kind in kinds for name, one in kind):
+            return True
+        below = self._tree.queues[path].children
+        return any(self.waits_for_at_most(child, resource, amount) for child in below)
+
     # --- what would be -----------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -197,6 +215,7 @@ class QueueSums:
             return  # only attributes differ
         self.changed = set(tree.queues)
         self.freed.clear()
+        self._waiting.clear()
         self._sums = {path: Sums() for path in tree.queues}
         for one in self._pods.values():
             self._add(one, 1)
@@ -207,6 +226,7 @@ class QueueSums:
         for uid, one in self._pods.items():
             again.put(uid, one)
         assert again._sums == self._sums, "sums of queues are not those of their pods"
+        assert again._waiting == self._waiting, "kinds of pods that wait are not those of the pods"
         for path, queue in self._tree.queues.items():
             own = Sums()
             for _, one in self.pods_of(path):
@@ -234,12 +254,25 @@ class QueueSums:
     def _add(self, one: Contribution, sign: int) -> None:
         if one.queue not in self._sums:
             return
+        if one.phase in VECTORS["waiting"]:
+            self._add_waiting(one, sign)
         at: str | None = one.queue
         while at is not None:
             _count(self._sums[at], one, sign)
             self.changed.add(at)
             self._moved.add(at)
             at = self._tree.queues[at].parent
+
+    def _add_waiting(self, one: Contribution, sign: int) -> None:
+        kinds = self._waiting.setdefault(one.queue, {})
+        kind = (*sorted(one.amounts.items()), *_ONE_POD)
+        count = kinds.get(kind, 0) + sign
+        if count:
+            kinds[kind] = count
+            return
+        kinds.pop(kind, None)
+        if not kinds:
+            del self._waiting[one.queue]
 
 
 def _holds(one: Contribution | None, queue: str) -> Mapping[str, int]:

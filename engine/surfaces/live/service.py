@@ -236,7 +236,7 @@ class LiveAnswers:
             queue=query.get("queue", ""),
             resource=query.get("resource", ""),
             state=_one_of(query, "state", shares_page.STATES),
-            readable=await self._readable(viewer, shares.failed_namespaces),
+            readable=await self._readable(viewer, shares.problem_namespaces),
             limit=_number(query, "limit", shares_page.ROWS, 1, shares_page.MOST_ROWS),
             offset=_number(query, "continue", 0, 0),
         )

@@ -23,8 +23,9 @@ class ResourceStanding(msgspec.Struct, frozen=True, kw_only=True):
         requested: `allocated` and `waiting` together.
         share: What it may have now; null if no policy says. Of the root, what the nodes offer.
         borrowed: How much more than its share is allocated.
-        lacks: How much of its share it does not have, although its pods wait for it. This and
-            `borrowed` are 0 without a share, and of the root, which has no others to borrow from.
+        lacks: How much of its share it does not have, although its pods wait for it; 0 if that is
+            too little for each of them. This and `borrowed` are 0 without a share, and of the root,
+            which has no others to borrow from.
     """
 
     allocated: int = 0

@@ -269,7 +269,8 @@ def _standing(state: QueueState, name: str) -> ResourceStanding:
     borrowed = lacks = 0
     if share is not None and state.queue.path != ROOT:
         borrowed = max(0, amounts["allocated"] - share)
-        lacks = max(0, min(share - amounts["allocated"], amounts["waiting"]))
+        if name in state.standing.lacks:
+            lacks = max(0, min(share - amounts["allocated"], amounts["waiting"]))
     return ResourceStanding(**amounts, share=share, borrowed=borrowed, lacks=lacks)
 
 

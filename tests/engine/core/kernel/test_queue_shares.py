@@ -114,7 +114,45 @@ def test_problems_name_pods_of_readable_namespaces_only() -> None:
     assert [text.partition(":")[0] for text in shares.problems()] == ["shop/a is in no queue"]
     assert shares.problems({"shop"}) == shares.problems()
     assert shares.problems({"other"}) == []
-    assert shares.failed_namespaces() == {"shop"}
+    assert shares.problem_namespaces() == {"shop"}
+
+
+def test_queues_that_pods_name_and_that_are_not_there_are_problems() -> None:
+    world = QueueWorld(queues=TEAMS)
+    shares = world.kernel.shares
+    for number in range(4):
+        world.add(make_pod(f"a{number}", namespace="shop", cpu=1, labels={"queue": "wbe"}))
+    world.add(make_pod("b", cpu=1, labels={"queue": "else" * 30}))
+    world.add(make_pod("c", cpu=1))
+    assert shares.problems() == [
+        "queue `wbe` is not there, and 4 pods name it: shop/a0, shop/a1, shop/a2",
+        f"queue `{'else' * 20}` is not there, and 1 pod names it: default/b",
+    ]
+    assert shares.problem_namespaces() == {"shop", "default"}
+    hidden = shares.problems({"other"})
+    assert [text.rpartition(" ")[2] for text in hidden] == ["it", "it"], "no pod is named"
+    world.delete("b")
+    world.delete("a0")
+    (problem,) = shares.problems({"shop"})
+    assert problem == "queue `wbe` is not there, and 3 pods name it: shop/a1, shop/a2, shop/a3"
+    for number in range(30):
+        world.add(_pod(f"d{number}", f"none{number:02}"))
+    assert shares.problems()[-1] == "11 more queues that pods name are not there"
+    assert len(shares.problems()) == 21
+
+
+def test_a_queue_that_comes_is_no_problem_any_more() -> None:
+    world = QueueWorld(objects=[{"apiVersion": "example.com/v1", "kind": "Queue"}])
+    world.add(_pod("a", "web"))
+    assert len(world.kernel.shares.problems()) == 1
+    world.put_queue("web", {})
+    world.settle()
+    assert world.kernel.shares.problems() == []
+    world.put_queue("web", None)
+    world.settle()
+    assert world.kernel.shares.problems() == [
+        "queue `web` is not there, and 1 pod names it: default/a"
+    ]
 
 
 def test_shares_go_by_weight_and_follow_demand_and_nodes() -> None:
@@ -270,6 +308,38 @@ def test_how_long_a_queue_was_short_of_its_share() -> None:
     world.settle()
     states = {one.queue.path: one for one in world.kernel.shares.states()}
     assert states["web"].starved < 75, "it has what it wants"
+
+
+def _starved(world: QueueWorld) -> set[str]:
+    world.settle()
+    return {one.queue.path for one in world.kernel.shares.states() if one.standing.lacks}
+
+
+def test_a_queue_does_not_lack_what_is_too_little_for_each_of_its_pods() -> None:
+    """Half of five cores is two pods of a core: the half core that is left starves nobody."""
+    world = QueueWorld(queues={"a/x": {}, "a/y": {}, "b": {}})
+    world.add_node(make_node("n", cpu=5, memory=0))
+    for number in range(2):
+        world.add(_pod(f"a{number}", "a/x", node="n"))
+        world.add(_pod(f"b{number}", "b", node="n"))
+    world.add(_pod("a-waits", "a/x", gates=["example.com/wait"]))
+    world.add(_pod("b-waits", "b", gates=["example.com/wait"]))
+    assert _starved(world) == set()
+    world.add(make_pod("small", cpu="500m", labels={"queue": "a/y"}, gates=["example.com/wait"]))
+    assert _starved(world) == {"a", "a/y"}, "it would fit"
+    world.delete("small")
+    assert _starved(world) == set()
+
+
+def test_the_root_has_nobody_to_lack_anything_of() -> None:
+    world = QueueWorld(queues={"a": {}})
+    world.add_node(make_node("n", cpu=4, memory=0))
+    world.add(_pod("a", "a", gates=["example.com/wait"]))
+    assert _starved(world) == {"a"}
+    world.clock.advance(60)
+    world.settle()
+    root = world.kernel.shares.state("")
+    assert (root.starved, root.borrowed) == (0, 0)
 
 
 def test_without_a_tree_nothing_is_kept() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.core.sharing.amounts import LARGEST
-from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
+from engine.core.sharing.sums import VECTORS, Contribution, PodPhase, QueueSums, Sums
 from engine.core.sharing.tree import ROOT, GivenQueue, QueueTree, build_tree
 
 
@@ -128,6 +128,14 @@ class Lives(RuleBasedStateMachine):
             ]
             total = sum(one.amounts.get("cpu", 0) for one in below)
             assert self.sums[path].of("requested").get("cpu", 0) == total
+            asked = [
+                one.amounts["cpu"]
+                for one in below
+                if one.phase in VECTORS["waiting"] and one.amounts.get("cpu")
+            ]
+            for amount in range(6):
+                found = self.sums.waits_for_at_most(path, "cpu", amount)
+                assert found == (min(asked, default=9) <= amount)
 
 
 TestLives = Lives.TestCase

@@ -183,7 +183,7 @@ def test_problems_and_pods_outside_are_said() -> None:
     world.add(make_pod("a", cpu=1, labels={"queue": "elsewhere"}))
     world.settle()
     found = page(world)
-    assert (len(found.problems), found.problems_left_out, found.outside) == (50, 70, 1)
+    assert (len(found.problems), found.problems_left_out, found.outside) == (50, 71, 1)
     assert "is under `none`, which is not there" in found.problems[0]
     assert found.headline == "The tree of `fair` has no queues."
 
