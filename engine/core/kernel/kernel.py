@@ -348,6 +348,7 @@ class Kernel:
         self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
         self.queue.activate(waited)
         self.shares.use(scheduler)
+        self.turns.follow_policies()
         self.reclaims.clear()
 
     def _change_canary(self, event: events.CanaryChanged) -> None:

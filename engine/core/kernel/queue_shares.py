@@ -103,17 +103,14 @@ class QueueShares:
         self._strays_to: dict[str, str] = {}
         #: Grows when pods may be in other queues than before, for another reason than their own.
         self.places_version = 0
+        #: True if the policies in force have a tree. Asked with each event.
+        self.is_on = False
 
     # --- reading -----------------------------------------------------------------------------
 
     @property
     def _hooks(self) -> TreeHooks | None:
         return None if self._scheduler is None else self._scheduler.tree
-
-    @property
-    def is_on(self) -> bool:
-        """True if the policies in force have a tree."""
-        return self._hooks is not None
 
     @property
     def tree(self) -> QueueTree:
@@ -316,6 +313,7 @@ class QueueShares:
     def use(self, scheduler: Scheduler) -> None:
         """Follow the tree of these policies from now on."""
         self._scheduler = scheduler
+        self.is_on = scheduler.tree is not None
         self._sums = QueueSums(_NO_TREE)
         self._shares.clear()
         self._shares.use(_NO_TREE, _NO_TREE)

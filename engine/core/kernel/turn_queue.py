@@ -138,6 +138,7 @@ class TurnQueue(ActiveQueue):
         self._awake: dict[tuple[str, str], _Lane] = {}
         self._failed: dict[_LaneKey, _Lane] = {}
         self._version = -1
+        self._goes_by_turns = False  # asked several times of each pod
         self._retry_at: float | None = None
         self.woken = 0  # lanes that were asked about again because something became free
         self.started = 0  # and of these, those that went on then
@@ -151,8 +152,14 @@ class TurnQueue(ActiveQueue):
     @property
     def goes_by_turns(self) -> bool:
         """True if a policy says whose turn it is, or what may be tried."""
+        return self._goes_by_turns
+
+    def follow_policies(self) -> None:
+        """Other policies are in force, whose tree the shares have already."""
         hooks = self._shares.hooks
-        return hooks is not None and hooks.decides
+        self._goes_by_turns = hooks is not None and hooks.decides
+        if not self._goes_by_turns:
+            self._follow_places()  # else at the next pop, when the tree has its queues
 
     def __len__(self) -> int:
         return super().__len__() + len(self._lane_of)
@@ -165,7 +172,7 @@ class TurnQueue(ActiveQueue):
 
     def add(self, queued: QueuedPod) -> None:
         """Add a pod, or put it in another place after its key changed."""
-        if not self.goes_by_turns:
+        if not self._goes_by_turns:
             super().add(queued)
             return
         path, key, group = self._lane_for(queued)
@@ -221,8 +228,7 @@ class TurnQueue(ActiveQueue):
 
     def pop(self) -> QueuedPod | None:
         """The pod whose turn it is and that may be tried, removed; None if there is none."""
-        if not self.goes_by_turns:
-            self._follow_places()
+        if not self._goes_by_turns:
             return super().pop()
         self._shares.catch_up()
         self._follow_places()
@@ -242,6 +248,8 @@ class TurnQueue(ActiveQueue):
     @property
     def may_pop(self) -> bool:
         """True if `pop` may give a pod, or would find out that it does not."""
+        if not self._goes_by_turns:
+            return super().may_pop
         if self._version != self._shares.places_version:
             return len(self) > 0
         if super().may_pop or any(leaf.ready for leaf in self._leaves.values()):
