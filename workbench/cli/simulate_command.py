@@ -1,7 +1,7 @@
 """`starsched simulate`: a workload in virtual time, decided by the engine itself."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -22,11 +22,14 @@ from engine.surfaces.cli.output_file import write_file
 from engine.surfaces.cli.progress_bar import progress_bar
 from engine.surfaces.cli.terminal import is_wide, wide_option
 from engine.telemetry.logs import configure_logging
+from workbench.cli.band_chart import Bands, band_chart
 from workbench.cli.file_notes import report_replaced, report_workload
 from workbench.cli.input_path import workload_argument
 from workbench.cli.line_chart import line_chart
 from workbench.cli.policy_option import known_profile, policy_options, read_bundle
+from workbench.cli.queue_report_text import print_queues
 from workbench.cli.table import Column, grouped, numbers, pods_text, print_table, stem_of
+from workbench.simulation.shares_over_time import DEEPEST, Curves
 from workbench.simulation.simulation import Simulation
 from workbench.simulation.simulation_report import (
     Placement,
@@ -35,6 +38,7 @@ from workbench.simulation.simulation_report import (
     Step,
     most_allocatable,
     placements,
+    queue_curves,
     report,
 )
 from workbench.simulation.workload import Workload, read_workload
@@ -86,6 +90,25 @@ _MOST_NODES: Final = 100_000
     help="Draw usage and waiting pods over time; FILE ends in .svg.",
 )
 @click.option(
+    "--chart-shares",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw what queues of the tree had over time, as bands, and what they deserved, as lines; "
+    "FILE ends in .svg.",
+)
+@click.option(
+    "--shares-of",
+    default="",
+    metavar="RESOURCE",
+    help="What of queues is reported and drawn. Default: the resource that most is in use of.",
+)
+@click.option(
+    "--queue-level",
+    type=click.IntRange(1, DEEPEST),
+    default=1,
+    show_default=True,
+    help="Report the queues that are so far below the root.",
+)
+@click.option(
     "--placements",
     "shows_placements",
     is_flag=True,
@@ -106,7 +129,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     - a decision log of `run --record`, a file or the directory: pods arrive as
       recorded
     - events, `.jsonl`: {"at": 5, "add": {manifest}, "for": 60},
-      {"at": 9, "delete": "node/n1"}
+      {"at": 5, "add": {manifest}, "runs": 60}, {"at": 9, "delete": "node/n1"}
     - nodes or pods in the columns of the openb trace, `.csv`
     - a document of facts, which policies read as `node.facts` and the like
 
@@ -122,31 +145,43 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
       starsched simulate cluster.json.gz deployment.yaml facts.yaml --nodes +10
       starsched simulate /var/log/starsched --policies ./policies-new --steps use.csv
       starsched simulate nodes.csv pods.csv --config gpu.yaml --profile gpu --chart use.svg
+      starsched simulate day.jsonl --policies ./policies --chart-shares shares.svg
       starsched simulate cluster.json.gz --placements
       starsched simulate cluster.json.gz --output csv > placements.csv
       starsched simulate cluster.json.gz --output json | jq .reasons
       kubectl get nodes,pods -A -o yaml | starsched simulate -
     """
     chart: Path | None = options["chart"]
-    if chart is not None and chart.suffix != ".svg":
-        raise click.BadParameter(
-            f"want a file name that ends in .svg, got `{chart}`", param_hint="--chart"
-        )
-    require_places(options["steps"], chart)
+    chart_of_shares: Path | None = options["chart_shares"]
+    for name, path in (("--chart", chart), ("--chart-shares", chart_of_shares)):
+        if path is not None and path.suffix != ".svg":
+            raise click.BadParameter(
+                f"want a file name that ends in .svg, got `{path}`", param_hint=name
+            )
+    require_places(options["steps"], chart, chart_of_shares)
     configure_logging(verbosity=-1, log_format="text")
     bundle, _ = read_bundle(options["policies"], options["config"])
+    if chart_of_shares is not None and bundle.queue_tree is None:
+        raise click.UsageError(
+            "--chart-shares: the policies have no QueueTree, so that there are no shares"
+        )
     with input_errors(workload):
         planned = _planned(bundle, workload, options)
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
     report_workload(planned, bundle)
-    result = report(simulation, recorder.steps, group_by=options["group_by"])
+    of_queues = {"resource": options["shares_of"], "level": options["queue_level"]}
+    result = report(simulation, recorder.steps, group_by=options["group_by"], **of_queues)
     report_replaced(result.replaced)
     with input_errors():
         if options["steps"] is not None:
             write_steps(options["steps"], recorder.steps)
         if chart is not None:
             write_file(chart, _chart(recorder.steps))
+        if chart_of_shares is not None:
+            resource, found = queue_curves(simulation, recorder.steps, **of_queues)
+            title = f"What queues have of {resource} (bands), and deserve (lines)"
+            write_file(chart_of_shares, band_chart([bands_of(title, resource, found)]))
     placed = placements(simulation)
     if options["output"] == "json":
         not_applied = planned.cluster.not_applied
@@ -200,16 +235,42 @@ def write_steps(path: Path, steps: list[Step]) -> None:
     text = StringIO(newline="")
     table = csv.writer(text)
     head = ["at", "arrived", "placed", "pending", "evictions"]
+    queues = sorted({path for step in steps for path in step.queues if path})
+    of_queues = [(path, part) for path in queues for part in ("allocated", "requested", "share")]
     table.writerow(
-        [*head, *(f"{part}:{name}" for name in shown for part in ("requested", "allocatable"))]
+        [
+            *head,
+            *(f"{part}:{name}" for name in shown for part in ("requested", "allocatable")),
+            *(f"{part}:{printable(path)}:{name}" for path, part in of_queues for name in shown),
+        ]
     )
     for step in steps:
         amounts = (
             part.get(name, 0) for name in names for part in (step.requested, step.allocatable)
         )
         row = [step.at, step.arrived, step.placed, step.pending, step.evictions]
-        table.writerow([*row, *amounts])
+        table.writerow([*row, *amounts, *_of_queues(step, of_queues, names)])
     write_file(path, text.getvalue())
+
+
+def _of_queues(
+    step: Step, columns: Sequence[tuple[str, str]], names: Sequence[str]
+) -> Iterator[int | str]:
+    """What queues had at a moment; empty where there is no queue, or no share."""
+    for path, part in columns:
+        queue = step.queues.get(path)
+        amounts = None if queue is None else getattr(queue, part)
+        yield from ("" if amounts is None else amounts.get(name, 0) for name in names)
+
+
+def bands_of(title: str, resource: str, found: Curves) -> Bands:
+    """The panel of *found*, in the units that people write."""
+    unit = 1000 if resource == "cpu" else 1
+    used, due = (
+        {path: [value / unit for value in values] for path, values in curve.items()}
+        for curve in (found.used, found.deserved)
+    )
+    return Bands(title, found.times, used, due, found.capacity / unit)
 
 
 def _placements_csv(placed: Sequence[Placement]) -> str:
@@ -295,6 +356,8 @@ def print_report(result: Report) -> None:
             f"Fairness over {len(result.groups)} groups (Jain): {result.fairness:.3f}; "
             f"`{escape(least)}` got the least, {100 * result.groups[least]:.1f} % of its requests",
         )
+    if result.queues is not None:
+        print_queues(console, result.queues)
     for reason in result.reasons:
         examples = ", ".join(reason.examples)
         text = f"{reason.pods} pending, such as {examples}: {reason.reason}"

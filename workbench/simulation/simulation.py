@@ -5,6 +5,7 @@ time. Everything about pods is the kernel's, as in a running scheduler. Runs are
 depend on neither real time nor randomness.
 """
 
+import functools
 import heapq
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ from engine.core.kernel.instructions import (
     ReportDecision,
     ReportFailure,
     ReportGate,
+    ReportHeld,
     ReportThrottled,
     RunAction,
 )
@@ -57,6 +59,7 @@ from engine.policy.analysis import time_reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
 from engine.telemetry.metrics import Metrics
+from workbench.queues.still_kernel import queue_objects
 from workbench.simulation.simulated_claims import SimulatedClaims
 from workbench.simulation.workload import Arrival, Workload
 
@@ -64,6 +67,9 @@ from workbench.simulation.workload import Arrival, Workload
 _MOST_ERRORS: Final = 5
 # Steps of the clock that come after the last event: by then every hour of every weekday has come.
 _MOST_SECONDS_OF_STEPS: Final = 7 * 24 * 3600.0
+# The order of what happens at one time, of which there are fewer events than this.
+_PER_RANK: Final = 10**9
+_ENDS: Final = 1
 # Kinds of controllers whose pods belong to one node: they are deleted with it, and not recreated on
 # another one.
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
@@ -79,6 +85,7 @@ class Life:
         wants: The pod as it was created last.
         arrived_at: When that was.
         reason: Why its last attempt failed; empty if none did, or once it is placed.
+        queue: Its queue, where the policies have a tree; "" if it is in none.
         errors: How many attempts in a row ended in an error.
         is_lost: It was evicted, and no controller recreates it.
     """
@@ -88,6 +95,7 @@ class Life:
     placed_at: float | None = None
     gone_at: float | None = None
     node: str = ""
+    queue: str = ""
     reason: str = ""
     evictions: int = 0
     is_lost: bool = False
@@ -174,6 +182,9 @@ class Simulation:
         self._to_run: list[RunAction] = []
         self._report(RevisionSwitched(self._scheduler))
         self._report(LeadershipAcquired())
+        tree = bundle.queue_tree
+        for event in () if tree is None else queue_objects(tree, workload.cluster.others):
+            self._report(event)
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._plan(workload)
 
@@ -208,39 +219,51 @@ class Simulation:
         with garbage.thresholds(*garbage.UNTIL_THE_END):
             if self._on_moment is not None and self._events and self._events[0][0] > 0:
                 self._on_moment(self)  # the state before the first event
-            while self._events:
-                at = self._events[0][0]
-                self._pass_steps(at)
-                self._wait_until(at)
-                while self._events and self._events[0][0] <= at:
-                    heapq.heappop(self._events)[2]()
-                self._settle()
-                if self._on_moment is not None:
-                    self._on_moment(self)
-            self._pass_steps(self.now + _MOST_SECONDS_OF_STEPS, is_over=True)
-            self._wait_until(math.inf)
+            while True:
+                while self._events:
+                    self._next_moment()
+                self._pass_steps(self.now + _MOST_SECONDS_OF_STEPS, is_over=True)
+                if not self._events:
+                    self._wait_until(math.inf)
+                if not self._events:
+                    break
             if self._on_moment is not None:
                 self._on_moment(self)
+
+    def _next_moment(self) -> None:
+        """Go to the next event, or to what comes before it by then, and let that happen."""
+        at = self._events[0][0]
+        self._pass_steps(at)
+        self._wait_until(at)
+        while self._events and self._events[0][0] <= self.now:
+            heapq.heappop(self._events)[2]()
+        self._settle()
+        if self._on_moment is not None:
+            self._on_moment(self)
+
+    def _soon(self, at: float) -> float:
+        """*at*, or when the next event is if that is before: a pod that got a node may end."""
+        return min(at, self._events[0][0]) if self._events else at
 
     def _plan(self, workload: Workload) -> None:
         """Fill the agenda. Among events at the same time, capacity is freed before pods arrive."""
         events: list[tuple[float, int, Callable[[], object]]] = []
 
         def plan(at: float, rank: int, act: Callable[[], object]) -> None:
-            events.append((at, rank * 10**9 + len(events), act))
+            events.append((at, rank * _PER_RANK + len(events), act))
 
         for change in workload.changes:
             plan(change.at, 0, lambda c=change: self._change(c.name, c.node))  # type: ignore[misc]
         for at, key in workload.departures:
-            plan(at, 1, lambda k=key: self._leave(k))  # type: ignore[misc]
+            plan(at, _ENDS, lambda k=key: self._leave(k))  # type: ignore[misc]
         for one in workload.arrivals:
             plan(one.at, 2, lambda a=one: self._arrive(a))  # type: ignore[misc]
             if one.until is not None:
                 # A pod that arrives and ends at the same time arrives first.
-                rank = 1 if one.until > one.at else 3
+                rank = _ENDS if one.until > one.at else 3
                 plan(one.until, rank, lambda a=one: self._end(a))  # type: ignore[misc]
         heapq.heapify(events)
-        self._events = events
+        self._events, self._planned = events, len(events)
 
     def _pass_steps(self, until: float, *, is_over: bool = False) -> None:
         """Pass the steps of the clock before *until*; if it *is_over*, while one may help a pod."""
@@ -252,6 +275,8 @@ class Simulation:
             if at >= until:
                 return
             self._wait_until(at)
+            if self.now < at:
+                return
             before = len(self.placed), len(self.kernel.permits)
             snapshot = self.cache.snapshot()
             clock = clock_facts(self._moment + at, self._zone, self._clock_reads)
@@ -278,14 +303,16 @@ class Simulation:
     def _wait_until(self, at: float) -> None:
         """Advance the clock to *at*: waits in permit expire, and failed attempts are retried.
 
-        Retries stop until the next event once several of them placed no pod and every wait in
-        permit has expired. They would change nothing, and every run has to end.
+        Retries stop until the next event once several of them placed no more pods than ever since
+        the last one, and every wait in permit has expired. They would change nothing, and every
+        run has to end.
         """
-        fruitless = 0
+        fruitless, most = 0, len(self.placed)
         permits = self.kernel.permits
         patience_until = permits.last_expiry() or 0.0
         while fruitless < _MOST_ERRORS or self.now < patience_until:
             wakes_at = self.kernel.wakes_at()
+            at = self._soon(at)
             if wakes_at is None or wakes_at > at:
                 break
             placed, waiting = len(self.placed), len(permits)
@@ -294,13 +321,15 @@ class Simulation:
             self._settle()
             if len(self.placed) > placed:
                 patience_until = permits.last_expiry() or 0.0
-            else:
-                fruitless += 1
+            # Queues may take what is free a few at a time, with a look in between that is none.
+            fruitless = 0 if len(self.placed) > most else fruitless + 1
+            most = max(most, len(self.placed))
             if self._on_moment is not None and (placed, waiting) != (
                 len(self.placed),
                 len(permits),
             ):
                 self._on_moment(self)
+        at = self._soon(at)
         if at != math.inf:
             self.clock.advance(max(0.0, at - self.now))
             self._report(TimePassed())
@@ -333,7 +362,11 @@ class Simulation:
                     self._to_run.append(instruction)
                 case ReportFailure():
                     self._failed(instruction)
-                case ReportGate(pod=pod, reason=reason) | ReportThrottled(pod=pod, reason=reason):
+                case (
+                    ReportGate(pod=pod, reason=reason)
+                    | ReportThrottled(pod=pod, reason=reason)
+                    | ReportHeld(pod=pod, reason=reason)
+                ):
                     life = self.lives.get(pod.key)
                     if life is not None and life.is_pending:
                         life.reason = reason
@@ -404,6 +437,7 @@ class Simulation:
             life.reason = f"no profile is called `{pod.scheduler_name}`"
             return
         self._report(ObjectChanged(PODS, None, pod))
+        life.queue = self.kernel.shares.queue_of(pod.uid) or ""
 
     def _end(self, arrival: Arrival) -> None:
         """End the pod, unless another one of its name has replaced it."""
@@ -485,6 +519,17 @@ class Simulation:
         self._pending.discard(pod.key)
         self._report(Bound(placement))
         self._report(ObjectChanged(PODS, life.wants, pod))
+        arrival = self._latest.get(pod.key)
+        if arrival is not None and arrival.runs is not None:
+            self._planned += 1
+            end: Callable[[], object] = functools.partial(self._finish, life, pod.uid)
+            rank = _ENDS * _PER_RANK + self._planned
+            heapq.heappush(self._events, (self.now + arrival.runs, rank, end))
+
+    def _finish(self, life: Life, uid: str) -> None:
+        """End the pod of *uid*, unless it was evicted or deleted meanwhile."""
+        if life.is_placed and life.wants.uid == uid:
+            self._leave(life.wants.key)
 
 
 def _run(action: Awaitable[None]) -> None:

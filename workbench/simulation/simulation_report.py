@@ -6,13 +6,26 @@ Owns the measures and their definitions; `Recorder` samples them while the simul
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from engine.core.kernel.turn_standing import hold_text
 from engine.core.model.pod import Pod
+from workbench.simulation.shares_over_time import (
+    Curves,
+    QueueLife,
+    QueueRecorder,
+    QueueReport,
+    QueueStep,
+    curves,
+    level_of,
+    most_wanted,
+    queue_report,
+    weights_of,
+)
 from workbench.simulation.simulation import Life, Simulation
 
 # The share of all pods whose kinds, beginning with the most frequent, count as typical.
@@ -25,7 +38,7 @@ class Step(msgspec.Struct, frozen=True):
 
     `arrived`, `placed` and `pending` count arrived pods, as in `Report`. `requested` and
     `allocatable` are sums over all nodes by resource (millicores for cpu); `requested` includes
-    the pods that were placed at the start.
+    the pods that were placed at the start. `queues` are those of the tree, if there is one.
     """
 
     at: float
@@ -35,6 +48,7 @@ class Step(msgspec.Struct, frozen=True):
     evictions: int
     requested: Mapping[str, int]
     allocatable: Mapping[str, int]
+    queues: Mapping[str, QueueStep] = {}
 
     def share(self, resource: str) -> float:
         """The requested share of what is allocatable of *resource*; 0 if nothing is.
@@ -122,6 +136,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             requests; 1/n: one of n groups gets everything).
         groups: The share of its requests that each group got.
         reasons: Why pods are still pending, the most frequent reason first.
+        queues: What the queues of the tree had; null without a tree.
     """
 
     seconds: float
@@ -142,6 +157,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, float]
     reasons: tuple[Pending, ...]
     decisions: int
+    queues: QueueReport | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
@@ -161,6 +177,7 @@ class Recorder:
         self._requested: Counter[str] = Counter()
         self._allocatable: Counter[str] = Counter()
         self._generation = -1
+        self._queues = QueueRecorder()
 
     def __call__(self, simulation: Simulation) -> None:
         """Take a step."""
@@ -174,6 +191,7 @@ class Recorder:
             simulation.evictions,
             dict(self._requested),
             dict(self._allocatable),
+            self._queues.take(simulation.kernel),
         )
         if self.steps and self.steps[-1].at == step.at:
             self.steps[-1] = step
@@ -222,13 +240,25 @@ def placements(simulation: Simulation) -> tuple[Placement, ...]:
     )
 
 
-def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> Report:
-    """The report of a finished simulation; *group_by* is a label key, or "" for the namespace."""
+def report(
+    simulation: Simulation,
+    steps: list[Step],
+    *,
+    group_by: str = "",
+    resource: str = "",
+    level: int = 1,
+) -> Report:
+    """The report of a finished simulation; *group_by* is a label key, or "" for the namespace.
+
+    Of the queues it is about those of *level*, and *resource*, or else the one that most is in use
+    of.
+    """
     lives = list(simulation.lives.values())
     infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
     groups = shares(lives, most_allocatable(steps), group_by)
     waits = sorted(one.waited for one in lives if one.waited is not None)
     pending = [one for one in lives if one.is_pending]
+    _say_held(simulation, pending)
     return Report(
         seconds=simulation.now,
         nodes=len(infos),
@@ -250,7 +280,57 @@ def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> 
         groups=groups,
         reasons=_reasons(pending),
         decisions=simulation.decisions,
+        queues=_queues(simulation, steps, resource, level),
     )
+
+
+def queue_curves(
+    simulation: Simulation,
+    steps: Sequence[Step],
+    resource: str = "",
+    level: int = 1,
+    weights: Mapping[str, int] | None = None,
+) -> tuple[str, Curves]:
+    """What queues had and deserved over time, and of which resource; see `report`.
+
+    *weights*, by path, are by default the attributes of that name.
+    """
+    moments = [step.queues for step in steps]
+    resource = resource or most_wanted(moments)
+    found = curves(
+        [step.at for step in steps],
+        moments,
+        resource=resource,
+        level=level,
+        weights=weights_of(simulation.kernel) if weights is None else weights,
+    )
+    return resource, found
+
+
+def _queues(
+    simulation: Simulation, steps: list[Step], resource: str, level: int
+) -> QueueReport | None:
+    shares = simulation.kernel.shares
+    if not shares.is_on:
+        return None
+    resource, found = queue_curves(simulation, steps, resource, level)
+    lives = [
+        QueueLife(life.queue, life.waited, life.evictions)
+        for life in simulation.lives.values()
+        if life.queue
+    ]
+    of_level = sum(level_of(path) == level for path in shares.tree.queues)
+    return queue_report(
+        found, lives, policy=shares.policy, resource=resource, level=level, queues=of_level
+    )
+
+
+def _say_held(simulation: Simulation, pending: Iterable[Life]) -> None:
+    """Say of pods behind one that is held what that one is held for."""
+    for life in pending:
+        hold = None if life.reason else simulation.kernel.turns.hold_of(life.wants.uid)
+        if hold is not None:
+            life.reason = hold_text(*hold)
 
 
 def jain(values: Iterable[float]) -> float:

@@ -41,7 +41,9 @@ _WHOLE: Final = 1000
 _PODS_PER_NODE: Final = "110"
 _NODE_COLUMNS: Final = frozenset({"sn", "cpu_milli", "memory_mib", "gpu", "model"})
 _POD_COLUMNS: Final = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"})
-_EVENT: Final = frozenset({"at", "add", "for", "delete"})
+# From when it arrives, and from when it has a node.
+_LENGTHS: Final = ("for", "runs")
+_EVENT: Final = frozenset({"at", "add", *_LENGTHS, "delete"})
 _CLASS: Final = "PriorityClass"
 # Labels that name one node.
 _OWN_LABELS: Final = ("kubernetes.io/hostname",)
@@ -61,11 +63,16 @@ class WorkloadError(FileError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod that arrives at *at* and ends at *until* (seconds from the start), if ever."""
+    """A pod that arrives at *at* and ends at *until* (seconds from the start), if ever.
+
+    One that *runs* for so many seconds ends that long after it got a node, and begins again if it
+    is evicted.
+    """
 
     at: float
     pod: Pod
     until: float | None = None
+    runs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +351,9 @@ def _read_classes(path: Path, lines: _Lines, cluster: Cluster) -> None:
 
 
 def _read_events(path: Path, lines: _Lines, workload: Workload) -> list[_Delete]:
-    """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name).
+    """One event a line: `at` with `add` (a manifest) or `delete` (a name).
+
+    Pods may be added `for` so many seconds, or with how long each `runs` once it has a node.
 
     Returns the delete events.
     """
@@ -407,11 +416,12 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     if not isinstance(at, int | float) or isinstance(at, bool) or at < 0:
         raise WorkloadError("want an object with `at`, seconds from the start")
     if odd := sorted(set(event) - _EVENT):
-        raise WorkloadError(f"want `at`, `add`, `for` or `delete`, got `{odd[0]}`")
+        raise WorkloadError(f"want `at`, `add`, `for`, `runs` or `delete`, got `{odd[0]}`")
     if "add" in event and "delete" in event:
         raise WorkloadError("want `add` or `delete`, got both")
-    if "for" in event and not _is_pod(event.get("add")):
-        raise WorkloadError("want `for` together with an `add` of a pod")
+    for name in _LENGTHS:
+        if name in event and not _is_pod(event.get("add")):
+            raise WorkloadError(f"want `{name}` together with an `add` of a pod")
     if isinstance(added := event.get("add"), dict):
         _check_types(added)
         if added.get("kind") == "Node":
@@ -420,10 +430,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
                 raise WorkloadError("want `metadata.name` in a node, got none")
             workload.changes.append(NodeChange(at, node.name, node))
         elif _is_pod(added):
-            stays = event.get("for")
-            is_number = isinstance(stays, int | float) and not isinstance(stays, bool)
-            if stays is not None and (not is_number or stays < 0):
-                raise WorkloadError(f"want `for` to be seconds, got `{stays}`")
+            stays, runs = (_length(event, name) for name in _LENGTHS)
             meta = added.get("metadata")
             if isinstance(meta, dict) and not meta.get("name") and meta.get("generateName"):
                 name = f"{meta['generateName']}{len(workload.arrivals)}"
@@ -431,8 +438,8 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
             pod = workload.cluster.pod_of(_restarted(added))
             if not pod.name:
                 raise WorkloadError("want `metadata.name` or `generateName` in a pod, got neither")
-            until = None if stays is None else at + float(stays)
-            workload.arrivals.append(Arrival(at, pod, until))
+            until = None if stays is None else at + stays
+            workload.arrivals.append(Arrival(at, pod, until, runs))
         elif planned_objects(added):
             kind = added["kind"]
             raise WorkloadError(
@@ -457,6 +464,16 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     else:
         raise WorkloadError("want `add` with a manifest or `delete` with a name")
     return None
+
+
+def _length(event: dict[str, Any], name: str) -> float | None:
+    """How long a pod is there, by the key *name*; None: for ever."""
+    found = event.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
+        raise WorkloadError(f"want `{name}` to be seconds, got `{found}`")
+    return float(found)
 
 
 def _check_types(added: dict[str, Any]) -> None:

@@ -11,7 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.workbench.cli.test_explain_command import NODE, pod
+from workbench.cli.band_chart import Bands, band_chart
 from workbench.cli.line_chart import line_chart
 from workbench.cli.main import main
 
@@ -321,3 +324,41 @@ def test_so_many_nodes_that_no_cluster_has_them_are_refused(cluster: str) -> Non
     result = run(cluster, "--nodes=+99999999999")
     assert result.exit_code == 2
     assert "want `+N`, at most +100000, got `+99999999999`" in result.output
+
+
+def test_the_queues_of_a_tree_are_reported_and_drawn(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    for name, text in tree_files(DRF, queues={"a": {"limit": {"cpu": 1}}, "b": {}}).items():
+        (policies / name).write_text(text)
+    pods = [pod(f"{queue}{n}", "1") for queue in "ab" for n in range(2)]
+    for one in pods:
+        one["metadata"]["labels"] = {"queue": one["metadata"]["name"][0]}
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all([NODE, *pods]))
+    steps, chart = tmp_path / "s.csv", tmp_path / "c.svg"
+    words = [str(path), f"--policies={policies}"]
+    result = run(*words, f"--steps={steps}", f"--chart-shares={chart}")
+    assert result.exit_code == 3, result.output
+    rows = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "What the queues of fair had of cpu, on average" in rows
+    assert "a 2 1 0 1.0 1.0 - 0.0 % 0 s 0 s 0 s" in rows
+    assert any(row.startswith("share error 0.0 % of what there is") for row in rows)
+    *_, last = csv.DictReader(steps.read_text().splitlines())
+    assert (last["allocated:a:cpu"], last["requested:a:cpu"]) == ("1000", "2000")
+    drawn = ElementTree.fromstring(chart.read_text())
+    assert len(drawn.findall(".//{*}polygon")) == 2
+    plain = json.loads(run(*words, "--output=json", "--shares-of=memory").stdout)
+    assert (plain["queues"]["resource"], plain["queues"]["level"]) == ("memory", 1)
+    assert [one["queue"] for one in plain["queues"]["queues"]] == ["a", "b"]
+    # Without a tree there is nothing to draw.
+    without = run(str(path), f"--chart-shares={chart}")
+    assert (without.exit_code, "have no QueueTree" in without.output) == (2, True)
+
+
+def test_bands_are_on_each_other_and_lines_where_they_would_go() -> None:
+    panel = Bands("t", [0.0, 10.0], {"a": [1, 1], "b": [1, 3]}, {"a": [2, 2], "b": [2, 2]}, 4.0)
+    drawn = ElementTree.fromstring(band_chart([panel]))
+    lines = [one.get("points", "").split(" ") for one in drawn.findall(".//{*}polyline")]
+    assert lines[1][0].split(",")[1] == "40.0", "both together are all there is"
+    assert lines[0][0].split(",")[1] == "130.0"

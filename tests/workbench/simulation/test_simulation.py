@@ -789,7 +789,7 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
         pytest.param(
             "x.jsonl",
             '{"at": 0, "add": {"metadata": {"name": "p"}}, "until": 9}',
-            "x.jsonl:1: want `at`, `add`, `for` or `delete`, got `until`",
+            "x.jsonl:1: want `at`, `add`, `for`, `runs` or `delete`, got `until`",
             id="a member that there is not",
         ),
         pytest.param(
