@@ -334,7 +334,7 @@ YUNIKORN: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     ),
     "5": ({"guaranteed": {"cpu": 10}, "uses": {"cpu": 1, "memory": 80}}, {"uses": {"cpu": 50}}),
     "6": ({"uses": {"gpu": 8}}, {"uses": {"cpu": 1}}),
-    "7": ({"max": {"gpu": 0}, "uses": {"gpu": 1}}, {"uses": {"cpu": 99}}),
+    "7": ({"max": {"gpu": 0, "memory": 100}, "uses": {"gpu": 1}}, {"uses": {"cpu": 99}}),
     "8": ({"uses": {}}, {"uses": {}}),
     "9": ({"max": {"cpu": 10}, "uses": {"cpu": 5}}, {"uses": {"cpu": 40}}),
 }
@@ -364,6 +364,15 @@ def test_a_guarantee_of_nothing_but_zeros_is_none() -> None:
     world.put("a", cpu=1)
     world.put("b", cpu=1)
     assert world.key("a") == world.key("b")
+
+
+def test_a_max_of_nothing_but_zeros_is_none() -> None:
+    """As `setResources` of a queue has it: of its oracle, `tests/fairness/oracle/yunikorn.go`."""
+    world = TreeWorld("yunikorn_fair", {"cpu": 100}, {"a": {"max": {"cpu": 0}}, "b": {}})
+    world.put("a", cpu=1)
+    world.put("b", cpu=1)
+    assert world.key("a") == world.key("b")
+    assert world.admit("a", cpu=1) is None
 
 
 # --- KAI -------------------------------------------------------------------------------------
