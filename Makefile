@@ -21,7 +21,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-long test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
+.PHONY: help setup demo fast check test test-long test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity fuzz-shares simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
 
 ##@ Start
 
@@ -152,6 +152,10 @@ mutants: setup ## a hundred random mutants of each of the core's folders, and wh
 
 fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m MINOR=1.38)
 	$(BIN)/python -m tests.parity.fuzz $(if $(MINOR),--minor $(MINOR)) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
+
+fuzz-shares: setup ## random trees of queues, our policies and the originals of fair sharing (SCHEME=kueue COUNT=m SEED=n)
+	$(BIN)/python devkit/tools/go_programs.py $(if $(SCHEME),fairness-$(SCHEME),fairness)
+	$(BIN)/python -m tests.fairness.fuzz $(if $(SCHEME),--scheme $(SCHEME)) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
 ##@ Maintain
 

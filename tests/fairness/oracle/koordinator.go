@@ -45,18 +45,17 @@ func answer(f forest) (any, error) {
 		}
 	}
 	for _, path := range f.paths() {
+		if f.isLeaf(path) {
+			visit(manager, path)
+		}
+	}
+	for _, path := range f.paths() {
 		pods := f.Queues[path].Pods
 		if head := f.Queues[path].Head; head != nil {
 			pods = append(pods, *head)
 		}
 		for i, pod := range pods {
-			name := path + "-" + strconv.Itoa(i)
-			manager.OnPodAdd(path, &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{
-					Resources: corev1.ResourceRequirements{Requests: pod.Resources.list()},
-				}}},
-			})
+			manager.OnPodAdd(path, podOf(path+"-"+strconv.Itoa(i), pod.Resources.list()))
 		}
 	}
 	var first, before map[string]amounts
@@ -74,6 +73,27 @@ func answer(f forest) (any, error) {
 		before = now
 	}
 	return nil, errors.New("the runtimes do not settle")
+}
+
+// visit has a pod come and go: what a quota that lends nothing does not lend counts above it only
+// from its first pod on (doUpdateOneGroupMinQuotaNoLock passes it to those above, not to the level).
+func visit(manager *core.GroupQuotaManager, path string) {
+	asked := amounts{}
+	for name := range manager.GetQuotaInfoByName(path).GetMax() {
+		asked[string(name)] = 1
+	}
+	pod := podOf(path+"-visit", asked.list())
+	manager.OnPodAdd(path, pod)
+	manager.OnPodDelete(path, pod)
+}
+
+func podOf(name string, requests corev1.ResourceList) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Resources: corev1.ResourceRequirements{Requests: requests},
+		}}},
+	}
 }
 
 func quotaOf(f forest, path string) (*v1alpha1.ElasticQuota, error) {

@@ -31,8 +31,8 @@ type limits struct {
 
 // pair says which of two queues goes first: -1 the first, 1 the second, 0 neither.
 type pair struct {
-	First     int  `json:"first"`
-	ByPending bool `json:"by_pending"` // only because one has more of everything pending
+	First int    `json:"first"`
+	By    string `json:"by"` // share, priority, or pending: one has more of everything
 }
 
 //go:linkname sortQueue github.com/apache/yunikorn-core/pkg/scheduler/objects.sortQueue
@@ -119,8 +119,15 @@ func compare(one, other *objects.Queue, priorityFirst bool) pair {
 	share := resources.CompUsageRatioSeparately(
 		one.GetAllocatedResource(), one.GetGuaranteedResource(), one.GetFairMaxResource(),
 		other.GetAllocatedResource(), other.GetGuaranteedResource(), other.GetFairMaxResource())
-	tied := share == 0 && one.GetCurrentPriority() == other.GetCurrentPriority()
-	found.ByPending = found.First != 0 && tied
+	differ := one.GetCurrentPriority() != other.GetCurrentPriority()
+	switch {
+	case differ && (priorityFirst || share == 0):
+		found.By = "priority"
+	case share != 0:
+		found.By = "share"
+	case found.First != 0:
+		found.By = "pending"
+	}
 	return found
 }
 
