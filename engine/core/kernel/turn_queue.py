@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.queue_shares import QueueShares
-from engine.core.kernel.turn_standing import Level, Standing, hold_text
+from engine.core.kernel.turn_standing import LaneState, Level, Standing, hold_text
 from engine.core.model.pod import Pod
 from engine.core.queueing.active_queue import ActiveQueue
 from engine.core.queueing.queued_pod import QueuedPod
@@ -583,12 +583,36 @@ class TurnQueue(ActiveQueue):
         lane = self._lane_of.get(uid)
         return None if lane is None or lane.held is None else (lane.queue, lane.held)
 
-    def held(self) -> Iterator[tuple[str, Hold, int]]:
-        """The queues with requests that are held, why, and how many pods of each stand still."""
-        for path, leaf in self._leaves.items():
-            for lane in leaf.lanes.values():
-                if lane.held is not None:
-                    yield path, lane.held, len(lane.pods)
+    def held(self) -> Iterator[LaneState]:
+        """What stands still, by queue; while it is read, others may come and go."""
+        for leaf in list(self._leaves.values()):
+            for lane in list(leaf.lanes.values()):
+                if lane.held is not None and lane.pods:
+                    yield self._state_of(lane)
+
+    @property
+    def woken_in_vain(self) -> int:
+        """Of `woken`, those that could not go on then; not those that are not asked about yet."""
+        return self.woken - self.started - len(self._awake)
+
+    def head_of(self, path: str) -> LaneState | None:
+        """What is next in the queue of *path*, or below it; None: no pod of it is ready.
+
+        As of when a pod was popped last. If all stand still, one of those that do.
+        """
+        lane = self._head(path)
+        return None if lane is None else self._state_of(lane)
+
+    def _state_of(self, lane: _Lane) -> LaneState:
+        return LaneState(
+            queue=lane.queue.removeprefix(_nowhere("")),
+            is_there=lane.queue in self._shares.tree.queues,
+            head=lane.head.pod,
+            group="" if lane.group is None else lane.group.name,
+            pods=len(lane.pods),
+            hold=lane.held,
+            has_failed=lane.failure is not None,
+        )
 
     def standing_of(self, uid: str) -> Standing | None:
         """Where a pod stands among those of its queue, and that among others; None: in no queue.

@@ -32,6 +32,34 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneState:
+    """Pods of one queue that are alike in what quotas read, or one group.
+
+    Attributes:
+        queue: The path of their queue, or the name of one that is not there.
+        is_there: There is such a queue.
+        head: The pod that is next of them.
+        group: The name of the group; "": each is a request by itself.
+        pods: How many are ready to be tried, and wait here.
+        hold: Why they stand still; None: they do not.
+        has_failed: The policy could not say.
+    """
+
+    queue: str
+    is_there: bool
+    head: Pod
+    group: str
+    pods: int
+    hold: Hold | None
+    has_failed: bool
+
+    @property
+    def requests(self) -> int:
+        """How many requests they are."""
+        return 1 if self.group else self.pods
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a pod stands.
 

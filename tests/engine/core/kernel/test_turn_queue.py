@@ -161,7 +161,9 @@ def test_room_goes_to_the_queue_whose_turn_it_is() -> None:
     world.delete("run-a1")
     assert _tried(world) == ["a0"]
     turns = world.kernel.turns
-    assert (turns.woken, turns.started) == (2, 2), "no queue was asked that starts nothing then"
+    assert (turns.woken, turns.started, turns.woken_in_vain) == (2, 2, 0), (
+        "no queue was asked that starts nothing then"
+    )
 
 
 def test_a_larger_limit_lets_it_go_on() -> None:
@@ -292,6 +294,42 @@ def test_where_a_pod_stands_is_known_at_each_level() -> None:
         ("a", None, 0),
     ]
     assert world.kernel.turns.standing_of("nowhere") is None
+
+
+def test_what_stands_still_and_what_is_next_is_known() -> None:
+    world = _world(queues={"a": {"limit": {"cpu": 1}}, "a/x": {}, "b": {}}, cpu=3)
+    for number in range(3):
+        world.add(_pod(f"x{number}", "a/x"))
+        world.add(_pod(f"lost{number}", "nowhere"))
+    world.add(_pod("large", "a/x", cpu=2))
+    _tried(world)
+    turns = world.kernel.turns
+    found = {
+        (one.queue, one.head.name): (one.is_there, one.pods, one.requests, one.hold.token)
+        for one in turns.held()
+        if one.hold is not None
+    }
+    assert found == {
+        ("a/x", "x1"): (True, 2, 2, "QuotaReached"),
+        ("a/x", "large"): (True, 1, 1, "QuotaReached"),
+        ("nowhere", "lost0"): (False, 3, 3, "QueueMissing"),
+    }
+    head = turns.head_of("a/x")
+    assert head is not None
+    assert (head.head.name, head.hold is not None) == ("x1", True), "all of it stands still"
+    assert turns.head_of("a") is None, "so nothing below it is next"
+    world.add(_pod("b0", "b"))
+    world.add(_pod("b1", "b", cpu=9))
+    assert _tried(world, 1) == ["b0"]
+    head = turns.head_of("b")
+    assert head is not None
+    assert (head.queue, head.head.name, head.group, head.hold) == ("b", "b1", "", None)
+    # Those that go while it is read are left out.
+    reading = turns.held()
+    next(reading)
+    for number in range(3):
+        world.delete(f"lost{number}")
+    assert [one.queue for one in reading] == ["a/x"]
 
 
 def test_the_keys_that_were_compared_are_known() -> None:
