@@ -1,10 +1,10 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
-Nine groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+Ten groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
 the openb trace; a filter by each kind of counter, where six pods are on each node; an adversary in
 which no two nodes or pods are alike; pods that name resources which few nodes have; groups of pods,
-which are placed all or not at all; pods with claims for devices; and clusters that are hard on a
-scheduler, with ordinary pods in between. Every node is scored.
+which are placed all or not at all; pods with claims for devices; pods of a tree of queues; and
+clusters that are hard on a scheduler, with ordinary pods in between. Every node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -32,7 +32,13 @@ from devkit.benchmarks.core import (
     run_scenario,
 )
 from devkit.benchmarks.costly_pods import COSTLY
-from devkit.benchmarks.kernel_decisions import Decisions, of_claims, of_groups, run_decisions
+from devkit.benchmarks.kernel_decisions import (
+    Decisions,
+    of_claims,
+    of_groups,
+    of_queues,
+    run_decisions,
+)
 from devkit.benchmarks.machine import describe_machine, source_revision
 from devkit.benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
 from devkit.benchmarks.running import json_path, named, output_options
@@ -49,9 +55,11 @@ GROUPS: Final = (
         "rare",
         "gangs",
         "claims",
+        "queues",
         "hostile",
     ),
 )
+_QUEUES: Final = 1_000
 _COLUMNS: Final = (
     "scenario",
     "nodes",
@@ -374,6 +382,7 @@ def main(
     rows = [median_row(runs) for runs in runs_of]
     by_kernel = of_groups(nodes, gangs, members) if "gangs" in chosen else []
     by_kernel += of_claims(nodes, pods) if "claims" in chosen else []
+    by_kernel += of_queues(nodes, pods, _QUEUES) if "queues" in chosen else []
     kernel_rows = [_run_decisions(one, repeat, reporter, profile) for one in by_kernel]
     hostile_rows = []
     for hard in hostile.SCENARIOS if "hostile" in chosen else ():

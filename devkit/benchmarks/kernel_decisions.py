@@ -54,7 +54,7 @@ class Decisions:
     """*groups* decisions, each about *size* pods, on *nodes* nodes with *others* beside them.
 
     `classes` are how many decisions at the beginning are the first of their class: they are in the
-    throughput, and in no percentile.
+    throughput, and in no percentile. `are_waiting`: all pods are there before the first decision.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Decisions:
     make_pod: Callable[[int], Manifest]
     others: Callable[[], Iterable[Manifest]] = tuple
     classes: int = 0
+    are_waiting: bool = False
     configuration: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -153,6 +154,35 @@ def of_claims(nodes: int, pods: int) -> list[Decisions]:
     ]
 
 
+_TEAM: Final = "team"
+
+
+def of_queues(nodes: int, pods: int, queues: int) -> list[Decisions]:
+    """*pods* pods of so many *queues* in three levels, which take turns, and the same without them.
+
+    All wait at first: whose turn it is decides among all queues.
+    """
+    width = max(2, round(queues ** (1 / 3)))
+
+    def path(number: int) -> str:
+        return f"t{number // width // width % width}.m{number // width % width}.l{number % width}"
+
+    def pod(number: int) -> Manifest:
+        return objects.pod(f"pod-{number:06d}", labels={_TEAM: path(number * 7919 % queues)})
+
+    leaves = sorted({path(number).replace(".", "/") for number in range(queues)})
+    lines = ["apiVersion: starsched.dev/v1", "kind: QueueTree", "policy: drf", "queues:"]
+    tree = "\n".join([*lines, *(f"  {leaf}: {{}}" for leaf in leaves), ""])
+    title = f"pods of {len(leaves):,} queues"
+    return [
+        Decisions(
+            "queues", title, nodes, pods, 1, pod, are_waiting=True,
+            configuration={"tree.yaml": tree},
+        ),
+        Decisions("no-queues", "the same without a tree", nodes, pods, 1, pod, are_waiting=True),
+    ]  # fmt: skip
+
+
 @contextmanager
 def kernel_on(nodes: int, configuration: Mapping[str, str] | None = None) -> Iterator[Kernel]:
     """A kernel that leads on *nodes* nodes, by the shipped policies in a sandbox of their own."""
@@ -214,9 +244,11 @@ def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod]) -> Result:
     cpu = usage_of(me).cpu_seconds
     seconds = []
     placed = 0
+    for pod in pods if scenario.are_waiting else ():
+        kernel.handle(ObjectChanged(PODS, None, pod), 0.0)
     # A group comes and is decided before the next one.
     for first in range(0, len(pods), scenario.size):
-        for pod in pods[first : first + scenario.size]:
+        for pod in () if scenario.are_waiting else pods[first : first + scenario.size]:
             kernel.handle(ObjectChanged(PODS, None, pod), 0.0)
         started = time.perf_counter()
         done = decided(kernel.decide(0.0))
