@@ -1,5 +1,6 @@
 """`starsched apply`: writes planned policies into their ConfigMap, unless something has moved."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from workbench.cli.cluster_reading import list_newest
 from workbench.cli.policies_in_force import CannotPlan, PolicyMap, configmap_option, in_force_now
 from workbench.cli.policy_option import read_texts
 from workbench.plan.plan_index import NONE, PlanIndex, generation_of
+from workbench.plan.queue_plan import vanishing_queues
 
 APPLIED, REFUSED = 0, 1
 
@@ -32,6 +34,10 @@ class _Refused(Exception):
     """Something has moved; `args` are sentences."""
 
 
+class _Loss(_Refused):
+    """Something would be lost, and it was not said that it may be."""
+
+
 class ApplyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an attempt to apply.
 
@@ -40,12 +46,14 @@ class ApplyAnswer(msgspec.Struct, frozen=True, kw_only=True):
         is_written: It had others before.
         resource_version: Of the ConfigMap then.
         refused: Why not: what has moved, a sentence each.
+        wants_force: Nothing has moved; `--force` applies it all the same.
     """
 
     is_applied: bool
     is_written: bool = False
     resource_version: str = ""
     refused: tuple[str, ...] = ()
+    wants_force: bool = False
 
 
 class _IndexType(click.ParamType[PlanIndex]):
@@ -67,6 +75,9 @@ class _IndexType(click.ParamType[PlanIndex]):
     metavar="INDEX",
     help="What `starsched plan` printed.",
 )
+@click.option(
+    "--force", is_flag=True, help="Apply although queues of the tree vanish, as the plan says."
+)
 @configmap_option
 @cluster_options
 @config_option("The KubeSchedulerConfiguration of the scheduler, if it has one of its own.")
@@ -78,10 +89,13 @@ def apply_command(policies: str, index: PlanIndex, **options: Any) -> None:
     ConfigMap, the shapes of the nodes (labels, taints, allocatable resources; not how many there
     are, nor pods), or POLICIES themselves. The API server refuses a write that crosses another one.
 
+    Queues that vanish leave their pods without one, so that wants --force.
+
     Afterwards the ConfigMap has these texts and no others; its labels and annotations stay. The
     scheduler then takes them through its own stages.
 
-    Exit codes: 0 applied, 1 refused because something has moved, 2 the command cannot run.
+    Exit codes: 0 applied, 1 refused because something has moved, or queues vanish, 2 the command
+    cannot run.
 
     \b
     Examples:
@@ -94,7 +108,8 @@ def apply_command(policies: str, index: PlanIndex, **options: Any) -> None:
         written, version = event_loop.run(_apply(files, index, options))
         answer = ApplyAnswer(is_applied=True, is_written=written, resource_version=version)
     except _Refused as refused:
-        answer = ApplyAnswer(is_applied=False, refused=refused.args)
+        is_loss = isinstance(refused, _Loss)
+        answer = ApplyAnswer(is_applied=False, refused=refused.args, wants_force=is_loss)
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
     except ApiError as error:
@@ -109,7 +124,9 @@ def apply_command(policies: str, index: PlanIndex, **options: Any) -> None:
 def _print(answer: ApplyAnswer, where: PolicyMap) -> None:
     for sentence in answer.refused:
         click.echo(f"refused: {sentence}")
-    if answer.refused:
+    if answer.wants_force:
+        click.echo("next: if that is meant, apply it with --force")
+    elif answer.refused:
         click.echo(f"next: {_PLAN_AGAIN}")
     elif not answer.is_written:
         click.echo(f"unchanged: ConfigMap `{where}` has these texts already")
@@ -128,6 +145,8 @@ async def _apply(files: PolicyFiles, index: PlanIndex, options: dict[str, Any]) 
         now = PlanIndex(revision, base.resource_version, generation_of(nodes), digest(files.texts))
         if moved := index.moved(now):
             raise _Refused(*moved)
+        if not options["force"] and (said := _loss(base.files, files, options["config"])):
+            raise _Loss(said)
         try:
             return await _write(client, where, files, base.resource_version)
         except NotFound as error:
@@ -137,6 +156,17 @@ async def _apply(files: PolicyFiles, index: PlanIndex, options: dict[str, Any]) 
         except (AlreadyExists, Conflict) as error:
             said = f"the ConfigMap was written while this command ran ({error.message})"
             raise _Refused(said) from error
+
+
+def _loss(before: Mapping[str, str], after: PolicyFiles, config: Path | None) -> str:
+    """What would be lost; "" if nothing is. Texts without a tree lose no queue."""
+    if not any("QueueTree" in text for text in before.values()):
+        return ""
+    sides = (PolicyFiles(Path(), before, frozenset(before)), after)
+    bundles = [build(files, config)[0] for files in sides]
+    if bundles[0] is None or bundles[1] is None:
+        return ""
+    return vanishing_queues(bundles[0], bundles[1])
 
 
 def _revision(files: Any, config: Path | None) -> str:

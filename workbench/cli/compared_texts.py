@@ -106,4 +106,7 @@ def _with_paths(compared: Comparison, files: PolicyFiles) -> Comparison:
 
     replace = msgspec.structs.replace
     found = tuple(replace(one, place=shown(one.place)) for one in compared.differences)
-    return replace(compared, differences=found)
+    queues = compared.queues
+    if queues is not None and queues.place:
+        queues = replace(queues, place=shown(queues.place))
+    return replace(compared, differences=found, queues=queues)

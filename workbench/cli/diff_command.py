@@ -22,6 +22,7 @@ from workbench.cli.file_notes import report_damage, report_workload
 from workbench.cli.input_path import InputPath
 from workbench.cli.plan_answer import print_differences, print_measures
 from workbench.cli.policy_option import known_profile, read_bundle
+from workbench.cli.queue_plan_text import print_queue_changes
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
 from workbench.plan.plan import Comparison as PlacedComparison
 from workbench.replay.comparison import Comparison, compare_logs
@@ -224,6 +225,8 @@ def _print(found: _Found, options: dict[str, Any]) -> None:
         console = make_console()
         print_measures(console, found.placed.measures)
         print_differences(console, found.placed.differences, names)
+        if found.placed.queues is not None:
+            print_queue_changes(console, found.placed.queues, names)
 
 
 def _exceeded(found: _Found, options: dict[str, Any]) -> list[str]:

@@ -13,10 +13,12 @@ from rich.console import Console
 from engine.comparing.difference import FAILED, MOVED, NEWLY_PENDING, NEWLY_PLACED, OTHER_VICTIMS
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
 from engine.surfaces.cli.terminal import is_wide
+from workbench.cli.queue_plan_text import print_queue_changes
 from workbench.cli.table import grouped, numbers, pods_text, print_table, several, stem_of
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED, OF_OUTCOMES, OTHER_ORDER
 from workbench.plan.new_pods import NewPod
 from workbench.plan.plan import PlanDifference, PlanMeasures
+from workbench.plan.queue_plan import QueueComparison
 from workbench.plan.what_if import Outcome
 
 _SHOWN: Final = 20
@@ -51,6 +53,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
         problems: As `starsched check` reports them; failed tests, too.
         measures: How many pods were compared and differ; null if none were.
         differences: Every one.
+        queues: How the queues of the tree differ; null if there is no tree.
         new_pods: Of `-f`, in the order in which they are decided.
         notes: What was left out of account.
         not_applied: The admission plugins that the pods of `-f` did not pass.
@@ -64,6 +67,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tests: TestCounts | None = None
     measures: PlanMeasures | None = None
     differences: tuple[PlanDifference, ...] = ()
+    queues: QueueComparison | None = None
     new_pods: tuple[NewPod, ...] = ()
     notes: tuple[str, ...] = ()
     not_applied: tuple[str, ...] = ()
@@ -84,6 +88,10 @@ def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -
     if answer.measures is not None:
         print_measures(console, answer.measures)
         print_differences(console, answer.differences, ("in force", "candidate"))
+    if answer.queues is not None:
+        print_queue_changes(console, answer.queues, ("in force", "candidate"))
+        if answer.queues.vanished:
+            say(console, "[dim]note: `starsched apply` wants --force for queues that vanish[/dim]")
     if answer.new_pods:
         _new_pods(console, answer.new_pods)
     if answer.index:

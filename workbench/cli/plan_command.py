@@ -96,8 +96,9 @@ def plan_command(policies: str | None, **options: Any) -> None:
 
     Checks them, runs their tests, and decides pods by them and by the policies in force: those that
     wait, and some that run, each as if it waited. Reported are the pods that move, become pending,
-    placed or gated, would evict others, or change places in the queue, with the file and line that
-    cause it. Nothing is changed: listing rights are enough.
+    placed or gated, would evict others, or change places in the queue, and the queues of the tree
+    that vanish or get other shares or places, with the file and line that cause it. Nothing is
+    changed: listing rights are enough.
 
     With -f, pods that do not exist yet are decided one after the other, by POLICIES or by the
     policies in force: the node or the reason, victims, the position in the queue, and the earliest
@@ -207,7 +208,8 @@ class _Plan:
             )
             found = msgspec.structs.replace(found, index=str(index))
         is_pending = any(not one.outcome.node for one in found.new_pods)
-        code = DIFFERS if found.differences or is_pending else SAME
+        other_queues = found.queues is not None and bool(found.queues.changes)
+        code = DIFFERS if found.differences or is_pending or other_queues else SAME
         return msgspec.structs.replace(found, notes=tuple(self._notes)), code
 
     # --- the texts ---------------------------------------------------------------------------
@@ -306,7 +308,10 @@ class _Plan:
             note_unknown=self._note_unknown,
         )
         return msgspec.structs.replace(
-            found, measures=compared.measures, differences=compared.differences
+            found,
+            measures=compared.measures,
+            differences=compared.differences,
+            queues=compared.queues,
         )
 
     def _note_unknown(self, scene: Scene) -> None:

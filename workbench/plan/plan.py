@@ -31,6 +31,7 @@ from workbench.comparing.kinds import (
     OTHER_REASON,
 )
 from workbench.plan.attribution import cause_of, changed_place
+from workbench.plan.queue_plan import QueueComparison, Stands, compare_queues, stands_of
 from workbench.plan.what_if import Decider, Outcome, controller_of, untracked
 
 #: The kinds of differences, the gravest first.
@@ -92,10 +93,14 @@ class PlanMeasures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The measures, and every difference, the gravest kind first."""
+    """The measures, and every difference, the gravest kind first.
+
+    `queues` is null if neither text has a tree of queues.
+    """
 
     measures: PlanMeasures
     differences: tuple[PlanDifference, ...]
+    queues: QueueComparison | None = None
 
 
 def sample(manifests: Iterable[Mapping[str, Any]], most: int | None) -> list[Mapping[str, Any]]:
@@ -216,7 +221,26 @@ class Planner:
                 by_namespace=_counted(one.pod.partition("/")[0] for one in caused),
             ),
             tuple(caused),
+            self._queues(),
         )
+
+    def _queues(self) -> QueueComparison | None:
+        """How the queues of the tree differ, and what makes it."""
+        before, after = _stands(self._before), _stands(self._after)
+        policies = (_tree_policy(self._before), _tree_policy(self._after))
+        found = compare_queues(before, after, policies)
+        if found is None or not found.changes:
+            return found
+
+        def differs(files: Mapping[str, str]) -> bool:
+            decider = self._mixture(files)
+            return decider is not None and _stands(decider) == after
+
+        causes = self._cause_of(differs)
+        place = ""
+        if causes:
+            place = changed_place(self._files.base, self._files.candidate, causes, "")
+        return msgspec.structs.replace(found, causes=causes, place=place)
 
     # --- the queue ---------------------------------------------------------------------------
 
@@ -332,8 +356,8 @@ class Planner:
             is_new = one.kind == NEWLY_GATED
             gated, side = (one.after, after) if is_new else (one.before, before)
             said = f"`{gated.gate}` {'gates' if is_new else 'no longer gates'} it: {gated.message}"
-            place = reason_source(side.bundle, gated.gate, gated.message)
-            return _Rule(gated.gate, "pre_enqueue", place, said)
+            place = gated.place or reason_source(side.bundle, gated.gate, gated.message)
+            return _Rule(gated.gate, gated.hook or "pre_enqueue", place, said)
         if one.kind == OTHER_VICTIMS:
             return self._rule_of_victims(one)
         shown = before.explain(pod), after.explain(pod)
@@ -379,6 +403,15 @@ class Planner:
         said = f"`{policy}` prefers {_lead(new, old, now)}; before, {_lead(new, old, was)}"
         place = _hook(self._after.bundle, policy, "score", "normalize")
         return _Rule(policy, "score", place, said, *scores)
+
+
+def _stands(decider: Decider) -> Stands:
+    return {} if decider.queues is None else stands_of(decider.queues)
+
+
+def _tree_policy(decider: Decider) -> str:
+    tree = decider.bundle.queue_tree
+    return "" if tree is None else tree.policy
 
 
 class _TooManyMixtures(Exception):

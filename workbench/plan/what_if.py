@@ -5,6 +5,7 @@ Owns the decider of one set of policies, and its outcomes as records. Comparing 
 """
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,18 +14,22 @@ import msgspec
 
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework import reasons
+from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.pod_groups import PodGroups
+from engine.core.kernel.turn_queue import HELD
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
 from engine.core.scheduling.decision import Explanation
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.core.scheduling.select_host import SortKey
+from engine.explaining.reason_source import reason_source
 from engine.files.cluster_file import Cluster
 from engine.files.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
+from workbench.queues.still_kernel import standing_on_a_copy, still_kernel
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,12 +81,14 @@ class Scene:
         pending: Pods that wait; those that are nominated count on their nodes.
         unknown_facts: Configured sources of facts that could not be read.
         clock_note: What time the clock shows that policies read; empty if they read none.
+        objects: Manifests among which those are that a tree of queues reads.
     """
 
     world: World
     pending: Sequence[Pod] = ()
     unknown_facts: Sequence[str] = ()
     clock_note: str = ""
+    objects: Sequence[Mapping[str, Any]] = ()
     nominator: Nominator = field(default_factory=Nominator)
 
     def __post_init__(self) -> None:
@@ -100,7 +107,8 @@ class Scene:
         world.cache.set_pod_type_labels(config.pod_type_labels)
         shown = cluster.show_facts(world.cache, config, [*pending, *more])
         world.snapshot = world.cache.snapshot()
-        return cls(world, pending, shown.unknown, shown.clock_note(bundle))
+        note = shown.clock_note(bundle)
+        return cls(world, pending, shown.unknown, note, objects=tuple(cluster.others))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -155,6 +163,17 @@ class Decider:
             self.scheduler.reuse_from(known.scheduler, unchanged_instances(*programs))
         self.groups = PodGroups(scene.world.cache)
         self.groups.use(self.scheduler, lambda: (*scene.placed(), *scene.pending))
+        self._evaluator = evaluator
+
+    @functools.cached_property
+    def queues(self) -> Kernel | None:
+        """The queues of the tree with all pods of the scene; None if the policies have no tree."""
+        if self.bundle.queue_tree is None:
+            return None
+        scene = self.scene
+        waiting = [pod for pod in scene.pending if not pod.node_name]
+        pending = sorted(waiting, key=arrival)
+        return still_kernel(self.bundle, self._evaluator, scene.world.cache, pending, scene.objects)
 
     def takes(self, pod: Pod) -> bool:
         """True if a profile has the pod's `schedulerName`."""
@@ -174,6 +193,8 @@ class Decider:
         if gate is not None:
             token = reasons.gate(gate.plugin, gate.token).token
             return Outcome(reason=token, policy=gate.plugin, message=gate.reason, gate=gate.plugin)
+        if (held := self._held(pod)) is not None:
+            return held
         decision = self.scheduler.schedule(pod, snapshot, self.scene.nominator)
         if decision.failures:
             failure = decision.failures[0]
@@ -195,6 +216,26 @@ class Decider:
             message=decision.message(),
             victims=() if eviction is None else tuple(sorted(p.key for p in eviction.victims)),
             victims_on="" if eviction is None else eviction.node,
+        )
+
+    def _held(self, pod: Pod) -> Outcome | None:
+        """What becomes of a pod that its queue does not let start; None: it may.
+
+        Of a pod that runs, or is not there yet, nothing is known: it is not in the order.
+        """
+        kernel = self.queues
+        standing = None if kernel is None else standing_on_a_copy(kernel, pod.uid)
+        if kernel is None or standing is None or standing.hold is None:
+            return None
+        hold, policy = standing.hold, kernel.shares.policy
+        return Outcome(
+            reason=hold.token or HELD,
+            policy=policy,
+            message=standing.text,
+            gate=policy,
+            has_failed=standing.has_failed,
+            hook="admit",
+            place=reason_source(self.bundle, policy, hold.reason, ("admit",)),
         )
 
     def explain(self, pod: Pod) -> Explanation:

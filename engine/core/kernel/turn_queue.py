@@ -647,6 +647,10 @@ class TurnQueue(ActiveQueue):
             levels=tuple(self._level(view.queue) for view in path[:-1]),
         )
 
+    def order_below(self, path: str) -> list[str]:
+        """The queues right below that of *path* with a pod that may be tried, next ones first."""
+        return sorted(self._heaps.get(path, KeyedHeap[str, str]()), key=self._order_of)
+
     def _level(self, queue: Queue) -> Level:
         """Where *queue* stands among those under the same one."""
         heap = self._heaps.get(queue.parent or ROOT, KeyedHeap[str, str]())

@@ -15,6 +15,8 @@ from tests.contract.conftest import wanted_api
 from tests.contract.harness import Api
 from tests.controlplane import ControlPlane
 from tests.deploy.rendering import DEPLOY
+from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
 from workbench.cli.cluster_reading import list_newest
 from workbench.cli.main import main
 
@@ -287,6 +289,29 @@ async def test_apply_refuses_other_shapes_of_nodes_and_no_further_pods(site: Sit
     result = await site.run("apply", str(site.directory), f"--index={index}")
     assert result.exit_code == 1
     assert "there are other shapes of nodes" in result.output
+
+
+async def test_queues_that_vanish_are_applied_only_if_that_is_meant(site: Site) -> None:
+    """The tree is edited to nothing: the plan says so, and `apply` asks."""
+    policy = DRF.replace('.get("queue")', '.get("queue", "")')
+    site.write(
+        fair_star=policy, tree_yaml=tree_files(policy, queues={"a": {}, "b": {}})["tree.yaml"]
+    )
+    first = await site.plan(code=1)
+    result = await site.run("apply", str(site.directory), "--index", first["index"])
+    assert result.exit_code == 0, result.output
+    (site.directory / "tree.yaml").unlink()
+    plan = await site.plan(code=1)
+    assert (plan["queues"]["vanished"], plan["queues"]["policy_after"]) == (2, "")
+    words = ("apply", str(site.directory), "--index", plan["index"])
+    refused = await site.run(*words)
+    assert refused.exit_code == 1, refused.output
+    assert "refused: 2 queues vanish: there is no QueueTree any more" in refused.output
+    assert "apply it with --force" in refused.output
+    assert "tree.yaml" in await site.data()
+    forced = await site.run(*words, "--force")
+    assert forced.exit_code == 0, forced.output
+    assert "tree.yaml" not in await site.data()
 
 
 async def test_a_config_map_that_is_not_there_is_made(site: Site) -> None:

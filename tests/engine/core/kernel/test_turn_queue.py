@@ -345,6 +345,7 @@ def test_the_keys_that_were_compared_are_known() -> None:
     (level,) = standing.levels
     assert (standing.hold, standing.place, level.place, level.rivals) == (None, 2, 2, 2)
     texts = turn_key_text(level.key), level.first, turn_key_text(level.first_key)
+    assert world.kernel.turns.order_below("") == ["b", "a"]
     assert texts == ("0.01", "b", "0"), "as it was when `b0` was popped"
 
 

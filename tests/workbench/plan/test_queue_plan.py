@@ -1,0 +1,186 @@
+"""A plan says what an edit does to the queues of a tree, and to pods that these hold."""
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from engine.files.cluster_file import Cluster
+from engine.policy.bundle import build_bundle
+from engine.policy.errors import PolicyErrors
+from engine.policy.evaluator import InProcessEvaluator
+from tests.engine.core.kernel.queue_world import FAIR, tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
+from workbench.cli.queue_plan_text import print_queue_changes
+from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
+from workbench.plan.plan import Comparison, EditedFiles, Planner
+from workbench.plan.queue_plan import vanishing_queues
+from workbench.plan.what_if import Decider, Scene
+
+Files = Mapping[str, str]
+Plan = Callable[[Files, Files], Comparison]
+
+#: By weight, in turns, and no queue has more than its share.
+BY_SHARE = FAIR.replace('"entry", "plus"', '"dominant", "entry", "over", "plus"') + DRF[
+    DRF.index("def turn_key") :
+].replace("q.limit", "q.share").replace("for q in path:", "for q in path[:1]:")
+
+
+def _pod(name: str, queue: str, node: str = "") -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [container], **({"nodeName": node} if node else {})}
+    metadata = {"name": name, "namespace": "a", "uid": name, "labels": {"queue": queue}}
+    return {"kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def plan() -> Iterator[Plan]:
+    """Compares two texts on four cpu, of which `a` has two, with two more pods of each waiting."""
+    room = {"cpu": "4", "memory": "8Gi", "pods": "20"}
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": room}}
+    pods = [_pod(f"a{n}", "a", "n" if n < 2 else "") for n in range(4)]
+    pods += [_pod(f"b{n}", "b") for n in range(2)]
+    cluster = Cluster(nodes=[node], pods=pods)
+    with contextlib.ExitStack() as stack:
+
+        def compared(before: Files, after: Files) -> Comparison:
+            bundle = build_bundle(before)
+            scene = Scene.of(cluster, bundle)
+
+            def make(texts: Files, known: Decider | None = None) -> Decider | None:
+                try:
+                    made = build_bundle(texts)
+                except PolicyErrors:
+                    return None
+                evaluator = InProcessEvaluator(made.program)
+                stack.callback(evaluator.close)
+                return Decider(made, evaluator, scene, known)
+
+            first = make(before)
+            assert first is not None
+            planner = Planner(first, EditedFiles(before, after), make)
+            waiting = [pod for pod in scene.pending if not pod.node_name]
+            return planner.compare(waiting, [], waiting_count=len(waiting), running_count=0)
+
+        yield compared
+
+
+def _text(found: Comparison) -> list[str]:
+    assert found.queues is not None
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_queue_changes(console, found.queues, ("before", "after"))
+    return [" ".join(line.split()) for line in console.export_text().splitlines()]
+
+
+def test_other_weights_are_other_shares_and_other_pods_that_may_start(plan: Plan) -> None:
+    before = tree_files(BY_SHARE, queues={"a": {"weight": 1}, "b": {"weight": 3}})
+    after = tree_files(BY_SHARE, queues={"a": {"weight": 3}, "b": {"weight": 1}})
+    found = plan(before, after)
+    # Of four cpu, `a` wants four and `b` two.
+    assert found.queues is not None
+    a, b = found.queues.changes
+    assert (a.queue, a.pods, a.share_before, a.share_after) == (
+        "a",
+        4,
+        {"cpu": 2000},
+        {"cpu": 3000},
+    )
+    assert (b.queue, b.share_before, b.share_after) == ("b", {"cpu": 2000}, {"cpu": 1000})
+    ungated = [one for one in found.differences if one.kind == NEWLY_UNGATED]
+    assert [one.pod for one in ungated] == ["a/a2", "a/a3"], "each alone has room now"
+    assert found.queues.causes == ("tree.yaml",)
+    file, _, line = found.queues.place.partition(":")
+    assert "weight" in after[file].splitlines()[int(line) - 1]
+    (first, *_) = ungated
+    assert (first.causes, first.before.gate, first.hook) == (("tree.yaml",), "fair", "admit")
+    assert first.place.startswith("tree.yaml:")
+    assert "is at its limit" in first.why
+    rows = _text(found)
+    assert "a 4 2 cpu 3 cpu 2" in rows
+    assert "caused by tree.yaml:6" in rows
+
+
+def test_pods_that_would_stop_being_admitted_are_named(plan: Plan) -> None:
+    before = tree_files(DRF, queues={"a": {}, "b": {}})
+    after = tree_files(DRF, queues={"a": {"limit": {"cpu": 2}}, "b": {}})
+    found = plan(before, after)
+    gated = [one for one in found.differences if one.kind == NEWLY_GATED]
+    assert [one.pod for one in gated] == ["a/a2", "a/a3"]
+    assert {one.after.reason for one in gated} == {"QuotaReached"}
+    assert gated[0].after.message == "queue `a`: is at its limit (short of 1 cpu at `a`)"
+    assert found.queues is not None
+    assert found.queues.changes == (), "whose turn it is did not change, nor did shares"
+
+
+def test_an_edit_of_the_policy_is_its_cause(plan: Plan) -> None:
+    tree: dict[str, Any] = {"queues": {"a": {}, "b": {}}}
+    before = tree_files(DRF, **tree)
+    after = tree_files(DRF.replace("queue.allocated, total", "{}, total"), **tree)
+    after["more.star"] = '"""Not enabled."""\n\ndef score(pod, node):\n    return 1\n'
+    found = plan(before, after)
+    assert found.queues is not None
+    assert (found.queues.reordered, found.queues.causes) == (2, ("fair.star",))
+    line = int(found.queues.place.partition(":")[2])
+    assert "return dominant({}" in after["fair.star"].splitlines()[line - 1]
+
+
+def test_a_tree_that_is_edited_to_nothing_is_said_to_vanish(plan: Plan) -> None:
+    before = tree_files(DRF, queues={"a": {"limit": {"cpu": 2}}, "b": {}, "c/d": {}})
+    after = {"config.yaml": before["config.yaml"]}
+    found = plan(before, after)
+    assert found.queues is not None
+    assert (found.queues.policy_before, found.queues.policy_after) == ("fair", "")
+    assert (found.queues.vanished, [one.queue for one in found.queues.changes]) == (
+        4,
+        ["a", "b", "c", "c/d"],
+    )
+    assert "queues 4 queues vanish" in _text(found)
+    assert [one.kind for one in found.differences if one.pod == "a/a2"] == [NEWLY_UNGATED]
+    # And one that appears.
+    back = plan(after, before)
+    assert back.queues is not None
+    assert (back.queues.appeared, back.queues.vanished) == (4, 0)
+
+
+def test_without_trees_nothing_is_said_of_queues(plan: Plan) -> None:
+    files = {"config.yaml": tree_files(DRF)["config.yaml"]}
+    assert plan(files, files).queues is None
+    same = tree_files(DRF, queues={"a": {}})
+    found = plan(same, same)
+    assert found.queues is not None
+    assert found.queues.changes == ()
+    assert _text(found) == ["queues the same shares and order"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"queues": {"a": {}, "b": {}}}, {"queues": {"a": {}, "b": {}, "c": {}}}, ""),
+        ({"queues": {"a": {}, "b": {}}}, {"queues": {"a": {}}}, "1 queue vanishes: `b`"),
+        (
+            {"queues": {"a/x": {}, "b": {}}},
+            {"queues": {"c": {}}},
+            "3 queues vanish: `a`, `a/x`, `b`",
+        ),
+        ({"queues": {"a": {}, "b": {}}}, None, "2 queues vanish: there is no QueueTree any more"),
+        ({"namespaces": {"label": "q"}}, None, "all queues vanish: there is no QueueTree"),
+        ({"namespaces": {"label": "q"}}, {"queues": {"a": {}}}, "the queues vanish that objects"),
+        ({"queues": {"a": {}}}, {"namespaces": {"label": "q"}}, ""),
+        (None, {"queues": {"a": {}}}, ""),
+    ],
+)
+def test_what_apply_asks_to_be_sure_about(
+    before: dict[str, Any] | None, after: dict[str, Any] | None, said: str
+) -> None:
+    made = [
+        build_bundle(
+            tree_files(DRF, **tree) if tree else {"config.yaml": tree_files(DRF)["config.yaml"]}
+        )
+        for tree in (before, after)
+    ]
+    found = vanishing_queues(*made)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
