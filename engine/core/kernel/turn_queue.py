@@ -270,6 +270,8 @@ class TurnQueue(ActiveQueue):
         path, name, preemptible = self._shares.place_of(queued.pod)
         if path is None:
             return (None, (), None) if not name else (_nowhere(name), (QUEUE_MISSING,), None)
+        if path == ROOT:  # its queue is not there, and it counts in the root: it never waits
+            return None, (), None
         if not self._shares.tree.queues[path].is_leaf:
             return _nowhere(path), (NOT_A_LEAF,), None
         group = self._groups.tried_in(queued.uid)

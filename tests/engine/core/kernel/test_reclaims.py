@@ -1,4 +1,4 @@
-"""Who gives back when a queue has no room: as few as have to, and nobody in a circle."""
+"""Who gives back when a queue has no room: as few as have to, and none in a circle."""
 
 import itertools
 import random

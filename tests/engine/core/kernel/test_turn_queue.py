@@ -259,6 +259,16 @@ def test_a_group_is_one_request() -> None:
     world.kernel.check_invariants()
 
 
+def test_what_counts_in_the_root_waits_for_no_turn() -> None:
+    world = _world(queues={"a": {"limit": {"cpu": 1}}}, unknown="count")
+    world.add(_pod("a0", "a"))
+    world.add(_pod("other", "nowhere", cpu=5))
+    world.add(_pod("a1", "a"))
+    assert sorted(_tried(world)) == ["a0", "other"]
+    assert [name for name, *_ in _held(world)] == ["a1"]
+    assert world.sums("", "requested") == {"cpu": 7000}
+
+
 @pytest.mark.parametrize("first", range(0, 16, 4))
 def test_nothing_is_lost_whatever_happens(first: int) -> None:
     tree = tree_files(
