@@ -8,13 +8,25 @@ from tests.json_lines import Plain
 
 _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 _MOST: Final = 20
+_GIBIBYTE: Final = 1 << 30
 _Attributes = Callable[[random.Random, list[str], bool, bool], Plain]
 
 
 def case(scheme: str, seed: int, index: int) -> Plain:
     """The case of this *index* of a *scheme*, one of `SCHEMES`."""
     rng = random.Random(f"{scheme} {seed} {index}")
-    return _MAKERS[scheme](rng)
+    made = _MAKERS[scheme](rng)
+    return _enlarged(made) if rng.random() < 0.2 else made
+
+
+def _enlarged(value: Any) -> Any:
+    """The same case with memory in bytes, the products of which are too large for a double."""
+    if isinstance(value, dict):
+        return {
+            name: one * _GIBIBYTE + one * 7919 % 1000 if name == "memory" else _enlarged(one)
+            for name, one in value.items()
+        }
+    return [_enlarged(one) for one in value] if isinstance(value, list) else value
 
 
 def _kueue(rng: random.Random) -> Plain:
@@ -129,7 +141,8 @@ def _paths(rng: random.Random, levels: int, roots: int = 0) -> dict[str, bool]:
             for name in "abcd"[: rng.randint(1, 4 if level < 3 else 2)]:
                 grow(f"{path}/{name}", level + 1)
 
-    for name in "pqrst"[: roots or rng.randint(1, 5)]:
+    # Now and then many side by side, as there are more remainders then.
+    for name in "pqrstuvwxyzabc"[: roots or rng.choice((1, 2, 3, 3, 4, 5, 14))]:
         grow(name, 1)
     return found
 

@@ -103,21 +103,26 @@ class Governed:
 
     def turns(self, root: str) -> list[str]:
         """The leaves with a head below *root*, in the order in which these go, none placed."""
-        left = [
-            path
-            for path in self.heads
-            if path == root or path.startswith(f"{root}/" if root else "")
-        ]
+        left = self._heads_below(root)
         found = []
         while left:
             found.append(self._next(root, left))
             left.remove(found[-1])
         return found
 
+    def first(self, root: str) -> str:
+        """The leaf whose turn it is, of those below *root*, one of which has a head."""
+        return self._next(root, self._heads_below(root))
+
+    def _heads_below(self, root: str) -> list[str]:
+        return [path for path in self.heads if path == root or path.startswith(f"{root}/")]
+
     def _next(self, path: str, left: Sequence[str]) -> str:
         if path in left:
             return path
         firsts = list(self._firsts(path, left))
+        if len(firsts) == 1:
+            return firsts[0][1]
         keys = self.keys([(child, leaf, self.heads[leaf]) for child, leaf in firsts])
         _, leaf = min(
             zip(keys, firsts, strict=True),

@@ -147,9 +147,12 @@ def _koordinator(case: Plain, answer: Any, found: Compared) -> None:
 
 def _yunikorn(case: Plain, answer: Any, found: Compared) -> None:
     ours = Governed(case, "yunikorn_fair", case["args"])
-    for names, theirs in answer.items():
+    for leaf, admits in answer["admits"].items():
+        hold = ours.admit(leaf, ours.heads[leaf])
+        found.note(f"{leaf} admits its head", hold is None, admits)
+    for names, theirs in answer["pairs"].items():
         pair = names.split()
-        leaves = [ours.turns(path)[0] for path in pair]
+        leaves = [ours.first(path) for path in pair]
         asked = [(path, leaf, ours.heads[leaf]) for path, leaf in zip(pair, leaves, strict=True)]
         one, other = ours.keys(asked)
         known = ""

@@ -38,9 +38,15 @@ type pair struct {
 //go:linkname sortQueue github.com/apache/yunikorn-core/pkg/scheduler/objects.sortQueue
 func sortQueue([]*objects.Queue, []*resources.Resource, policies.SortPolicy, bool)
 
-// answer compares the queues under each that have something pending, two by two, "a b" once and not
-// "b a" too. With more than two, sortQueue compares with the maximum that the queue had that was in
-// the same place before it moved any, so that the outcome goes by the order of a Go map.
+//go:linkname headRoom github.com/apache/yunikorn-core/pkg/scheduler/objects.(*Queue).getMaxHeadRoom
+func headRoom(*objects.Queue) *resources.Resource
+
+// answer says in `admits` of each leaf with a head if it fits into what the queues on the way up may
+// still use, as an application is asked before nodes are; the cluster aside.
+//
+// In `pairs` it compares the queues under each that have something pending, two by two, "a b" once
+// and not "b a" too. With more than two, sortQueue compares with the maximum that the queue had that
+// was in the same place before it moved any, so that the outcome goes by the order of a Go map.
 func answer(f forest) (any, error) {
 	root, err := objects.NewConfiguredQueue(
 		configs.QueueConfig{Name: "root", Parent: true}, nil, false, nil)
@@ -80,15 +86,19 @@ func answer(f forest) (any, error) {
 	}
 	priorityFirst, _ := f.Args["priority_first"].(bool)
 	found := map[string]pair{}
+	admits := map[string]bool{}
 	paths := f.paths()
 	for i, one := range paths {
+		if head := f.Queues[one].Head; head != nil {
+			admits[one] = headRoom(made[one]).FitInMaxUndef(resourceOf(head.Resources))
+		}
 		for _, other := range paths[i+1:] {
 			if parent(one) == parent(other) && isPending(made[one]) && isPending(made[other]) {
 				found[one+" "+other] = compare(made[one], made[other], priorityFirst)
 			}
 		}
 	}
-	return found, nil
+	return map[string]any{"pairs": found, "admits": admits}, nil
 }
 
 // ask has an application of the queue ask for what a pod requests.
