@@ -43,6 +43,89 @@ def test_kueue_takes_from_the_one_that_borrows(original: Named) -> None:
     assert found["all/c"]["victims"] == [{"name": "b4", "reason": "InCohortReclamation"}]
 
 
+def _running(name: str, *sizes: int, **attributes: Any) -> dict[str, Any]:
+    pods = [
+        {"name": f"{name}{n}", "resources": {"cpu": size}, "created_at": n}
+        for n, size in enumerate(sizes)
+    ]
+    return {"attributes": attributes, "pods": pods}
+
+
+#: Of each recorded row: who has what, who asks for how much, by which strategy, and who goes.
+VICTIMS: Mapping[str, tuple[dict[str, dict[str, Any]], str, int, str, list[str]]] = {
+    "2": (
+        {
+            "a": _running("a", nominal={"cpu": 10}, lending_limit={"cpu": 4}),
+            "b": _running("b", *[1] * 6, nominal={"cpu": 2}),
+        },
+        "a",
+        9,
+        "",
+        ["b3", "b4", "b5"],
+    ),
+    "4": (
+        {
+            "a": _running("a", *[1] * 6, nominal={"cpu": 6}),
+            "b": _running("b", 1, nominal={"cpu": 0}, weight=0),
+            "c": _running("c", *[1] * 3, nominal={"cpu": 4}),
+        },
+        "a",
+        1,
+        "",
+        ["b0"],
+    ),
+    "6": (
+        {"a": _running("a", 6, nominal={"cpu": 0}), "b": _running("b", 2, nominal={"cpu": 0})},
+        "b",
+        1,
+        "LessThanOrEqualToFinalShare",
+        [],
+    ),
+    "6b": (
+        {"a": _running("a", 6, nominal={"cpu": 0}), "b": _running("b", 2, nominal={"cpu": 0})},
+        "b",
+        1,
+        "LessThanInitialShare",
+        ["a0"],
+    ),
+    "7": (
+        {
+            "a": _running("a", *[1] * 5, nominal={"cpu": 0}),
+            "b": _running("b", *[1] * 3, nominal={"cpu": 0}),
+        },
+        "b",
+        1,
+        "LessThanOrEqualToFinalShare",
+        ["a4"],
+    ),
+    "9": (
+        {
+            "a": _running("a", *[1] * 4, nominal={"cpu": 0}, weight=3000),
+            "b": _running("b", *[1] * 4, nominal={"cpu": 0}),
+        },
+        "a",
+        1,
+        "",
+        ["b3"],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", VICTIMS)
+def test_kueue_preempts_who_was_recorded(original: Named, row: str) -> None:
+    queues, taker, size, strategy, victims = VICTIMS[row]
+    head = {"name": "head", "resources": {"cpu": size}, "created_at": 100}
+    below = {f"all/{name}": queue for name, queue in queues.items()}
+    below[f"all/{taker}"] = {**below[f"all/{taker}"], "head": head}
+    if all(not queue["attributes"]["nominal"]["cpu"] for queue in queues.values()):
+        below["all/pool"] = {"attributes": {"nominal": {"cpu": 8}}}
+    args: dict[str, Any] = {"victims": True}
+    if strategy:
+        args["strategies"] = [strategy]
+    found = _ask(original("kueue"), {"all": {}, **below}, **args)["queues"][f"all/{taker}"]
+    assert [one["name"] for one in found.get("victims", [])] == victims
+
+
 def test_kueue_takes_first_who_borrows_nothing_that_it_asks_for(original: Named) -> None:
     queues = {
         "all": {"attributes": {"nominal": {"cpu": 8}}},
