@@ -45,7 +45,8 @@ def shares_command(
     same.
 
     *lacks* is how much of its share a queue does not have although its pods wait for it, *borrows*
-    what it has beyond its share.
+    what it has beyond its share. What is held, for what reason, and the latest requests for which
+    queues gave back are printed, too.
 
     Exit codes: 0 shown, 1 the policies in force have no QueueTree, or there is no such queue, or
     the scheduler could not be asked, 2 wrong usage.

@@ -1,4 +1,4 @@
-"""What the queues of a tree have, for people: a sentence, pairs, and a line a resource."""
+"""What the queues of a tree have, for people: pairs, what is held, who took, lines of resources."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,18 +7,22 @@ from rich.console import Console
 from engine.lib.printable import counted
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
 from engine.surfaces.live.share_answers import (
+    HeldRow,
+    NextRequest,
     PodInQueue,
+    ReclaimRow,
     ResourceStanding,
     ShareAnswer,
     SharePair,
     SharesPage,
 )
 from engine.surfaces.page.shares_view import QueueView, share_view, shares_view
-from engine.surfaces.page.words import age, amount, value
+from engine.surfaces.page.words import age, amount, seconds_between, value
 from workbench.cli.table import numbers, print_table
 
 _INDENT = "  "
 _NO_SHARE = "-"
+_NOT_YOURS = "(not yours to see)"
 
 
 def print_shares(page: SharesPage, resource: str = "") -> None:
@@ -33,6 +37,8 @@ def print_shares(page: SharesPage, resource: str = "") -> None:
     if page.problems_left_out:
         say(console, f"  {page.problems_left_out:,} more problems")
     _pairs(console, page.pairs, page.pairs_left_out)
+    _held(console, page.held, page.held_left_out)
+    _reclaims(console, page.reclaims, page.at)
     # Of a part of the tree, whole paths.
     is_tree = len(page.rows) == page.queues + 1
     _queues(console, view.rows, is_tree=is_tree)
@@ -53,6 +59,8 @@ def print_share(answer: ShareAnswer) -> None:
     for text, seconds in (("starved", queue.starved_seconds), ("borrowed", queue.borrowed_seconds)):
         if seconds:
             say(console, f"  {text} for {age(seconds)} in all")
+    if answer.next_request is not None:
+        say(console, f"  next: {_next(answer.next_request, queue.path)}")
     attributes = ", ".join(f"{name}={value(of)}" for name, of in queue.attributes.items())
     source = f" ({queue.source})" if queue.source else ""
     if attributes or source:
@@ -63,6 +71,8 @@ def print_share(answer: ShareAnswer) -> None:
         console, ("Resource", *_NUMBERS, ""), [(f"{_INDENT}{row[0]}", *row[1:]) for row in rows]
     )
     _pairs(console, answer.pairs, answer.pairs_left_out)
+    _held(console, answer.held, answer.held_left_out)
+    _reclaims(console, answer.reclaims, answer.at)
     _queues(console, view.children, is_tree=False)
     if answer.children_left_out:
         say(console, f"  {answer.children_left_out:,} more queues")
@@ -123,6 +133,55 @@ def _pairs(console: Console, pairs: Iterable[SharePair], left_out: int) -> None:
         print_table(console, ("Lacks", "what borrows", "of", *numbers("Amount")), rows)
     if left_out:
         say(console, f"  {left_out:,} smaller pairs")
+
+
+def _next(one: NextRequest, path: str) -> str:
+    text = escape(one.pod) or _NOT_YOURS
+    if one.group:
+        text += f" of group {escape(one.group)}"
+    if one.queue != path:
+        text += f" in {escape(one.queue)}"
+    return f"{text} [yellow](held)[/yellow]" if one.is_held else text
+
+
+def _held(console: Console, held: Iterable[HeldRow], left_out: int) -> None:
+    rows = [
+        (
+            f"{_INDENT}{escape(one.queue)}",
+            f"{one.pods:,}",
+            escape(one.token),
+            _short(one),
+            escape(one.reason),
+        )
+        for one in held
+    ]
+    if rows:
+        console.print()
+        print_table(console, ("Held in", *numbers("Pods"), "Why", "Short of", ""), rows)
+    if left_out:
+        say(console, f"  {left_out:,} more that are held")
+
+
+def _short(one: HeldRow) -> str:
+    if not one.resource:
+        return ""
+    where = escape(one.at or "root")
+    return f"{amount(one.short, one.resource)} {escape(one.resource)} at {where}"
+
+
+def _reclaims(console: Console, reclaims: Iterable[ReclaimRow], now: str) -> None:
+    """A line for each queue that gave back, with who took on the first."""
+    rows = []
+    for one in reclaims:
+        took = f"{_INDENT}{escape(one.queue)}{' [red]took back[/red]' if one.is_reversal else ''}"
+        ago, taker = age(seconds_between(one.at, now)), escape(one.taker) or _NOT_YOURS
+        for gave in one.victims:
+            stage = str(gave.stage) if gave.stage else ""
+            rows.append((took, escape(gave.queue), f"{gave.count:,}", stage, ago, taker))
+            took, ago, taker = _INDENT, "", ""
+    if rows:
+        console.print()
+        print_table(console, ("Took", "from", *numbers("Pods", "Stage", "Ago"), "For"), rows)
 
 
 def _pods(console: Console, pods: Iterable[PodInQueue], resources: Iterable[str]) -> None:

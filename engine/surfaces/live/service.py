@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from engine.core.kernel.kernel import Kernel
+from engine.core.sharing.tree import ROOT
 from engine.lib.clock import Clock
 from engine.policy.errors import PolicyErrors
 from engine.rollout.control import RolloutControl
@@ -21,6 +22,7 @@ from engine.surfaces.live import nodes_page, queue_page, shares_page
 from engine.surfaces.live.answers import Leader, PodAnswer, Refusal, Victim
 from engine.surfaces.live.decision_record import DecisionRecord
 from engine.surfaces.live.explainer import Busy, Explainer, LimitReached
+from engine.surfaces.live.held_rows import named_namespaces
 from engine.surfaces.live.moments import Moments
 from engine.surfaces.live.nodes_page import nodes_page as make_nodes_page
 from engine.surfaces.live.pod_page import KnownPod, known_pod, pod_answer
@@ -236,12 +238,14 @@ class LiveAnswers:
             queue=query.get("queue", ""),
             resource=query.get("resource", ""),
             state=_one_of(query, "state", shares_page.STATES),
-            readable=await self._readable(viewer, shares.problem_namespaces),
+            readable=await self._readable(
+                viewer, lambda: shares.problem_namespaces() | self._named(ROOT)
+            ),
             limit=_number(query, "limit", shares_page.ROWS, 1, shares_page.MOST_ROWS),
             offset=_number(query, "continue", 0, 0),
         )
         steps = make_shares_page(
-            shares, wanted, revision=self.revision, leader=self._leader(), clock=self._clock
+            self._kernel, wanted, revision=self.revision, leader=self._leader(), clock=self._clock
         )
         return OK, await in_slices(steps, self._clock)
 
@@ -257,13 +261,17 @@ class LiveAnswers:
                 hint="`/queues` lists them, and what keeps others out of the tree",
             )
         steps = share_answer(
-            shares,
+            self._kernel,
             found.path,
             revision=self.revision,
             leader=self._leader(),
             clock=self._clock,
             readable=await self._readable(
-                viewer, lambda: {pod.namespace for pod, _ in shares.pods_of(found.path)}
+                viewer,
+                lambda: (
+                    {pod.namespace for pod, _ in shares.pods_of(found.path)}
+                    | self._named(found.path)
+                ),
             ),
             limit=_number(query, "limit", shares_page.PODS, 1, shares_page.MOST_PODS),
             offset=_number(query, "continue", 0, 0),
@@ -272,6 +280,10 @@ class LiveAnswers:
             return OK, await in_slices(steps, self._clock)
         except KeyError:  # the tree was made again meanwhile
             return UNKNOWN, Refusal(error=f"no queue `{path[:80]}` is known any more")
+
+    def _named(self, path: str) -> set[str]:
+        """The namespaces of pods of this queue that stand still, are next, or took or gave."""
+        return named_namespaces(self._kernel.turns, self._kernel.reclaims.latest, path)
 
     # --- one pod -----------------------------------------------------------------------------
 

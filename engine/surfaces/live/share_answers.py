@@ -1,4 +1,4 @@
-"""The records of `/queues`: how the queues of a tree stand, and who has more while others lack.
+"""The records of `/queues`: how the queues of a tree stand, what is held, and who takes from whom.
 
 Owns records only, in the terms of `answers`. Amounts are millicores for cpu, else whole units.
 """
@@ -65,6 +65,7 @@ class ShareRow(msgspec.Struct, frozen=True, kw_only=True):
         is_borrowing: It borrows something.
         starved_seconds, borrowed_seconds: For how long in all, since this process leads or the
             queue is there.
+        held: How many of its pods stand still: the policy says that they may not start now.
     """
 
     path: str
@@ -80,6 +81,7 @@ class ShareRow(msgspec.Struct, frozen=True, kw_only=True):
     is_borrowing: bool = False
     starved_seconds: float = 0.0
     borrowed_seconds: float = 0.0
+    held: int = 0
 
 
 class SharePair(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +102,82 @@ class SharePair(msgspec.Struct, frozen=True, kw_only=True):
     borrowed: int
 
 
+class HeldRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of one queue that stand still for the same.
+
+    Attributes:
+        queue: Its path, or the name of one that is not there.
+        is_there: There is such a queue, and pods may be in it.
+        token: The word for the reason.
+        reason: What the policy says; "" if the caller may not list the pods that it is said of.
+        has_failed: The policy could not say.
+        at: The queue that is short; "" is the root.
+        resource, short: Of what, and by how much when it was asked about, the least of all; "" and
+            0 if the policy does not say.
+        requests: How many requests they are: pods, or groups of pods.
+        pods: How many pods.
+    """
+
+    queue: str
+    is_there: bool = True
+    token: str
+    reason: str = ""
+    has_failed: bool = False
+    at: str = ""
+    resource: str = ""
+    short: int = 0
+    requests: int = 0
+    pods: int = 0
+
+
+class NextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is next in a queue, as of when a pod was tried last.
+
+    Attributes:
+        queue: The leaf that it is in.
+        pod: `namespace/name`, of a group its first; "" if the caller may not list it.
+        group: The name of the group; "" for a pod by itself.
+        is_held: It may not start now.
+    """
+
+    queue: str
+    pod: str = ""
+    group: str = ""
+    is_held: bool = False
+
+
+class GivenBack(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of one queue that had to go for a request of another.
+
+    Attributes:
+        stage: What the policy said of them: those of 0 go first.
+        count: How many.
+        pods: Those that the caller may list, ten at most.
+    """
+
+    queue: str
+    stage: int
+    count: int
+    pods: tuple[str, ...] = ()
+
+
+class ReclaimRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for which other queues had to give back.
+
+    Attributes:
+        taker: The pod, or the first of its group; "" if the caller may not list it.
+        queue: Its queue.
+        is_reversal: Its queue took back from the one that had taken from it a moment ago.
+        victims: By queue and stage.
+    """
+
+    at: str
+    queue: str
+    taker: str = ""
+    is_reversal: bool = False
+    victims: tuple[GivenBack, ...] = ()
+
+
 class SharesPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of `/queues`: the tree, each queue before those below it.
 
@@ -116,6 +194,10 @@ class SharesPage(msgspec.Struct, frozen=True, kw_only=True):
         resources: The names of all, in the order of names.
         pairs: The largest parts of what the nodes offer first.
         pairs_left_out: How many are not listed.
+        held: What stands still, in queues that pass the filter of their paths; the most pods first.
+        held_left_out: How many rows of it are not listed.
+        reclaims: For whom others had to give back, the latest of this process, the newest first.
+        reversals: How many took back what had just been taken, in all.
         total: Rows that pass the filters.
         next: The cursor of the next page; null on the last.
     """
@@ -135,6 +217,10 @@ class SharesPage(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ()
     pairs: tuple[SharePair, ...] = ()
     pairs_left_out: int = 0
+    held: tuple[HeldRow, ...] = ()
+    held_left_out: int = 0
+    reclaims: tuple[ReclaimRow, ...] = ()
+    reversals: int = 0
     total: int = 0
     next: str | None = None
     rows: tuple[ShareRow, ...] = ()
@@ -169,6 +255,10 @@ class ShareAnswer(msgspec.Struct, frozen=True, kw_only=True):
         children_left_out: How many are not listed.
         pairs: Those that it is in.
         pairs_left_out: How many are not listed.
+        next_request: What is next in it; null if none of its pods is ready to be tried.
+        held: What stands still in it and below it, the most pods first.
+        held_left_out: How many rows of it are not listed.
+        reclaims: Those of the latest in which it, or one below it, took or gave.
         pods: Its own, those that wait first; not those of the queues below it.
         total_pods: How many of them the caller may see.
         hidden_pods: How many the caller may not see.
@@ -184,6 +274,10 @@ class ShareAnswer(msgspec.Struct, frozen=True, kw_only=True):
     children_left_out: int = 0
     pairs: tuple[SharePair, ...] = ()
     pairs_left_out: int = 0
+    next_request: NextRequest | None = None
+    held: tuple[HeldRow, ...] = ()
+    held_left_out: int = 0
+    reclaims: tuple[ReclaimRow, ...] = ()
     pods: tuple[PodInQueue, ...] = ()
     total_pods: int = 0
     hidden_pods: int = 0

@@ -4,10 +4,11 @@ Owns what is computed of the sums and the shares, the filters and the paging. Ma
 page of the pods that wait: a tree may have 20,000 queues, and a queue all pods of the cluster.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.queue_shares import QueueShares, QueueState
 from engine.core.model.pod import Pod
 from engine.core.model.times import epoch_seconds
@@ -17,7 +18,8 @@ from engine.core.sharing.tree import ROOT
 from engine.lib.clock import Clock
 from engine.lib.printable import counted
 from engine.surfaces.live.answers import Leader
-from engine.surfaces.live.moments import at_text
+from engine.surfaces.live.held_rows import held_requests, next_request, reclaim_rows
+from engine.surfaces.live.moments import Moments, at_text
 from engine.surfaces.live.share_answers import (
     PodCounts,
     PodInQueue,
@@ -45,6 +47,7 @@ THOUSANDTHS: Final = 1_000
 
 _MOST_PAIRS: Final = 50
 _MOST_PROBLEMS: Final = 50
+_MOST_HELD: Final = 50
 _ROWS_PER_STEP: Final = 32
 _PODS_PER_STEP: Final = 512
 #: Pods in the order in which they are listed: those that something is to become of first.
@@ -113,9 +116,10 @@ class _Tree:
 
 
 def shares_page(
-    shares: QueueShares, wanted: ShareFilter, *, revision: str, leader: Leader, clock: Clock
+    kernel: Kernel, wanted: ShareFilter, *, revision: str, leader: Leader, clock: Clock
 ) -> Steps[SharesPage]:
     """The page of the tree that *wanted* describes."""
+    shares = kernel.shares
     if not shares.is_on:
         return SharesPage(
             revision=revision,
@@ -124,11 +128,12 @@ def shares_page(
             headline=f"{NO_TREE}.",
             next_step=_sentence(HOW_TO_HAVE_ONE),
         )
-    # 1. Every queue, to count them; those of the page are kept.
+    # 1. What stands still, and every queue, to count them; those of the page are kept.
+    held = yield from held_requests(kernel.turns, wanted.readable)
     found = _Tree()
     offered = _offered(shares)
     now = clock.monotonic()
-    for row in _rows(shares, list(shares.tree.queues), offered, now, wanted.resource):
+    for row in _rows(shares, list(shares.tree.queues), offered, now, held.pods, wanted.resource):
         if row is None:
             yield
         else:
@@ -142,6 +147,7 @@ def shares_page(
     problems = shares.problems(wanted.readable)
     ends_at = wanted.offset + wanted.limit
     queues = len(shares.tree.queues) - 1
+    held_rows = [row for row in held.rows() if wanted.queue in row.queue]
     return SharesPage(
         revision=revision,
         at=at_text(clock.now()),
@@ -158,6 +164,10 @@ def shares_page(
         resources=tuple(share_row(shares.state(ROOT), offered).resources),
         pairs=pairs.largest,
         pairs_left_out=pairs.left_out,
+        held=tuple(held_rows[:_MOST_HELD]),
+        held_left_out=max(0, len(held_rows) - _MOST_HELD),
+        reclaims=reclaim_rows(kernel.reclaims.latest, Moments(clock), wanted.readable),
+        reversals=kernel.reclaims.reversals,
         total=found.total,
         next=str(ends_at) if ends_at < found.total else None,
         rows=tuple(found.rows),
@@ -165,7 +175,7 @@ def shares_page(
 
 
 def share_answer(
-    shares: QueueShares,
+    kernel: Kernel,
     path: str,
     *,
     revision: str,
@@ -179,15 +189,18 @@ def share_answer(
 
     Raises KeyError if there is no such queue.
     """
+    shares = kernel.shares
+    shares.state(path)  # there is one, or there is no answer
+    held = yield from held_requests(kernel.turns, readable, path)
     offered, now = _offered(shares), clock.monotonic()
-    queue = share_row(shares.state(path, now), offered)
+    queue = share_row(shares.state(path, now), offered, held=held.pods[path])
     # 1. The queues below it, and those that it is among.
     beside = list(shares.tree.queues[queue.path.rpartition("/")[0]].children) if path else []
     below = list(shares.tree.queues[path].children)
     siblings: list[ShareRow] = []
     children: list[ShareRow] = []
     for paths, rows in ((beside, siblings), (below, children)):
-        for row in _rows(shares, paths, offered, now):
+        for row in _rows(shares, paths, offered, now, held.pods):
             if row is None:
                 yield
             else:
@@ -197,6 +210,7 @@ def share_answer(
     yield
     # 2. Its pods.
     pods, hidden = yield from _pods_of(shares, path, readable)
+    held_rows = held.rows()
     ends_at = offset + limit
     shown = yield from first_of(pods, _order, offset, ends_at)
     return ShareAnswer(
@@ -209,6 +223,10 @@ def share_answer(
         children_left_out=max(0, len(children) - ROWS),
         pairs=pairs.largest,
         pairs_left_out=pairs.left_out,
+        next_request=next_request(kernel.turns, path, readable),
+        held=tuple(held_rows[:_MOST_HELD]),
+        held_left_out=max(0, len(held_rows) - _MOST_HELD),
+        reclaims=reclaim_rows(kernel.reclaims.latest, Moments(clock), readable, path),
         pods=tuple(_pod_row(pod, added) for pod, added in shown),
         total_pods=len(pods),
         hidden_pods=hidden,
@@ -216,8 +234,13 @@ def share_answer(
     )
 
 
-def share_row(state: QueueState, offered: Amounts, resource: str = "") -> ShareRow:
-    """The row of a queue, of which the nodes offer *offered*; of *resource* alone, if given."""
+def share_row(
+    state: QueueState, offered: Amounts, resource: str = "", *, held: int = 0
+) -> ShareRow:
+    """The row of a queue, of which the nodes offer *offered*; of *resource* alone, if given.
+
+    *held* of its pods stand still.
+    """
     queue, vectors = state.queue, state.sums.vectors
     names = {*vectors["requested"], *(state.standing.share or {})}
     resources = {name: _standing(state, name) for name in sorted(names) if resource in ("", name)}
@@ -242,6 +265,7 @@ def share_row(state: QueueState, offered: Amounts, resource: str = "") -> ShareR
         is_borrowing=any(one.borrowed for one in resources.values()),
         starved_seconds=round(state.starved, 3) if queue.path else 0.0,
         borrowed_seconds=round(state.borrowed, 3) if queue.path else 0.0,
+        held=held,
     )
 
 
@@ -250,6 +274,7 @@ def _rows(
     paths: Collection[str],
     offered: Amounts,
     now: float,
+    held: Mapping[str, int],
     resource: str = "",
 ) -> Iterator[ShareRow | None]:
     """The rows of *paths*, and None where others may go on."""
@@ -260,7 +285,7 @@ def _rows(
             state = shares.state(path, now)
         except KeyError:
             continue  # the tree is another by now
-        yield share_row(state, offered, resource)
+        yield share_row(state, offered, resource, held=held.get(path, 0))
 
 
 def _standing(state: QueueState, name: str) -> ResourceStanding:

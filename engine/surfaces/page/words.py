@@ -35,7 +35,7 @@ _TONES: Final = {
     "busy": "on_probation backoff waiting probation would_evict evicting unchanged inconclusive "
     "held paused running moved other_victims borrowing claimed leaving",
     "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help "
-    "fail aborted newly_pending starved",
+    "fail aborted newly_pending starved reversal",
 }
 _TONE_OF: Final = {word: tone for tone, words in _TONES.items() for word in words.split()}
 

@@ -11,7 +11,13 @@ from click.testing import CliRunner, Result
 
 from devkit.cluster import DevCluster
 from engine.app import App
-from engine.surfaces.live.share_answers import ShareAnswer, SharesPage
+from engine.surfaces.live.share_answers import (
+    GivenBack,
+    HeldRow,
+    ReclaimRow,
+    ShareAnswer,
+    SharesPage,
+)
 from tests.engine.app.harness import config_map, namespace, scheduler
 from tests.engine.core.kernel.queue_world import tree_files
 from tests.engine.surfaces.page import answers
@@ -82,7 +88,7 @@ def test_a_tree_fits_eighty_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_shares(answers.shares(problems_left_out=3, pairs_left_out=4))
+    print_shares(answers.shares(problems_left_out=3, pairs_left_out=4, held_left_out=2))
     print_share(answers.one_share(children=answers.shares().rows[1:4], children_left_out=5))
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
@@ -94,6 +100,14 @@ def test_a_tree_fits_eighty_columns(
         "  3 more problems",
         "  4 smaller pairs",
         "  in no queue: 12 pods",
+        "  web       7  QuotaReached  4 cpu at web  queue is at its limit",
+        "  sound    12  QueueMissing                there is no queue of this name",
+        "  2 more that are held",
+        "Took               from             Pods  Stage     Ago  For",
+        "  research/vision  web                 2         12 min  research/train-7",
+        "                   web                 1      1",
+        "  web took back    research/vision     1         27 min  (not yours to see)",
+        "  next: shop/checkout-1 (held)",
         "  without a line: pods; --resource shows one",
         "  borrowed for 40 min in all",
         "  weight=3, limit=cpu=64000 (tree.yaml:7)",
@@ -113,9 +127,16 @@ def test_of_a_part_of_a_tree_paths_are_whole(capsys: pytest.CaptureFixture[str])
 
 def test_text_of_others_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     row = answers.share("[red]", answers.standing(1), source="[b]", attributes={"[i]": "\x1b[2J"})
-    print_shares(answers.shares(row, problems=("[bold]\x1b",), headline="[dim]"))
+    held = HeldRow(queue="[q]", token="[t]", reason="[r]", resource="[c]", at="[a]", pods=1)
+    took = ReclaimRow(
+        at=answers.AT, queue="[k]", taker="[n]", victims=(GivenBack(queue="[g]", stage=0, count=1),)
+    )
+    turns = {"held": (held,), "reclaims": (took,)}
+    print_shares(answers.shares(row, problems=("[bold]\x1b",), headline="[dim]", **turns))
     print_share(answers.one_share(queue=row))
     text = capsys.readouterr().out
+    for kept in ("[q]", "[t]", "[r]", "[c]", "[a]", "[k]", "[n]", "[g]"):
+        assert kept in text
     for kept in ("[red]", "[b]", "[i]", "[bold]", "[dim]", r"\x1b"):
         assert kept in text
     assert "\x1b" not in text

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from engine.core.kernel.queue_shares import QueueShares
 from engine.surfaces.live.answers import Leader
 from engine.surfaces.live.share_answers import (
+    NextRequest,
     PodCounts,
     ResourceStanding,
     ShareAnswer,
@@ -23,6 +24,8 @@ from engine.surfaces.state_dump import dump
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import FAIR, QueueWorld
 from tests.engine.core.kernel.small_world import World
+from tests.engine.core.kernel.test_reclaims import SHARED, ReclaimWorld
+from tests.engine.core.kernel.test_turn_queue import DRF
 
 Result = TypeVar("Result")
 TEAMS = {"research": {"weight": 3}, "research/vision": {}, "research/speech": {}, "web": {}}
@@ -42,12 +45,12 @@ def made(steps: Generator[None, None, Result]) -> tuple[Result, int]:
 
 
 def page(world: World, **wanted: Any) -> SharesPage:
-    steps = shares_page(world.kernel.shares, ShareFilter(**wanted), clock=world.clock, **WHO)
+    steps = shares_page(world.kernel, ShareFilter(**wanted), clock=world.clock, **WHO)
     return made(steps)[0]
 
 
 def answer(world: World, path: str, **words: Any) -> ShareAnswer:
-    return made(share_answer(world.kernel.shares, path, clock=world.clock, **WHO, **words))[0]
+    return made(share_answer(world.kernel, path, clock=world.clock, **WHO, **words))[0]
 
 
 def pods(world: QueueWorld, queue: str, count: int, **words: Any) -> None:
@@ -191,7 +194,7 @@ def test_problems_and_pods_outside_are_said() -> None:
 def test_a_large_tree_is_made_in_short_steps() -> None:
     world = QueueWorld(queues={f"q{number:04}": {} for number in range(2_000)})
     world.settle()
-    steps = shares_page(world.kernel.shares, ShareFilter(), clock=world.clock, **WHO)
+    steps = shares_page(world.kernel, ShareFilter(), clock=world.clock, **WHO)
     found, number = made(steps)
     assert len(found.rows) == 500
     assert number >= 2_000 / 32
@@ -203,7 +206,7 @@ def test_a_tree_that_is_made_again_meanwhile_leaves_out_what_is_gone() -> None:
     for number in range(100):
         world.put_queue(f"q{number:02}", {})
     world.settle()
-    steps = shares_page(world.kernel.shares, ShareFilter(), clock=world.clock, **WHO)
+    steps = shares_page(world.kernel, ShareFilter(), clock=world.clock, **WHO)
     next(steps)
     world.put_queue("q99", None)
     world.settle()
@@ -222,6 +225,97 @@ async def test_the_dump_has_the_queues(contested: QueueWorld) -> None:
     assert queues["web"]["allocated"] == {"cpu": 7000, "pods": 7}
     assert queues["web"]["share"]["cpu"] == 2000
     assert queues["web"]["attributes"]["weight"] == 1
+
+
+# --- what is held, and who takes from whom ---------------------------------------------------
+
+
+@pytest.fixture
+def limited() -> QueueWorld:
+    """Team `a` may have two cores, and has one pod more of each of its queues."""
+    world = QueueWorld(DRF, queues={"a": {"limit": {"cpu": 2}}, "a/x": {}, "a/y": {}, "b": {}})
+    world.add_node(make_node("n", cpu=16))
+    for number in range(4):
+        world.add(make_pod(f"x{number}", namespace="shop", cpu=1, labels={"queue": "a/x"}))
+    world.add(make_pod("y", cpu=2, labels={"queue": "a/y"}))
+    for number in range(2):
+        world.add(make_pod(f"lost{number}", cpu=1, labels={"queue": "else"}))
+    world.turns(50)
+    return world
+
+
+def test_what_is_held_is_said_with_what_it_is_short_of(limited: QueueWorld) -> None:
+    found = page(limited)
+    rows = [(o.queue, o.is_there, o.token, o.at, o.resource, o.short, o.pods) for o in found.held]
+    assert rows == [
+        ("a/x", True, "QuotaReached", "a", "cpu", 1000, 2),
+        ("else", False, "QueueMissing", "", "", 0, 2),
+        ("a/y", True, "QuotaReached", "a", "cpu", 1000, 1),  # when only x0 was there
+    ]
+    assert found.held[0].reason == "is at its limit"
+    held = {row.path: row.held for row in found.rows}
+    assert held == {"": 3, "a": 3, "a/x": 2, "a/y": 1, "b": 0}
+    assert [one.queue for one in page(limited, queue="els").held] == ["else"]
+    one = answer(limited, "a/x")
+    assert [row.pods for row in one.held] == [2]
+    assert one.next_request == NextRequest(queue="a/x", pod="shop/x2", is_held=True)
+    assert len(answer(limited, "a").held) == 2
+    assert answer(limited, "b").next_request is None
+
+
+def test_what_is_said_of_pods_that_a_caller_may_not_list_is_left_out(limited: QueueWorld) -> None:
+    found = page(limited, readable={"default"})
+    reasons = {one.queue: one.reason for one in found.held}
+    assert (reasons["a/x"], reasons["a/y"]) == ("", "is at its limit")
+    assert [one.pods for one in found.held] == [2, 2, 1], "numbers are of all"
+    head = answer(limited, "a/x", readable={"default"}).next_request
+    assert head == NextRequest(queue="a/x", is_held=True)
+
+
+def test_a_policy_that_fails_is_said_to_hold() -> None:
+    world = QueueWorld(DRF.replace("path:\n", "path:\n        q.gone()\n"), queues={"b": {}})
+    world.add_node(make_node("n", cpu=16))
+    world.add(make_pod("b0", cpu=1, labels={"queue": "b"}))
+    world.turns(20)
+    (row,) = page(world).held
+    assert (row.queue, row.has_failed, row.pods) == ("b", True, 1)
+
+
+def test_more_that_is_held_than_is_listed_is_counted() -> None:
+    queues = {f"q{number:02}": {"limit": {"cpu": 0}} for number in range(60)}
+    world = QueueWorld(DRF.replace("limit = {}", 'limit = {"cpu": 0}'), queues=dict(queues))
+    world.add_node(make_node("n", cpu=16))
+    for name in queues:
+        world.add(make_pod(name, cpu=1, labels={"queue": name}))
+    world.turns(50)
+    found = page(world)
+    assert (len(found.held), found.held_left_out) == (50, 10)
+
+
+def test_the_latest_reclaims_are_listed() -> None:
+    world = ReclaimWorld(SHARED, queues={"a/x": {}, "b": {}, "c": {}})
+    world.add_node(make_node("n", cpu=4))
+    for number in range(4):
+        world.add(make_pod(f"b{number}", cpu=1, labels={"queue": "b"}, node="n"))
+    world.settle()
+    world.clock.advance(60)
+    for number in range(2):
+        world.add(make_pod(f"x{number}", namespace="shop", cpu=1, labels={"queue": "a/x"}))
+    world.turns(20)
+    found = page(world)
+    assert found.reversals == 0
+    (row,) = found.reclaims[-1:]
+    assert (row.queue, row.taker, row.is_reversal) == ("a/x", "shop/x0", False)
+    assert [(one.queue, one.stage, one.count, one.pods) for one in row.victims] == [
+        ("b", 0, 1, ("default/b0",))
+    ]
+    assert row.at == found.at
+    hidden = page(world, readable={"default"}).reclaims[-1]
+    assert (hidden.taker, hidden.victims) == ("", row.victims)
+    hidden = page(world, readable={"shop"}).reclaims[-1]
+    assert (hidden.victims[0].count, hidden.victims[0].pods) == (1, ())
+    for path, number in (("a", 1), ("a/x", 1), ("b", 1), ("c", 0)):
+        assert bool(answer(world, path).reclaims) == bool(number), path
 
 
 # --- pairs -----------------------------------------------------------------------------------

@@ -40,8 +40,12 @@ from engine.surfaces.live.answers import (
     WhyNot,
 )
 from engine.surfaces.live.share_answers import (
+    GivenBack,
+    HeldRow,
+    NextRequest,
     PodCounts,
     PodInQueue,
+    ReclaimRow,
     ResourceStanding,
     ShareAnswer,
     SharePair,
@@ -420,6 +424,45 @@ def share(path: str, cpu: ResourceStanding, **fields: Any) -> ShareRow:
     return ShareRow(**(known | fields))
 
 
+HELD: Final = (
+    HeldRow(
+        queue="web",
+        token="QuotaReached",
+        reason="queue is at its limit",
+        at="web",
+        resource="cpu",
+        short=4000,
+        requests=7,
+        pods=7,
+    ),
+    HeldRow(
+        queue="sound",
+        is_there=False,
+        token="QueueMissing",
+        reason="there is no queue of this name",
+        requests=2,
+        pods=12,
+    ),
+)
+RECLAIMS: Final = (
+    ReclaimRow(
+        at="2026-11-25T19:17:32+00:00",
+        queue="research/vision",
+        taker="research/train-7",
+        victims=(
+            GivenBack(queue="web", stage=0, count=2, pods=("shop/batch-1", "shop/batch-4")),
+            GivenBack(queue="web", stage=1, count=1),
+        ),
+    ),
+    ReclaimRow(
+        at="2026-11-25T19:02:11+00:00",
+        queue="web",
+        is_reversal=True,
+        victims=(GivenBack(queue="research/vision", stage=0, count=1),),
+    ),
+)
+
+
 def shares(*rows: ShareRow, **fields: Any) -> SharesPage:
     """A tree in which research/vision lacks what web borrows; or *rows*."""
     root = ResourceStanding(allocated=90_000, waiting=46_000, requested=136_000, share=96_000)
@@ -428,7 +471,7 @@ def shares(*rows: ShareRow, **fields: Any) -> SharesPage:
         share("research", standing(34_000, 38_000, 60_000), is_leaf=False),
         share("research/speech", standing(20_000, 0, 20_000)),
         share("research/vision", standing(14_000, 38_000, 40_000)),
-        share("web", standing(56_000, 8_000, 36_000)),
+        share("web", standing(56_000, 8_000, 36_000), held=7),
     )
     pair = SharePair(
         resource="cpu",
@@ -451,6 +494,8 @@ def shares(*rows: ShareRow, **fields: Any) -> SharesPage:
         "outside": 12,
         "resources": ("cpu", "memory", "pods"),
         "pairs": (pair,),
+        "held": HELD,
+        "reclaims": RECLAIMS,
         "total": len(made),
         "rows": made,
     }
@@ -466,6 +511,9 @@ def one_share(**fields: Any) -> ShareAnswer:
         "policy": "by_weight",
         "queue": share("web", standing(56_000, 8_000, 36_000)),
         "pairs": shares().pairs,
+        "next_request": NextRequest(queue="web", pod="shop/checkout-1", is_held=True),
+        "held": HELD[:1],
+        "reclaims": RECLAIMS,
         "pods": (
             PodInQueue(
                 pod="shop/checkout-1",

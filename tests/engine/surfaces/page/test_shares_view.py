@@ -117,3 +117,25 @@ def test_one_queue_is_named_in_the_title_and_has_its_attributes() -> None:
 
 def test_the_columns_of_pods_are_what_they_request() -> None:
     assert share_view(answers.one_share()).requested == ("cpu", "memory")
+
+
+def test_what_is_held_and_who_gave_back_is_shown() -> None:
+    text = render_content(SHARES, answers.shares(held_left_out=3, reversals=2), {})
+    assert "QuotaReached" in text
+    assert "4 cpu" in text
+    assert "8 waiting, 7 held" in text
+    assert "3 more are not listed." in text
+    assert "shop/batch-1, shop/batch-4" in text
+    assert "1 pod, stage 1" in text
+    assert "not yours to see" in text
+    assert "In all, 2 took back what had just been taken." in text
+    assert 'href="/queues/sound"' not in text, "it is not there"
+    one = render_content(SHARE, answers.one_share(), {})
+    assert "<dt>Next</dt>" in one
+    assert "checkout-1" in one
+
+
+def test_without_turns_there_is_nothing_of_them() -> None:
+    text = render_content(SHARES, answers.shares(held=(), reclaims=()), {})
+    assert "What stands still" not in text
+    assert "Who gave back" not in text
