@@ -214,14 +214,16 @@ class Simulation:
 
     # --- time ------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Run the workload to its end."""
+    def run(self, until: float = math.inf) -> None:
+        """Run the workload to its end, or *until* so many seconds from the start."""
         with garbage.thresholds(*garbage.UNTIL_THE_END):
             if self._on_moment is not None and self._events and self._events[0][0] > 0:
                 self._on_moment(self)  # the state before the first event
             while True:
-                while self._events:
+                while self._events and self._events[0][0] <= until:
                     self._next_moment()
+                if self._events:
+                    return
                 self._pass_steps(self.now + _MOST_SECONDS_OF_STEPS, is_over=True)
                 if not self._events:
                     self._wait_until(math.inf)

@@ -247,11 +247,12 @@ def report(
     group_by: str = "",
     resource: str = "",
     level: int = 1,
+    weights: Mapping[str, int] | None = None,
 ) -> Report:
     """The report of a finished simulation; *group_by* is a label key, or "" for the namespace.
 
     Of the queues it is about those of *level*, and *resource*, or else the one that most is in use
-    of.
+    of; *weights* are those that they deserve by, see `queue_curves`.
     """
     lives = list(simulation.lives.values())
     infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
@@ -280,7 +281,7 @@ def report(
         groups=groups,
         reasons=_reasons(pending),
         decisions=simulation.decisions,
-        queues=_queues(simulation, steps, resource, level),
+        queues=_queues(simulation, steps, resource, level, weights),
     )
 
 
@@ -308,12 +309,16 @@ def queue_curves(
 
 
 def _queues(
-    simulation: Simulation, steps: list[Step], resource: str, level: int
+    simulation: Simulation,
+    steps: list[Step],
+    resource: str,
+    level: int,
+    weights: Mapping[str, int] | None,
 ) -> QueueReport | None:
     shares = simulation.kernel.shares
     if not shares.is_on:
         return None
-    resource, found = queue_curves(simulation, steps, resource, level)
+    resource, found = queue_curves(simulation, steps, resource, level, weights)
     lives = [
         QueueLife(life.queue, life.waited, life.evictions)
         for life in simulation.lives.values()

@@ -1,0 +1,257 @@
+"""A synthetic day of four tenants on 64 GPUs, scheduled in virtual time by the rules of a pack.
+
+Owns the day, the queues of each pack over it, and what is measured of a run. The command is
+`bench_queues`.
+
+    d floods from the start with jobs of 1 and 2 GPUs; 1/8 of the GPUs are its
+    b comes after ten minutes, with jobs of 1 to 4; 1/4
+    a comes after twenty, with jobs of 1 to 8, and is away from 1:20 to 2:20; 1/2
+    c sends a gang of eight pods with a GPU each, every five minutes; 1/8
+
+All four want more than is theirs while they are there. Jobs run for some time once they have what
+they asked for, and begin again if they are evicted.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from engine.files.cluster_file import Cluster
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from workbench.simulation.shares_over_time import Curves, QueueReport
+from workbench.simulation.simulation import Simulation
+from workbench.simulation.simulation_report import Recorder, queue_curves, report
+from workbench.simulation.workload import Arrival, Workload
+
+GPU: Final = "nvidia.com/gpu"
+NODES, GPUS = 8, 8
+SECONDS: Final = 4 * 3600.0
+SEED: Final = 1
+#: What each tenant's part of the GPUs goes by.
+WEIGHTS: Final = {"a": 4, "b": 2, "c": 1, "d": 1}
+
+_PROFILE: Final = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    multiPoint:
+      disabled: [{name: "*"}]
+      enabled:
+      - {name: PrioritySort}
+      - {name: DefaultBinder}
+      - {name: NodeResourcesFit}
+      - {name: GangScheduling}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy: {type: MostAllocated, resources: [{name: nvidia.com/gpu, weight: 1}]}
+  - name: GangScheduling
+    args: {groupLabel: gang, minCountLabel: gang-size}
+"""
+#: Sums alone: what comes first goes first.
+_SEEN: Final = '''"""Has the queues of tenants summed up, and decides nothing by them.
+
+Hooks: queue_of. Reads: pod.labels["team"].
+"""
+
+tree = queue_attributes(weight = 1)
+
+def queue_of(pod):
+    return pod.labels["team"]
+'''
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The rules by which the day is scheduled.
+
+    Attributes:
+        tree: The fields of the QueueTree.
+        files: Policies that do not ship.
+        above: The path that the queues of the tenants are under, with a slash; "" is the root.
+    """
+
+    tree: Mapping[str, Any]
+    files: Mapping[str, str]
+    above: str = ""
+
+    def bundle(self) -> Bundle:
+        """Its policies."""
+        head = {"apiVersion": "starsched.dev/v1", "kind": "QueueTree"}
+        return build_bundle(
+            {
+                "profile.yaml": _PROFILE,
+                "tree.yaml": yaml.safe_dump({**head, **self.tree}),
+                **self.files,
+            }
+        )
+
+
+_WRITTEN: Final = {path: {"weight": weight} for path, weight in WEIGHTS.items()}
+_VOLCANO: Final = [{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}]
+_KUEUE: Final = [
+    {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind}
+    for kind in ("ClusterQueue", "Cohort", "LocalQueue")
+]
+#: By name; all of them see the same objects and pods.
+PACKS: Final[Mapping[str, Pack]] = {
+    "none": Pack({"policy": "seen", "queues": _WRITTEN}, {"seen.star": _SEEN}),
+    "drf": Pack({"policy": "drf", "queues": _WRITTEN}, {}),
+    "proportion": Pack({"policy": "proportion", "objects": _VOLCANO}, {}),
+    "kueue_fair": Pack({"policy": "kueue_fair", "objects": _KUEUE}, {}, "all/"),
+}
+
+
+class Day(msgspec.Struct, frozen=True):
+    """What a day came to: the queues by their tenants, how many pods were evicted, the curves."""
+
+    pack: str
+    queues: QueueReport
+    evictions: int
+    curves: Curves
+
+    def row(self) -> dict[str, Any]:
+        """The figures: the share error and evictions, and by tenant GPUs and starved seconds."""
+        by_tenant = {one.queue.rpartition("/")[2]: one for one in self.queues.queues}
+        return {
+            "pack": self.pack,
+            "error": round(100 * self.queues.error, 1),
+            "evictions": self.evictions,
+            "gpus": {name: round(by_tenant[name].mean, 1) for name in WEIGHTS},
+            "starved": {name: round(by_tenant[name].starved_seconds) for name in WEIGHTS},
+        }
+
+
+def run_day(pack: str, seed: int = SEED) -> Day:
+    """The day by the rules of *pack*."""
+    rules = PACKS[pack]
+    bundle, recorder = rules.bundle(), Recorder()
+    evaluator = InProcessEvaluator(bundle.program)
+    try:
+        simulation = Simulation(bundle, evaluator, day(seed), on_moment=recorder)
+        simulation.run(until=SECONDS)
+    finally:
+        evaluator.close()
+    level = 1 + rules.above.count("/")
+    weights = {rules.above + name: weight for name, weight in WEIGHTS.items()}
+    steps = [step for step in recorder.steps if step.at <= SECONDS]
+    _, found = queue_curves(simulation, steps, GPU, level, weights)
+    result = report(simulation, steps, resource=GPU, level=level, weights=weights)
+    assert result.queues is not None, "every pack has a tree"
+    return Day(pack, result.queues, result.evictions, found)
+
+
+def day(seed: int = SEED) -> Workload:
+    """The workload: the same pods and objects whatever the rules."""
+    cluster = Cluster(nodes=[_node(number) for number in range(NODES)])
+    for manifest in objects():
+        cluster.add(manifest)
+    rng = random.Random(seed)
+    arrivals = []
+    for tenant, jobs in _TENANTS.items():
+        for number, (at, gpus, runs, gang) in enumerate(jobs(rng)):
+            for member in range(gang or 1):
+                pod = _pod(tenant, number, gpus, f"{tenant}-{number}" if gang else "", member, gang)
+                arrivals.append(Arrival(at, cluster.pod_of(pod), runs=runs))
+    arrivals.sort(key=lambda one: (one.at, one.pod.key))
+    return Workload(cluster, arrivals)
+
+
+def objects() -> Iterator[dict[str, Any]]:
+    """The queues as objects of Volcano and of Kueue; nominal quotas are what each deserves."""
+    kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
+    yield {**kueue, "kind": "Cohort", "metadata": {"name": "all"}, "spec": {}}
+    for name, weight in WEIGHTS.items():
+        meta = {"metadata": {"name": name}}
+        volcano = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+        yield {**volcano, **meta, "spec": {"weight": weight}}
+        quota = {"name": GPU, "nominalQuota": NODES * GPUS * weight // sum(WEIGHTS.values())}
+        group = {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [quota]}]}
+        spec = {
+            "cohortName": "all",
+            "fairSharing": {"weight": str(weight)},
+            "resourceGroups": [group],
+        }
+        yield {**kueue, "kind": "ClusterQueue", **meta, "spec": spec}
+        local = {"metadata": {"name": name, "namespace": name}, "spec": {"clusterQueue": name}}
+        yield {**kueue, "kind": "LocalQueue", **local}
+
+
+# --- the tenants ----------------------------------------------------------------------------
+
+_Job = tuple[float, int, float, int]
+"""When it comes, GPUs of a pod, for how long it runs, and how many pods it has if it is a gang."""
+
+
+def _a(rng: random.Random) -> Iterator[_Job]:
+    for begins, ends in ((1200, 4800), (8400, SECONDS)):
+        at = float(begins)
+        for _ in range(20):  # a backlog, as people come back to
+            yield at, rng.choice((1, 2, 4, 8)), rng.uniform(600, 1500), 0
+        while at < ends:
+            yield at, rng.choice((1, 2, 4, 8)), rng.uniform(600, 1500), 0
+            at += rng.expovariate(1 / 75)
+
+
+def _b(rng: random.Random) -> Iterator[_Job]:
+    at = 600.0
+    while at < SECONDS:
+        yield at, rng.choice((1, 2, 2, 4)), rng.uniform(300, 1200), 0
+        at += rng.expovariate(1 / 60)
+
+
+def _c(rng: random.Random) -> Iterator[_Job]:
+    for number in range(int(SECONDS) // 300):
+        yield 300.0 * number, 1, rng.uniform(600, 900), 8
+
+
+def _d(rng: random.Random) -> Iterator[_Job]:
+    for _ in range(120):
+        yield 0.0, rng.choice((1, 2)), rng.uniform(600, 1800), 0
+    at = 0.0
+    while at < SECONDS:
+        yield at, rng.choice((1, 2)), rng.uniform(600, 1800), 0
+        at += rng.expovariate(1 / 25)
+
+
+_TENANTS: Final[Mapping[str, Callable[[random.Random], Iterator[_Job]]]] = {
+    "a": _a,
+    "b": _b,
+    "c": _c,
+    "d": _d,
+}
+
+
+def _node(number: int) -> dict[str, Any]:
+    room = {"cpu": "128", "memory": "512Gi", "pods": "200", GPU: str(GPUS)}
+    name = f"gpu-{number}"
+    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room}}
+
+
+def _pod(tenant: str, number: int, gpus: int, gang: str, member: int, size: int) -> dict[str, Any]:
+    name = f"{tenant}-{number}" + (f"-{member}" if gang else "")
+    labels = {"team": tenant, "kueue.x-k8s.io/queue-name": tenant}
+    if gang:
+        labels |= {"gang": gang, "gang-size": str(size)}
+    # A controller creates it again if it is evicted.
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": True}
+    limits = {GPU: str(gpus)}
+    container = {"name": "c", "image": "i", "resources": {"requests": limits, "limits": limits}}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": tenant,
+            "labels": labels,
+            "annotations": {"scheduling.volcano.sh/queue-name": tenant},
+            "ownerReferences": [owner],
+        },
+        "spec": {"containers": [container], "restartPolicy": "Never"},
+    }
