@@ -146,7 +146,7 @@ def explain(subject: Subject) -> PodAnswer:
         ),
         failures=tuple(failures),
     )
-    if held is None or not explanation.totals:
+    if held is None or not len(explanation.totals):
         return answer
     # No node is at fault, and which of them is best shows when the pod is tried.
     return msgspec.structs.replace(answer, why=(), policies=(), ranking=(), ties=())

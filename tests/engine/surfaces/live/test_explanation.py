@@ -597,12 +597,13 @@ def explained_in_turn(
     *others: dict[str, Any],
     policy: str = BY_LABEL,
     queues: dict[str, Any] = TREE,
+    nodes: int = 1,
 ) -> PodAnswer:
     bundle = build_bundle(tree_files(policy, queues=queues))
     cluster = Cluster(pods=list(others))
     pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
-    nodes = [node("n", cpu=16)]
-    return explained(nodes, wanted, list(others), bundle, pending=pending)
+    made = [node("n" if n == 0 else f"n{n}", cpu=16) for n in range(nodes)]
+    return explained(made, wanted, list(others), bundle, pending=pending)
 
 
 def test_a_pod_that_its_queue_holds_is_not_explained_by_nodes() -> None:
@@ -637,6 +638,19 @@ def test_a_pod_that_its_queue_holds_is_not_explained_by_nodes() -> None:
         "fair.star",
         "return hold(",
     )
+
+
+def test_a_held_pod_is_explained_whatever_nodes_there_are() -> None:
+    """With more than one node that it fits on, it ended with an error."""
+    tree = {"a/x": {"limit": {"cpu": 0}}}
+    for count, fits in ((2, "fits on 2 of 2"), (0, "fits on none of 0")):
+        got = explained_in_turn(of_queue("p", "a/x"), queues=tree, nodes=count)
+        assert (got.outcome, got.policies, got.ranking) == ("held", (), ())
+        assert fits in got.notes[-1]
+    large = explained_in_turn(of_queue("p", "a/x", cpu="99"), queues=tree, nodes=2)
+    assert (large.outcome, large.remedies[0].nodes) == ("held", 0)
+    assert large.notes[-1] == "besides, it fits on none of 2 nodes as they are now"
+    assert any(one.rejects for one in large.policies), "which is said, too"
 
 
 def test_what_would_let_it_start_is_what_the_policy_says() -> None:
