@@ -162,6 +162,31 @@ def test_a_group_that_does_not_fit_takes_nothing_and_is_placed_whole_later(tmp_p
 
 
 @pytest.mark.slow("starts programs")
+def test_queues_take_turns_and_a_share_holds_back_as_the_plan_has_said(tmp_path: Path) -> None:
+    story = told("queues", tmp_path, lambda page: page["queues"] == 2 and page["outside"] >= 2)
+    assert (story["flood"]["web"], story["turns"]) == (16, {"vision": 4, "web_waiting": 8})
+    assert story["held"]["reason"] == "QuotaReached"
+    assert "short of 8 nvidia.com/gpu at `web`" in story["held"]["message"]
+    assert story["newly_gated"] == 8
+    shares = {
+        name: {
+            one["queue"]: (one["share_before"] or {}).get("nvidia.com/gpu")
+            for one in plan["changes"]
+        }
+        | {
+            f"{one['queue']}, edited": one["share_after"]["nvidia.com/gpu"]
+            for one in plan["changes"]
+        }
+        for name, plan in story["plans"].items()
+    }
+    assert shares == {
+        "pack": {"web": None, "vision": None, "web, edited": 5, "vision, edited": 10},
+        "weights": {"web": 5, "vision": 10, "web, edited": 12, "vision, edited": 4},
+    }
+    assert story["running"] == {"web": 12, "vision": 4}, "what the plan gave each"
+
+
+@pytest.mark.slow("starts programs")
 def test_groups_are_tried_by_their_priority_and_small_ones_are_held(tmp_path: Path) -> None:
     story = told("riya", tmp_path, lambda page: _waits(page, "default/too-few-01", "GatedByPolicy"))
     kinds = [name.rpartition("-")[0] for name in story["order"]]
