@@ -378,6 +378,44 @@ OVERVIEW: Final = Dashboard(
                         ("max(starsched_queue_tree_problems{@})", "problems"),
                     ),
                 ),
+                Panel(
+                    "Held back",
+                    (
+                        (
+                            "topk(15, max by (queue, reason) (starsched_queue_waiting_requests"
+                            '{@, queue!~".*/.+"}))',
+                            "{{queue}} {{reason}}",
+                        ),
+                    ),
+                    "short",
+                    "Requests that stand still, of queues of the first level, by the reason.",
+                ),
+                Panel(
+                    "Given back",
+                    (
+                        (
+                            "topk(15, sum by (taker, victim) "
+                            "(increase(starsched_reclaimed_pods_total{@}[#])))",
+                            "{{victim}} for {{taker}}",
+                        ),
+                        ("sum(increase(starsched_reclaim_reversals_total{@}[#]))", "reversals"),
+                    ),
+                    "short",
+                    "Pods that had to go for a request of another queue, and how often a queue "
+                    "took back what had just been taken from it.",
+                ),
+                Panel(
+                    "Asked again",
+                    (
+                        (
+                            "sum by (useful) (rate(starsched_queue_woken_total{@}[#]))",
+                            "useful: {{useful}}",
+                        ),
+                    ),
+                    "ops",
+                    "Requests that were asked about again because something became free; of no use "
+                    "are those that could not start then.",
+                ),
             ),
         ),
     ),

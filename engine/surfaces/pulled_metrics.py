@@ -3,6 +3,7 @@
 The numbers are the parts'; names, texts and labels are in the table of `telemetry.metrics`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +12,9 @@ from engine.comparing.difference import KINDS
 from engine.core.caching.cache import Cache
 from engine.core.caching.objects import ObjectStore
 from engine.core.kernel.entities import COMPOSITE_GROUP, QueuedEntityCounts
+from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.queue_shares import QueueShares, QueueState
+from engine.core.kernel.turn_queue import HELD, TurnQueue
 from engine.core.model.pod import Pod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
 from engine.core.sharing.amounts import LARGEST, add
@@ -31,6 +34,7 @@ from engine.rollout.last_resort import ORIGINS
 from engine.rollout.measures import ShadowMeasures
 from engine.rollout.shadow.shadow import BUSY
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
+from engine.surfaces.live.held_rows import upwards
 from engine.telemetry.metrics import Metrics
 
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
@@ -95,6 +99,9 @@ _DEEPEST_QUEUE: Final = 2
 _MOST_QUEUES: Final = 1_000
 _ROOT_LABEL: Final = "/"  # no name of a queue has a slash
 _OTHER_QUEUES: Final = "other"
+# Tokens of what is held, and pairs of queues of which one took from the other.
+_MOST_TOKENS: Final = 20
+_MOST_PAIRS: Final = 500
 # All metrics of a scrape are made of one reading.
 _READING_SECONDS: Final = 1.0
 
@@ -129,6 +136,13 @@ class _QueueReadings:
         self._readings: dict[str, _QueueReading] = {}
         self._until = 0.0
         self._offered: Mapping[str, int] = {}
+        # Of the queues that are read.
+        self._labels: Mapping[str, str] = {}
+
+    @property
+    def are_there(self) -> bool:
+        """True if this process decides, by a tree of queues."""
+        return self._is_leading() and self._shares.is_on
 
     def sums(self, name: str) -> dict[tuple[str, str], float]:
         """The sum *name* by queue and resource; 0 is exported, too, to be compared with shares."""
@@ -166,15 +180,32 @@ class _QueueReadings:
             queue: getattr(one, name) for queue, one in self._read().items() if queue != _ROOT_LABEL
         }
 
+    def waiting(self, turns: TurnQueue) -> dict[tuple[str, str], float]:
+        """What is held, by queue and token."""
+        self._read()
+        if not self._readings:
+            return {}
+        found: Counter[tuple[str, str]] = Counter()
+        for lane in turns.held():
+            token = (lane.hold.token if lane.hold is not None else "") or HELD
+            # Names of queues that are not there are words of users.
+            for path in upwards(lane.queue) if lane.is_there else (ROOT,):
+                label = self._labels.get(path)
+                if label is not None:
+                    found[label, token] += lane.requests
+        return _with_others(found)
+
     def _read(self) -> Mapping[str, _QueueReading]:
-        if not self._is_leading() or not self._shares.is_on:
+        if not self.are_there:
+            self._readings, self._until = {}, 0.0
             return {}
         now = self._clock.monotonic()
         if now >= self._until:
             self._until = now + _READING_SECONDS
             self._offered = self._shares.state(ROOT).standing.share or {}
             self._readings = {}
-            for label, path in self._labelled():
+            self._labels = {path: label for label, path in self._labelled()}
+            for path, label in self._labels.items():
                 one = self._readings.setdefault(label, _QueueReading())
                 one.add(self._shares.state(path, now))
         return self._readings
@@ -197,10 +228,45 @@ class _QueueReadings:
                 yield _OTHER_QUEUES, path
 
 
+def _with_others(found: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], float]:
+    """*found* with the most frequent tokens; the rest as `Other`."""
+    tokens: Counter[str] = Counter()
+    for (_, token), number in found.items():
+        tokens[token] += number
+    known = set(sorted(tokens, key=lambda token: (-tokens[token], token))[:_MOST_TOKENS])
+    rows: dict[tuple[str, str], float] = {}
+    for (queue, token), number in found.items():
+        key = queue, token if token in known else "Other"
+        rows[key] = rows.get(key, 0) + number
+    return rows
+
+
+def _by_pair(taken: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], float]:
+    """Pods that were taken, by queues of the first levels.
+
+    The first pairs have a row, not the largest: a counter never falls.
+    """
+    rows: dict[tuple[str, str], float] = {}
+    for paths, number in taken.items():
+        taker, victim = ("/".join(path.split("/")[:_DEEPEST_QUEUE]) for path in paths)
+        key = taker, victim
+        if key not in rows and len(rows) >= _MOST_PAIRS:
+            key = _OTHER_QUEUES, _OTHER_QUEUES
+        rows[key] = rows.get(key, 0) + number
+    return rows
+
+
 def show_shares(
-    metrics: Metrics, shares: QueueShares, clock: Clock, is_leading: Callable[[], bool]
+    metrics: Metrics, kernel: Kernel, clock: Clock, is_leading: Callable[[], bool]
 ) -> None:
-    """Export what the queues of the tree in force have, and what they may have."""
+    """Export what the queues of the tree in force have and may have, and who waits and takes."""
+    shares, turns, reclaims = kernel.shares, kernel.turns, kernel.reclaims
+
+    def woken() -> dict[str, float]:
+        if not readings.are_there:
+            return {}
+        return {"true": turns.started, "false": turns.woken_in_vain}
+
     readings = _QueueReadings(shares, clock, is_leading)
     metrics.queue_allocated.read = lambda: readings.sums("allocated")
     metrics.queue_requested.read = lambda: readings.sums("requested")
@@ -210,6 +276,11 @@ def show_shares(
     metrics.queue_dominant_share.read = readings.dominant
     metrics.queue_starved_seconds.read = lambda: readings.seconds("starved")
     metrics.queue_borrowed_seconds.read = lambda: readings.seconds("borrowed")
+    metrics.queue_waiting_requests.read = lambda: readings.waiting(turns)
+    metrics.queue_woken.read = woken
+    metrics.reclaimed_pods.read = lambda: _by_pair(reclaims.taken)
+    metrics.reclaim_reversals.read = lambda: reclaims.reversals
+    metrics.shares_seconds.read = lambda: shares.seconds
     metrics.queue_tree_problems.read = lambda: len(shares.problems())
 
 

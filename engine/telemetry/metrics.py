@@ -369,6 +369,29 @@ class Metrics:
         "starsched_queue_borrowed_seconds_total{queue}",
         "Seconds for which a queue had more than its share of something.",
     )
+    queue_waiting_requests = pulled(
+        "starsched_queue_waiting_requests{queue,reason}",
+        "Pods, or groups of pods, that their queue holds back, by the token of the reason; of `/` "
+        "also those whose queue is not there. `Other` are tokens beyond the 20 most frequent.",
+    )
+    queue_woken = pulled_counter(
+        "starsched_queue_woken_total{useful}",
+        "Requests of queues that were asked about again because something became free; useful if "
+        "they could start then.",
+    )
+    reclaimed_pods = pulled_counter(
+        "starsched_reclaimed_pods_total{taker,victim}",
+        "Pods that had to go for a request of another queue, by both queues, cut to two levels; "
+        "`other` are pairs beyond the first 500.",
+    )
+    reclaim_reversals = pulled_counter(
+        "starsched_reclaim_reversals_total",
+        "Reclaims in which a queue took back from the one that had just taken from it.",
+    )
+    shares_seconds = pulled_counter(
+        "starsched_shares_seconds_total",
+        "Seconds for which shares of queues were computed.",
+    )
     queue_tree_problems = pulled(
         "starsched_queue_tree_problems",
         "What is wrong with the QueueTree, its sources and what its policy answers.",

@@ -77,22 +77,32 @@ def filter(pod, node):
             x = x * x
     return None
 '''
-#: A tree in which one queue may have next to nothing.
+#: What one pod may have.
+SLOT: Final = "example.com/slot"
+#: A tree in which one queue may have next to nothing, two take from each other, one is full.
 TREE: Final[Mapping[str, Any]] = {
     "apiVersion": "starsched.dev/v1",
     "kind": "QueueTree",
     "policy": "by_name",
-    "queues": {"greedy": {}, "hungry": {}},
+    "queues": {"greedy": {}, "hungry": {}, "ping": {}, "pong": {}, "full": {}},
+    "limits": {"minRuntime": "0s"},
     "namespaces": {"label": "example.com/queue"},
 }
-BY_NAME: Final = '''"""Gives the half of the cluster to every queue but one."""
+BY_NAME: Final = '''"""Gives the half of the cluster to one queue."""
 
 def queue_of(pod):
     return pod.labels.get("queue")
 
 def shares(parent, children):
     half = parent.share.get("cpu", 0) // 2
-    return {q.name: {"cpu": 1 if q.name == "greedy" else half} for q in children}
+    return {q.name: {"cpu": {"greedy": 1, "hungry": half}.get(q.name, 0)} for q in children}
+
+def admit(request, path):
+    return hold("is full", token = "QuotaReached") if path[0].name == "full" else None
+
+def reclaim(taker, victim):
+    takes = {"ping": "pong", "pong": "ping"}
+    return 0 if takes.get(taker.queue.name) == victim.queue.name else None
 '''
 #: Cores are shared with other tests: no edit is to fail for the time that it takes.
 RUNTIME: Final[Mapping[str, Any]] = {
@@ -282,7 +292,9 @@ async def run(world: World) -> None:
     async with cluster:
         cluster.create(namespace())
         for name in ("node-1", "node-2"):
-            cluster.create(make_node(name, cpu="16", pods=1000, labels={HOSTNAME: name}))
+            slot = {SLOT: "1"} if name == "node-1" else None
+            labels = {HOSTNAME: name}
+            cluster.create(make_node(name, cpu="16", pods=1000, labels=labels, resources=slot))
         cluster.start_kubelets()
         # 1. Nobody is there; then only a standby is.
         await world.until_firing("StarschedDown")
@@ -382,6 +394,13 @@ async def troubles(world: World, app: App) -> None:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "deep", "labels": deep}}
     )
     await world.until_firing("StarschedQueueStarved", "StarschedQueueTreeProblem")
+    # Two queues take what there is one of from each other, and a third may have nothing.
+    cluster.create(make_pod("held", cpu="10m", labels={"queue": "full"}))
+    for name in ("ping", "pong", "ping-again"):
+        labels = {"queue": name.partition("-")[0]}
+        cluster.create(make_pod(name, cpu="10m", resources={SLOT: "1"}, labels=labels))
+        await world.until_placed([name])
+    await world.until_firing("StarschedReclaimReversal")
     # Pods whose profile an edit takes away.
     world.pods("left", 2, cpu="64", scheduler_name="former")
     await world.until_shown('scheduler_unschedulable_pods{profile="former"} > 0')

@@ -101,6 +101,7 @@ class QueueShares:
         # Pods that name a queue which is not there, by that name; and the name, by uid.
         self._astray: dict[str, dict[str, None]] = {}
         self._strays_to: dict[str, str] = {}
+        self.seconds = 0.0  # that computing shares took in all
         #: Grows when pods may be in other queues than before, for another reason than their own.
         self.places_version = 0
         #: True if the policies in force have a tree. Asked with each event.
@@ -516,4 +517,5 @@ class QueueShares:
             self._rebuild()
         self._shares.compute(self._hooks, self._sums, self._total, started)
         now = self._time.monotonic()
+        self.seconds += now - started
         self._next = now + max(self._hooks.tree.refresh, _PART_OF_TIME * (now - started))

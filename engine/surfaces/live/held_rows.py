@@ -44,7 +44,7 @@ class HeldRequests:
         if hold is None:
             return
         if lane.is_there:
-            for path in _upwards(lane.queue):
+            for path in upwards(lane.queue):
                 self.pods[path] += lane.pods
         # What the policy says may name what it sees of the request, such as its group.
         reason = hold.reason if may_name(lane.head.namespace, self._readable) else ""
@@ -143,6 +143,14 @@ def is_at_or_below(queue: str, path: str) -> bool:
     return path == ROOT or queue == path or queue.startswith(f"{path}/")
 
 
+def upwards(path: str) -> Iterable[str]:
+    """The path of a queue and those of the queues above it, the root last."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+    yield ROOT
+
+
 def _given_back(one: Reclaimed, readable: Collection[str] | None) -> tuple[GivenBack, ...]:
     """The victims, by queue and stage, in the order in which those were chosen."""
     by: dict[tuple[str, int], list[str]] = {}
@@ -165,11 +173,3 @@ def _queues_of(one: Reclaimed) -> set[str]:
 
 def _namespace(key: str) -> str:
     return key.partition("/")[0]
-
-
-def _upwards(path: str) -> Iterable[str]:
-    """The path of a queue and those of the queues above it, the root last."""
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
-    yield ROOT

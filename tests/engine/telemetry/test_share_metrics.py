@@ -11,8 +11,10 @@ from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import QueueWorld
 from tests.engine.core.kernel.small_world import World
+from tests.engine.core.kernel.test_turn_queue import DRF
 
 PREFIX = "starsched_queue_"
+OTHERS = ("starsched_reclaim", "starsched_shares_")
 
 
 class Scraped:
@@ -21,16 +23,15 @@ class Scraped:
     def __init__(self, world: World, *, is_leading: bool = True) -> None:
         self.world, self.registry = world, CollectorRegistry()
         self.is_leading = is_leading
-        shares = world.kernel.shares
-        show_shares(Metrics(self.registry), shares, world.clock, lambda: self.is_leading)
+        show_shares(Metrics(self.registry), world.kernel, world.clock, lambda: self.is_leading)
 
-    def read(self) -> dict[str, float]:
+    def read(self, prefix: str | tuple[str, ...] = PREFIX) -> dict[str, float]:
         """Values by `name queue resource`."""
         return {
             " ".join((one.name.removeprefix(PREFIX), *one.labels.values())): one.value
             for family in self.registry.collect()
             for one in family.samples
-            if one.name.startswith(PREFIX) and not one.name.endswith("_created")
+            if one.name.startswith(prefix) and not one.name.endswith("_created")
         }
 
 
@@ -124,3 +125,71 @@ def test_problems_are_counted() -> None:
     world.put_queue("vision", {"parent": "research"})
     world.settle()
     assert Scraped(world).read()["tree_problems"] == 2  # and its other name
+
+
+def test_what_is_held_by_queue_and_reason() -> None:
+    world = QueueWorld(DRF, queues={"a": {"limit": {"cpu": 1}}, "a/x/deep": {}, "b": {}})
+    world.add_node(make_node("n", cpu=8))
+    for number in range(3):
+        world.add(make_pod(f"a{number}", cpu=1, labels={"queue": "a/x/deep"}))
+    world.add(make_pod("lost", cpu=1, labels={"queue": "a-word-of-users"}))
+    world.turns(20)
+    found = {
+        name: value
+        for name, value in Scraped(world).read().items()
+        if name.startswith("waiting_requests")
+    }
+    assert found == {
+        "waiting_requests / QuotaReached": 2,
+        "waiting_requests a QuotaReached": 2,
+        "waiting_requests a/x QuotaReached": 2,
+        "waiting_requests / QueueMissing": 1,
+    }
+
+
+def test_reasons_beyond_a_number_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulled_metrics, "_MOST_TOKENS", 1)
+    policy = DRF.replace('"QuotaReached"', '"A" if request.resources["cpu"] > 1000 else "B"')
+    world = QueueWorld(policy, queues={"a": {"limit": {"cpu": 1}}})
+    world.add_node(make_node("n", cpu=8))
+    for number in range(3):
+        world.add(make_pod(f"a{number}", cpu=1, labels={"queue": "a"}))
+    world.add(make_pod("large", cpu=2, labels={"queue": "a"}))
+    world.turns(20)
+    found = Scraped(world).read()
+    assert (found["waiting_requests a B"], found["waiting_requests a Other"]) == (2, 1)
+
+
+def test_requests_that_something_free_woke_are_counted_by_what_came_of_it() -> None:
+    world = QueueWorld(DRF, queues={"a": {"limit": {"cpu": 1}}})
+    world.add_node(make_node("n", cpu=8))
+    world.add(make_pod("runs", cpu=1, labels={"queue": "a"}, node="n"))
+    world.add(make_pod("waits", cpu=1, labels={"queue": "a"}))
+    world.turns(20)
+    scraped = Scraped(world)
+    assert (scraped.read()["woken_total true"], scraped.read()["woken_total false"]) == (0, 0)
+    world.delete("runs")
+    world.turns(20)
+    assert (scraped.read()["woken_total true"], scraped.read()["woken_total false"]) == (1, 0)
+    scraped.is_leading = False
+    assert "woken_total true" not in scraped.read()
+
+
+def test_pods_that_were_taken_are_counted_by_queues_of_two_levels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = QueueWorld(queues={"a": {}})
+    reclaims, scraped = world.kernel.reclaims, Scraped(world)
+    assert scraped.read(OTHERS)["starsched_reclaim_reversals_total"] == 0
+    reclaims.taken.update({("a/b/c", "d"): 2, ("a/b/e", "d"): 3, ("f", "d"): 1, ("g", "d"): 4})
+    reclaims.reversals = 5
+    monkeypatch.setattr(pulled_metrics, "_MOST_PAIRS", 2)
+    found = scraped.read(OTHERS)
+    name = "starsched_reclaimed_pods_total"
+    assert {key: value for key, value in found.items() if key.startswith(name)} == {
+        f"{name} a/b d": 5,
+        f"{name} f d": 1,
+        f"{name} other other": 4,
+    }
+    assert found["starsched_reclaim_reversals_total"] == 5
+    assert found["starsched_shares_seconds_total"] == world.kernel.shares.seconds
