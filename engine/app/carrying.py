@@ -121,6 +121,7 @@ class Carrying:
             metrics=metrics,
             clock=clock,
             is_wanted=kernel.queue.__contains__,
+            queues_of=kernel.reclaims.queues_of,
             may_act=may_act,
         )
 

@@ -107,6 +107,18 @@ class Reclaims:
         hooks = self._shares.hooks
         return hooks is not None and hooks.has("reclaim")
 
+    def queues_of(self, taker: str, victim: str) -> tuple[str, str] | None:
+        """The queue that gives *victim* back for *taker*, and that of *taker*; None: it does not.
+
+        Both are pods, as `namespace/name`. Known of the latest reclaims alone.
+        """
+        for one in reversed(self.latest):
+            if one.taker == taker:
+                for pod, giver, _ in one.victims:
+                    if pod == victim:
+                        return giver, one.queue
+        return None
+
     def clear(self) -> None:
         """Other policies are in force: they may look at once."""
         self._next_look.clear()

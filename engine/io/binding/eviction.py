@@ -9,8 +9,8 @@ import asyncio
 import enum
 import functools
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -51,6 +51,8 @@ class Cause:
         profile, revision: Of the decision.
         check: Raises if the preemption must not go on; called before every request.
         group: The PodGroup that needs the capacity, by its uid; "": the pod alone.
+        given_back: Of victims, by uid, that go because their queue gives back, and not because they
+            are less important: that queue, and the one that it is for.
     """
 
     preemptor: Pod
@@ -59,6 +61,15 @@ class Cause:
     revision: str
     check: Callable[[], None]
     group: str = ""
+    given_back: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def of_queues(self, victim: Pod) -> str:
+        """Which queue gives *victim* back for which; "": none does."""
+        queues = self.given_back.get(victim.uid)
+        if queues is None:
+            return ""
+        giver, taker = (f"queue `{path}`" if path else "the root" for path in queues)
+        return f"{giver} gives back to {taker}"
 
 
 class Evicted(enum.Enum):
@@ -168,6 +179,8 @@ class Evictor:
         cause.check()
         by = f"podgroup {cause.group}" if cause.group else f"pod {cause.preemptor.uid}"
         note = f"Preempted by {by} on node {cause.node}"
+        if of_queues := cause.of_queues(victim):
+            note += f": {of_queues}"
         is_in_memory = self._send_back(victim.uid)
         if is_in_memory:
             note += " (in kube-scheduler memory)."
@@ -231,9 +244,8 @@ class Evictor:
     def _condition(self, victim: Pod, cause: Cause) -> dict[str, Any] | None:
         """The condition that says why the pod is evicted; None if the pod has it already."""
         kind = "podgroup" if cause.group else "pod"
-        message = printable.message(
-            f"{cause.profile}: preempting to accommodate a higher priority {kind}"
-        )
+        why = cause.of_queues(victim) or f"preempting to accommodate a higher priority {kind}"
+        message = printable.message(f"{cause.profile}: {why}")
         condition: dict[str, Any] = {
             "type": DISRUPTION_TARGET,
             "status": "True",

@@ -47,6 +47,9 @@ class Preemptor:
         report: Takes the event that a preemption ends with.
         metrics, clock: Measure.
         is_wanted: True if the pod with a uid still wants a node.
+        queues_of: For whose queue a victim's queue gives it back: takes the preemptor and a victim,
+            as `namespace/name`, gives both queues, the victim's first; None: it is no matter of
+            queues.
         may_act: False when another process may be leading: nothing is evicted then.
         parallelism: See `PARALLELISM`.
     """
@@ -60,6 +63,7 @@ class Preemptor:
         metrics: Metrics,
         clock: Clock,
         is_wanted: Callable[[str], bool],
+        queues_of: Callable[[str, str], tuple[str, str] | None] = lambda _taker, _victim: None,
         may_act: Callable[[], bool] = always_allowed,
         parallelism: int = PARALLELISM,
     ) -> None:
@@ -68,6 +72,7 @@ class Preemptor:
         self._metrics = metrics
         self._clock = clock
         self._is_wanted = is_wanted
+        self._queues_of = queues_of
         self._may_act = may_act
         self._evictor = evictor
         self._first_victims = asyncio.Semaphore(parallelism)
@@ -104,6 +109,12 @@ class Preemptor:
 
     async def _run(self, evict: Evict) -> None:
         preemptor, node = evict.preemptor, evict.preemption.node
+        given_back = {
+            victim.uid: queues
+            for victim in evict.victims
+            if (queues := self._queues_of(preemptor.key, victim.key)) is not None
+            and queues[0] != queues[1]  # else it is for a more important pod of the same queue
+        }
         cause = Cause(
             preemptor,
             node,
@@ -111,6 +122,7 @@ class Preemptor:
             evict.revision,
             lambda: self._check_may_go_on(preemptor),
             evict.group,
+            given_back,
         )
         started_at = self._clock.monotonic()
         end, evicted = PreemptionEnd.DONE, list[Pod]()

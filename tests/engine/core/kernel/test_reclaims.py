@@ -133,6 +133,10 @@ def test_who_has_more_than_its_share_gives_to_who_has_less() -> None:
     assert len(world.nodes_of("a")) == len(world.nodes_of("b")) == 4
     assert gone == ["b7", "b6", "b5", "b4"], "those that started last"
     assert world.kernel.reclaims.taken == {("a", "b"): 4}
+    last = world.kernel.reclaims.latest[-1]
+    assert world.kernel.reclaims.queues_of(last.taker, "default/b4") == ("b", "a")
+    assert world.kernel.reclaims.queues_of(last.taker, "default/b3") is None, "it stays"
+    assert world.kernel.reclaims.queues_of("default/other", "default/b4") is None
     assert world.kernel.reclaims.reversals == 0
 
 

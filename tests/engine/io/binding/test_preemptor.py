@@ -40,6 +40,7 @@ class Bench(KernelBench):
         self.sent_back: set[str] = set()
         self.unseen: set[str] = set()
         self.may_act = True
+        self.queues_of: dict[str, tuple[str, str]] = {}
         self.waits: list[float] = []
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
         self.status = PodStatusUpdater(client, self.writer, **common)
@@ -58,6 +59,7 @@ class Bench(KernelBench):
             status=self.status,
             report=self.report,
             is_wanted=self.queue.__contains__,
+            queues_of=lambda _taker, victim: self.queues_of.get(victim),
             may_act=lambda: self.may_act,
             **common,
         )
@@ -190,6 +192,30 @@ async def test_a_victim_s_event_names_the_preemptor_and_the_node(bench: Bench) -
     assert event["regarding"]["name"] == "idle"
     assert event["related"]["name"] == "urgent"
     assert event["reportingController"] == PROFILE
+
+
+@pytest.mark.parametrize(
+    ("queues", "want"),
+    [
+        pytest.param(("web", "a/b"), "queue `web` gives back to queue `a/b`", id="of another"),
+        pytest.param(("", "web"), "the root gives back to queue `web`", id="of pods in the root"),
+        pytest.param(("web", "web"), "", id="of its own, in which it is less important"),
+    ],
+)
+async def test_a_victim_learns_which_queue_gives_back_for_which(
+    bench: Bench, queues: tuple[str, str], want: str
+) -> None:
+    victim = bench.victim("idle")
+    bench.queues_of[victim.key] = queues
+    bench.attempt(victim)
+    await bench.settle()
+    (event,) = (e for e in bench.api.events.values() if e["reason"] == "Preempted")
+    where = "Preempted by pod urgent-uid on node node-1"
+    assert event["note"] == (f"{where}: {want}" if want else where)
+    (condition,) = bench.api.pods["idle"]["status"]["conditions"]
+    why = want or "preempting to accommodate a higher priority pod"
+    assert condition["message"] == f"{PROFILE}: {why}"
+    assert condition["reason"] == "PreemptionByScheduler"
 
 
 async def test_the_nomination_is_on_record_before_the_first_victim_goes(bench: Bench) -> None:
