@@ -5,7 +5,7 @@ read.
 """
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,10 +42,12 @@ def read_given(
     kubeconfig: Path | None,
     context: str | None,
     minor: int | None = None,
+    queues: Sequence[Resource] = (),
 ) -> Cluster:
     """The cluster of files, or the live one if none are given.
 
-    Answered like Kubernetes 1.*minor*; None: like what the cluster says it is.
+    Answered like Kubernetes 1.*minor*; None: like what the cluster says it is. Of a live one the
+    resources *queues* are read, too, of which a tree of queues is made.
 
     Raises `click.UsageError` for contradictory options, `InputError` for files that cannot be
     read, `click.ClickException` for a cluster that cannot.
@@ -53,7 +55,7 @@ def read_given(
     if snapshot and (kubeconfig or context):
         raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
     if not snapshot:
-        items, missing, version = read_live(kubeconfig, context, INSTEAD_OF_A_CLUSTER)
+        items, missing, version = read_live(kubeconfig, context, INSTEAD_OF_A_CLUSTER, queues)
         cluster = Cluster(missing=missing, minor=minor or minor_of(version))
         for item in items:
             cluster.add(item)
@@ -63,16 +65,20 @@ def read_given(
 
 
 def read_live(
-    kubeconfig: Path | None, context: str | None, instead: str = ""
+    kubeconfig: Path | None,
+    context: str | None,
+    instead: str = "",
+    queues: Sequence[Resource] = (),
 ) -> tuple[list[dict[str, Any]], dict[str, str], str]:
     """The redacted objects of a cluster, which kinds could not be read and why, and its version.
 
-    That is "" if the API server does not say it. Raises `click.UsageError` for a kubeconfig that
+    *queues* are resources to be read in addition: without one of them queues are missing. The
+    version is "" if the API server does not say it. Raises `click.UsageError` for a kubeconfig that
     cannot be used (if there is none, the hint ends with *instead*), `click.ClickException` if the
     cluster does not answer or does not show its nodes and pods.
     """
     try:
-        return event_loop.run(_read(kubeconfig, context))
+        return event_loop.run(_read(kubeconfig, context, queues))
     except NoKubeConfig as error:
         raise click.UsageError(f"{error}{instead}") from error
     except KubeConfigError as error:
@@ -88,7 +94,7 @@ def now_text() -> str:
 
 
 async def _read(
-    kubeconfig: Path | None, context: str | None
+    kubeconfig: Path | None, context: str | None, queues: Sequence[Resource]
 ) -> tuple[list[dict[str, Any]], dict[str, str], str]:
     items: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
@@ -96,7 +102,7 @@ async def _read(
     async with await connect(kubeconfig, context) as client:
         with progress:
             bar = progress.add_task("reading", total=None)
-            for resource in _RESOURCES:
+            for resource in (*_RESOURCES, *queues):
                 progress.update(bar, description=f"reading {resource}")
                 try:
                     found, too_deep = await list_newest(
@@ -108,6 +114,8 @@ async def _read(
                     # A cluster that does not serve a kind has none of it.
                     if isinstance(error, Forbidden):
                         missing[str(resource)] = error.message
+                    elif resource in queues:
+                        missing[str(resource)] = "it is not served: no queues come from it"
                 else:
                     items += found
                     if too_deep:

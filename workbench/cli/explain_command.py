@@ -12,6 +12,7 @@ from engine.files.cluster_file import Cluster, named, read_objects
 from engine.files.given_objects import located, require_types
 from engine.files.policy_files import PolicyFiles
 from engine.files.templates import owners_of, planned_claims, reference_to, template_of, workload_of
+from engine.io.informers import queue_sources
 from engine.io.kube.errors import KubeConfigError
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -139,6 +140,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         options["kubeconfig"],
         options["context"],
         options["emulated_version"],
+        queue_sources(bundle),
     )
     report_repeated(cluster)
     dry_run = DryRun(options["kubeconfig"], options["context"], cluster.known)

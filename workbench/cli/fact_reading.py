@@ -6,6 +6,7 @@ or learned values for them.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -14,7 +15,7 @@ from engine.files.policy_files import PolicyFilesError, read_bundle_files
 from engine.io.facts.assembly import FactSources
 from engine.io.facts.collection import FactsDocument, collect
 from engine.io.kube.errors import ApiError, KubeConfigError
-from engine.io.kube.resources import CONFIG_MAPS
+from engine.io.kube.resources import CONFIG_MAPS, Resource, resource_of
 from engine.lib import event_loop
 from engine.lib.clock import SystemClock
 from engine.policy.config import decode_documents
@@ -61,8 +62,15 @@ async def _read(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], 
         return await collect(config, sources.make)
 
 
-def facts_config(at: FactsAt) -> FactsConfig:
-    """The facts configuration of the policies at `at.policies`.
+class PolicyReads(NamedTuple):
+    """What policies read of a cluster beside the kinds that all do: facts, and their queues."""
+
+    facts: FactsConfig
+    queues: tuple[Resource, ...]
+
+
+def policy_reads(at: FactsAt) -> PolicyReads:
+    """What the policies at `at.policies` read.
 
     Raises `InputError` for policies that cannot be found or whose documents are wrong,
     `click.ClickException` if the cluster does not return them.
@@ -82,7 +90,9 @@ def facts_config(at: FactsAt) -> FactsConfig:
     decoded = decode_documents({n: t for n, t in texts.items() if not n.endswith(".star")})
     if decoded.problems:
         raise InputError("\n".join(str(problem) for problem in decoded.problems))
-    return decoded.runtime.facts
+    objects = () if decoded.queue_tree is None else decoded.queue_tree.objects
+    queues = tuple(resource_of(one.api_version, one.kind) for one in objects)
+    return PolicyReads(decoded.runtime.facts, queues)
 
 
 async def _config_map(at: FactsAt) -> dict[str, str]:

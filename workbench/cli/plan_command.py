@@ -15,6 +15,7 @@ from engine.files.cluster_file import Cluster, named, read_objects, take_given
 from engine.files.given_objects import located
 from engine.files.policy_files import PolicyFiles
 from engine.files.templates import owners_of
+from engine.io.informers import queue_sources
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
@@ -252,7 +253,11 @@ class _Plan:
         options = self._options
         try:
             cluster = read_given(
-                (), options["kubeconfig"], options["context"], options["emulated_version"]
+                (),
+                options["kubeconfig"],
+                options["context"],
+                options["emulated_version"],
+                list(dict.fromkeys(one for bundle in bundles for one in queue_sources(bundle))),
             )
         except click.UsageError:
             raise

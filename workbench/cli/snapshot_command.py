@@ -15,7 +15,7 @@ from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.output_file import real_place, replacing, write_file
 from engine.telemetry.logs import configure_logging
 from workbench.cli.cluster_reading import now_text, read_live
-from workbench.cli.fact_reading import FactsAt, facts_config, read_facts
+from workbench.cli.fact_reading import FactsAt, policy_reads, read_facts
 
 
 @click.command("snapshot", short_help="Write the state of a cluster that decisions read to a file.")
@@ -24,7 +24,8 @@ from workbench.cli.fact_reading import FactsAt, facts_config, read_facts
 @click.option(
     "--policies",
     metavar="SOURCE",
-    help="Also save the facts that these policies read: a directory or `configmap:NAMESPACE/NAME`, "
+    help="Also save the facts that these policies read, and the objects that their queues are made "
+    "of: a directory or `configmap:NAMESPACE/NAME`, "
     "as for `run`. The sources of their `PolicyRuntime` are asked once.",
 )
 @click.option(
@@ -61,11 +62,12 @@ def snapshot_command(
     require_places(file)
     configure_logging(verbosity=-1, log_format="text")
     at = FactsAt(kubeconfig, context, policies or "", state_dir)
-    config = facts_config(at) if policies is not None else None
-    items, missing, version = read_live(kubeconfig, context)
+    reads = policy_reads(at) if policies is not None else None
+    queues = () if reads is None else reads.queues
+    items, missing, version = read_live(kubeconfig, context, queues=queues)
     facts: list[FactsDocument] = []
-    if config is not None:
-        facts, unread = read_facts(config, at)
+    if reads is not None:
+        facts, unread = read_facts(reads.facts, at)
         missing |= unread
     compress = file.name.endswith(".gz")
     text = snapshot_bytes(items, now_text(), missing, facts, version=version, compress=compress)
