@@ -84,6 +84,7 @@ def new_pods(
         decider.groups.put(pod)
     for pod in track(ordered, "deciding"):
         key = decider.sort_key(pod)
+        decider.arrive(pod)
         outcome = decider.outcome(pod, scene.snapshot)
         # Pods that wait already are before it if their keys are equal: they came first.
         ahead = sum(one <= key for one in keys)
@@ -103,10 +104,7 @@ def new_pods(
             by=by,
         )
         if outcome.node:
-            placed = pod.with_node(outcome.node)
-            scene.world.cache.add_pod(placed)
-            scene.world.snapshot = scene.world.cache.snapshot()
-            decider.groups.put(placed)
+            decider.place(pod, outcome.node)
         elif outcome.victims_on:
             scene.nominator.nominate(pod, outcome.victims_on)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework import reasons
+from engine.core.kernel.events import PODS, ObjectChanged
 from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.kernel.turn_queue import HELD
@@ -29,7 +30,7 @@ from engine.files.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
-from workbench.queues.still_kernel import standing_on_a_copy, still_kernel
+from workbench.queues.still_kernel import standing_on_a_copy, still_kernel, tell
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +165,7 @@ class Decider:
         self.groups = PodGroups(scene.world.cache)
         self.groups.use(self.scheduler, lambda: (*scene.placed(), *scene.pending))
         self._evaluator = evaluator
+        self._told_at = 0.0
 
     @functools.cached_property
     def queues(self) -> Kernel | None:
@@ -218,10 +220,30 @@ class Decider:
             victims_on="" if eviction is None else eviction.node,
         )
 
+    def arrive(self, pod: Pod) -> None:
+        """Have a pod wait that was not there before."""
+        self.groups.put(pod)
+        self._tell(pod, None)
+
+    def place(self, pod: Pod, node: str) -> None:
+        """Have *pod*, which waits, be on *node* from now on."""
+        placed = pod.with_node(node)
+        if self.queues is None:
+            self.scene.world.cache.add_pod(placed)
+        self._tell(placed, pod)
+        self.scene.world.snapshot = self.scene.world.cache.snapshot()
+        self.groups.put(placed)
+
+    def _tell(self, pod: Pod, before: Pod | None) -> None:
+        """Have the queues know of *pod*, which was *before*; its node counts then, too."""
+        if self.queues is not None:
+            self._told_at += 1.0
+            tell(self.queues, ObjectChanged(PODS, before, pod), self._told_at)
+
     def _held(self, pod: Pod) -> Outcome | None:
         """What becomes of a pod that its queue does not let start; None: it may.
 
-        Of a pod that runs, or is not there yet, nothing is known: it is not in the order.
+        Of a pod that runs nothing is known: it is not in the order.
         """
         kernel = self.queues
         standing = None if kernel is None else standing_on_a_copy(kernel, pod.uid)

@@ -63,12 +63,25 @@ def still_kernel(
     for pod in pending:
         report(ObjectChanged(PODS, None, pod))
     report(TimePassed())
-    # What goes next is asked about, so that queues are in order and those are held that are next
-    # and may not start. The one that may is put back.
+    _ask_next(kernel)
+    return kernel
+
+
+def tell(kernel: Kernel, event: Event, at: float) -> None:
+    """Have a still kernel know of *event* at the time *at*, at least a second after the last."""
+    kernel.handle(event, at)
+    kernel.handle(TimePassed(), at)  # shares follow
+    _ask_next(kernel)
+
+
+def _ask_next(kernel: Kernel) -> None:
+    """Ask what goes next, so that queues are in order and those are held that may not start.
+
+    What may is put back.
+    """
     first = kernel.turns.pop()
     if first is not None:
         kernel.turns.add(first)
-    return kernel
 
 
 def queue_objects(

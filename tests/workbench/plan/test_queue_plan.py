@@ -16,6 +16,7 @@ from tests.engine.core.kernel.queue_world import FAIR, tree_files
 from tests.engine.core.kernel.test_turn_queue import DRF
 from workbench.cli.queue_plan_text import print_queue_changes
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
+from workbench.plan.new_pods import new_pods
 from workbench.plan.plan import Comparison, EditedFiles, Planner
 from workbench.plan.queue_plan import vanishing_queues
 from workbench.plan.what_if import Decider, Scene
@@ -184,3 +185,26 @@ def test_what_apply_asks_to_be_sure_about(
     found = vanishing_queues(*made)
     assert found.startswith(said)
     assert bool(found) == bool(said)
+
+
+def test_new_pods_count_in_their_queues_one_after_the_other() -> None:
+    """They were said to get nodes, whatever quota there is."""
+    room = {"cpu": "4", "memory": "8Gi", "pods": "20"}
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": room}}
+    cluster = Cluster(nodes=[node], pods=[_pod("a0", "a", "n")])
+    for policy, placed, why in (
+        (DRF, 2, "is at its limit (short of 1 cpu at `a`)"),
+        (BY_SHARE.replace("weight = 1,", "weight = 1, unused = 0,"), 3, ""),
+    ):
+        queues: dict[str, Any] = {"a": {"limit": {"cpu": 3}}, "b": {}}
+        bundle = build_bundle(tree_files(policy, queues=queues))
+        evaluator = InProcessEvaluator(bundle.program)
+        made = [cluster.pod_of(_pod(f"new{n}", "a")) for n in range(4)]
+        decider = Decider(bundle, evaluator, Scene.of(cluster, bundle, made))
+        found = list(new_pods(decider, made))
+        assert [bool(one.outcome.node) for one in found] == [n < placed for n in range(4)], policy
+        assert why in found[-1].outcome.message
+        assert decider.queues is not None
+        decider.queues.shares.check_invariants()
+        decider.queues.turns.check_invariants()
+        evaluator.close()
