@@ -42,11 +42,14 @@ def paths_of(app: App) -> list[str]:
     return sorted({path.format(**words) for path in paths} - OPEN)
 
 
-#: Pods of all teams are in one queue; about one of them the policy fails.
+#: Pods of all teams are in one queue; about one of them the policy fails, and large ones are held.
 QUEUES: Final = '''"""One queue for all."""
 
 def queue_of(pod):
     return pod.labels["queue"]
+
+def admit(request, path):
+    return hold("too large") if request.resources["cpu"] > 2000 else None
 '''
 TREE: Final = """\
 apiVersion: starsched.dev/v1
@@ -90,11 +93,13 @@ async def scanned(cluster: DevCluster) -> AsyncIterator[tuple[App, aiohttp.Clien
         make_node("node-1", cpu="1"),
         make_pod(SECRET, namespace="green", cpu="2", labels=in_queue),
         make_pod(f"{SECRET}-too", namespace="green", cpu="2"),
+        make_pod(f"{SECRET}-held", namespace="green", cpu="3", labels=in_queue),
+        make_pod(f"{SECRET}-lost", namespace="green", cpu="1", labels={"queue": "gone"}),
         make_pod("of-the-red-team", namespace="red", cpu="2", labels=in_queue),
     )
     secure = SecureSettings("127.0.0.1")
     async with scheduler(cluster, secure=secure, from_config_map=True) as app:
-        await eventually(lambda: len(events(cluster, "FailedScheduling")) >= 3)
+        await eventually(lambda: len(events(cluster, "FailedScheduling")) >= 5)
         connector = aiohttp.TCPConnector(ssl=unverified())
         async with aiohttp.ClientSession(connector=connector) as session:
             yield app, session
@@ -144,6 +149,8 @@ async def test_nothing_of_a_namespace_is_shown_that_a_caller_may_not_read(
         assert shown >= 3
         for path in ("/queues", "/queues/shared"):
             assert SECRET in (await everything.get(path, "application/json"))[1]
+            assert "too large" in (await everything.get(path, "application/json"))[1]
+            assert "too large" not in (await red.get(path, "application/json"))[1]
         for form in ("application/json", "text/html"):
             assert SECRET in (await everything.get("/queue", form))[1]
             assert "Insufficient cpu" in (await everything.get(about, form))[1]
