@@ -28,7 +28,7 @@ SHOTS: Final = (
     ("policies", "/policies", "dark", 660),
     ("rollout", "/rollout", "dark", 780),
     ("nodes", "/nodes", "dark", 760),
-    ("shares", "/queues", "light", 960),
+    ("shares", "/queues", "light", 1500),
     ("activity", "/activity", "light", 700),
 )
 _WIDTH: Final = 1280

@@ -235,7 +235,8 @@ async def test_the_tree_is_filtered_without_javascript(browser: Browser, site: S
         await page.get_by_role("button", name="Filter").click()
         assert page.url.endswith("/queues?queue=vision&resource=&state=starved")
         # Of a part of a tree, whole paths.
-        await expect(page.get_by_role("link", name="research/vision")).to_be_visible()
+        tree = page.get_by_role("region", name="Queues", exact=True)
+        await expect(tree.get_by_role("link", name="research/vision")).to_be_visible()
         await page.get_by_role("link", name="Clear").click()
         assert page.url.endswith("/queues")
 
