@@ -204,9 +204,16 @@ class QueueShares:
         if self._hooks is None:
             return
         self._sums.check_invariants()
+        astray = {}
         for pod in self._cluster.known_pods():
             assert pod.uid in self._keys, f"{pod.key} is in no sum"
-            assert self._sums.contribution(pod.uid) == self._contribution(pod.uid), pod.key
+            added = self._contribution(pod.uid)
+            assert self._sums.contribution(pod.uid) == added, pod.key
+            if added is None and not pod.is_terminating and pod.uid in self._named:
+                astray[pod.uid] = self._named[pod.uid][0]
+        assert astray == self._strays_to, "pods whose queue is not there are others than noted"
+        by_name = {uid: name for name, uids in self._astray.items() for uid in uids}
+        assert by_name == self._strays_to, "queues that are not there have other pods than noted"
         total: dict[str, int] = {}
         for info in self._cache.infos():
             if info.node is not None:
