@@ -25,11 +25,12 @@ CHART: Final = _ROOT / "docs" / "assets" / "queues-day.svg"
 _MARK: Final = re.compile(
     r"(<!-- figures: queues_day -->\n).*?(<!-- end of figures -->)", re.DOTALL
 )
+_EVICTED: Final = "#444444"
 # The curves of the chart have a point every two minutes.
 _POINT_SECONDS: Final = 120
 
 _TENANTS: Final = ", ".join(WEIGHTS)
-_HEAD: Final = ("rules", "share error", "evictions", f"mean GPUs of {_TENANTS}",
+_HEAD: Final = ("rules", "share error", "evictions, reversals", f"mean GPUs of {_TENANTS}",
                 f"starved seconds of {_TENANTS}")  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     return [
         str(row["pack"]),
         f"{row['error']:.1f} %",
-        f"{row['evictions']:,}",
+        f"{row['evictions']:,} / {row['reversals']:,}",
         " / ".join(f"{row['gpus'][name]:.1f}" for name in WEIGHTS),
         " / ".join(f"{row['starved'][name]:,}" for name in WEIGHTS),
     ]
@@ -106,7 +107,7 @@ def _panel(day: Day) -> Bands:
     )
     error = day.row()["error"]
     title = f"{day.pack}: GPUs (bands), deserved (lines), share error {error:.1f} %"
-    return Bands(title, times, used, due, found.capacity)
+    return Bands(title, times, used, due, found.capacity, {_EVICTED: day.evicted_at})
 
 
 if __name__ == "__main__":

@@ -110,20 +110,21 @@ PACKS: Final[Mapping[str, Pack]] = {
 
 
 class Day(msgspec.Struct, frozen=True):
-    """What a day came to: the queues by their tenants, how many pods were evicted, the curves."""
+    """What a day came to: the queues by their tenants, when pods were evicted, the curves."""
 
     pack: str
     queues: QueueReport
-    evictions: int
+    evicted_at: tuple[float, ...]
     curves: Curves
 
     def row(self) -> dict[str, Any]:
-        """The figures: the share error and evictions, and by tenant GPUs and starved seconds."""
+        """The figures: the share error, evictions, and by tenant GPUs and starved seconds."""
         by_tenant = {one.queue.rpartition("/")[2]: one for one in self.queues.queues}
         return {
             "pack": self.pack,
             "error": round(100 * self.queues.error, 1),
-            "evictions": self.evictions,
+            "evictions": len(self.evicted_at),
+            "reversals": self.queues.reversals,
             "gpus": {name: round(by_tenant[name].mean, 1) for name in WEIGHTS},
             "starved": {name: round(by_tenant[name].starved_seconds) for name in WEIGHTS},
         }
@@ -145,7 +146,7 @@ def run_day(pack: str, seed: int = SEED) -> Day:
     _, found = queue_curves(simulation, steps, GPU, level, weights)
     result = report(simulation, steps, resource=GPU, level=level, weights=weights)
     assert result.queues is not None, "every pack has a tree"
-    return Day(pack, result.queues, result.evictions, found)
+    return Day(pack, result.queues, tuple(simulation.evicted_at), found)
 
 
 def day(seed: int = SEED) -> Workload:

@@ -26,6 +26,8 @@ def print_queues(console: Console, found: QueueReport) -> None:
     more = len(ordered) - len(shown) + found.left_out
     if more:
         say(console, f"and {more:,} more queues")
+    if found.reversals:
+        say(console, f"[red]{found.reversals:,} times a queue took back what was taken[/red]")
     say(
         console,
         f"share error {100 * found.error:.1f} % of what there is; "

@@ -78,6 +78,7 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
             is: 0 if each had what it deserved all the time, 2 at most.
         queues: By path.
         left_out: Queues of the level that were not followed.
+        reversals: How often one queue took back from another what that had just taken from it.
     """
 
     policy: str
@@ -86,6 +87,7 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
     error: float
     queues: tuple[QueueUse, ...]
     left_out: int = 0
+    reversals: int = 0
 
 
 class QueueRecorder:
@@ -199,9 +201,15 @@ def curves(
 
 
 def queue_report(
-    found: Curves, lives: Sequence[QueueLife], *, policy: str, resource: str, level: int,
+    found: Curves,
+    lives: Sequence[QueueLife],
+    *,
+    policy: str,
+    resource: str,
+    level: int,
     queues: int,
-) -> QueueReport:  # fmt: skip
+    reversals: int = 0,
+) -> QueueReport:
     """The measures of *found*; *queues* is how many the tree has at that level."""
     by_queue: dict[str, list[QueueLife]] = defaultdict(list)
     for life in lives:
@@ -239,6 +247,7 @@ def queue_report(
         error=sum(row.error for row in rows),
         queues=tuple(rows),
         left_out=max(0, queues - len(rows)),
+        reversals=reversals,
     )
 
 

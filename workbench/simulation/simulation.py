@@ -67,6 +67,12 @@ from workbench.simulation.workload import Arrival, Workload
 _MOST_ERRORS: Final = 5
 # Steps of the clock that come after the last event: by then every hour of every weekday has come.
 _MOST_SECONDS_OF_STEPS: Final = 7 * 24 * 3600.0
+_MINUTE: Final = 60.0
+# Pods for which nobody had to give are looked at again within so many seconds, with their backoff
+# and all; those for which somebody has are tried within as many.
+_LOOK_SECONDS: Final = 30.0
+# For so long queues may take from each other without an event.
+_MOST_SECONDS_OF_TAKING: Final = 3600.0
 # The order of what happens at one time, of which there are fewer events than this.
 _PER_RANK: Final = 10**9
 _ENDS: Final = 1
@@ -123,7 +129,8 @@ class Simulation:
     """One run of a workload.
 
     `at_start` has the nodes of the pods that are placed at the start, by key, and `lost_at_start`
-    those of them that were evicted and not recreated: they have no `Life`.
+    those of them that were evicted and not recreated: they have no `Life`. `evicted_at` is when
+    pods were evicted.
 
     Args:
         bundle: The policies.
@@ -169,6 +176,8 @@ class Simulation:
         self._pending: set[str] = set()
         self.replaced: list[str] = []
         self.evictions = 0
+        self.evicted_at: list[float] = []
+        self._moved_at = 0.0  # when a pod got a node last, or was evicted
         self.decisions = 0
         self._on_moment = on_moment
         self._retries = retries
@@ -306,12 +315,13 @@ class Simulation:
         """Advance the clock to *at*: waits in permit expire, and failed attempts are retried.
 
         Retries stop until the next event once several of them placed no more pods than ever since
-        the last one, and every wait in permit has expired. They would change nothing, and every
-        run has to end.
+        the last one, every wait in permit has expired, and pods of queues have run long enough to
+        give back. They would change nothing, and every run has to end.
         """
         fruitless, most = 0, len(self.placed)
         permits = self.kernel.permits
-        patience_until = permits.last_expiry() or 0.0
+        since = self.now
+        patience_until = self._patience_until(since)
         while fruitless < _MOST_ERRORS or self.now < patience_until:
             wakes_at = self.kernel.wakes_at()
             at = self._soon(at)
@@ -321,8 +331,8 @@ class Simulation:
             self.clock.advance(wakes_at - self.now)
             self._report(TimePassed())
             self._settle()
-            if len(self.placed) > placed:
-                patience_until = permits.last_expiry() or 0.0
+            if len(self.placed) > placed or self._moved_at == self.now:
+                patience_until = self._patience_until(since)
             # Queues may take what is free a few at a time, with a look in between that is none.
             fruitless = 0 if len(self.placed) > most else fruitless + 1
             most = max(most, len(self.placed))
@@ -335,6 +345,17 @@ class Simulation:
         if at != math.inf:
             self.clock.advance(max(0.0, at - self.now))
             self._report(TimePassed())
+
+    def _patience_until(self, since: float) -> float:
+        """Until when time alone may let a pod be placed; the last event was at *since*."""
+        last = self.kernel.permits.last_expiry() or 0.0
+        tree = self._scheduler.bundle.queue_tree
+        if tree is None or not self.kernel.reclaims.is_on:
+            return last
+        # Pods that got their nodes last may be taken then, and victims of a minute are over.
+        grown = max(tree.limits.min_runtime, _MINUTE) + _LOOK_SECONDS
+        # Rules may have queues take from each other in turn, for ever.
+        return max(last, min(self._moved_at + grown, since + grown + _MOST_SECONDS_OF_TAKING))
 
     def _settle(self) -> None:
         """Decide until no pod can be tried."""
@@ -490,6 +511,8 @@ class Simulation:
         if pod.uid not in self.placed:
             return
         self.evictions += 1
+        self.evicted_at.append(self.now)
+        self._moved_at = self.now
         life = self.lives.get(pod.key)
         self._free(pod, life)
         if life is not None:
@@ -518,6 +541,7 @@ class Simulation:
         life.node, life.placed_at, life.reason = placement.node, self.now, ""
         life.reserves = placement.reserves
         self.placed[pod.uid] = pod
+        self._moved_at = self.now
         self._pending.discard(pod.key)
         self._report(Bound(placement))
         self._report(ObjectChanged(PODS, life.wants, pod))

@@ -326,7 +326,13 @@ def _queues(
     ]
     of_level = sum(level_of(path) == level for path in shares.tree.queues)
     return queue_report(
-        found, lives, policy=shares.policy, resource=resource, level=level, queues=of_level
+        found,
+        lives,
+        policy=shares.policy,
+        resource=resource,
+        level=level,
+        queues=of_level,
+        reversals=simulation.kernel.reclaims.reversals,
     )
 
 

@@ -10,6 +10,7 @@ from engine.files.cluster_file import Cluster
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from tests.engine.core.kernel.queue_world import FAIR, tree_files
+from tests.engine.core.kernel.test_reclaims import LENT, SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.profiles import default_bundle, default_evaluator
 from workbench.simulation.shares_over_time import (
@@ -40,7 +41,12 @@ def _arrivals(
         requests = {"cpu": str(cpu)}
         manifest = {
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "a", "labels": {"queue": queue}},
+            "metadata": {
+                "name": name,
+                "namespace": "a",
+                "labels": {"queue": queue.replace("/", ".")},
+                "ownerReferences": [{"kind": "Job", "name": name, "controller": True}],
+            },
             "spec": {"containers": [{"name": "c", "image": "i",
                                      "resources": {"requests": requests}}]},
         }  # fmt: skip
@@ -155,6 +161,28 @@ def test_without_a_tree_nothing_is_said_of_queues() -> None:
     simulation.run()
     assert report(simulation, recorder.steps).queues is None
     assert all(step.queues == {} for step in recorder.steps)
+
+
+def test_queues_give_back_once_their_pods_have_run_long_enough() -> None:
+    """Also if nothing else happens until then."""
+    for policy, queues in (
+        (SHARED, {"a": {}, "b": {}}),
+        (LENT, {"top": {"quota": {"cpu": 4}}, "top/a": {"quota": {"cpu": 2}},
+                "top/b": {"quota": {"cpu": 2}}}),
+    ):  # fmt: skip
+        a, b = (name for name in queues if name.endswith(("a", "b")))
+        simulation, found = _ran(
+            policy.replace('.get("queue")', '.get("queue", "").replace(".", "/")'),
+            [(a, 4, 0.0, None), (b, 2, 10.0, None)],
+            queues=queues,
+            limits={"minRuntime": "300s"},
+        )
+        assert found.evictions == 2
+        taken = _placed_at(simulation, b)
+        assert all(at is not None and 300 <= at <= 330 for at in taken), taken
+        assert len([one for one in _placed_at(simulation, a) if one is not None]) == 2
+        assert found.queues is not None
+        assert sum(one.evictions for one in found.queues.queues) == 2
 
 
 # --- the measures ---------------------------------------------------------------------------
