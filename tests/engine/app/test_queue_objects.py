@@ -147,7 +147,8 @@ async def test_queues_are_followed_as_they_come_change_and_go(cluster: LiveClust
         await until("shares by the new weight", lambda: _cpu_shares(app) == want)
         await cluster.request("DELETE", f"{_QUEUES}/web")
         await until("the queue to go", lambda: "web" not in app.kernel.shares.tree.queues)
-        assert app.kernel.shares.problems() == []
+        missing = "queue `web` is not there, and 6 pods name it: default/web-0, default/web-1"
+        assert app.kernel.shares.problems() == [f"{missing}, default/web-2"]
         app.kernel.check_invariants()
         sums = {s.queue.path: s.sums.of("requested") for s in app.kernel.shares.states()}
         assert sums["research"]["pods"] == 6
