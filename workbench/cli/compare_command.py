@@ -79,7 +79,8 @@ def compare_command(before: str, after: str | None, **options: Any) -> None:
     filters, their reasons, the order of nodes, gates, approval, groups, victims, and the order of
     the queue. The answer is `equivalent`; or that A implies B (everything that A rejects, B
     rejects), or B implies A; and the smallest counterexample: a pod and nodes with the fields that
-    make the difference, and what each set says of them. It holds for this snapshot.
+    make the difference, and what each set says of them. It holds for this snapshot. What a tree of
+    queues holds back, or whose turn it gives, is not compared: that the trees differ is said.
 
     With --minors it says what an upgrade of the cluster would change: the pods about which A, or
     the built-in policies, answer otherwise for the other version, each with the difference between
@@ -118,7 +119,8 @@ def compare_command(before: str, after: str | None, **options: Any) -> None:
         print_json({**revisions, **msgspec.to_builtins(found), "not_applied": not_applied})
     else:
         _print(found)
-    raise SystemExit(SAME if found.relation == EQUIVALENT else OTHERWISE)
+    is_same = found.relation == EQUIVALENT and not found.has_other_queues
+    raise SystemExit(SAME if is_same else OTHERWISE)
 
 
 def _compare(bundles: tuple[Bundle, ...], workload: Workload, profile: str | None) -> Equivalence:
@@ -210,6 +212,8 @@ def _shown(found: Equivalence, files: tuple[PolicyFiles, ...]) -> Equivalence:
 
 def _print(found: Equivalence) -> None:
     word = "equivalent" if found.relation == EQUIVALENT else "not equivalent"
+    if found.relation == EQUIVALENT and found.has_other_queues:
+        word = "equivalent but for their queues"
     terminal.echo(
         f"{word} on this input: {found.classes} class(es) of {found.pods} pod(s), "
         f"{found.shapes} shape(s) of {found.nodes} node(s)"
@@ -217,6 +221,11 @@ def _print(found: Equivalence) -> None:
     if found.skipped:
         terminal.echo(
             f"not decided: {counted(found.skipped, 'pod')} whose scheduler no profile has"
+        )
+    if found.has_other_queues:
+        terminal.echo(
+            "their trees of queues are not the same: what may start, and in which order, is not "
+            "compared here\nhint: `starsched diff --placed` and `starsched plan` compare it"
         )
     if found.relation == EQUIVALENT:
         return

@@ -18,6 +18,7 @@ from workbench.comparing.counterexample import Counterexample, Found, counterexa
 from workbench.comparing.kinds import OF_ANSWERS, OTHER_ORDER
 from workbench.comparing.policy_differences import Pair, compare_pod, compare_queue
 from workbench.comparing.population import Population, queue_classes_of, shape_count, snapshots_of
+from workbench.plan.queue_plan import is_same_tree
 
 State: TypeAlias = tuple[Cluster, list[Snapshot]]
 """The cluster in a state, and what each set sees of it."""
@@ -41,6 +42,8 @@ class Equivalence(msgspec.Struct, frozen=True):
         nodes, shapes: Nodes, and how many are different to policies, in all states together.
         differing: By kind, the gravest first: how many pods are in classes with such a difference.
         counterexample: Of the gravest kind; None if the sets are equivalent.
+        has_other_queues: Their trees of queues are not the same, so that pods may go in another
+            order, or be held; what they come to is not compared.
     """
 
     relation: str
@@ -53,6 +56,7 @@ class Equivalence(msgspec.Struct, frozen=True):
     shapes: int
     differing: dict[str, int]
     counterexample: Counterexample | None
+    has_other_queues: bool = False
 
 
 @dataclass(slots=True)
@@ -128,6 +132,7 @@ def compare(
             kind: sum(tally.pods[kind].values()) for kind in OF_ANSWERS if kind in tally.pods
         },
         counterexample=None if gravest is None else counterexample(pair, gravest),
+        has_other_queues=not is_same_tree(pair[0].bundle, pair[1].bundle),
     )
 
 

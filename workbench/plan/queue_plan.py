@@ -4,6 +4,7 @@ Owns the comparison. Pods that would start, or stop being admitted, are differen
 `workbench.plan.plan`'s.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
@@ -11,6 +12,7 @@ import msgspec
 
 from engine.core.kernel.kernel import Kernel
 from engine.core.sharing.tree import ROOT, build_tree
+from engine.language.syntax import with_loaded
 from engine.policy.bundle import Bundle
 
 # Rows that are kept; how many others there are is said.
@@ -118,6 +120,23 @@ def compare_queues(
         changes=tuple(changes[:_MOST]),
         left_out=max(0, len(changes) - _MOST),
     )
+
+
+def is_same_tree(one: Bundle, other: Bundle) -> bool:
+    """True if both bundles govern the same queues by the same text; also if neither has any."""
+    return _tree_of(one) == _tree_of(other)
+
+
+def _tree_of(bundle: Bundle) -> tuple[object, ...] | None:
+    """All that what a tree says depends on; None without a tree."""
+    tree = bundle.queue_tree
+    if tree is None:
+        return None
+    made = bundle.program.instances[tree.instance]
+    texts = {name: bundle.files[name] for name in with_loaded(bundle.files, [made.module])}
+    given = [dataclasses.replace(queue, source="") for queue in tree.given]
+    rest = dataclasses.replace(tree, instance=0, given=())
+    return rest, given, made.args, texts
 
 
 def vanishing_queues(before: Bundle, after: Bundle) -> str:

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.workbench.cli.test_diff_command import STRATEGY, node, pod
 from workbench.cli.main import main
 
@@ -203,3 +205,39 @@ def test_versions_that_cannot_be_compared_are_named(
     result = compare(*arguments, "--on", upgraded)
     assert result.exit_code == 2, result.output
     assert want in result.output
+
+
+def test_sets_that_differ_in_their_queues_alone_are_not_said_to_be_equivalent(
+    snapshot: Path, tmp_path: Path
+) -> None:
+    """What a quota holds back is no verdict of a filter; it was not noticed."""
+    sets = {
+        "none": {"config.yaml": tree_files(DRF)["config.yaml"]},
+        "a": tree_files(DRF, queues={"a": {}}),
+        "again": tree_files(DRF + "\n", queues={"a": {}}),
+        "moved": {"other.yaml" if n == "tree.yaml" else n: t
+                  for n, t in tree_files(DRF, queues={"a": {}}).items()},
+        "limited": tree_files(DRF, queues={"a": {"limit": {"cpu": 1}}}),
+        "otherwise": tree_files(DRF.replace("queue.weight)", "1)"), queues={"a": {}}),
+    }  # fmt: skip
+    for name, files in sets.items():
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    for one, other, is_same in (
+        ("a", "a", True),
+        ("a", "moved", True),
+        ("none", "none", True),
+        ("none", "a", False),
+        ("a", "again", False),  # the text is another one: no more is known
+        ("a", "limited", False),
+        ("a", "otherwise", False),
+    ):
+        result = compare(tmp_path / one, tmp_path / other, "--on", snapshot)
+        assert result.exit_code == (0 if is_same else 1), (one, other, result.output)
+        assert ("equivalent but for their queues" in result.output) is not is_same
+        assert ("`starsched diff --placed`" in result.output) is not is_same
+    plain = json.loads(
+        compare(tmp_path / "a", tmp_path / "limited", "--on", snapshot, "--output=json").stdout
+    )
+    assert (plain["relation"], plain["has_other_queues"]) == ("equivalent", True)
