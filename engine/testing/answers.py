@@ -170,7 +170,7 @@ class Answers:
         assert hooks is not None, "made with one"
         given = []
         for path, values in request["queues"].items():
-            attributes, wrong = hooks.tree.with_defaults(values)
+            attributes, wrong = hooks.tree.with_defaults(values, is_written=False)
             if wrong:
                 raise ValueError(f"queue `{path}` {'; '.join(wrong)}")
             given.append(GivenQueue(path, "", attributes, is_path=True))

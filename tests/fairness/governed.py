@@ -20,6 +20,7 @@ from engine.core.sharing.tree import GivenQueue, QueueTree, build_tree
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from tests.json_lines import Plain
+from tests.packs.fairness.victims import Running, victims
 
 _NO_QUEUES: Final = build_tree([])
 
@@ -43,20 +44,23 @@ class Governed:
     """The queues of *case*, governed by *policy* with these *args*.
 
     Attributes:
+        hooks: The policy.
         tree: The queues.
         sums: Of their pods.
         standing: What is passed up and shared.
         heads: The request that is next in each leaf that has one, by path.
+        running: The pods on nodes, by uid.
     """
 
     def __init__(self, case: Plain, policy: str, args: Mapping[str, Any]) -> None:
-        self._hooks = _hooks(policy, yaml.safe_dump(dict(args)))
+        self.hooks = _hooks(policy, yaml.safe_dump(dict(args)))
         self._total = case["total"]
         self.heads: dict[str, Request] = {}
+        self.running: dict[str, Running] = {}
         self.tree: QueueTree = build_tree(
             GivenQueue(
                 path,
-                attributes={**self._hooks.tree.attributes, **queue.get("attributes", {})},
+                attributes={**self.hooks.tree.attributes, **queue.get("attributes", {})},
                 is_path=True,
             )
             for path, queue in case["queues"].items()
@@ -67,13 +71,15 @@ class Governed:
         self.standing.use(_NO_QUEUES, self.tree)
         for path, queue in case["queues"].items():
             for place, pod in enumerate(queue.get("pods", ())):
-                self._put(f"{path}:{place}", path, PodPhase.ALLOCATED, pod["resources"])
+                uid = f"{path}:{place}"
+                self._put(uid, path, PodPhase.ALLOCATED, pod["resources"])
+                self.running[uid] = Running(pod["name"], path, pod["resources"], pod["created_at"])
             if head := queue.get("head"):
                 self._put(f"{path}:head", path, PodPhase.WAITING, head["resources"])
                 self.heads[path] = request(
                     head["resources"], head.get("priority", 0), head.get("created_at", 0)
                 )
-        self.standing.compute(self._hooks, self.sums, self._total, 0.0)
+        self.standing.compute(self.hooks, self.sums, self._total, 0.0)
         assert not self.standing.problems, self.standing.problems
 
     def _put(self, uid: str, path: str, phase: PodPhase, amounts: Amounts) -> None:
@@ -89,17 +95,30 @@ class Governed:
         for path, leaf, head in asked:
             below = [queue.path for queue in self.tree.above(leaf)]
             views = [self._view(one) for one in below[: below.index(path) + 1]]
-            questions.append(self._hooks.turn_question(self._views(path), head, views))
-        found = self._hooks.turn_keys(questions)
+            questions.append(self.hooks.turn_question(self._views(path), head, views))
+        found = self.hooks.turn_keys(questions)
         failures = [one for one in found if isinstance(one, PolicyFailure)]
         assert not failures, failures
         return [one for one in found if not isinstance(one, PolicyFailure)]
 
     def admit(self, leaf: str, head: Request) -> Hold | None:
         """What keeps a request of the leaf from being tried."""
-        found = self._hooks.admit(head, self._views(leaf))
+        found = self.hooks.admit(head, self._views(leaf))
         assert not isinstance(found, PolicyFailure), found
         return found
+
+    def victims(self, leaf: str, head: Request) -> list[str]:
+        """The names of the pods that go for a request of the leaf, wherever they are."""
+        return victims(
+            self.hooks,
+            self.sums,
+            self.standing,
+            self._total,
+            self.running,
+            request=head,
+            leaf=leaf,
+            fits=lambda _: True,
+        )
 
     def turns(self, root: str) -> list[str]:
         """The leaves with a head below *root*, in the order in which these go, none placed."""

@@ -143,32 +143,46 @@ class Reclaim:
 
     def _spare(self, plan: Plan, fits: Fits) -> None:
         """Keep those that are not needed, or may not be taken with the others gone."""
-        by_importance = sorted(
-            range(len(plan.victims)), key=lambda place: plan.victims[place].order, reverse=True
-        )
-        going = dict(zip(plan.victims, plan.stages, strict=True))
-        for place in by_importance:
-            one = plan.victims[place]
-            stage = going.pop(one)
-            self._come_back(one)
-            rest = list(going)
-            if not (self._may_start() and fits(rest) and self._all_legal(rest)):
-                self._go(one)
-                going[one] = stage
-        going = {one: going[one] for one in plan.victims if one in going}
-        if not self._all_legal(list(going)):
-            going = {}
-        plan.victims, plan.stages = list(going), list(going.values())
+        stages = dict(zip(plan.victims, plan.stages, strict=True))
+        by_importance = sorted(plan.victims, key=lambda one: one.order, reverse=True)
+        going = list(plan.victims)
+        for one in by_importance:
+            if one in going:
+                going = self._without(one, going, fits) or going
+        illegal = self._illegal(going)
+        if illegal is not None:
+            going = self._without(illegal, going, fits) or []
+        plan.victims, plan.stages = going, [stages[one] for one in going]
 
-    def _all_legal(self, victims: Sequence[Candidate]) -> bool:
-        """True if each may be taken with all the others gone."""
+    def _without(
+        self, one: Candidate, going: Sequence[Candidate], fits: Fits
+    ) -> list[Candidate] | None:
+        """*going* without *one*, and without those that may not be taken then.
+
+        None, with the sums as they were, if that is not enough.
+        """
+        rest, back = list(going), list[Candidate]()
+        illegal: Candidate | None = one
+        while illegal is not None:
+            self._come_back(illegal)
+            back.append(illegal)
+            rest.remove(illegal)
+            if not (rest and self._may_start() and fits(rest)):
+                for other in back:
+                    self._go(other)
+                return None
+            illegal = self._illegal(rest)
+        return rest
+
+    def _illegal(self, victims: Sequence[Candidate]) -> Candidate | None:
+        """The first that may not be taken with all the others gone."""
         for one in victims:
             self._come_back(one)
             (answer,) = self._asked([one])
             self._go(one)
             if answer is None:
-                return False
-        return True
+                return one
+        return None
 
     # --- questions ---------------------------------------------------------------------------
 

@@ -66,10 +66,10 @@ def find_circle(
         seed: Of the states; the same one finds the same.
     """
     rng = random.Random(seed)
-    looked = 0
+    units, looked = _units(given), 0
     for _ in range(states):
         tree = build_tree(given) if given else _made_up(hooks, rng)
-        world = _World(hooks, tree, rng)
+        world = _World(hooks, tree, units, rng)
         found, count = world.circle()
         looked += count
         if found is not None:
@@ -80,11 +80,14 @@ def find_circle(
 class _World:
     """One random cluster."""
 
-    def __init__(self, hooks: TreeHooks, tree: QueueTree, rng: random.Random) -> None:
+    def __init__(
+        self, hooks: TreeHooks, tree: QueueTree, units: Amounts, rng: random.Random
+    ) -> None:
         self._hooks, self._tree = hooks, tree
         leaves = sorted(path for path, queue in tree.queues.items() if queue.is_leaf and path)
         self._leaves = rng.sample(leaves, min(len(leaves), rng.randint(2, 4)))
-        self._total = {r: rng.randint(2, _OF_QUEUE * 2) for r in _RESOURCES}
+        self._units = units
+        self._total = {r: unit * rng.randint(2, _OF_QUEUE * 2) for r, unit in self._units.items()}
         self._rng = rng
         self._placed: dict[str, SmallPod] = {}
         used: dict[str, int] = {}
@@ -95,7 +98,7 @@ class _World:
                 self._placed[pod.name] = pod
 
     def _pod(self, name: str) -> SmallPod:
-        amounts = {r: self._rng.randrange(_OF_POD) for r in _RESOURCES}
+        amounts = {r: unit * self._rng.randrange(_OF_POD) for r, unit in self._units.items()}
         return SmallPod(name, self._rng.choice(self._leaves), amounts)
 
     def circle(self) -> tuple[Circle | None, int]:
@@ -161,6 +164,16 @@ def victims_for(
 
 def _giver(pod: SmallPod) -> Giver:
     return Giver(tuple(sorted({**pod.amounts, "pods": 1}.items())), 0, True, 0)
+
+
+def _units(given: Sequence[GivenQueue]) -> dict[str, int]:
+    """Of each resource a part of what a queue is *given*, so that a few pods use it up; or 1."""
+    most = dict.fromkeys(_RESOURCES, 0)
+    for queue in given:
+        for value in queue.attributes.values():
+            for resource, amount in value.items() if isinstance(value, dict) else ():
+                most[resource] = max(most.get(resource, 0), amount)
+    return {resource: max(amount // _OF_POD, 1) for resource, amount in most.items()}
 
 
 def _made_up(hooks: TreeHooks, rng: random.Random) -> QueueTree:

@@ -13,7 +13,7 @@ from engine.app import App
 from tests.controlplane import ControlPlane
 from tests.engine.app.test_story import MAPS, app_for
 from tests.live import LiveCluster
-from tests.waiting import eventually
+from tests.waiting import eventually, idle
 
 pytestmark = pytest.mark.slow("starts the real control plane")
 
@@ -215,8 +215,8 @@ async def test_queues_give_back_and_a_leader_that_is_killed_meanwhile_changes_no
     running = asyncio.create_task(second.run())
     try:
         await eventually(lambda: are(2, 2), seconds=90, what="each to have half")
-        await asyncio.sleep(5)
-        assert await are(2, 2), "nobody takes more"
+        await idle()
+        assert await are(2, 2), "none takes more"
         assert second.kernel.reclaims.reversals == 0
         second.kernel.check_invariants()
     finally:

@@ -12,11 +12,12 @@ import yaml
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.core.scheduling.tree_hooks import Hold, QueueView, Request
 from engine.core.scheduling.tree_shares import TreeShares
-from engine.core.sharing.amounts import Amounts
+from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
 from engine.core.sharing.tree import ROOT, GivenQueue, QueueTree, build_tree
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
+from tests.packs.fairness.victims import Running, victims
 
 _NO_QUEUES: Final = build_tree([])
 
@@ -54,6 +55,7 @@ class TreeWorld:
         self.total = dict(total)
         self.sums = QueueSums(_NO_QUEUES)
         self.standing = TreeShares()
+        self.running: dict[str, Running] = {}
         self._pods = 0
         self._use(
             build_tree(
@@ -79,13 +81,20 @@ class TreeWorld:
         *,
         waits: bool = False,
         preemptible: bool = True,
+        name: str = "",
+        priority: int = 0,
         **more: int,
     ) -> None:
         """Add a pod that requests *amounts* and *more*, where `gpu` stands for nvidia.com/gpu."""
         phase = PodPhase.WAITING if waits else PodPhase.ALLOCATED
         self._pods += 1
         found = {**amounts, **_named(more)}
-        self.sums.put(str(self._pods), Contribution(queue, phase, found, preemptible))
+        uid = str(self._pods)
+        self.sums.put(uid, Contribution(queue, phase, found, preemptible))
+        if not waits:
+            self.running[uid] = Running(
+                name or uid, queue, found, self._pods, priority, preemptible
+            )
 
     def compute(self) -> None:
         """Have everything passed up and shared."""
@@ -121,6 +130,32 @@ class TreeWorld:
         assert found.token == "QuotaReached"
         assert found.at in self.tree.queues
         return found.at, found.short
+
+    def victims(self, leaf: str, *, priority: int = 0, **asked: int) -> list[str]:
+        """The names of the pods that go for a pod of *leaf*, for which all nodes have to do."""
+        self.compute()
+        used: dict[str, int] = {}
+        for pod in self.running.values():
+            add(used, pod.amounts, 1)
+
+        def fits(gone: Sequence[Running]) -> bool:
+            left = dict(used)
+            for pod in gone:
+                add(left, pod.amounts, -1)
+            wanted = _named(asked)
+            return all(left.get(r, 0) + n <= self.total.get(r, 0) for r, n in wanted.items())
+
+        request = _request(asked, priority=priority)
+        return victims(
+            self.hooks,
+            self.sums,
+            self.standing,
+            self.total,
+            self.running,
+            request=request,
+            leaf=leaf,
+            fits=fits,
+        )
 
     def ask_shares(self, fields: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
         """The shares below the root if its children had these further *fields*, by path."""

@@ -10,6 +10,17 @@ from tests.engine.core.kernel.queue_world import FAIR, tree_files
 from tests.engine.core.kernel.test_reclaims import EVICTING, LENT, SHARED
 from workbench.cli.main import main
 
+#: Takes also what others have right up to their quotas, which are of cores and not of single units.
+AT_QUOTA = LENT.replace(
+    "over(victim.queue.allocated, victim.queue.quota)",
+    'victim.queue.allocated.get("cpu", 0) >= victim.queue.quota.get("cpu", 1)',
+)
+QUOTAS = {
+    "top": {"quota": {"cpu": 3}},
+    "top/a": {"quota": {"cpu": 2}},
+    "top/b": {"quota": {"cpu": 2}},
+}
+
 
 def _written(place: Path, policy: str, **document: Any) -> Path:
     for name, text in tree_files(policy, **document).items():
@@ -26,6 +37,7 @@ def _run(*words: object) -> Result:
     [
         pytest.param(EVICTING, {"queues": {"top/a": {}, "top/b": {}}}, id="always takes"),
         pytest.param(SHARED, {"queues": {"a": {"weight": 2}, "b": {}}}, id="larger than a share"),
+        pytest.param(AT_QUOTA, {"queues": QUOTAS}, id="up to a quota of cores"),
         pytest.param(SHARED, {"objects": [{"apiVersion": "x/v1", "kind": "Q"}]}, id="made up"),
     ],
 )
@@ -42,7 +54,7 @@ def test_a_circle_is_a_warning_with_a_test_that_shows_it(
     (place / "fair_test.star").write_text(test)
     outcome = _run("test", place)
     assert outcome.exit_code == 1
-    assert "victims" in outcome.output, "the second one takes, where nobody should"
+    assert "victims" in outcome.output, "the second one takes, where none should"
     assert _run("check", place, "--deep", "--strict").exit_code == 1
 
 
