@@ -15,11 +15,11 @@ import msgspec
 
 from engine.core.kernel.kernel import Kernel
 from engine.core.sharing.divide import Entry, divide
-from engine.core.sharing.tree import ROOT
+from engine.core.sharing.tree import ROOT, QueueTree
 
 #: Queues are followed down to this level, and so many of them at most.
 DEEPEST: Final = 2
-MOST: Final = 1_000
+MOST: Final = 200
 
 
 class QueueStep(msgspec.Struct, frozen=True):
@@ -95,14 +95,14 @@ class QueueRecorder:
 
     def __init__(self) -> None:
         self._last: dict[str, QueueStep] = {}
+        self._paths: tuple[QueueTree, list[str]] | None = None
 
     def take(self, kernel: Kernel) -> Mapping[str, QueueStep]:
         """The queues as they are, by path, the root too; empty without a tree."""
         if not kernel.shares.is_on:
             return {}
         found = {}
-        paths = (path for path in kernel.shares.tree.queues if level_of(path) <= DEEPEST)
-        for path in itertools.islice(paths, MOST):
+        for path in self._followed(kernel.shares.tree):
             state = kernel.shares.state(path)
             vectors, share = state.sums.vectors, state.standing.share
             last = self._last.get(path)
@@ -117,6 +117,14 @@ class QueueRecorder:
             found[path] = last
         self._last = found
         return found
+
+    def _followed(self, tree: QueueTree) -> list[str]:
+        """The paths that are followed: those nearest to the root first."""
+        if self._paths is None or self._paths[0] is not tree:
+            near = [path for path in tree.queues if level_of(path) <= DEEPEST]
+            near.sort(key=level_of)
+            self._paths = tree, near[:MOST]
+        return self._paths[1]
 
 
 def level_of(path: str) -> int:

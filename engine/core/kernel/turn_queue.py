@@ -13,6 +13,7 @@ they are, and cost nothing.
 Which pods are in which queue, and what the queues have, is `queue_shares`'.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
@@ -619,14 +620,13 @@ class TurnQueue(ActiveQueue):
     def standing_of(self, uid: str) -> Standing | None:
         """Where a pod stands among those of its queue, and that among others; None: in no queue.
 
-        As of when a pod was popped last. Looks at every pod of the queue.
+        As of when a pod was popped last.
         """
         lane = self._lane_of.get(uid)
         if lane is None:
             return None
         lanes, own = self._leaves[lane.queue].lanes.values(), lane.pods.get(uid)
         assert own is not None, "a pod is in the lane that it says"
-        orders = [queued.order for one in lanes for queued in one.pods]
         # A queue that waits as a whole waits for the first of those that are held for the same.
         alike = [one for one in lanes if lane.held is not None and one.held is lane.held]
         reported = min(alike or [lane], key=lambda one: one.head.order)
@@ -635,11 +635,10 @@ class TurnQueue(ActiveQueue):
         asking = [pod.uid for pod in self._pods_of(lane)]
         path = self._shares.path_views(lane.queue, asking) if is_there else []
         return Standing(
-            pod=own.pod,
             queue=name,
             is_there=is_there,
-            place=1 + sum(order < own.order for order in orders),
-            pods=len(orders),
+            queued=own,
+            ready=tuple(itertools.chain.from_iterable(one.pods for one in lanes)),
             head=reported.head.pod,
             hold=hold,
             text="" if hold is None else hold_text(name, hold, has_failed=has_failed),

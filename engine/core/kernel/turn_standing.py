@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engine.core.model.pod import Pod
 from engine.core.model.quantity import amount_text
+from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.scheduling.tree_hooks import Hold, QueueView, Request
 from engine.core.sharing.ratios import TurnKey
 
@@ -64,11 +65,9 @@ class Standing:
     """Where a pod stands.
 
     Attributes:
-        pod: The pod.
         queue: The path of its queue, or the name of one that is not there.
         is_there: There is such a queue, and pods may be in it.
-        place: 1 is the first of the pods of the queue.
-        pods: How many pods of the queue are ready to be tried.
+        queued: Its entry, and `ready` those of all pods of the queue that are ready to be tried.
         head: The pod that was asked about for it: itself, or one before it that is like it.
         hold: Why it may not be tried; None: it may, once it is its turn.
         text: The same for people, as it is reported; "" without `hold`.
@@ -78,11 +77,10 @@ class Standing:
         levels: Those of them that are under others, its own first.
     """
 
-    pod: Pod
     queue: str
     is_there: bool
-    place: int
-    pods: int
+    queued: QueuedPod
+    ready: tuple[QueuedPod, ...]
     head: Pod
     hold: Hold | None
     text: str
@@ -90,6 +88,17 @@ class Standing:
     request: Request
     path: tuple[QueueView, ...]
     levels: tuple[Level, ...]
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return self.queued.pod
+
+    @property
+    def place(self) -> int:
+        """1 is the first of the pods of the queue. Looks at all of them."""
+        own = self.queued.order
+        return 1 + sum(one.order < own for one in self.ready)
 
 
 def hold_text(queue: str, hold: Hold, *, has_failed: bool = False) -> str:

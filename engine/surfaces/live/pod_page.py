@@ -212,7 +212,9 @@ def _of_waiting(
     if standing is not None and standing.hold is not None and queued.place is Place.ACTIVE:
         return {"source": "queue", "node": ""}
     if not queued.attempts and queued.place is not Place.GATED:
-        turn = "" if standing is None else turn_headline(known.pod.key, standing)
+        turn = ""
+        if explained.turn is not None:
+            turn = turn_headline(known.pod.key, explained.turn)
         return {
             "outcome": "waiting",
             "reason": row.reason,

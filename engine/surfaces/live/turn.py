@@ -109,7 +109,7 @@ def turn_answer(turn: Turn, rules: Rules) -> TurnAnswer:
         queue=standing.queue,
         is_there=standing.is_there,
         place=standing.place,
-        pods=standing.pods,
+        pods=len(standing.ready),
         requests=standing.request.resources,
         hold=_hold(turn, standing, rules),
         behind=behind,
@@ -134,13 +134,13 @@ def held_headline(pod: str, standing: Standing) -> str:
     return f"{pod} is held behind {standing.head.key}: {standing.text}"
 
 
-def turn_headline(pod: str, standing: Standing) -> str:
+def turn_headline(pod: str, turn: TurnAnswer) -> str:
     """How many are before a pod that waits for its turn; "" if it is next, or not in its turn."""
-    behind = [one for one in reversed(standing.levels) if (one.place or 1) > 1]
-    before = [f"`{one.first}` goes before `{one.path}`" for one in behind]
-    if standing.place == 1 and not before:
+    behind = [one for one in reversed(turn.levels) if (one.place or 1) > 1]
+    before = [f"`{one.first}` goes before `{one.queue}`" for one in behind]
+    if turn.place is None or (turn.place == 1 and not before):
         return ""
-    place = f"it is number {standing.place} of {standing.pods:,} in queue `{standing.queue}`"
+    place = f"it is number {turn.place:,} of {turn.pods:,} in queue `{turn.queue}`"
     return f"{pod} waits for its turn: {', and '.join([place, *before])}"
 
 

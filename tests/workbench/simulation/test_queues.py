@@ -264,3 +264,15 @@ def test_events_say_how_long_pods_run(tmp_path: Path) -> None:
         events.write_text(json.dumps({"at": 0, "add": manifest, "runs": wrong}))
         with pytest.raises(WorkloadError, match="want `runs` to be seconds"):
             read_workload(events)
+
+
+def test_of_a_large_tree_the_queues_near_the_root_are_followed() -> None:
+    queues: dict[str, Any] = {f"q{n:03}/x": {} for n in range(150)} | {"q000/x/y": {}}
+    policy = DRF.replace('.get("queue")', '.get("queue", "").replace(".", "/")')
+    _, found = _ran(policy, [("q000/x/y", 1, 0.0, None)], queues=queues)
+    assert found.queues is not None
+    assert (len(found.queues.queues), found.queues.left_out) == (150, 0)
+    queues |= {f"z{n:03}": {} for n in range(100)}
+    _, found = _ran(policy, [("z099", 1, 0.0, None)], queues=queues)
+    assert found.queues is not None
+    assert (len(found.queues.queues), found.queues.left_out) == (199, 51), "the root is one"

@@ -293,7 +293,12 @@ def test_where_a_pod_stands_is_known_at_each_level() -> None:
     # `x0`, which went first, and `b0` fill the node or fail; `x2` waits for the limit of `a`.
     standing = world.kernel.turns.standing_of(world.known["x3"].uid)
     assert standing is not None
-    assert (standing.queue, standing.is_there, standing.place, standing.pods) == ("a/x", True, 2, 2)
+    assert (standing.queue, standing.is_there, standing.place, len(standing.ready)) == (
+        "a/x",
+        True,
+        2,
+        2,
+    )
     assert standing.head.name == "x2", "it was asked about for those that are like it"
     assert standing.hold is not None
     assert (standing.hold.at, standing.hold.short) == ("a", ("cpu", 1000))
@@ -367,7 +372,7 @@ def test_of_a_queue_that_waits_as_a_whole_the_first_is_named() -> None:
     assert _tried(world) == []
     standing = world.kernel.turns.standing_of(world.known["small"].uid)
     assert standing is not None
-    assert (standing.head.name, standing.place, standing.pods) == ("big", 2, 2)
+    assert (standing.head.name, standing.place, len(standing.ready)) == ("big", 2, 2)
 
 
 def test_of_a_queue_that_is_not_there_the_name_is_known() -> None:
