@@ -6,6 +6,8 @@ Owns what only a running scheduler would know otherwise: the nominations and gro
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.model.pod import Pod
 from engine.core.queueing.hints import Hints
@@ -14,11 +16,11 @@ from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.files.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
-from engine.surfaces.live.answers import PodAnswer
+from engine.surfaces.live.answers import PodAnswer, PreemptionAnswer, Victim
 from engine.surfaces.live.explanation import Subject, explain
 from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.turn import Turn, with_holders
-from workbench.queues.still_kernel import standing_on_a_copy, still_kernel
+from workbench.queues.still_kernel import StillKernel
 
 
 def explain_on_a_copy(
@@ -57,14 +59,14 @@ def explain_on_a_copy(
     placed = (one for info in snapshot.infos if info is not None for one in info.pods.values())
     others = [one for one in pending if one.uid != pod.uid]
     PodGroups(world.cache).use(scheduler, lambda: (*placed, *others, pod))
-    turn = None
+    turn, still, standing = None, None, None
     if scheduler.tree is not None:
         waiting = sorted((*(one for one in others if not one.node_name), pod), key=_arrival)
-        kernel = still_kernel(bundle, evaluator, world.cache, waiting, queue_objects)
-        standing = standing_on_a_copy(kernel, pod.uid)
+        still = StillKernel(bundle, evaluator, world.cache, waiting, queue_objects)
+        standing = still.standing_of(pod.uid)
         if standing is not None:
             turn = with_holders(Turn(scheduler.tree.tree.policy, standing.queue, standing),
-                                kernel.shares)  # fmt: skip
+                                still.kernel.shares)  # fmt: skip
     subject = Subject(
         scheduler=scheduler,
         rules=Rules(bundle, Hints.of(bundle, world.cache)),
@@ -77,7 +79,17 @@ def explain_on_a_copy(
         asked=asked,
         unknown_facts=unknown_facts,
     )
-    return explain(subject)
+    answer = explain(subject)
+    if still is None or standing is None:
+        return answer
+    taken = still.taken_for(standing)
+    world.snapshot = world.cache.snapshot()
+    if answer.outcome != "held" or taken is None:
+        return answer
+    victims = tuple(Victim(one.key, one.priority) for one in taken.victims)
+    would = PreemptionAnswer(outcome="would_evict", node=taken.node, victims=victims)
+    note = "queues give back what is beyond their own, once its pods have run for `minRuntime`"
+    return msgspec.structs.replace(answer, preemption=would, notes=(*answer.notes, note))
 
 
 def _arrival(pod: Pod) -> str:

@@ -406,7 +406,7 @@ class Planner:
 
 
 def _stands(decider: Decider) -> Stands:
-    return {} if decider.queues is None else stands_of(decider.queues)
+    return {} if decider.queues is None else stands_of(decider.queues.kernel)
 
 
 def _tree_policy(decider: Decider) -> str:

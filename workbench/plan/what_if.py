@@ -15,7 +15,6 @@ import msgspec
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework import reasons
 from engine.core.kernel.events import PODS, ObjectChanged
-from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.pod_groups import PodGroups
 from engine.core.kernel.turn_queue import HELD
 from engine.core.model.node_info import NodeInfo
@@ -30,7 +29,7 @@ from engine.files.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.memo_reuse import unchanged_instances
-from workbench.queues.still_kernel import standing_on_a_copy, still_kernel, tell
+from workbench.queues.still_kernel import StillKernel
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,17 +164,16 @@ class Decider:
         self.groups = PodGroups(scene.world.cache)
         self.groups.use(self.scheduler, lambda: (*scene.placed(), *scene.pending))
         self._evaluator = evaluator
-        self._told_at = 0.0
 
     @functools.cached_property
-    def queues(self) -> Kernel | None:
+    def queues(self) -> StillKernel | None:
         """The queues of the tree with all pods of the scene; None if the policies have no tree."""
         if self.bundle.queue_tree is None:
             return None
         scene = self.scene
         waiting = [pod for pod in scene.pending if not pod.node_name]
         pending = sorted(waiting, key=arrival)
-        return still_kernel(self.bundle, self._evaluator, scene.world.cache, pending, scene.objects)
+        return StillKernel(self.bundle, self._evaluator, scene.world.cache, pending, scene.objects)
 
     def takes(self, pod: Pod) -> bool:
         """True if a profile has the pod's `schedulerName`."""
@@ -237,19 +235,31 @@ class Decider:
     def _tell(self, pod: Pod, before: Pod | None) -> None:
         """Have the queues know of *pod*, which was *before*; its node counts then, too."""
         if self.queues is not None:
-            self._told_at += 1.0
-            tell(self.queues, ObjectChanged(PODS, before, pod), self._told_at)
+            self.queues.tell(ObjectChanged(PODS, before, pod))
 
     def _held(self, pod: Pod) -> Outcome | None:
         """What becomes of a pod that its queue does not let start; None: it may.
 
         Of a pod that runs nothing is known: it is not in the order.
         """
-        kernel = self.queues
-        standing = None if kernel is None else standing_on_a_copy(kernel, pod.uid)
-        if kernel is None or standing is None or standing.hold is None:
+        queues = self.queues
+        if queues is None:
             return None
-        hold, policy = standing.hold, kernel.shares.policy
+        policy = queues.kernel.shares.policy
+        standing = queues.standing_of(pod.uid)
+        if standing is None or standing.hold is None:
+            return None
+        hold = standing.hold
+        if (taken := queues.taken_for(standing)) is not None:
+            victims = tuple(sorted(victim.key for victim in taken.victims))
+            self.scene.world.snapshot = self.scene.world.cache.snapshot()
+            return Outcome(
+                reason=hold.token or HELD,
+                policy=policy,
+                message=f"{standing.text}; {len(victims)} pod(s) of others are evicted for it",
+                victims=victims,
+                victims_on=taken.node,
+            )
         return Outcome(
             reason=hold.token or HELD,
             policy=policy,

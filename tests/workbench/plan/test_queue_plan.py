@@ -13,6 +13,7 @@ from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
 from tests.engine.core.kernel.queue_world import FAIR, tree_files
+from tests.engine.core.kernel.test_reclaims import LENT, SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
 from workbench.cli.queue_plan_text import print_queue_changes
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
@@ -205,6 +206,28 @@ def test_new_pods_count_in_their_queues_one_after_the_other() -> None:
         assert [bool(one.outcome.node) for one in found] == [n < placed for n in range(4)], policy
         assert why in found[-1].outcome.message
         assert decider.queues is not None
-        decider.queues.shares.check_invariants()
-        decider.queues.turns.check_invariants()
+        decider.queues.kernel.shares.check_invariants()
+        decider.queues.kernel.turns.check_invariants()
         evaluator.close()
+
+
+def test_a_pod_for_which_another_queue_gives_back_says_who_would_go(plan: Plan) -> None:
+    """It is held, but not for long: by the weights that are planned, `a` has too much."""
+    before = tree_files(SHARED, queues={"a": {"weight": 3}, "b": {}})
+    after = tree_files(SHARED, queues={"a": {}, "b": {"weight": 3}})
+    # Of four cpu, `a` runs two and wants four, `b` wants two.
+    found = plan(before, after)
+    by_pod = {one.pod: one for one in found.differences}
+    assert by_pod["a/a2"].kind == NEWLY_GATED, "its share is used up by then"
+    assert by_pod["a/a2"].after.victims == ()
+    lent = {"top": {"quota": {"cpu": 2}}, "top/a": {"quota": {"cpu": 2}}, "top/b": {}}
+    given = lent | {"top/a": {"quota": {"cpu": 1}}, "top/b": {"quota": {"cpu": 1}}}
+    by_path = LENT.replace('pod.labels.get("queue")', '"top/" + pod.labels.get("queue", "")')
+    found = plan(tree_files(by_path, queues=lent), tree_files(by_path, queues=given))
+    taken = [one for one in found.differences if one.after.victims]
+    assert [one.pod for one in taken] == ["a/b0", "a/b1"], "each by itself"
+    assert {one.kind for one in taken} == {NEWLY_UNGATED}
+    (first, _) = taken
+    assert first.after.victims in (("a/a0",), ("a/a1",))
+    assert first.after.victims_on == "n"
+    assert "1 pod(s) of others are evicted for it" in first.after.message

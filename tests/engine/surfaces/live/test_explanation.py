@@ -24,6 +24,7 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.rules import Rules
 from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_reclaims import LENT
 from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.profiles import default_bundle, default_evaluator
 from tests.searching import examples
@@ -697,6 +698,22 @@ def test_a_queue_that_is_not_there_is_said() -> None:
     assert (got.outcome, got.reason) == ("held", "QueueMissing")
     assert got.turn is not None
     assert (got.turn.queue, got.turn.is_there, got.turn.levels) == ("nowhere", False, ())
+
+
+def test_who_gives_back_for_a_pod_that_is_held_is_said_on_a_copy() -> None:
+    lent = {"top": {"quota": {"cpu": 2}}, "top/a": {"quota": {"cpu": 1}}}
+    lent |= {"top/b": {"quota": {"cpu": 1}}}
+    policy = LENT.replace('pod.labels.get("queue")', '"top/" + pod.labels.get("queue", "")')
+    running = [of_queue(f"a{n}", "a", node="n") for n in range(2)]
+    got = explained_in_turn(of_queue("p", "b"), *running, policy=policy, queues=lent)
+    assert (got.outcome, got.reason) == ("held", "HeldByQueue")
+    assert got.preemption is not None
+    assert (got.preemption.outcome, got.preemption.node) == ("would_evict", "n")
+    (victim,) = got.preemption.victims
+    assert victim.pod in ("default/a0", "default/a1")
+    assert "give back" in got.notes[-1]
+    mine = explained_in_turn(of_queue("p", "a"), *running, policy=policy, queues=lent)
+    assert (mine.outcome, mine.preemption) == ("held", None), "it has more than its own already"
 
 
 def test_a_pod_behind_others_that_may_start_says_at_which_place() -> None:
