@@ -15,7 +15,11 @@ QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "path": ("str", 'its path from the root, with slashes; "" for the root'),
     "is_leaf": ("bool", "True if no queue is under it"),
     "is_root": ("bool", "True for the root"),
-    "allocated": ("dict[str, int]", "what its pods on nodes request"),
+    "allocated": (
+        "dict[str, int]",
+        "what its pods on nodes request, and what is `claimed`, but for what the request that is "
+        "asked about claims itself",
+    ),
     "leaving": ("dict[str, int]", "of that, what pods request that are being deleted or evicted"),
     "nonpreemptible": (
         "dict[str, int]",

@@ -10,8 +10,8 @@ What is decided by them is `turn_queue`'s and `reclaims`'.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from engine.core.kernel.cluster import ClusterChanges
@@ -269,24 +269,19 @@ class QueueShares:
         changed, self._shares.changed = self._shares.changed, {}
         return changed
 
-    def path_views(self, path: str, own: Iterable[str] = ()) -> list[QueueView]:
+    def path_views(self, path: str, own: Sequence[str] = ()) -> list[QueueView]:
         """The queue of *path* and those above it, the root last, as hooks see them.
 
-        What is claimed counts as allocated, but for what the pods of *own* claim: nobody else may
-        have it.
+        What is claimed counts as allocated, but for what the pods of *own* claim, which others may
+        not have.
         """
-        mine: dict[str, int] = {}
-        for uid in own:
-            found = self._sums.contribution(uid)
-            if found is not None and found.phase is PodPhase.CLAIMED:
-                add(mine, {**found.amounts, "pods": 1}, 1)
-        views = []
-        for queue in self.tree.above(path):
-            view = self._shares.view(queue.path, self._sums)
-            claimed = dict(view.sums.vectors["claimed"])
-            add(claimed, mine, -1)
-            views.append(replace(view, claimed=claimed) if claimed else view)
-        return views
+        if any(map(self.claims, own)):
+            assert self._hooks is not None, "asked only of a tree"
+            with self._sums.trial(), self._shares.trial():
+                self._sums.disclaim(own)
+                self._shares.pass_up(self._hooks, self._sums)
+                return self.path_views(path)
+        return [self._shares.view(queue.path, self._sums) for queue in self.tree.above(path)]
 
     def claims(self, uid: str) -> bool:
         """True if other pods were evicted for the one of *uid*, which waits."""

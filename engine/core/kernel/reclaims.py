@@ -161,7 +161,7 @@ class Reclaims:
             return decision.node is not None
 
         request = self._request_of([queued.pod], None)
-        victims = self._find(queued.pod, request, queue, scheduler, places)
+        victims = self._find([queued.pod], request, queue, scheduler, places)
         if not victims:
             return None
         is_there = all(pod.node_name == node for pod in victims)
@@ -182,7 +182,7 @@ class Reclaims:
             return bool(placed)
 
         request = self._request_of(pods, key)
-        victims = self._find(pods[0], request, queue, scheduler, places)
+        victims = self._find(pods, request, queue, scheduler, places)
         if not victims:
             return None
         return victims, {placement.pod.uid: placement.node for placement in placed}
@@ -195,12 +195,13 @@ class Reclaims:
 
     def _find(
         self,
-        pod: Pod,
+        taking: Sequence[Pod],
         request: Request,
         queue: str,
         scheduler: Scheduler,
         places: Callable[[], bool],
     ) -> tuple[Pod, ...]:
+        pod = taking[0]
         hooks = self._shares.hooks
         assert hooks is not None, "asked only of a tree"
         if scheduler.missing_for_preemption(pod, self._cache.snapshot()) is not None:
@@ -213,7 +214,6 @@ class Reclaims:
             if added.phase is PodPhase.LEAVING or self._preemptions.is_evicted(uid)
             if (one := self._cache.get_pod(uid)) is not None
         ]
-        coming = [one.uid for one in self._nominator if one.uid != pod.uid]
         length = len(self._out)
         with self._cache.trial():
             gone: dict[str, Pod] = {}
@@ -229,10 +229,10 @@ class Reclaims:
                     self._cache.add_pod(gone.pop(uid))
                 return places()
 
-            uids = [one.uid for one in going]
+            uids, own = [one.uid for one in going], [one.uid for one in taking]
             plan = Plan()
             for some in self._sets(candidates, pods, request, is_placed=fits(())):
-                plan = self._shares.plan(request, queue).plan(some, fits, uids, coming)
+                plan = self._shares.plan(request, queue).plan(some, fits, uids, own)
                 if plan.victims or plan.failure is not None:
                     break
             if plan.victims and not fits(plan.victims):  # where it goes, with these gone

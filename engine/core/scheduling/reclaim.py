@@ -9,14 +9,14 @@ caller's to say.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.core.scheduling.tree_hooks import Giver, QueueView, Request, TreeHooks
 from engine.core.scheduling.tree_shares import TreeShares
 from engine.core.sharing.amounts import Amounts
 from engine.core.sharing.ratios import TurnKey
-from engine.core.sharing.sums import PodPhase, QueueSums
+from engine.core.sharing.sums import QueueSums
 from engine.core.sharing.tree import ROOT
 from engine.policy.evaluator import PolicyFailure
 
@@ -95,22 +95,19 @@ class Reclaim:
         candidates: Iterable[Candidate],
         fits: Fits,
         going: Iterable[str] = (),
-        coming: Iterable[str] = (),
+        own: Iterable[str] = (),
     ) -> Plan:
         """The victims among *candidates*; none if they would not do, or if none are needed.
 
-        *going* are the uids of pods that are on their way out, and *coming* those for which they
-        are: what they claim is theirs.
+        *going* are the uids of pods that are on their way out, and *own* those of the request: what
+        they claim is for it.
         """
         for one in sorted(candidates, key=lambda one: one.order):
             self._left.setdefault(one.queue, []).append(one)
         with self._sums.trial(), self._shares.trial():
             for uid in going:
                 self._sums.suppose(uid, None)
-            for uid in coming:
-                found = self._sums.contribution(uid)
-                if found is not None:
-                    self._sums.suppose(uid, replace(found, phase=PodPhase.ALLOCATED))
+            self._sums.disclaim(own)
             self._shares.pass_up(self._hooks, self._sums)
             plan = self._taken(fits)
             if plan.victims:

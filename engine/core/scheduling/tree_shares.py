@@ -277,8 +277,9 @@ class TreeShares:
 
     def view(self, path: str, sums: QueueSums) -> QueueView:
         """The queue of *path* as hooks see it."""
-        standing = self._standing[path]
-        return QueueView(sums.tree.queues[path], sums[path], standing.up, standing.share or {})
+        standing, own = self._standing[path], sums[path]
+        claimed = dict(own.vectors["claimed"])
+        return QueueView(sums.tree.queues[path], own, standing.up, standing.share or {}, claimed)
 
     def _judge(self, path: str, sums: QueueSums, now: float) -> None:
         """Follow if the queue has less than its share, or more, from now on.

@@ -15,8 +15,8 @@ placed. `claimed` is of waiting ones, `leaving` and `nonpreemptible` of allocate
 import contextlib
 import enum
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from engine.core.sharing.amounts import LARGEST, Amounts
@@ -201,6 +201,13 @@ class QueueSums:
         if found is not None:
             self._gone[uid] = found
             self.put(uid, contribution)
+
+    def disclaim(self, uids: Iterable[str]) -> None:
+        """Have the pods of *uids* wait that claim something, in a trial."""
+        for uid in uids:
+            found = self._pods.get(uid)
+            if found is not None and found.phase is PodPhase.CLAIMED:
+                self.suppose(uid, replace(found, phase=PodPhase.WAITING))
 
     def give_back(self, uid: str) -> None:
         """Have the pod of *uid* add what it does again."""

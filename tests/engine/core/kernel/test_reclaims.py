@@ -56,6 +56,16 @@ def reclaim(taker, victim):
         return None
     return 0 if over(victim.queue.allocated, victim.queue.quota) else None
 '''
+#: The same by what the queues pass up, which is how cohorts count.
+LENT_UP = (
+    LENT.replace("queue_of, admit", "queue_of, passes_up, admit").replace(
+        "plus(above.allocated, request", 'plus(above.up["used"], request'
+    )
+    + """
+def passes_up(queue):
+    return {"used": queue.allocated}
+"""
+)
 EVICTING = LENT.replace(
     "    if over(plus(taker.queue", "    return 0\n    if over(plus(taker.queue"
 )
@@ -351,3 +361,30 @@ def test_random_worlds_come_to_rest_with_shares_kept(seed: int) -> None:
 
 def _nodes(world: QueueWorld) -> list[Any]:
     return [info.node for info in world.cache.infos() if info.node is not None]
+
+
+@pytest.mark.parametrize("policy", [LENT, LENT_UP], ids=["sums", "passed up"])
+def test_what_was_freed_for_one_queue_is_not_taken_by_another(policy: str) -> None:
+    quota = {"quota": {"cpu": 2}}
+    queues = {"top": {"quota": {"cpu": 4}}, "top/a": quota, "top/b": quota, "top/c": {}}
+    world = ReclaimWorld(policy, queues=queues)
+    world.add_node(make_node("n", cpu=8))
+    for number in range(4):
+        world.add(_pod(f"b{number}", "top/b", node="n"))
+    world.settle()
+    world.add(_pod("a0", "top/a", cpu=2))
+    world.turns(20)
+    gone = [victim.name for evict in world.evictions for victim in evict.victims]
+    assert len(gone) == 2
+    world.add(_pod("c0", "top/c", priority=100))
+    world.turns(20)
+    for name in gone:
+        world.delete(name)
+    world.turns(20)
+    assert [placement.pod.name for placement in world.bindings] == []
+    for evict in world.evictions:
+        world.report(PreemptionEnded(evict.preemptor, evict.preemption.node))
+    world.wait(11)
+    world.turns(50)
+    assert [placement.pod.name for placement in world.bindings] == ["a0"]
+    world.kernel.check_invariants()
