@@ -303,7 +303,8 @@ class Reports:
 
 def _warnings(loaded: LoadedRevision) -> list[Problem]:
     """What is to be known of *loaded*: what it takes away first."""
-    return [*loaded.losses.problems(), *loaded.bundle.warnings]
+    circle = [] if loaded.circle is None else [loaded.circle]
+    return [*loaded.losses.problems(), *circle, *loaded.bundle.warnings]
 
 
 def _described(confinement: Confinement | None) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ import structlog
 
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
+from engine.core.scheduling.reclaim_circles import search, warning_of
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.lib.change_log import ChangeLog
 from engine.lib.confinement import Confinement
@@ -31,6 +32,9 @@ from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.rehearsal import Finding, failures_of, rehearse, worse
 
 log = structlog.get_logger(component="trial")
+
+# So many small clusters are searched for queues that take from each other in turn: within a second.
+_STATES: Final = 200
 
 #: Before a sandbox that died while it loaded is started again.
 _LOAD_AGAIN_SECONDS: Final = (0.5, 2.0)
@@ -110,6 +114,7 @@ class LoadedRevision:
         origin: Where it comes from: the source, by its name, `last-good`, `builtin` or
             `rolled-back`.
         losses: What it takes away from the cluster, next to the revision that was in force.
+        circle: A warning about queues that could take from each other in turn.
         was_in_force: It is gone back to.
     """
 
@@ -120,6 +125,7 @@ class LoadedRevision:
     unchanged: frozenset[str] = frozenset()
     origin: str = ""
     losses: Losses = NO_LOSSES
+    circle: Problem | None = None
     was_in_force: bool = False
 
     @property
@@ -299,6 +305,7 @@ class CandidateStages:
         inputs = candidate.scheduler, profiles, pods, snapshot
         try:
             found = await asyncio.to_thread(rehearse, *inputs, given_up.is_set)
+            candidate.circle = await asyncio.to_thread(_circle, candidate, given_up.is_set)
             left = await self._worse(found, candidate, base, pods, snapshot, given_up.is_set)
         finally:
             given_up.set()  # cancelled: the process waits for the thread at its end
@@ -360,3 +367,12 @@ def frozen_copy(snapshot: Snapshot) -> Snapshot:
     frozen.objects = snapshot.objects.frozen()
     frozen.volume_users = snapshot.volume_users.copy()
     return frozen
+
+
+def _circle(candidate: LoadedRevision, is_stopped: Callable[[], bool]) -> Problem | None:
+    """The warning about queues that could take from each other in turn, by its policies."""
+    hooks = candidate.scheduler.tree
+    if hooks is None or not hooks.has("reclaim"):
+        return None
+    circle, looked = search(hooks, _STATES, is_stopped)
+    return None if circle is None else warning_of(circle, looked, candidate.bundle)

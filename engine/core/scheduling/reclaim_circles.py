@@ -7,7 +7,7 @@ a cluster: the policy is asked as it would be.
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +17,16 @@ from engine.core.scheduling.tree_shares import TreeShares
 from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
 from engine.core.sharing.tree import ROOT, GivenQueue, QueueTree, build_tree
+from engine.policy.bundle import Bundle
+from engine.policy.errors import Problem
+from engine.policy.hook_signatures import hook_signatures
 
 _RESOURCES: Final = ("cpu", "memory")
 # What a pod may request of each, and a queue be given; shortages and ties are among small numbers.
 _OF_POD: Final = 3
 _OF_QUEUE: Final = 8
 _MOST_PODS: Final = 8
+_SEED: Final = 20_261_129
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,41 @@ class Circle:
     back: tuple[SmallPod, ...]
 
 
+def search(
+    hooks: TreeHooks, states: int, is_stopped: Callable[[], bool] = lambda: False
+) -> tuple[Circle | None, int]:
+    """The first circle of the document's own queues, or of made-up ones; so many *states* of each.
+
+    With how many reclaims were looked at. The same policy and document have the same answer.
+    """
+    looked = 0
+    for given in ([hooks.tree.given] if hooks.tree.given else []) + [()]:
+        circle, count = find_circle(hooks, given, _SEED, states, is_stopped)
+        looked += count
+        if circle is not None:
+            return circle, looked
+    return None, looked
+
+
 def find_circle(
-    hooks: TreeHooks, given: Sequence[GivenQueue], seed: int, states: int
+    hooks: TreeHooks,
+    given: Sequence[GivenQueue],
+    seed: int,
+    states: int,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[Circle | None, int]:
     """The first circle among so many random *states*, and how many reclaims were looked at.
 
     Args:
         given: The queues; none: some are made up, with attributes of the policy's types.
         seed: Of the states; the same one finds the same.
+        is_stopped: Asked before each state: the search ends once it is True.
     """
     rng = random.Random(seed)
     units, looked = _units(given), 0
     for _ in range(states):
+        if is_stopped():
+            break
         tree = build_tree(given) if given else _made_up(hooks, rng)
         world = _World(hooks, tree, units, rng)
         found, count = world.circle()
@@ -199,6 +226,21 @@ def _attributes(declared: Mapping[str, Any], rng: random.Random) -> Iterator[tup
         elif isinstance(default, int) and not isinstance(default, bool) and rng.random() < 0.5:
             value = default * rng.randint(1, 3)
         yield name, value
+
+
+def warning_of(circle: Circle, looked: int, bundle: Bundle) -> Problem:
+    """The circle, found after so many reclaims, as a problem of the policy of *bundle*'s tree."""
+    assert bundle.queue_tree is not None, "it governs the queues"
+    policy = bundle.policies[bundle.queue_tree.policy]
+    line = hook_signatures(bundle.files[policy.module])["reclaim"].line
+    message = (
+        f"reclaim() of `{policy.name}` could have two queues take from each other in turn; found "
+        f"after {looked} reclaims: " + in_words(circle).replace("\n", "; ")
+    )
+    hint = (
+        "`limits.minRuntime` keeps them apart for that long; `starsched check --deep` prints a test"
+    )
+    return Problem(policy.module, line, 0, message, hint, "warning")
 
 
 def as_test(circle: Circle, policy: str) -> str:

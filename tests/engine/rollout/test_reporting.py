@@ -13,6 +13,8 @@ from engine.lib.saved_state import START, SavedStates
 from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
 from engine.rollout.trial import LoadedRevision
+from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_reclaims import EVICTING, LENT
 from tests.engine.rollout.test_probation import BAD, FAILURE, GOOD, Bench, bench
 from tests.engine.rollout.test_taking_over import BROKEN, Kept, revision_of
 from tests.waiting import eventually, no_time
@@ -192,3 +194,18 @@ async def test_what_the_kernel_lacks_for_the_sandbox_is_logged_once_and_shown(
     }
     logged = [one["missing"] for one in logs if one["event"] == "Sandbox is not fully confined"]
     assert logged == ([", ".join(missing)] if missing else [])
+
+
+async def test_queues_that_could_take_from_each_other_in_turn_are_a_warning() -> None:
+    queues: dict[str, dict[str, str]] = {"top/a": {}, "top/b": {}}
+
+    def warnings(b: Bench) -> list[dict[str, str]]:
+        return [w for w in b.describe()["active"]["warnings"] if "in turn" in w["message"]]
+
+    async with bench(GOOD) as b:
+        await b.edit({**GOOD, **tree_files(LENT, queues=queues)})
+        assert warnings(b) == []
+        await b.edit({**GOOD, **tree_files(EVICTING, queues=queues)})
+        (warning,) = warnings(b)
+        assert warning["file"] == "fair.star"
+        assert "check --deep" in warning["hint"]
