@@ -16,13 +16,8 @@ def _rows_of_docs() -> dict[str, list[str]]:
     return {row[0]: row for row in rows}
 
 
-_SLOW = pytest.mark.slow("simulates four hours")
-
-
-@pytest.mark.parametrize(
-    "pack",
-    [pack if pack == "proportion" else pytest.param(pack, marks=_SLOW) for pack in PACKS],
-)
+@pytest.mark.slow("simulates four hours")
+@pytest.mark.parametrize("pack", PACKS)
 def test_the_figures_of_the_documentation_are_those_of_a_run(pack: str) -> None:
     """If they are not, and the change is meant: `make bench-queues ARGS=--write`."""
     made = run_day(pack)
