@@ -179,6 +179,7 @@ def objects() -> Iterator[dict[str, Any]]:
             "cohortName": "all",
             "fairSharing": {"weight": str(weight)},
             "resourceGroups": [group],
+            "preemption": {"reclaimWithinCohort": "Any"},
         }
         yield {**kueue, "kind": "ClusterQueue", **meta, "spec": spec}
         local = {"metadata": {"name": name, "namespace": name}, "spec": {"clusterQueue": name}}
