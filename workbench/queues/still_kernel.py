@@ -107,7 +107,7 @@ class StillKernel:
         )
 
     def taken_for(self, standing: Standing) -> Preemption | None:
-        """Who would have to give back for a pod that is held, by itself; None: nobody.
+        """Who would have to give back for a pod that is held, by itself; None: none.
 
         Of pods of a group nothing is known.
         """

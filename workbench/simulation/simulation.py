@@ -68,8 +68,8 @@ _MOST_ERRORS: Final = 5
 # Steps of the clock that come after the last event: by then every hour of every weekday has come.
 _MOST_SECONDS_OF_STEPS: Final = 7 * 24 * 3600.0
 _MINUTE: Final = 60.0
-# Pods for which nobody had to give are looked at again within so many seconds, with their backoff
-# and all; those for which somebody has are tried within as many.
+# Pods for which no other had to go are looked at again within so many seconds, with their backoff
+# and all; those for which one has are tried within as many.
 _LOOK_SECONDS: Final = 30.0
 # For so long queues may take from each other without an event.
 _MOST_SECONDS_OF_TAKING: Final = 3600.0

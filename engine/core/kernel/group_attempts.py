@@ -335,7 +335,7 @@ class GroupAttempts:
     def reclaim(self, key: GroupKey, scheduler: Scheduler) -> dict[str, str] | None:
         """Have pods of other queues evicted for a group that its queue holds.
 
-        Returns by uid where its pods go then; None: nobody has to give.
+        Returns by uid where its pods go then; None: no pod has to go.
         """
         uids = self._groups.pending_in(key)
         members = [queued for uid in uids if (queued := self._queue.get(uid)) is not None]

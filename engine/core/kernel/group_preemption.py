@@ -225,7 +225,7 @@ class GroupReclaims(Protocol):
     def for_group(
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
     ) -> tuple[tuple[Pod, ...], dict[str, str]] | None:
-        """The pods to evict, and by uid where the group's pods go then; None: nobody has to."""
+        """The pods to evict, and by uid where the group's pods go then; None: none has to."""
         ...
 
 

@@ -567,7 +567,7 @@ class Kernel:
             self.queue.recheck(uid, Trigger.PREEMPTION_STARTED)
 
     def _look_again(self) -> None:
-        """Try pods again for which nobody had to give back."""
+        """Try pods again for which no other had to go."""
         for queued in self.reclaims.take_again():
             held = self.turns.hold_of(queued.uid)
             if held is not None:

@@ -1,7 +1,7 @@
 """Has pods of queues that borrow evicted, so that a request which has no room may start.
 
 Owns what the runtime demands of any policy: which pods are candidates at all, how many go in a
-minute, and that nobody takes back at once from whom it has just given to. Which of them go is
+minute, and that no queue takes back at once from the one it has just given to. Which of them go is
 `scheduling.reclaim`'s, with the policy's hooks; evicting them is that of any preemption.
 
 The room is claimed from then on: the taker is nominated, and counts in its queues as if it had it.
@@ -130,7 +130,7 @@ class Reclaims:
         return self._again_at if self._waiting else None
 
     def take_again(self) -> list[QueuedPod]:
-        """Some of the pods for which nobody had to give; by now somebody may."""
+        """Some of the pods for which no other had to go; by now one may."""
         now = self._time.monotonic()
         if self._again_at is None or now < self._again_at:
             return []
@@ -139,7 +139,7 @@ class Reclaims:
         return [self._waiting.pop(uid) for uid in uids]
 
     def look_again(self, queued: QueuedPod) -> None:
-        """Nobody had to give for this pod."""
+        """No other pod had to go for this one."""
         self._waiting[queued.uid] = queued
         if self._again_at is None:
             self._again_at = self._time.monotonic() + _AGAIN_SECONDS

@@ -51,7 +51,7 @@ class Plan:
     """Who gives back.
 
     Attributes:
-        victims: In the order in which they were taken; empty: nobody can.
+        victims: In the order in which they were taken; empty: none can.
         stages: Of each the stage at which it may be taken.
         failure: A hook failed.
     """

@@ -291,7 +291,7 @@ class TreeHooks:
         return _encode({"$struct": shown})
 
     def _asked(self, hook: str, questions: Sequence[bytes]) -> list[Any]:
-        # Past the memo: whoever asks knows that something has changed.
+        # Past the memo: the caller knows that something has changed.
         calls = [Call(self.tree.instance, hook, b"null", None, one) for one in questions]
         return [answers[0] for answers in self._memo.evaluate(calls)] if calls else []
 
