@@ -73,7 +73,8 @@ class Governed:
             for place, pod in enumerate(queue.get("pods", ())):
                 uid = f"{path}:{place}"
                 self._put(uid, path, PodPhase.ALLOCATED, pod["resources"])
-                self.running[uid] = Running(pod["name"], path, pod["resources"], pod["created_at"])
+                since = pod.get("created_at", 0)
+                self.running[uid] = Running(pod.get("name", uid), path, pod["resources"], since)
             if head := queue.get("head"):
                 self._put(f"{path}:head", path, PodPhase.WAITING, head["resources"])
                 self.heads[path] = request(

@@ -102,7 +102,8 @@ def test_every_policy_says_what_it_does_with_which_hooks(path: Path) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_policy_is_short(path: Path) -> None:
     lines = path.read_text().splitlines()
-    assert len(lines) <= 135
+    # One file has all the rules by which a tree of queues is governed.
+    assert len(lines) <= (190 if path.parent.name == "fairness" else 135)
     assert max(len(line) for line in lines) <= 100
 
 

@@ -66,7 +66,8 @@ BINDING: Final = (
     PlantedFault(
         "assignment has no event",
         "engine/io/binding/event_recorder.py",
-        "            self._enqueue(series)\n            return\n",
+        "            self._enqueue(self._new(regarding, what, now, related, name))\n"
+        "            return\n",
         "            return\n",
         "`kubectl describe` does not say which node a pod was assigned to.",
     ),
