@@ -17,9 +17,9 @@ from engine.core.sharing.amounts import Amounts
 from engine.core.sharing.ratios import TurnKey
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
 from engine.core.sharing.tree import GivenQueue, QueueTree, build_tree
-from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from tests.json_lines import Plain
+from tests.packs.fairness.tree_world import bundle_of
 from tests.packs.fairness.victims import Running, victims
 
 _NO_QUEUES: Final = build_tree([])
@@ -27,14 +27,7 @@ _NO_QUEUES: Final = build_tree([])
 
 @functools.cache
 def _hooks(policy: str, args: str) -> TreeHooks:
-    document = {
-        "apiVersion": "starsched.dev/v1",
-        "kind": "QueueTree",
-        "policy": policy,
-        "args": yaml.safe_load(args),
-        "queues": {"none": {}},  # each case has its own
-    }
-    bundle = build_bundle({"tree.yaml": yaml.safe_dump(document)})
+    bundle = bundle_of(policy, args)
     hooks = Scheduler(bundle, InProcessEvaluator(bundle.program)).tree
     assert hooks is not None
     return hooks
@@ -165,8 +158,7 @@ class Governed:
 
 def request(resources: Amounts, priority: int = 0, created_at: int = 0) -> Request:
     """A pod that asks for *resources*."""
-    amounts = {**resources, "pods": 1}
-    return Request(amounts, amounts, 1, priority, True, created_at, "")
+    return Request.of_pod(resources, priority, created_at=created_at)
 
 
 def _order(head: Request) -> tuple[int, int]:

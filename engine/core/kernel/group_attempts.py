@@ -359,21 +359,21 @@ class GroupAttempts:
             self._queue.nominator.nominate(queued.pod, node)
 
     def _fail(self, attempt: _Attempt, scheduler: Scheduler, started_at: float) -> None:
-        """Requeue every pod of the attempt, each with what it is told."""
+        """Requeue every pod of the attempt, each with its reason."""
         members = [one for one in attempt.members if one.place is Place.IN_FLIGHT]
         self._queue.align(members)
         words, name = attempt.words, attempt.key.name
         if attempt.error:
             self._report(attempt, started_at, "error", attempt.error)
-            told = attempt.error
+            why = attempt.error
             if not attempt.is_invalid:
-                told = words.error.format(group=name, why=attempt.error)
+                why = words.error.format(group=name, why=attempt.error)
             for queued in members:
                 own = attempt.rejections.get(queued.uid)
                 failure = (
                     own
                     if own and own.is_error
-                    else Rejection(told, is_error=True, reason=attempt.cause)
+                    else Rejection(why, is_error=True, reason=attempt.cause)
                 )
                 self._fail_one(attempt, queued, failure, scheduler, started_at)
             return

@@ -110,10 +110,6 @@ class QueueShares:
     # --- reading -----------------------------------------------------------------------------
 
     @property
-    def _hooks(self) -> TreeHooks | None:
-        return None if self._scheduler is None else self._scheduler.tree
-
-    @property
     def tree(self) -> QueueTree:
         """The tree; without queues if there is none."""
         return self._sums.tree
@@ -121,7 +117,7 @@ class QueueShares:
     @property
     def policy(self) -> str:
         """The policy that governs the queues; "" if there is no tree."""
-        return "" if self._hooks is None else self._hooks.tree.policy
+        return "" if self.hooks is None else self.hooks.tree.policy
 
     @property
     def outside(self) -> int:
@@ -197,11 +193,11 @@ class QueueShares:
     def wakes_at(self) -> float | None:
         """When shares are to be computed next (monotonic seconds); None: they need not be."""
         is_due = self._shares.is_dirty or self._sources.is_stale or self._sums.changed
-        return self._next if is_due and self._hooks is not None else None
+        return self._next if is_due and self.hooks is not None else None
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` unless the sums are those of the pods that there are."""
-        if self._hooks is None:
+        if self.hooks is None:
             return
         self._sums.check_invariants()
         astray = {}
@@ -225,7 +221,7 @@ class QueueShares:
     @property
     def hooks(self) -> TreeHooks | None:
         """The policy that governs the queues; None if there is no tree."""
-        return self._hooks
+        return None if self._scheduler is None else self._scheduler.tree
 
     def place_of(self, pod: Pod) -> tuple[str | None, str, bool]:
         """The queue of a pod that waits: its path, the name that it gave, if it is preemptible.
@@ -240,10 +236,10 @@ class QueueShares:
 
     def catch_up(self) -> None:
         """Have what is passed up follow the sums, and the shares if it is time."""
-        if self._hooks is not None:
+        if self.hooks is not None:
             if self._sources.is_stale:
                 self._rebuild()
-            self._shares.pass_up(self._hooks, self._sums)
+            self._shares.pass_up(self.hooks, self._sums)
             self.refresh()
 
     @property
@@ -276,10 +272,10 @@ class QueueShares:
         not have.
         """
         if any(map(self.claims, own)):
-            assert self._hooks is not None, "asked only of a tree"
+            assert self.hooks is not None, "asked only of a tree"
             with self._sums.trial(), self._shares.trial():
                 self._sums.disclaim(own)
-                self._shares.pass_up(self._hooks, self._sums)
+                self._shares.pass_up(self.hooks, self._sums)
                 return self.path_views(path)
         return [self._shares.view(queue.path, self._sums) for queue in self.tree.above(path)]
 
@@ -297,9 +293,9 @@ class QueueShares:
 
     def plan(self, request: Request, queue: str) -> Reclaim:
         """What plans who gives back for a request of *queue*."""
-        assert self._hooks is not None, "asked only of a tree"
+        assert self.hooks is not None, "asked only of a tree"
         return Reclaim(
-            self._hooks, self._sums, self._shares, self._total, request=request, leaf=queue
+            self.hooks, self._sums, self._shares, self._total, request=request, leaf=queue
         )
 
     def taken(self, path: str, resource: str) -> int:
@@ -326,7 +322,7 @@ class QueueShares:
         self._astray.clear()
         self._strays_to.clear()
         self.places_version += 1
-        if self._hooks is None:
+        if self.hooks is None:
             self._nodes.clear()
             self._total.clear()
             return
@@ -350,7 +346,7 @@ class QueueShares:
         elif event.plural == NODES:
             self._take_node(event.old, event.new)
             return
-        hooks = self._hooks
+        hooks = self.hooks
         are_source = event.plural == NAMESPACES and hooks and hooks.tree.namespaces is not None
         if are_source or (hooks and KINDS.get(event.plural) in hooks.kinds_read):
             for pod in self._cluster.known_pods():
@@ -456,7 +452,7 @@ class QueueShares:
 
     def _name_of(self, pod: Pod) -> tuple[str, bool] | None:
         """The name of the pod's queue, and if the pod is preemptible; None: it is in none."""
-        hooks = self._hooks
+        hooks = self.hooks
         assert hooks is not None, "asked only of a tree"
         if pod.uid in self._named:
             return self._named[pod.uid]
@@ -479,8 +475,8 @@ class QueueShares:
         queue = self.tree.find(name)
         if queue is not None:
             return queue.path
-        assert self._hooks is not None
-        unknown = self._hooks.tree.unknown
+        assert self.hooks is not None
+        unknown = self.hooks.tree.unknown
         if unknown == COUNT:
             return ROOT
         if unknown == HOLD:
@@ -492,7 +488,7 @@ class QueueShares:
 
     def _rebuild(self) -> None:
         """Make the tree of its sources as they are by now."""
-        hooks = self._hooks
+        hooks = self.hooks
         assert hooks is not None, "asked only of a tree"
         before, tree = self.tree, self._sources.build(hooks)
         self._sums.use(tree)
@@ -513,11 +509,11 @@ class QueueShares:
         """Compute what is passed up, and the shares, if it is time and something has changed."""
         started = self._time.monotonic()
         at = self.wakes_at()
-        if at is None or started < at or self._hooks is None:
+        if at is None or started < at or self.hooks is None:
             return
         if self._sources.is_stale:
             self._rebuild()
-        self._shares.compute(self._hooks, self._sums, self._total, started)
+        self._shares.compute(self.hooks, self._sums, self._total, started)
         now = self._time.monotonic()
         self.seconds += now - started
-        self._next = now + max(self._hooks.tree.refresh, _PART_OF_TIME * (now - started))
+        self._next = now + max(self.hooks.tree.refresh, _PART_OF_TIME * (now - started))

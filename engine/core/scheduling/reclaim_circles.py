@@ -181,8 +181,7 @@ def victims_for(
             add(left, placed[one.uids[0]].amounts, -1)
         return all(left.get(r, 0) + a <= total.get(r, 0) for r, a in taker.amounts.items())
 
-    amounts = {**taker.amounts, "pods": 1}
-    request = Request(amounts, amounts, 1, 0, True, 0, "")
+    request = Request.of_pod(taker.amounts)
     plan = Reclaim(hooks, sums, shares, total, request=request, leaf=taker.queue).plan(
         candidates, fits
     )

@@ -65,6 +65,14 @@ class Request:
     created_at: int
     group: str
 
+    @classmethod
+    def of_pod(
+        cls, amounts: Amounts, priority: int = 0, preemptible: bool = True, created_at: int = 0
+    ) -> "Request":
+        """What one pod asks for that requests *amounts*, in no group."""
+        resources = {**amounts, "pods": 1}
+        return cls(resources, resources, 1, priority, preemptible, created_at, "")
+
 
 @dataclass(frozen=True, slots=True)
 class Giver:

@@ -90,10 +90,9 @@ def _tree(hooks: TreeHooks, names: Sequence[str]) -> QueueTree:
 
 
 def _request(found: Contribution | None) -> Request:
-    amounts = dict(found.amounts) if found is not None else {"cpu": 1}
-    amounts["pods"] = 1
-    is_preemptible = found is None or found.is_preemptible
-    return Request(amounts, amounts, 1, 0, is_preemptible, 0, "")
+    if found is None:
+        return Request.of_pod({"cpu": 1})
+    return Request.of_pod(found.amounts, preemptible=found.is_preemptible)
 
 
 def _failures(answers: Iterable[object]) -> Iterator[PolicyFailure]:

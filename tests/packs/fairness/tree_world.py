@@ -23,7 +23,8 @@ _NO_QUEUES: Final = build_tree([])
 
 
 @functools.cache
-def _bundle(policy: str, args: str) -> Bundle:
+def bundle_of(policy: str, args: str) -> Bundle:
+    """The shipped policy with these arguments (YAML), for a tree that is given apart."""
     head = {"apiVersion": "starsched.dev/v1", "kind": "QueueTree", "policy": policy}
     # A tree without queues is refused; a world has its own instead.
     document = {**head, "args": yaml.safe_load(args), "queues": {"none": {}}}
@@ -47,7 +48,7 @@ class TreeWorld:
         queues: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         **args: Any,
     ) -> None:
-        bundle = _bundle(policy, yaml.safe_dump(args))
+        bundle = bundle_of(policy, yaml.safe_dump(args))
         self.evaluator = InProcessEvaluator(bundle.program)
         hooks = Scheduler(bundle, self.evaluator).tree
         assert hooks is not None
@@ -179,8 +180,7 @@ class TreeWorld:
 
 
 def _request(asked: Mapping[str, int], *, priority: int = 0, preemptible: bool = True) -> Request:
-    resources = {**_named(asked), "pods": 1}
-    return Request(resources, resources, 1, priority, preemptible, 0, "")
+    return Request.of_pod(_named(asked), priority, preemptible)
 
 
 def _named(amounts: Mapping[str, int]) -> dict[str, int]:
